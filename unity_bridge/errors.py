@@ -1,0 +1,23 @@
+"""What can go wrong on the wire. Catch BridgeError for any of it."""
+
+from __future__ import annotations
+
+
+class BridgeError(Exception):
+    """Root of everything that the wire, a simulator or its process did wrong."""
+
+
+class WireError(BridgeError):
+    """A message that breaks the protocol: the simulator's fault. The text names what, expected and got."""
+
+
+class SimulatorLost(BridgeError):
+    """A conversation that ended and will not be taken up again. The text names the simulator and why."""
+
+
+class LaunchError(BridgeError):
+    """A simulator that could not be started or never came to its first message."""
+
+
+class PortInUse(BridgeError):
+    """The address to listen on belongs to another process."""

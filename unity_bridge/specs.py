@@ -1,0 +1,90 @@
+"""What a behavior sees and does, as its simulator declared it.
+
+The field names are those of ``mlagents_envs.base_env``. The records are ours because the published package
+ships no types, differs between versions, and because these check themselves.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+
+class DimensionProperty(enum.IntFlag):
+    """What may be assumed about one dimension of an observation."""
+
+    UNSPECIFIED = 0
+    NONE = 1
+    TRANSLATIONAL_EQUIVARIANCE = 2
+    VARIABLE_SIZE = 4
+
+
+class ObservationType(enum.IntEnum):
+    """Whether a sensor is an ordinary input or states the agent's goal."""
+
+    DEFAULT = 0
+    GOAL_SIGNAL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationSpec:
+    """One sensor."""
+
+    name: str
+
+    shape: tuple[int, ...]
+    """Without the batch dimension: (n,) vector, (entities, size) buffer, (C, H, W) picture."""
+
+    dimension_property: tuple[DimensionProperty, ...] = ()
+    """One per dimension; empty where an old simulator said nothing."""
+
+    observation_type: ObservationType = ObservationType.DEFAULT
+
+    def __post_init__(self) -> None:
+        if any(size < 1 for size in self.shape):
+            raise ValueError(f"sensor '{self.name}': every dimension must be at least 1, got {self.shape}")
+        if self.dimension_property and len(self.dimension_property) != len(self.shape):
+            raise ValueError(
+                f"sensor '{self.name}': {len(self.dimension_property)} dimension properties "
+                f"for {len(self.shape)} dimensions"
+            )
+
+    @property
+    def size(self) -> int:
+        """Number of floats of one observation."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSpec:
+    """What an agent does at each decision: continuous numbers, choices from branches, or both."""
+
+    continuous_size: int = 0
+
+    discrete_branches: tuple[int, ...] = ()
+    """Number of choices in each branch."""
+
+    def __post_init__(self) -> None:
+        if self.continuous_size < 0 or any(size < 1 for size in self.discrete_branches):
+            raise ValueError(f"impossible action sizes: {self.continuous_size}, {self.discrete_branches}")
+
+    @property
+    def discrete_size(self) -> int:
+        """Number of branches."""
+        return len(self.discrete_branches)
+
+    @property
+    def mask_size(self) -> int:
+        """Number of choices over all branches, in branch order: the length of an action mask."""
+        return sum(self.discrete_branches)
+
+
+@dataclass(frozen=True, slots=True)
+class BehaviorSpec:
+    """Everything that a policy must know of a behavior before it can act for it."""
+
+    observation_specs: tuple[ObservationSpec, ...]
+    """In wire order, which Unity sorts by sensor name; index i is ``obs_i`` of an exported model."""
+
+    action_spec: ActionSpec

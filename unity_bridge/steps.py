@@ -1,0 +1,90 @@
+"""One tick of one simulator, as frozen records of arrays. N agents, M of them waiting for an action."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.specs import ActionSpec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepBatch:
+    """What one message says about every agent of one behavior.
+
+    Terminal rows come first, then the rows that wait for an action. The same agent may own one row of each
+    kind: its episode ended and its next one began. N changes from tick to tick, and so does the order.
+    """
+
+    agent_ids: NDArray[np.int64]
+    """Stable for the life of an agent, across its episodes; unique within one simulator. Shape [N]."""
+
+    observations: tuple[NDArray[np.float32], ...]
+    """One array per sensor, seen *after* the previous action. Shapes [N, *sensor shape]."""
+
+    rewards: NDArray[np.float32]
+    """Since the agent's previous row, in task units. Shape [N]."""
+
+    terminated: NDArray[np.bool_]
+    """The task ended here: what follows is worth zero. Shape [N]."""
+
+    truncated: NDArray[np.bool_]
+    """The clock ended here, not the task: bootstrap from the observation. Shape [N]."""
+
+    allowed_actions: NDArray[np.bool_]
+    """True where a choice is allowed, all branches side by side. Shape [N, sum of branches]."""
+
+    group_ids: NDArray[np.int64]
+    """0 for agents of no group. Shape [N]."""
+
+    group_rewards: NDArray[np.float32]
+    """What the agent's group got since the agent's previous row. Shape [N]."""
+
+    def __post_init__(self) -> None:
+        n = len(self.agent_ids)
+        for name in ("rewards", "terminated", "truncated", "allowed_actions", "group_ids", "group_rewards"):
+            if len(getattr(self, name)) != n:
+                raise ValueError(f"{name} has {len(getattr(self, name))} rows for {n} agents")
+        for sensor, observation in enumerate(self.observations):
+            if len(observation) != n:
+                raise ValueError(f"observation {sensor} has {len(observation)} rows for {n} agents")
+        if np.any(self.terminated & self.truncated):
+            raise ValueError("an agent cannot be both terminated and truncated")
+        ended = self.terminated | self.truncated
+        if np.any(ended[1:] > ended[:-1]):
+            raise ValueError("terminal rows must come before the rows that wait for an action")
+
+    def __len__(self) -> int:
+        return len(self.agent_ids)
+
+    @property
+    def num_terminal(self) -> int:
+        """Rows [0, num_terminal) ended; rows [num_terminal, N) wait for an action."""
+        return int(np.count_nonzero(self.terminated)) + int(np.count_nonzero(self.truncated))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ActionBatch:
+    """Actions for the waiting rows of a StepBatch, in their order, as they go over the wire."""
+
+    continuous: NDArray[np.float32]
+    """Nominally in [−1, 1]. Shape [M, continuous size]."""
+
+    discrete: NDArray[np.int32]
+    """One index per branch. Shape [M, branches]."""
+
+    def __post_init__(self) -> None:
+        if len(self.continuous) != len(self.discrete):
+            raise ValueError(f"{len(self.continuous)} continuous and {len(self.discrete)} discrete rows")
+
+    def __len__(self) -> int:
+        return len(self.continuous)
+
+    @staticmethod
+    def zeros(rows: int, spec: ActionSpec) -> ActionBatch:
+        """The action of an agent that nobody answers for."""
+        return ActionBatch(
+            np.zeros((rows, spec.continuous_size), np.float32), np.zeros((rows, spec.discrete_size), np.int32)
+        )
