@@ -65,7 +65,7 @@ def unpack_records(payload: bytes) -> list[SideChannelRecord]:
     Raises:
         WireError: the payload ends inside a record, or a length is negative.
     """
-    records = []
+    records: list[SideChannelRecord] = []
     start = 0
     while start < len(payload):
         body_start = start + _HEADER_BYTES

@@ -47,7 +47,9 @@ def test_what_is_packed_comes_out_again(records: list[SideChannelRecord]) -> Non
 
 
 @given(RECORDS.filter(bool), st.data())
-def test_a_payload_cut_inside_a_record_is_refused(records: list[SideChannelRecord], data: st.DataObject) -> None:
+def test_a_payload_cut_inside_a_record_is_refused(
+    records: list[SideChannelRecord], data: st.DataObject
+) -> None:
     payload = pack_records(records)
     last = len(pack_records(records[-1:]))
     cut = data.draw(st.integers(len(payload) - last + 1, len(payload) - 1))
