@@ -1,0 +1,92 @@
+"""What a scene is: a small world with agents in it, advanced one message at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.errors import BridgeError
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+
+Steps = Mapping[str, StepBatch]
+"""One batch per behavior id that has something to say in this message."""
+
+
+class SceneError(BridgeError):
+    """A scene that cannot be opened or went wrong: the user's environment or its arguments. One line."""
+
+
+class Scene(Protocol):
+    """A world that a simulator hosts. It knows nothing of messages, ports or trainers."""
+
+    @property
+    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+        """What the agents see and do, by behavior id (``3DBall?team=0``)."""
+
+    @property
+    def frame_s(self) -> float:
+        """How long one rendered step is shown, in seconds."""
+
+    def reset(self, seed: int | None = None) -> Steps:
+        """Starts every agent's episode anew, without ending the old ones, and asks for the first actions.
+
+        Args:
+            seed: makes everything that follows reproducible; None goes on with the random numbers at hand.
+        """
+
+    def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
+        """Acts for the rows that waited, in their order, and goes on until some agent has something to say.
+
+        Args:
+            actions: one batch for each behavior that had rows waiting.
+        """
+
+    def render(self) -> NDArray[np.uint8]:
+        """The world as it stands, RGB. Shape [H, W, 3], the same every time."""
+
+    def close(self) -> None:
+        """Frees what the scene holds."""
+
+
+def step_batch(
+    observations: Sequence[NDArray[np.float32]],
+    rewards: NDArray[np.float32],
+    *,
+    agent_ids: NDArray[np.int64],
+    allowed_actions: NDArray[np.bool_] | None = None,
+    terminated: NDArray[np.bool_] | None = None,
+    truncated: NDArray[np.bool_] | None = None,
+) -> StepBatch:
+    """A batch of agents without groups; left out means everything is allowed and nobody's episode ended."""
+    rows = len(agent_ids)
+    nobody = np.zeros(rows, np.bool_)
+    return StepBatch(
+        agent_ids=agent_ids,
+        observations=tuple(observations),
+        rewards=rewards,
+        terminated=nobody if terminated is None else terminated,
+        truncated=nobody if truncated is None else truncated,
+        allowed_actions=np.ones((rows, 0), np.bool_) if allowed_actions is None else allowed_actions,
+        group_ids=np.zeros(rows, np.int64),
+        group_rewards=np.zeros(rows, np.float32),
+    )
+
+
+def concatenate(terminal: StepBatch, deciding: StepBatch) -> StepBatch:
+    """Both batches in one message, terminal rows first."""
+    return StepBatch(
+        agent_ids=np.concatenate([terminal.agent_ids, deciding.agent_ids]),
+        observations=tuple(
+            np.concatenate(pair) for pair in zip(terminal.observations, deciding.observations, strict=True)
+        ),
+        rewards=np.concatenate([terminal.rewards, deciding.rewards]),
+        terminated=np.concatenate([terminal.terminated, deciding.terminated]),
+        truncated=np.concatenate([terminal.truncated, deciding.truncated]),
+        allowed_actions=np.concatenate([terminal.allowed_actions, deciding.allowed_actions]),
+        group_ids=np.concatenate([terminal.group_ids, deciding.group_ids]),
+        group_rewards=np.concatenate([terminal.group_rewards, deciding.group_rewards]),
+    )
