@@ -1,0 +1,289 @@
+"""The folder that a run leaves behind: what lies where, and who may write there."""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from trainer_service.config.names import validate_behavior_name, validate_run_id
+from trainer_service.errors import UserError
+from trainer_service.files import SaveError, remove_leftovers, write_atomic
+from trainer_service.lock import AlreadyLockedError, FileLock
+from trainer_service.status import TrainingStatus, read_status
+
+_LOCK = ".lock"
+_ROOT_FILES = ("configuration.yaml", "metrics.jsonl")
+_LOG_FILES = ("training_status.json", "timers.json", "Player-*.log")
+_BEHAVIOR_FILES = ("checkpoint.pt", "events.out.tfevents.*", "last_replay_buffer.hdf5")
+
+_logger = logging.getLogger(__name__)
+
+
+class RunFolder:
+    """ML-Agents' layout of one run, plus ``metrics.jsonl``.
+
+    ::
+
+        <results-dir>/<run-id>/
+          configuration.yaml                        all options of the run
+          metrics.jsonl                             one line per summary and behavior
+          run_logs/training_status.json             list of checkpoints
+          run_logs/timers.json                      where the time went
+          run_logs/Player-<worker>.log              output of each launched simulator
+          <behavior>.onnx                           final model
+          <behavior>/<behavior>-<step>.onnx, .pt    older ones
+          <behavior>/checkpoint.pt                  what --resume and --initialize-from read
+          <behavior>/events.out.tfevents.*          for TensorBoard
+
+    One process writes, any number read. A folder opened to be read is never changed.
+    """
+
+    def __init__(
+        self, path: Path, *, initialize_from: Path | None = None, lock: FileLock | None = None
+    ) -> None:
+        self.path = path
+        self.initialize_from = initialize_from
+        """Folder of the run whose weights this one starts from."""
+        self._lock = lock
+
+    @classmethod
+    def open(
+        cls,
+        results_dir: str | Path,
+        run_id: str,
+        *,
+        resume: bool = False,
+        force: bool = False,
+        initialize_from: str | None = None,
+        inference: bool = False,
+    ) -> Self:
+        """Opens the folder as the flags of the same names ask. Changes nothing before everything is checked.
+
+        ``resume`` goes on with a run that exists; with it ``force`` has no meaning, so that nothing is lost.
+        ``force`` removes what a run of the same id left: files that a run writes, no others.
+        ``inference`` opens the folder to be read only; it need not exist.
+
+        Raises:
+            UserError: an impossible run id, a run that exists or is missing against the flags, or one that
+                another process is writing.
+        """
+        validate_run_id(run_id)
+        results = Path(results_dir)
+        path = results / run_id
+        exists = _holds_run(path)
+        if resume and not exists:
+            raise UserError(f"{_not_found(results, run_id)}. Remove --resume to train a new run.")
+        if exists and not resume and not force:
+            raise UserError(
+                f"run id '{run_id}' is taken: '{path}' holds an earlier run. Either choose a new --run-id, "
+                "use --resume to continue that run, or use --force to overwrite it."
+            )
+        source = _source(results, run_id, initialize_from, overwritten=force and not resume and not inference)
+        if inference:
+            return cls(path, initialize_from=source)
+        lock = _lock(path, run_id)
+        try:
+            if exists and not resume:
+                _remove_previous(path)
+            for folder in (path, *_subfolders(path)):
+                remove_leftovers(folder)
+        except OSError as error:
+            lock.release()
+            raise SaveError(path, error) from error
+        return cls(path, initialize_from=source, lock=lock)
+
+    @classmethod
+    def read(cls, results_dir: str | Path, run_id: str) -> Self:
+        """Opens a run that exists, to look at or to play with.
+
+        Raises:
+            UserError: an impossible run id, or no such run.
+        """
+        validate_run_id(run_id)
+        results = Path(results_dir)
+        if not _holds_run(results / run_id):
+            raise UserError(f"{_not_found(results, run_id)}.")
+        return cls(results / run_id)
+
+    @property
+    def writable(self) -> bool:
+        """Whether this process may change the folder; it alone may then."""
+        return self._lock is not None
+
+    @property
+    def configuration(self) -> Path:
+        """All options of the run, YAML."""
+        return self.path / "configuration.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON object per line: a summary of one behavior."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def run_logs(self) -> Path:
+        """Folder of what is of interest after the run."""
+        return self.path / "run_logs"
+
+    @property
+    def status(self) -> Path:
+        """The list of checkpoints, JSON."""
+        return self.run_logs / "training_status.json"
+
+    @property
+    def timers(self) -> Path:
+        """Where the time went, JSON."""
+        return self.run_logs / "timers.json"
+
+    def player_log(self, worker: int) -> Path:
+        """Output of the launched simulator number ``worker``."""
+        return self.run_logs / f"Player-{worker}.log"
+
+    def behavior(self, name: str) -> Path:
+        """Folder of one behavior.
+
+        Raises:
+            UserError: a name that would lead out of the run folder, or that no file system takes.
+        """
+        validate_behavior_name(name)
+        return self.path / name
+
+    def checkpoint(self, name: str) -> Path:
+        """The newest complete state of a behavior."""
+        return self.behavior(name) / "checkpoint.pt"
+
+    def numbered(self, name: str, step: int, suffix: str = ".pt") -> Path:
+        """The state (.pt) or model (.onnx) of a behavior at one step."""
+        return self.behavior(name) / f"{name}-{step}{suffix}"
+
+    def final_model(self, name: str) -> Path:
+        """The model to take home."""
+        return self.behavior(name).with_name(f"{name}.onnx")
+
+    def write_configuration(self, text: str) -> None:
+        """Replaces configuration.yaml. Raises SaveError."""
+        self._write(self.configuration, text)
+
+    def write_status(self, status: TrainingStatus) -> None:
+        """Replaces training_status.json. Raises SaveError."""
+        self._write(self.status, status.to_json())
+
+    def write_timers(self, text: str) -> None:
+        """Replaces timers.json. Raises SaveError."""
+        self._write(self.timers, text)
+
+    def read_status(self, *, torch_version: str) -> TrainingStatus:
+        """Returns what the run has saved so far; see ``trainer_service.status.read_status``."""
+        return read_status(self.status, torch_version=torch_version)
+
+    def remove(self, name: str, file_names: Iterable[str]) -> None:
+        """Deletes numbered files of a behavior: no others, whatever the names say. Raises SaveError."""
+        self._require_writable()
+        for file_name in filter(_numbered_files(name).fullmatch, file_names):
+            path = self.behavior(name) / file_name
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise SaveError(path, error) from error
+
+    def close(self) -> None:
+        """Lets others write."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write(self, path: Path, text: str) -> None:
+        self._require_writable()
+        write_atomic(path, text)
+
+    def _require_writable(self) -> None:
+        if not self.writable:
+            raise RuntimeError(f"'{self.path}' was opened to be read only")
+
+
+def _holds_run(path: Path) -> bool:
+    """Whether anything but a lock is in the folder."""
+    if path.exists() and not path.is_dir():
+        raise UserError(f"'{path}' is a file; expected the folder of a run")
+    return path.is_dir() and any(entry.name != _LOCK for entry in path.iterdir())
+
+
+def _not_found(results: Path, run_id: str) -> str:
+    runs = [entry.name for entry in results.iterdir() if entry.is_dir()] if results.is_dir() else []
+    nearest = difflib.get_close_matches(run_id, runs, n=1)
+    hint = f" (did you mean '{nearest[0]}'?)" if nearest else ""
+    return f"no run '{run_id}' in '{results}'{hint}"
+
+
+def _source(results: Path, run_id: str, initialize_from: str | None, *, overwritten: bool) -> Path | None:
+    if initialize_from is None:
+        return None
+    validate_run_id(initialize_from)
+    if initialize_from == run_id and overwritten:
+        raise UserError(
+            f"--initialize-from={initialize_from} names the run that --force would overwrite. "
+            "Choose another --run-id, or use --resume."
+        )
+    if not _holds_run(results / initialize_from):
+        raise UserError(f"--initialize-from: {_not_found(results, initialize_from)}.")
+    return results / initialize_from
+
+
+def _lock(path: Path, run_id: str) -> FileLock:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        return FileLock(path / _LOCK)
+    except OSError as error:
+        raise SaveError(path, error) from error
+    except AlreadyLockedError as error:
+        holder = "another process" if error.holder is None else f"process {error.holder}"
+        raise UserError(
+            f"run id '{run_id}' is in use: {holder} is writing to '{path}'. "
+            "Stop it or choose another --run-id."
+        ) from None
+
+
+def _remove_previous(path: Path) -> None:
+    files = list(_previous_files(path))
+    for file in files:
+        file.unlink()
+    for folder in _subfolders(path):
+        if not any(folder.iterdir()):
+            folder.rmdir()
+    _logger.warning("Removed %d files of the earlier run in '%s'.", len(files), path)
+
+
+def _previous_files(path: Path) -> Iterator[Path]:
+    """Files that only a run of ours or of ML-Agents writes; what a user put beside them is not ours."""
+    folders = _subfolders(path)
+    yield from _present(path, (*_ROOT_FILES, *(glob.escape(f"{folder.name}.onnx") for folder in folders)))
+    yield from _present(path / "run_logs", _LOG_FILES)
+    for folder in folders:
+        yield from _present(folder, _BEHAVIOR_FILES)
+        yield from (file for file in folder.iterdir() if _numbered_files(folder.name).fullmatch(file.name))
+
+
+def _numbered_files(behavior: str) -> re.Pattern[str]:
+    return re.compile(re.escape(behavior) + r"-\d+\.(pt|onnx)")
+
+
+def _subfolders(path: Path) -> list[Path]:
+    return [entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink()]
+
+
+def _present(folder: Path, patterns: Iterable[str]) -> Iterator[Path]:
+    for pattern in patterns:
+        yield from (file for file in folder.glob(pattern) if file.is_file())

@@ -1,0 +1,229 @@
+"""training_status.json: which checkpoints a run has, in the layout that ML-Agents writes.
+
+{"metadata": {"stats_format_version": "0.3.0", …},
+ "<behavior>": {"checkpoints": [{"steps", "file_path", "reward", "creation_time", "auxillary_file_paths"}, …],
+                "final_checkpoint": {…}, "elo": 1200.0},
+ "<environment parameter>": {"lesson_num": 2}}
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import trainer_service
+from trainer_service.errors import UserError
+
+STATS_FORMAT_VERSION = "0.3.0"
+COMPATIBLE_MLAGENTS_VERSION = "1.1.0"
+"""The release whose run folders ours can stand in for."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """One saved policy."""
+
+    steps: int
+    """Agent steps of its behavior when it was saved."""
+
+    file_path: str
+    """The file to play with, where the run stood when it was written: ``results/run/Ball/Ball-5000.onnx``."""
+
+    reward: float | None
+    """Mean episode return since the checkpoint before, None if no episode ended."""
+
+    creation_time: float
+    """Seconds since 1970."""
+
+    auxiliary_file_paths: tuple[str, ...] = ()
+    """Further files of the same policy, such as the .pt that training goes on from."""
+
+    @property
+    def file_names(self) -> frozenset[str]:
+        """All its files, as they are called within the behavior's folder, wherever the run was moved."""
+        return frozenset(_base_name(path) for path in (self.file_path, *self.auxiliary_file_paths))
+
+
+@dataclass(frozen=True, slots=True)
+class BehaviorStatus:
+    """What one behavior has saved."""
+
+    checkpoints: tuple[CheckpointRecord, ...] = ()
+    """Oldest first; those that still exist."""
+
+    final_checkpoint: CheckpointRecord | None = None
+    elo: float | None = None
+    """Rating under self-play."""
+
+    def with_checkpoint(self, record: CheckpointRecord) -> BehaviorStatus:
+        """Returns the status after one more save; a second save at the same step replaces the first."""
+        others = tuple(known for known in self.checkpoints if known.steps != record.steps)
+        return replace(self, checkpoints=(*others, record))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStatus:
+    """Everything in training_status.json."""
+
+    behaviors: Mapping[str, BehaviorStatus] = field(default_factory=dict)
+    lessons: Mapping[str, int] = field(default_factory=dict)
+    """Number of the current lesson of each environment parameter."""
+
+    torch_version: str | None = None
+    """Of the process that wrote the status."""
+
+    def behavior(self, name: str) -> BehaviorStatus:
+        """Returns what ``name`` has saved: nothing yet if it is new."""
+        return self.behaviors.get(name, BehaviorStatus())
+
+    def with_behavior(self, name: str, status: BehaviorStatus) -> TrainingStatus:
+        """Returns a status where ``name`` has saved that."""
+        return replace(self, behaviors={**self.behaviors, name: status})
+
+    def to_json(self) -> str:
+        """Returns the text of the file."""
+        document: dict[str, dict[str, Any]] = {
+            "metadata": {
+                "stats_format_version": STATS_FORMAT_VERSION,
+                "mlagents_version": COMPATIBLE_MLAGENTS_VERSION,
+                "torch_version": self.torch_version,
+                "trainer_service_version": trainer_service.__version__,
+            }
+        }
+        # A behavior and a parameter may share a name, even 'metadata': their keys differ, so it is one object.
+        for name, status in self.behaviors.items():
+            document.setdefault(name, {}).update(_behavior_to_json(status))
+        for name, lesson in self.lessons.items():
+            document.setdefault(name, {})["lesson_num"] = lesson
+        return json.dumps(document, indent=4) + "\n"
+
+
+def prune_checkpoints(status: BehaviorStatus, keep: int) -> tuple[BehaviorStatus, frozenset[str]]:
+    """Decides which checkpoints stay: the ``keep`` newest, at least one.
+
+    Returns:
+        The status without the others, and the names of their files within the behavior's folder, except
+        files that a checkpoint which stays names too.
+    """
+    kept = status.checkpoints[-max(keep, 1) :]
+    dropped = status.checkpoints[: len(status.checkpoints) - len(kept)]
+    return replace(status, checkpoints=kept), _files(dropped) - _files(kept)
+
+
+def read_status(path: Path, *, torch_version: str) -> TrainingStatus:
+    """Reads the status of a run that goes on; logs a warning where it is missing or from other versions.
+
+    Returns:
+        What the file says, with ``torch_version`` in place of the old one; an empty status without a file.
+
+    Raises:
+        UserError: the file is not what it should be.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        _logger.warning(
+            "Training status file '%s' not found: the list of older checkpoints starts anew, "
+            "and those it named stay for ever.", path,
+        )  # fmt: skip
+        return TrainingStatus(torch_version=torch_version)
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, str(error)) from error
+    try:
+        document = json.loads(text)
+        if not isinstance(document, dict):
+            raise TypeError(f"expected an object, got {type(document).__name__}")
+        status = _from_json(document, torch_version)
+        _warn_of_versions(path, document.get("metadata"), torch_version)
+    except (ValueError, TypeError, KeyError) as error:
+        reason = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise _unreadable(path, reason) from error
+    return status
+
+
+def _unreadable(path: Path, reason: str) -> UserError:
+    return UserError(
+        f"cannot read '{path}': {reason}. Expected the training status of a run; delete the file to go on "
+        "without its list of older checkpoints."
+    )
+
+
+def _warn_of_versions(path: Path, metadata: Any, torch_version: str) -> None:
+    if not isinstance(metadata, dict):
+        _logger.warning(
+            "'%s' does not say which versions wrote it; it may be from an incompatible one.", path
+        )
+        return
+    expected = {"stats_format_version": STATS_FORMAT_VERSION, "torch_version": torch_version}
+    if "trainer_service_version" in metadata:
+        expected["trainer_service_version"] = trainer_service.__version__
+    for key, here in expected.items():
+        if metadata.get(key) != here:
+            _logger.warning("'%s' was written with %s %s, this is %s.", path, key, metadata.get(key), here)
+
+
+def _behavior_to_json(status: BehaviorStatus) -> dict[str, Any]:
+    document: dict[str, Any] = {"checkpoints": [_record_to_json(record) for record in status.checkpoints]}
+    if status.final_checkpoint is not None:
+        document["final_checkpoint"] = _record_to_json(status.final_checkpoint)
+    if status.elo is not None:
+        document["elo"] = status.elo
+    return document
+
+
+def _record_to_json(record: CheckpointRecord) -> dict[str, Any]:
+    return {
+        "steps": record.steps,
+        "file_path": record.file_path,
+        "reward": record.reward,
+        "creation_time": record.creation_time,
+        "auxillary_file_paths": list(record.auxiliary_file_paths),  # ML-Agents' spelling is the format
+    }
+
+
+def _from_json(document: Mapping[str, Any], torch_version: str) -> TrainingStatus:
+    entries = {name: entry for name, entry in document.items() if isinstance(entry, dict)}
+    return TrainingStatus(
+        behaviors={
+            name: _behavior_from_json(entry)
+            for name, entry in entries.items()
+            if entry.keys() & {"checkpoints", "final_checkpoint", "elo"}
+        },
+        lessons={name: int(entry["lesson_num"]) for name, entry in entries.items() if "lesson_num" in entry},
+        torch_version=torch_version,
+    )
+
+
+def _behavior_from_json(entry: Mapping[str, Any]) -> BehaviorStatus:
+    final, elo = entry.get("final_checkpoint"), entry.get("elo")
+    return BehaviorStatus(
+        checkpoints=tuple(_record_from_json(record) for record in entry.get("checkpoints", ())),
+        final_checkpoint=None if final is None else _record_from_json(final),
+        elo=None if elo is None else float(elo),
+    )
+
+
+def _record_from_json(record: Mapping[str, Any]) -> CheckpointRecord:
+    reward = record["reward"]
+    return CheckpointRecord(
+        steps=int(record["steps"]),
+        file_path=str(record["file_path"]),
+        reward=None if reward is None else float(reward),
+        creation_time=float(record["creation_time"]),
+        auxiliary_file_paths=tuple(str(path) for path in record.get("auxillary_file_paths", ())),
+    )
+
+
+def _files(records: Sequence[CheckpointRecord]) -> frozenset[str]:
+    return frozenset().union(*(record.file_names for record in records))
+
+
+def _base_name(path: str) -> str:
+    # Written on Windows, read on Linux: both separators count.
+    return PurePosixPath(path.replace("\\", "/")).name
