@@ -3,7 +3,7 @@
     python tools/regenerate_wire.py            # writes the generated modules
     python tools/regenerate_wire.py --check    # writes nothing; exit status 1 where they differ
 
-The compiler decides which protobuf and grpcio a user needs, and it cannot share an environment with newer ones.
+The compiler decides which protobuf and grpcio a user needs, and cannot share an environment with newer ones.
 So it is pinned here and lives in an environment of its own, made for the occasion.
 """
 
