@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trainer_service.files import SaveError, write_atomic
+from trainer_service.timers import Timers
 
 Floats = NDArray[np.float64]
 
@@ -304,6 +305,25 @@ class ConsoleWriter:
         """Nothing to do."""
 
 
+class GaugeWriter:
+    """Keeps the latest value and the range of every statistic in timers.json, as ML-Agents does."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+
+    def write(self, summary: Summary) -> None:
+        """Sets a gauge such as ``Ball.Policy.Entropy.mean`` for each statistic."""
+        for tag, value in _tags(summary).items():
+            name = f"{summary.behavior}.{tag}.mean".replace("/", ".").replace(" ", "")
+            self._timers.gauge(name, value)
+
+    def truncate_after(self, behavior: str, step: int) -> None:
+        """Nothing to do: gauges begin anew with every process."""
+
+    def close(self) -> None:
+        """Nothing to do: the timers are written by whoever owns them."""
+
+
 def summary_line(summary: Summary) -> str:
     """Returns the summary as ML-Agents words it: ``B. Step: 1000. Time Elapsed: 7.699 s. Mean Reward: …``."""
     stats = summary.stats
@@ -341,7 +361,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
 
 
 def json_key(tag: str) -> str:
-    """Returns ``policy_loss`` for ``Losses/Policy Loss``; tags outside ML-Agents' categories stay as they are."""
+    """Returns ``policy_loss`` for ``Losses/Policy Loss``; tags in no category of ours stay as they are."""
     for category in _CATEGORIES:
         if tag.startswith(category):
             return tag.removeprefix(category).lower().replace(" ", "_").replace("-", "_")

@@ -96,7 +96,7 @@ class TrainingStatus:
                 "trainer_service_version": trainer_service.__version__,
             }
         }
-        # A behavior and a parameter may share a name, even 'metadata': their keys differ, so it is one object.
+        # A behavior and a parameter may share a name, even 'metadata': they use different keys.
         for name, status in self.behaviors.items():
             document.setdefault(name, {}).update(_behavior_to_json(status))
         for name, lesson in self.lessons.items():
