@@ -1,0 +1,71 @@
+"""The configuration of a run: ML-Agents' YAML, read strictly."""
+
+from trainer_service.config.check import FileCheck, check_files
+from trainer_service.config.environment_parameters import Curriculum, Lesson, Sampler
+from trainer_service.config.hyperparameters import (
+    HYPERPARAMETERS,
+    Hyperparameters,
+    OnPolicyHyperparameters,
+    POCASettings,
+    PPOSettings,
+    SACSettings,
+    Schedule,
+)
+from trainer_service.config.imitation import BehavioralCloningSettings
+from trainer_service.config.loader import (
+    LoadedOptions,
+    dump_run_options,
+    load_run_options,
+    parse_run_options,
+)
+from trainer_service.config.names import validate_behavior_name, validate_run_id
+from trainer_service.config.network import MemorySettings, NetworkSettings
+from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings, RewardSignalSettings
+from trainer_service.config.run_options import (
+    CheckpointSettings,
+    EngineSettings,
+    EnvironmentSettings,
+    RunOptions,
+    TorchSettings,
+)
+from trainer_service.config.schema import json_schema
+from trainer_service.config.self_play import SelfPlaySettings
+from trainer_service.config.support import unsupported_features, unsupported_in_behavior
+from trainer_service.config.trainer import TrainerSettings
+
+__all__ = [
+    "HYPERPARAMETERS",
+    "REWARD_SIGNALS",
+    "BehavioralCloningSettings",
+    "CheckpointSettings",
+    "Curriculum",
+    "EngineSettings",
+    "EnvironmentSettings",
+    "ExtrinsicSettings",
+    "FileCheck",
+    "Hyperparameters",
+    "Lesson",
+    "LoadedOptions",
+    "MemorySettings",
+    "NetworkSettings",
+    "OnPolicyHyperparameters",
+    "POCASettings",
+    "PPOSettings",
+    "RewardSignalSettings",
+    "RunOptions",
+    "SACSettings",
+    "Sampler",
+    "Schedule",
+    "SelfPlaySettings",
+    "TorchSettings",
+    "TrainerSettings",
+    "check_files",
+    "dump_run_options",
+    "json_schema",
+    "load_run_options",
+    "parse_run_options",
+    "unsupported_features",
+    "unsupported_in_behavior",
+    "validate_behavior_name",
+    "validate_run_id",
+]

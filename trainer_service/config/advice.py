@@ -1,0 +1,74 @@
+"""What is legal in a configuration, yet probably not meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainer_service.config.document import Problem
+from trainer_service.config.environment_parameters import Curriculum
+from trainer_service.config.hyperparameters import OnPolicyHyperparameters
+from trainer_service.config.run_options import RunOptions
+from trainer_service.config.section import Location
+from trainer_service.config.trainer import TrainerSettings
+
+
+def advice(options: RunOptions) -> list[Problem]:
+    """Everything odd about ``options``."""
+    return [*_about_behaviors(options), *_about_curricula(options), *_about_checkpoints(options)]
+
+
+def _about_behaviors(options: RunOptions) -> Iterator[Problem]:
+    if not options.behaviors and options.default_settings is None:
+        yield Problem((), "neither 'behaviors' nor 'default_settings': every behavior will be refused")
+    if options.default_settings is not None:
+        yield from _about_behavior(("default_settings",), options.default_settings)
+    for name, settings in options.behaviors.items():
+        yield from _about_behavior(("behaviors", name), settings)
+
+
+def _about_behavior(location: Location, settings: TrainerSettings) -> Iterator[Problem]:
+    tuning = settings.hyperparameters
+    if isinstance(tuning, OnPolicyHyperparameters) and tuning.batch_size > tuning.buffer_size:
+        where = (*location, "hyperparameters", "batch_size")
+        yield Problem(
+            where,
+            f"{tuning.batch_size} is more than the buffer_size of {tuning.buffer_size}: one step per epoch",
+        )
+    if settings.threaded:
+        yield Problem(
+            (*location, "threaded"), "has no effect: simulators never wait for a trainer thread here"
+        )
+    if settings.self_play and not 0 <= settings.self_play.play_against_latest_model_ratio <= 1:
+        where = (*location, "self_play", "play_against_latest_model_ratio")
+        yield Problem(where, "is a probability and should lie between 0 and 1")
+
+
+def _about_curricula(options: RunOptions) -> Iterator[Problem]:
+    if options.default_settings is not None:
+        return
+    for name, parameter in (options.environment_parameters or {}).items():
+        if not isinstance(parameter, Curriculum):
+            continue
+        for position, lesson in enumerate(parameter.curriculum):
+            criteria = lesson.completion_criteria
+            if criteria is not None and criteria.behavior not in options.behaviors:
+                where = (
+                    "environment_parameters",
+                    name,
+                    "curriculum",
+                    position,
+                    "completion_criteria",
+                    "behavior",
+                )
+                yield Problem(
+                    where, f"behavior '{criteria.behavior}' is not listed, so the lesson cannot end"
+                )
+
+
+def _about_checkpoints(options: RunOptions) -> Iterator[Problem]:
+    if options.checkpoint_settings.load_model:
+        yield Problem(("checkpoint_settings", "load_model"), "deprecated and ignored: use resume")
+    if options.checkpoint_settings.train_model:
+        yield Problem(
+            ("checkpoint_settings", "train_model"), "deprecated and ignored: training is the default"
+        )

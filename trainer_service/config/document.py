@@ -1,0 +1,214 @@
+"""A YAML file as plain values that remember their lines, so that a mistake can be pointed at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from yaml.nodes import MappingNode, Node, SequenceNode
+
+from trainer_service.config.section import Location
+from trainer_service.config.values import shown
+from trainer_service.errors import ConfigError
+
+_LARGEST_FILE = 2**20
+_MOST_VALUES = 50_000
+_DEEPEST = 50
+_MAPPING, _SEQUENCE, _TEXT, _MERGE = (f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str", "merge"))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something to say about one place of a configuration."""
+
+    location: Location
+    text: str
+    line: int | None = None
+    """Where the location alone does not tell it."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file says, and where. A document without a file has no lines."""
+
+    label: str
+    """How messages name the file."""
+
+    values: dict[str, Any]
+
+    lines: dict[Location, int] = field(default_factory=dict)
+    """Line of each key and list entry, counted from 1."""
+
+    problems: tuple[Problem, ...] = ()
+    """Mistakes that YAML itself would pass over: duplicate keys, keys that are not texts."""
+
+    def known_part(self, location: Location) -> Location:
+        """The longest beginning of ``location`` that the file contains."""
+        while location and location not in self.lines:
+            location = location[:-1]
+        return location
+
+    def line_of(self, problem: Problem) -> int | None:
+        """The problem's line, or that of the nearest key above it that the file contains."""
+        return problem.line or self.lines.get(self.known_part(problem.location))
+
+    def at(self, problem: Problem) -> str:
+        """``file:line: dotted.path: text``."""
+        line = self.line_of(problem)
+        where = self.label if line is None else f"{self.label}:{line}"
+        path = f"{dotted(problem.location)}: " if problem.location else ""
+        return f"{where}: {path}{problem.text}"
+
+
+def dotted(location: Location) -> str:
+    """``behaviors.Walker.max_steps``, ``curriculum[0].name``."""
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path
+
+
+def read_document(path: Path) -> Document:
+    """The YAML mapping in ``path``. Raises ConfigError where there is none."""
+    text = _read_text(path)
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            raise ConfigError(f"{path}: the file is empty; expected a mapping with 'behaviors'")
+        builder = _Builder(str(path), loader)
+        values = builder.build(node, ())
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{_where(path, error, text)}: {_why(error)}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: lists and mappings are nested too deeply") from None
+    finally:
+        loader.dispose()
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: expected a mapping with 'behaviors', got {shown(values)}")
+    return Document(str(path), values, builder.lines, tuple(builder.problems))
+
+
+def _read_text(path: Path) -> str:
+    if path.is_dir():
+        raise ConfigError(f"{path}: expected a file, got a folder")
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: configuration file not found (looked for {path.absolute()})") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > _LARGEST_FILE:
+        raise ConfigError(f"{path}: expected a configuration of at most {_LARGEST_FILE} bytes, got more")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{path}:{line}: not UTF-8 (byte 0x{data[error.start]:02x}); save the file as UTF-8"
+        ) from None
+
+
+def _where(path: Path, error: yaml.YAMLError, text: str) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"{path}:{error.problem_mark.line + 1}"
+    if isinstance(error, yaml.reader.ReaderError) and isinstance(error.position, int):
+        return f"{path}:{text.count(chr(10), 0, error.position) + 1}"
+    return str(path)
+
+
+def _why(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError):
+        context = f" ({error.context})" if error.context else ""
+        return f"not valid YAML: {error.problem}{context}"
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"not valid YAML: {error.reason}"
+    return f"not valid YAML: {error}"
+
+
+class _Builder:
+    """Builds values from YAML nodes.
+
+    Not PyYAML's own constructor, because that keeps the last of duplicate keys silently and forgets the
+    lines. An alias is built anew wherever it is used, so the number of values is bounded.
+    """
+
+    def __init__(self, label: str, loader: yaml.SafeLoader) -> None:
+        self.lines: dict[Location, int] = {}
+        self.problems: list[Problem] = []
+        self._label = label
+        self._loader = loader
+        self._values = 0
+
+    def build(self, node: Node, location: Location) -> Any:
+        self._count(node, len(location))
+        if isinstance(node, MappingNode) and node.tag == _MAPPING:
+            return self._build_mapping(node, location)
+        if isinstance(node, SequenceNode) and node.tag == _SEQUENCE:
+            return [self._build_at(child, child, (*location, i)) for i, child in enumerate(node.value)]
+        return self._build_scalar(node)
+
+    def _count(self, node: Node, depth: int) -> None:
+        self._values += 1
+        if self._values > _MOST_VALUES or depth > _DEEPEST:
+            raise ConfigError(
+                f"{self._label}:{_line(node)}: more than {_MOST_VALUES} values or {_DEEPEST} levels; "
+                "do aliases (*name) multiply, or contain themselves?"
+            )
+
+    def _build_at(self, marked: Node, node: Node, location: Location) -> Any:
+        self.lines[location] = _line(marked)
+        return self.build(node, location)
+
+    def _build_scalar(self, node: Node) -> Any:
+        try:
+            return self._loader.construct_object(node, deep=True)
+        except (ValueError, TypeError, OverflowError) as error:  # a date such as 2001-99-99
+            raise ConfigError(f"{self._label}:{_line(node)}: not a value that YAML knows: {error}") from None
+
+    def _build_mapping(self, node: MappingNode, location: Location) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for key_node, value_node in self._own_entries(node, location):
+            values[key_node.value] = self._build_at(key_node, value_node, (*location, key_node.value))
+        for key_node, value_node in self._merged_entries(node, depth=len(location)):
+            if key_node.value not in values:
+                values[key_node.value] = self._build_at(key_node, value_node, (*location, key_node.value))
+        return values
+
+    def _own_entries(self, node: MappingNode, location: Location) -> Iterator[tuple[Node, Node]]:
+        """Entries whose keys are texts, each key once; complains about the others."""
+        first: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == _MERGE:
+                continue
+            key, line = self.build(key_node, location), _line(key_node)
+            if not isinstance(key, str):
+                text = f"a key must be a text, got {shown(key)}; put it in quotes"
+                self.problems.append(Problem(location, text, line))
+            elif key in first:
+                text = f"duplicate key, already given on line {first[key]}"
+                self.problems.append(Problem((*location, key), text, line))
+            else:
+                first[key] = line
+                yield key_node, value_node
+
+    def _merged_entries(self, node: MappingNode, depth: int) -> Iterator[tuple[Node, Node]]:
+        """Entries that ``<<: *name`` brings in, nearest first; a key may come more than once."""
+        for key_node, value_node in node.value:
+            if key_node.tag != _MERGE:
+                continue
+            for source in value_node.value if isinstance(value_node, SequenceNode) else [value_node]:
+                self._count(key_node, depth)
+                if not isinstance(source, MappingNode):
+                    raise ConfigError(f"{self._label}:{_line(key_node)}: '<<' expected a mapping to merge")
+                yield from ((key, value) for key, value in source.value if key.tag == _TEXT)
+                yield from self._merged_entries(source, depth + 1)
+
+
+def _line(node: Node) -> int:
+    line: int = node.start_mark.line
+    return line + 1

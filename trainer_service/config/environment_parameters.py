@@ -1,0 +1,223 @@
+"""What the simulator is told about its task: ``environment_parameters``, constant, random or by lessons."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, SerializeAsAny, ValidationInfo, field_validator, model_validator
+
+from trainer_service.config.section import Section, choose, mistake
+from trainer_service.config.values import (
+    Count,
+    Flag,
+    NonNegative,
+    Number,
+    Seed,
+    Text,
+    expected,
+    number,
+    problem,
+)
+
+
+class SamplerParameters(Section):
+    """What every sampler has."""
+
+    seed: Seed = -1
+    """−1 derives the seed from the run's."""
+
+
+class UniformParameters(SamplerParameters):
+    """Every value between two numbers is as likely as any other."""
+
+    min_value: Number = 0.0
+    """Smallest value."""
+
+    max_value: Number = 1.0
+    """Largest value."""
+
+    @model_validator(mode="after")
+    def _is_ordered(self) -> Self:
+        if self.min_value > self.max_value:
+            raise mistake(
+                ("min_value",),
+                f"expected at most the max_value of {self.max_value:g}, got {self.min_value:g}",
+            )
+        return self
+
+
+class GaussianParameters(SamplerParameters):
+    """A normal distribution."""
+
+    mean: Number = 1.0
+    """Its mean."""
+
+    st_dev: NonNegative = 1.0
+    """Its standard deviation."""
+
+
+class MultiRangeUniformParameters(SamplerParameters):
+    """A uniform distribution over several intervals."""
+
+    intervals: tuple[tuple[Number, Number], ...] = ((0.0, 1.0),)
+    """Pairs of smallest and largest value."""
+
+    @field_validator("intervals", mode="before")
+    @classmethod
+    def _are_pairs(cls, intervals: Any) -> Any:
+        if not isinstance(intervals, list | tuple) or not intervals:
+            raise expected("a list of [min, max] pairs", intervals)
+        for pair in intervals:
+            if not isinstance(pair, list | tuple) or len(pair) != 2:
+                raise problem(f"expected [min, max] pairs, got {pair!r}")
+        return intervals
+
+    @field_validator("intervals")
+    @classmethod
+    def _are_ordered(cls, intervals: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+        for low, high in intervals:
+            if low > high:
+                raise problem(f"expected [min, max] pairs with min at most max, got [{low:g}, {high:g}]")
+        return intervals
+
+
+class ConstantParameters(SamplerParameters):
+    """Always the same value."""
+
+    value: Number = 0.0
+    """That value."""
+
+
+SAMPLERS: dict[str, type[SamplerParameters]] = {
+    "uniform": UniformParameters,
+    "gaussian": GaussianParameters,
+    "multirangeuniform": MultiRangeUniformParameters,
+    "constant": ConstantParameters,
+}
+"""The sampler types, and what each needs to know."""
+
+
+class Sampler(Section):
+    """A parameter that is drawn anew for every episode."""
+
+    sampler_type: str
+    """The distribution: a key of SAMPLERS."""
+
+    sampler_parameters: SerializeAsAny[SamplerParameters]
+    """Of that distribution."""
+
+    @field_validator("sampler_type", mode="before")
+    @classmethod
+    def _is_known(cls, value: Any) -> str:
+        return choose("sampler type", value, SAMPLERS)
+
+    @field_validator("sampler_parameters", mode="before")
+    @classmethod
+    def _read_by_type(cls, value: Any, info: ValidationInfo) -> SamplerParameters:
+        if "sampler_type" not in info.data:
+            return SamplerParameters()  # the mistake in sampler_type is reported already
+        return SAMPLERS[info.data["sampler_type"]].model_validate(value)
+
+
+def _number_or_sampler(value: Any) -> Any:
+    if isinstance(value, Sampler):
+        return value
+    if not isinstance(value, dict):
+        return _constant(value, "a number or a sampler")
+    return Sampler.model_validate(value)
+
+
+def _constant(value: Any, what: str) -> float:
+    if value is None or isinstance(value, list):
+        raise expected(what, value)
+    return number(int(value) if isinstance(value, bool) else value)
+
+
+ParameterValue = Annotated[float | Sampler, BeforeValidator(_number_or_sampler)]
+"""A constant, or what to draw from."""
+
+
+class CompletionCriteria(Section):
+    """When a lesson has been learned."""
+
+    behavior: Text
+    """Name of the behavior whose progress counts."""
+
+    measure: Literal["reward", "progress"] = "reward"
+    """``reward``: mean episode return of late. ``progress``: the share of max_steps used."""
+
+    threshold: Number = 0.0
+    """What the measure must exceed."""
+
+    min_lesson_length: Count = 0
+    """Episodes that the lesson lasts at least."""
+
+    signal_smoothing: Flag = True
+    """Whether the mean return is smoothed over time."""
+
+    require_reset: Flag = False
+    """Whether the simulators are reset when the lesson ends."""
+
+    @model_validator(mode="after")
+    def _is_reachable(self) -> Self:
+        if self.measure == "progress" and not 0 <= self.threshold <= 1:
+            raise mistake(
+                ("threshold",), f"expected a share of max_steps between 0 and 1, got {self.threshold:g}"
+            )
+        return self
+
+
+class Lesson(Section):
+    """One stage of a curriculum."""
+
+    name: Text
+    """Shown on the console."""
+
+    value: ParameterValue
+    """The parameter's value during the lesson."""
+
+    completion_criteria: CompletionCriteria | None = None
+    """Required for every lesson but the last."""
+
+
+class Curriculum(Section):
+    """A parameter that changes as the agents learn."""
+
+    curriculum: tuple[Lesson, ...]
+    """The lessons in order."""
+
+    @field_validator("curriculum")
+    @classmethod
+    def _has_lessons(cls, lessons: tuple[Lesson, ...]) -> tuple[Lesson, ...]:
+        if not lessons:
+            raise problem("expected at least one lesson, got an empty list")
+        return lessons
+
+    @model_validator(mode="after")
+    def _can_be_finished(self) -> Self:
+        for position, lesson in enumerate(self.curriculum[:-1]):
+            if lesson.completion_criteria is None:
+                raise mistake(
+                    ("curriculum", position), f"lesson '{lesson.name}' needs completion_criteria to end by"
+                )
+        return self
+
+
+def _any_form(value: Any) -> Any:
+    if isinstance(value, Curriculum | Sampler):
+        return value
+    if not isinstance(value, dict):
+        return _constant(value, "a number, a sampler or a curriculum")
+    if "curriculum" in value:
+        return Curriculum.model_validate(value)
+    if "sampler_type" in value or "sampler_parameters" in value:
+        return Sampler.model_validate(value)
+    keys = ", ".join(map(str, value)) or "no keys"
+    raise problem(
+        "expected a number, a sampler (sampler_type, sampler_parameters) or a curriculum, "
+        f"got a mapping with {keys}"
+    )
+
+
+EnvironmentParameter = Annotated[float | Sampler | Curriculum, BeforeValidator(_any_form)]
+"""A constant, a sampler, or a curriculum of either."""

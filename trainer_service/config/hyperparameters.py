@@ -1,0 +1,132 @@
+"""What each trainer type is tuned with: the ``hyperparameters`` of a behavior."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from trainer_service.config.section import Section
+from trainer_service.config.values import (
+    Count,
+    Flag,
+    NonNegative,
+    Positive,
+    PositiveCount,
+    UnitInterval,
+)
+
+Schedule = Literal["constant", "linear"]
+"""``linear`` falls from the given value towards a small floor at max_steps; ``constant`` stays."""
+
+
+class Hyperparameters(Section):
+    """What every trainer type has."""
+
+    batch_size: PositiveCount = 1024
+    """Rows of one gradient step."""
+
+    buffer_size: PositiveCount = 10240
+    """On-policy: rows collected before an update. Off-policy: rows that the replay buffer holds."""
+
+    learning_rate: Positive = 3e-4
+    """Step size of Adam at the start."""
+
+    learning_rate_schedule: Schedule = "linear"
+    """How the learning rate moves over max_steps."""
+
+    max_grad_norm: Positive | None = None
+    """Gradients longer than this are scaled down to it; null never does. Not in ML-Agents."""
+
+    @classmethod
+    def unknown_key(cls, key: str) -> str:
+        owners = [kind for kind, model in HYPERPARAMETERS.items() if key in model.model_fields]
+        if not owners:
+            return super().unknown_key(key)
+        mine = " or ".join(kind for kind, model in HYPERPARAMETERS.items() if model is cls)
+        return f"unknown key: '{key}' is a key of {' and '.join(owners)}, not of {mine}"
+
+
+def _as_learning_rate_schedule(validated: dict[str, Any]) -> Schedule:
+    schedule: Schedule = validated["learning_rate_schedule"]
+    return schedule
+
+
+class OnPolicyHyperparameters(Hyperparameters):
+    """What ppo and its relatives have in common."""
+
+    max_grad_norm: Positive | None = 0.5
+    """Gradients longer than this are scaled down to it; null never does. Not in ML-Agents."""
+
+    beta: NonNegative = 5e-3
+    """Weight of the entropy bonus at the start."""
+
+    epsilon: Positive = 0.2
+    """ε of the clipped surrogate at the start. Smaller is more cautious."""
+
+    lambd: UnitInterval = 0.95
+    """λ of generalized advantage estimation; 0 trusts the critic, 1 trusts the returns."""
+
+    num_epoch: PositiveCount = 3
+    """Passes over each rollout before it is thrown away."""
+
+    beta_schedule: Schedule = Field(default_factory=_as_learning_rate_schedule)
+    """How beta moves over max_steps; as learning_rate_schedule where not given."""
+
+    epsilon_schedule: Schedule = Field(default_factory=_as_learning_rate_schedule)
+    """How epsilon moves over max_steps; as learning_rate_schedule where not given."""
+
+
+class PPOSettings(OnPolicyHyperparameters):
+    """Proximal policy optimization (Schulman et al. 2017)."""
+
+    shared_critic: Flag = False
+    """Whether the value heads sit on the actor's body instead of a network of their own."""
+
+
+class POCASettings(OnPolicyHyperparameters):
+    """Posthumous credit assignment for groups of agents (Cohen et al. 2021)."""
+
+
+def _as_steps_per_update(validated: dict[str, Any]) -> float:
+    steps: float = validated["steps_per_update"]
+    return steps
+
+
+class SACSettings(Hyperparameters):
+    """Soft actor-critic (Haarnoja et al. 2018)."""
+
+    batch_size: PositiveCount = 128
+    """Rows of one gradient step, drawn from the replay buffer."""
+
+    buffer_size: PositiveCount = 50000
+    """Rows that the replay buffer holds."""
+
+    learning_rate_schedule: Schedule = "constant"
+    """How the learning rate moves over max_steps."""
+
+    buffer_init_steps: Count = 0
+    """Rows collected before the first update."""
+
+    init_entcoef: NonNegative = 1.0
+    """Entropy coefficient at the start; it is tuned from there."""
+
+    save_replay_buffer: Flag = False
+    """Whether the replay buffer is saved and resumed with the run."""
+
+    tau: UnitInterval = 0.005
+    """Share of the critic that moves into its target at each update."""
+
+    steps_per_update: Positive = 1.0
+    """Agent steps for each policy update."""
+
+    reward_signal_steps_per_update: Positive = Field(default_factory=_as_steps_per_update)
+    """Agent steps for each update of the reward signals; as steps_per_update where not given."""
+
+
+HYPERPARAMETERS: dict[str, type[Hyperparameters]] = {
+    "ppo": PPOSettings,
+    "poca": POCASettings,
+    "sac": SACSettings,
+}
+"""The trainer types, and what each is tuned with."""

@@ -1,0 +1,28 @@
+"""Learning from demonstrations beside rewards: the ``behavioral_cloning`` of a behavior."""
+
+from __future__ import annotations
+
+from trainer_service.config.section import Section
+from trainer_service.config.values import Count, NonNegative, PositiveCount, Text
+
+
+class BehavioralCloningSettings(Section):
+    """Supervised steps towards the demonstrated actions, between policy updates."""
+
+    demo_path: Text
+    """A .demo file or a folder of them."""
+
+    steps: Count = 0
+    """Agent steps over which the cloning fades out; 0 never fades."""
+
+    strength: NonNegative = 1.0
+    """What the trainer's learning rate is multiplied by for cloning."""
+
+    samples_per_update: Count = 0
+    """Demonstrated rows used at each update; 0 uses all of them."""
+
+    num_epoch: PositiveCount | None = None
+    """Passes over those rows; null means 3."""
+
+    batch_size: PositiveCount | None = None
+    """Rows of one gradient step; null means the trainer's batch_size."""

@@ -1,0 +1,54 @@
+"""The shape of a network: the ``network_settings`` of a behavior or of a reward signal."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import field_validator
+
+from trainer_service.config.section import Section
+from trainer_service.config.values import Count, Flag, PositiveCount, expected
+
+EncoderType = Literal["simple", "nature_cnn", "resnet", "match3", "fully_connected"]
+
+
+class MemorySettings(Section):
+    """A recurrent layer after the body. An empty mapping switches it on with these defaults."""
+
+    sequence_length: PositiveCount = 64
+    """Steps that the gradient reaches back."""
+
+    memory_size: PositiveCount = 128
+    """Floats carried from step to step: half hidden state, half cell state. Even."""
+
+    @field_validator("memory_size")
+    @classmethod
+    def _has_two_halves(cls, size: int) -> int:
+        if size % 2:
+            raise expected("an even number", size)
+        return size
+
+
+class NetworkSettings(Section):
+    """Encoders, body and memory of one network."""
+
+    normalize: Flag = False
+    """Whether vector observations are scaled by their running mean and variance."""
+
+    hidden_units: PositiveCount = 128
+    """Width of each layer of the body."""
+
+    num_layers: Count = 2
+    """Layers of the body; 0 builds one all the same."""
+
+    vis_encode_type: EncoderType = "simple"
+    """Encoder of picture observations."""
+
+    goal_conditioning_type: Literal["hyper", "none"] = "hyper"
+    """How goal observations act: ``hyper`` lets them generate weights, ``none`` treats them as any input."""
+
+    deterministic: Flag = False
+    """Whether the policy takes its most likely action instead of drawing one."""
+
+    memory: MemorySettings | None = None
+    """Null for a policy without memory."""

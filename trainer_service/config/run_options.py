@@ -1,0 +1,186 @@
+"""A whole configuration file: every behavior, the simulators, the engine and the run's bookkeeping."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from trainer_service.config.environment_parameters import EnvironmentParameter
+from trainer_service.config.names import behavior_name_problem, run_id_problem
+from trainer_service.config.section import Section, nearest
+from trainer_service.config.trainer import TrainerSettings
+from trainer_service.config.values import (
+    Count,
+    CountOrUnlimited,
+    Flag,
+    NonNegative,
+    PositiveCount,
+    Seed,
+    Text,
+    WholeNumber,
+    problem,
+)
+from trainer_service.errors import ConfigError
+
+_HIGHEST_PORT = 65535
+
+
+def _as_run_id(run_id: str) -> str:
+    if reason := run_id_problem(run_id):
+        raise problem(f"run id '{run_id}' {reason}")
+    return run_id
+
+
+def _as_behavior_name(name: str) -> str:
+    if reason := behavior_name_problem(name):
+        raise problem(f"behavior name '{name}' {reason}")
+    return name
+
+
+RunId = Annotated[Text, AfterValidator(_as_run_id)]
+BehaviorName = Annotated[str, AfterValidator(_as_behavior_name)]
+
+
+class EnvironmentSettings(Section):
+    """Which simulators to start, and what to do when one of them fails."""
+
+    env_path: Text | None = None
+    """An executable, ``sim:NAME``, ``gym:ID`` or ``pettingzoo:MODULE``; null waits for simulators to attach."""
+
+    env_args: tuple[Text, ...] | None = None
+    """Arguments for each simulator that is started."""
+
+    base_port: Annotated[WholeNumber, Field(ge=1, le=_HIGHEST_PORT)] | None = None
+    """Port of the first simulator that is started, the next ones counting up; null lets the system choose."""
+
+    num_envs: PositiveCount = 1
+    """How many simulators to start."""
+
+    num_areas: PositiveCount = 1
+    """How many copies of the training area each of them should make."""
+
+    timeout_wait: PositiveCount = 60
+    """Seconds to wait for a simulator."""
+
+    seed: Seed = -1
+    """−1 chooses one from 0 to 9999."""
+
+    max_lifetime_restarts: CountOrUnlimited = 10
+    """How often one simulator may be restarted; −1 means without limit."""
+
+    restarts_rate_limit_n: CountOrUnlimited = 1
+    """How often within restarts_rate_limit_period_s; −1 means without limit."""
+
+    restarts_rate_limit_period_s: Count = 60
+    """Seconds over which restarts_rate_limit_n counts."""
+
+
+class EngineSettings(Section):
+    """How the engine of a simulator shows and paces itself."""
+
+    width: PositiveCount = 84
+    """Pixels of the window."""
+
+    height: PositiveCount = 84
+    """Pixels of the window."""
+
+    quality_level: Count = 5
+    """Rendering quality, as the engine numbers it."""
+
+    time_scale: NonNegative = 20.0
+    """Simulated seconds for each real one."""
+
+    target_frame_rate: CountOrUnlimited = -1
+    """Frames per second to aim at; −1 means as many as possible."""
+
+    capture_frame_rate: Count = 60
+    """Simulated frames per second."""
+
+    no_graphics: Flag = False
+    """Whether the engine runs without a window."""
+
+    no_graphics_monitor: Flag = False
+    """Whether only the first simulator has a window."""
+
+
+class CheckpointSettings(Section):
+    """Which run this is, where it is kept and what it starts from."""
+
+    run_id: RunId = "ppo"
+    """Names the run's folder."""
+
+    initialize_from: RunId | None = None
+    """A run whose weights this one starts from."""
+
+    load_model: Flag = False
+    """An old spelling that only warns; resume is meant."""
+
+    resume: Flag = False
+    """Whether to continue the run."""
+
+    force: Flag = False
+    """Whether an existing run of this id may be overwritten."""
+
+    train_model: Flag = False
+    """An old spelling that only warns; training is what happens without inference."""
+
+    inference: Flag = False
+    """Whether to act without learning."""
+
+    results_dir: Text = "results"
+    """The folder of all runs."""
+
+
+class TorchSettings(Section):
+    """Where the networks live."""
+
+    device: Text | None = None
+    """``cpu``, ``cuda``, ``cuda:0`` …; null takes a GPU if there is one."""
+
+
+class RunOptions(Section):
+    """Everything that a run is told. Keys, defaults and meaning are those of ML-Agents."""
+
+    default_settings: TrainerSettings | None = None
+    """What every behavior starts from, listed below or not."""
+
+    behaviors: dict[BehaviorName, TrainerSettings] = Field(default_factory=dict)
+    """By behavior name, without the team."""
+
+    env_settings: EnvironmentSettings = EnvironmentSettings()
+    """The simulators."""
+
+    engine_settings: EngineSettings = EngineSettings()
+    """The engine inside them."""
+
+    environment_parameters: dict[Text, EnvironmentParameter] | None = None
+    """What the simulators are told about their task."""
+
+    checkpoint_settings: CheckpointSettings = CheckpointSettings()
+    """The run's bookkeeping."""
+
+    torch_settings: TorchSettings = TorchSettings()
+    """The learner's device."""
+
+    debug: Flag = False
+    """Whether the log tells everything."""
+
+    def behavior_settings(self, name: str) -> TrainerSettings:
+        """The settings of behavior ``name`` (without its team).
+
+        Raises:
+            ConfigError: it is not listed and there are no default_settings.
+        """
+        if name in self.behaviors:
+            return self.behaviors[name]
+        if self.default_settings is not None:
+            return self.default_settings
+        near = nearest(name, self.behaviors)
+        listed = ", ".join(f"'{known}'" for known in self.behaviors) or "no behaviors"
+        raise ConfigError(
+            f"The behavior name '{name}' has not been specified in the trainer configuration, "
+            + f"which lists {listed}"
+            + (f" (is '{near}' meant?)" if near else "")
+            + f". Please add an entry for '{name}' under 'behaviors', or set 'default_settings'."
+        )

@@ -1,0 +1,136 @@
+"""What every section of the configuration shares: frozen, strict, and plain-spoken about mistakes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from trainer_service.config.values import expected, problem, shown
+
+Location = tuple[str | int, ...]
+"""Keys and list positions from the top of a configuration down to a value."""
+
+_Built = TypeVar("_Built")
+
+
+class Section(BaseModel):
+    """A mapping with known keys. An unknown key is a mistake, reported beside all the others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @classmethod
+    def unknown_key(cls, key: str) -> str:
+        """What to say of ``key``, which this section does not have."""
+        if near := nearest(key, cls.model_fields):
+            return f"unknown key (did you mean '{near}'?)"
+        for name, field in cls.model_fields.items():
+            if key in _keys_of(field.annotation):
+                return f"unknown key (it belongs under '{name}')"
+        return f"unknown key; expected one of {', '.join(cls.model_fields)}"
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _report_unknown_keys(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        unknown = [key for key in data if key not in cls.model_fields] if isinstance(data, dict) else []
+        if not unknown:
+            return handler(data)
+        problems = [located(problem(cls.unknown_key(str(key))), (key,), data[key]) for key in unknown]
+        try:
+            handler({key: value for key, value in data.items() if key not in unknown})
+        except ValidationError as error:
+            problems.extend(lines_of(error))
+        raise ValidationError.from_exception_data(cls.__name__, problems)
+
+
+def _keys_of(annotation: Any) -> Iterable[str]:
+    is_section = isinstance(annotation, type) and issubclass(annotation, Section)
+    return annotation.model_fields if is_section else ()
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that ``word`` was probably meant to be."""
+    near = difflib.get_close_matches(word, list(choices), n=1)
+    return near[0] if near else None
+
+
+def choose(kind: str, word: Any, choices: Iterable[str]) -> str:
+    """``word`` if it is one of ``choices``; raises a validation error with the nearest one otherwise."""
+    choices = list(choices)
+    if isinstance(word, str) and word in choices:
+        return word
+    near = nearest(word, choices) if isinstance(word, str) else None
+    hint = f" (did you mean '{near}'?)" if near else ""
+    raise problem(f"expected a {kind}, one of {', '.join(choices)}, got {shown(word)}{hint}")
+
+
+def build_each(entries: Any, build: Callable[[str, Any], _Built]) -> dict[str, _Built]:
+    """Every entry of a mapping built by ``build(key, value)``; the mistakes of all of them at once."""
+    if not isinstance(entries, Mapping):
+        raise expected("a mapping", entries)
+    built: dict[str, _Built] = {}
+    problems: list[InitErrorDetails] = []
+    for key, value in entries.items():
+        try:
+            built[key] = build(key, value)
+        except ValidationError as error:
+            problems.extend(lines_of(error, (key,)))
+        except PydanticCustomError as error:
+            problems.append(located(error, (key,), value))
+    if problems:
+        raise ValidationError.from_exception_data("mapping", problems)
+    return built
+
+
+def located(error: PydanticCustomError, location: Location, value: Any) -> InitErrorDetails:
+    """``error`` at a location below the section that raises it."""
+    return InitErrorDetails(type=error, loc=location, input=value)
+
+
+def mistake(location: Location, text: str, value: Any = None) -> ValidationError:
+    """A cross-check's verdict, pointing at the key that should change."""
+    return ValidationError.from_exception_data("section", [located(problem(text), location, value)])
+
+
+def lines_of(error: ValidationError, under: Location = ()) -> list[InitErrorDetails]:
+    """The mistakes inside ``error``, each in plain words, moved below ``under``."""
+    return [
+        located(problem(plain(details)), under + details["loc"], details["input"])
+        for details in details_of(error)
+    ]
+
+
+def details_of(error: ValidationError) -> list[ErrorDetails]:
+    """The mistakes inside ``error``, without those that merely follow from another one."""
+    return [
+        details
+        for details in error.errors(include_url=False)
+        if details["type"] != "default_factory_not_called"
+    ]
+
+
+def plain(details: ErrorDetails) -> str:
+    """One mistake in the words of somebody who writes YAML."""
+    kind, context, got = details["type"], details.get("ctx", {}), shown(details["input"])
+    match kind:
+        case "missing":
+            return "required, but not given"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"expected a mapping, got {got}"
+        case "tuple_type" | "list_type":
+            return f"expected a list, got {got}"
+        case "greater_than_equal":
+            return f"expected at least {context['ge']:g}, got {got}"
+        case "greater_than":
+            return f"expected more than {context['gt']:g}, got {got}"
+        case "less_than_equal":
+            return f"expected at most {context['le']:g}, got {got}"
+        case "literal_error":
+            choices = context["expected"]
+            near = nearest(details["input"], choices.split("'")[1::2]) if got.startswith("'") else None
+            return f"expected {choices}, got {got}" + (f" (did you mean '{near}'?)" if near else "")
+        case _:
+            return details["msg"]

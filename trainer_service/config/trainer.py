@@ -1,0 +1,130 @@
+"""How one behavior is trained."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+
+from trainer_service.config.hyperparameters import HYPERPARAMETERS, Hyperparameters
+from trainer_service.config.imitation import BehavioralCloningSettings
+from trainer_service.config.network import NetworkSettings
+from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings, RewardSignalSettings
+from trainer_service.config.section import Section, build_each, choose, mistake
+from trainer_service.config.self_play import SelfPlaySettings
+from trainer_service.config.values import Count, Flag, PositiveCount, Text, WholeNumber, problem
+
+_ATTENTION_HEADS = 4
+
+
+def _defaults_of_type(validated: dict[str, Any]) -> Hyperparameters:
+    return HYPERPARAMETERS[validated["trainer_type"]]()
+
+
+def _only_extrinsic() -> dict[str, RewardSignalSettings]:
+    return {"extrinsic": ExtrinsicSettings()}
+
+
+def _build_reward_signal(name: str, settings: Any) -> RewardSignalSettings:
+    return REWARD_SIGNALS[choose("reward signal", name, REWARD_SIGNALS)].model_validate(settings)
+
+
+class TrainerSettings(Section):
+    """How one behavior is trained. Keys, defaults and meaning are those of ML-Agents."""
+
+    trainer_type: str = "ppo"
+    """The algorithm: a key of HYPERPARAMETERS."""
+
+    hyperparameters: SerializeAsAny[Hyperparameters] = Field(default_factory=_defaults_of_type)
+    """What the algorithm is tuned with; which keys exist depends on trainer_type."""
+
+    network_settings: NetworkSettings = NetworkSettings()
+    """The policy's network, and the critic's."""
+
+    reward_signals: dict[str, SerializeAsAny[RewardSignalSettings]] = Field(default_factory=_only_extrinsic)
+    """By name. Writing this section replaces the default: without ``extrinsic`` the task's rewards are unused."""
+
+    init_path: Text | None = None
+    """A .pt file to start from: a path, or a bare name below the folder of the run to initialize from."""
+
+    keep_checkpoints: WholeNumber = 5
+    """Checkpoints kept besides the last; 0 or less keeps all."""
+
+    even_checkpoints: Flag = False
+    """Whether max_steps is divided evenly into keep_checkpoints intervals, whatever checkpoint_interval says."""
+
+    max_steps: Count = 500000
+    """Agent steps after which training ends."""
+
+    checkpoint_interval: PositiveCount = Field(default=500000, validate_default=True)
+    """Agent steps between checkpoints."""
+
+    time_horizon: PositiveCount = 64
+    """Steps after which a trajectory is cut, its remainder estimated by the critic."""
+
+    summary_freq: PositiveCount = 50000
+    """Agent steps between summaries."""
+
+    threaded: Flag = False
+    """Accepted for ML-Agents' sake; training never needs a thread of its own here."""
+
+    self_play: SelfPlaySettings | None = None
+    """Null where teams do not play against earlier selves."""
+
+    behavioral_cloning: BehavioralCloningSettings | None = None
+    """Null where nothing is learned from demonstrations."""
+
+    @field_validator("trainer_type", mode="before")
+    @classmethod
+    def _is_known(cls, value: Any) -> str:
+        return choose("trainer type", value, HYPERPARAMETERS)
+
+    @field_validator("hyperparameters", mode="before")
+    @classmethod
+    def _read_by_trainer_type(cls, value: Any, info: ValidationInfo) -> Hyperparameters:
+        if "trainer_type" not in info.data:
+            return (
+                Hyperparameters()
+            )  # the unknown trainer type is reported already; its keys cannot be judged
+        trainer_type = info.data["trainer_type"]
+        model = HYPERPARAMETERS[trainer_type]
+        if isinstance(value, Hyperparameters) and not isinstance(value, model):
+            raise problem(f"trainer type '{trainer_type}' needs {model.__name__}, got {type(value).__name__}")
+        return model.model_validate(value)
+
+    @field_validator("reward_signals", mode="before")
+    @classmethod
+    def _read_by_name(cls, value: Any) -> dict[str, RewardSignalSettings]:
+        signals = build_each(value, _build_reward_signal)
+        if not signals:
+            raise problem(f"expected at least one of {', '.join(REWARD_SIGNALS)}, got an empty mapping")
+        return signals
+
+    @field_validator("checkpoint_interval")
+    @classmethod
+    def _spread_evenly(cls, interval: int, info: ValidationInfo) -> int:
+        given: dict[str, Any] = info.data
+        if not given.get("even_checkpoints") or "max_steps" not in given or "keep_checkpoints" not in given:
+            return interval
+        if given["keep_checkpoints"] < 1:
+            raise problem(
+                f"even_checkpoints needs keep_checkpoints of at least 1, got {given['keep_checkpoints']}"
+            )
+        even: int = given["max_steps"] // given["keep_checkpoints"]
+        return max(1, even)
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        memory, batch_size = self.network_settings.memory, self.hyperparameters.batch_size
+        if memory is not None and memory.sequence_length > batch_size:
+            raise mistake(
+                ("network_settings", "memory", "sequence_length"),
+                f"expected at most the batch_size of {batch_size}, got {memory.sequence_length}",
+            )
+        units = self.network_settings.hidden_units
+        if self.trainer_type == "poca" and units % _ATTENTION_HEADS:
+            raise mistake(
+                ("network_settings", "hidden_units"),
+                f"expected a multiple of {_ATTENTION_HEADS}, which poca's attention heads share, got {units}",
+            )
+        return self

@@ -1,0 +1,121 @@
+"""How a scalar of a YAML file becomes a number, a flag or a text.
+
+YAML 1.1 reads ``3e-4`` and ``1.0e4`` as texts and ``yes`` as true, so numbers are accepted as texts too; and
+a text such as "false" must never become true.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+_FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_LONGEST_SHOWN = 60
+_LARGEST_WHOLE_NUMBER = 2**63 - 1
+
+
+def problem(text: str) -> PydanticCustomError:
+    """A validation error that says ``text`` and nothing else."""
+    return PydanticCustomError("problem", "{text}", {"text": text})
+
+
+def expected(what: str, value: object) -> PydanticCustomError:
+    """A validation error that says what was expected and what came."""
+    return problem(f"expected {what}, got {shown(value)}")
+
+
+def shown(value: object) -> str:
+    """A value in a message, in the words of YAML rather than of Python."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple | set):
+        return "a list"
+    text = repr(value) if isinstance(value, str | int | float) else f"'{value}'"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def whole_number(value: Any) -> int:
+    """An int from an int, an integral float or the text of either."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise expected("a whole number", value)
+    try:
+        number = _integral(value)
+    except (ValueError, OverflowError):
+        raise expected("a whole number", value) from None
+    if abs(number) > _LARGEST_WHOLE_NUMBER:
+        raise expected("a whole number of at most 64 bits", value)
+    return number
+
+
+def _integral(value: int | float | str) -> int:
+    """Raises ValueError or OverflowError where ``value`` is not a whole number."""
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            value = float(value)
+    if int(value) != value:
+        raise ValueError
+    return int(value)
+
+
+def number(value: Any) -> float:
+    """A finite float from a number or the text of one."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise expected("a number", value)
+    try:
+        result = float(value)
+    except (ValueError, OverflowError):
+        raise expected("a number", value) from None
+    if not math.isfinite(result):
+        raise expected("a finite number", value)
+    return result
+
+
+def flag(value: Any) -> bool:
+    """A bool from true or false, their texts, 0 or 1; an empty value is false, as in ML-Agents."""
+    if value is None:
+        return False
+    if isinstance(value, str):
+        value = _FLAGS.get(value.lower(), value)
+    if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
+        return bool(value)
+    raise expected("true or false", value)
+
+
+def text(value: Any) -> str:
+    """A text; numbers and dates become the text they look like, so that ``run_id: 7`` works."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float | datetime.date):
+        raise expected("a text", value)
+    return str(value)
+
+
+def _not_empty(value: str) -> str:
+    if not value.strip():
+        raise expected("a text that is not empty", value)
+    return value
+
+
+WholeNumber = Annotated[int, BeforeValidator(whole_number)]
+Count = Annotated[WholeNumber, Field(ge=0)]
+PositiveCount = Annotated[WholeNumber, Field(ge=1)]
+CountOrUnlimited = Annotated[WholeNumber, Field(ge=-1)]
+
+Number = Annotated[float, BeforeValidator(number)]
+NonNegative = Annotated[Number, Field(ge=0)]
+Positive = Annotated[Number, Field(gt=0)]
+UnitInterval = Annotated[Number, Field(ge=0, le=1)]
+
+Seed = Annotated[WholeNumber, Field(ge=-1, le=2**31 - 1)]
+"""−1 asks for a seed chosen at random. The wire carries 32 bits."""
+
+Flag = Annotated[bool, BeforeValidator(flag)]
+Text = Annotated[str, BeforeValidator(text), AfterValidator(_not_empty)]
