@@ -1,0 +1,66 @@
+import math
+
+import pytest
+import torch
+
+from trainer_service.ops import distributions as dist
+
+
+def test_joint_density_is_the_product_over_dimensions() -> None:
+    value, mean, sigma = torch.randn(4, 3), torch.randn(4, 3), torch.rand(3) + 0.5
+    expected = torch.distributions.Normal(mean, sigma).log_prob(value).sum(dim=-1)
+    torch.testing.assert_close(dist.gaussian_log_prob(value, mean, sigma.log()), expected)
+
+
+def test_entropy_of_a_unit_gaussian() -> None:
+    assert float(dist.gaussian_entropy(torch.zeros(5))) == pytest.approx(0.5 * math.log(2 * math.pi * math.e))
+
+
+def test_each_branch_sums_to_one_over_its_allowed_choices() -> None:
+    logits = torch.randn(6, 5)
+    allowed = torch.tensor([[True, False, True, True, False]]).expand(6, 5)
+    probabilities = dist.masked_log_softmax(logits, allowed, (3, 2)).exp()
+    torch.testing.assert_close(probabilities[:, :3].sum(dim=1), torch.ones(6))
+    torch.testing.assert_close(probabilities[:, 3:].sum(dim=1), torch.ones(6))
+    assert torch.all(probabilities[:, [1, 4]] == 0)
+
+
+def test_masked_probabilities_by_hand() -> None:
+    probabilities = dist.masked_log_softmax(
+        torch.tensor([[1.0, 0.0, -1.0, 2.0]]), torch.tensor([[True, True, False, True]]), (4,)
+    ).exp()
+    torch.testing.assert_close(
+        probabilities, torch.tensor([[0.244728, 0.090031, 0, 0.665241]]), atol=1e-6, rtol=0
+    )
+
+
+def test_a_branch_without_any_allowed_choice_is_uniform_and_finite() -> None:
+    log_probs = dist.masked_log_softmax(torch.randn(1, 4), torch.zeros(1, 4, dtype=torch.bool), (4,))
+    torch.testing.assert_close(log_probs.exp(), torch.full((1, 4), 0.25))
+
+
+def test_forbidden_choices_are_never_drawn() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = 1_000_000
+    log_probs = dist.masked_log_softmax(
+        torch.zeros(1, 5), torch.tensor([[True, False, True, False, True]]), (3, 2)
+    ).expand(rows, 5)
+    drawn = dist.sample_categorical(log_probs, (3, 2), generator)
+    assert not torch.any(drawn[:, 0] == 1)
+    assert torch.all(drawn[:, 1] == 1)
+    assert float((drawn[:, 0] == 0).float().mean()) == pytest.approx(0.5, abs=0.003)
+
+
+def test_draws_follow_the_probabilities() -> None:
+    generator = torch.Generator().manual_seed(1)
+    log_probs = torch.tensor([[0.7, 0.2, 0.1]]).log().expand(200_000, 3)
+    counts = torch.bincount(dist.sample_categorical(log_probs, (3,), generator)[:, 0], minlength=3)
+    torch.testing.assert_close(counts / 200_000, torch.tensor([0.7, 0.2, 0.1]), atol=0.005, rtol=0)
+
+
+def test_joint_choice_and_entropy_by_hand() -> None:
+    log_probs = torch.tensor([[0.5, 0.5, 0.25, 0.75]]).log()
+    indices = torch.tensor([[1, 1]]) + torch.tensor(dist.choice_offsets((2, 2)))
+    assert float(dist.categorical_log_prob(log_probs, indices)) == pytest.approx(math.log(0.5 * 0.75))
+    expected = math.log(2) - 0.25 * math.log(0.25) - 0.75 * math.log(0.75)
+    assert float(dist.categorical_entropy(log_probs)) == pytest.approx(expected)

@@ -1,0 +1,16 @@
+"""The learners, by the name that users write as ``trainer_type``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from trainer_service.algorithms.algorithm import Algorithm, Compute
+from trainer_service.algorithms.ppo import PPO
+from trainer_service.config import TrainerSettings
+from unity_bridge.specs import BehaviorSpec
+
+ALGORITHMS: Mapping[str, Callable[[BehaviorSpec, TrainerSettings, Compute], Algorithm]] = {
+    "ppo": PPO,
+}
+
+__all__ = ["ALGORITHMS", "PPO", "Algorithm", "Compute"]

@@ -1,0 +1,68 @@
+"""What every learner offers to the behavior that owns it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from trainer_service.rollout.assembler import Decisions
+from trainer_service.rollout.trajectories import Trajectories
+
+Metrics = Mapping[str, float]
+"""Scalars of one update, by the tag under which ML-Agents users look for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Where and from which seed a learner computes."""
+
+    device: torch.device
+    seed: int
+
+
+class Algorithm(Protocol):
+    """A policy and the way it learns."""
+
+    def act(
+        self,
+        observations: Sequence[NDArray[np.float32]],
+        allowed_actions: NDArray[np.bool_],
+        *,
+        deterministic: bool,
+    ) -> Decisions:
+        """Decides for M agents: one array [M, …] per sensor, and bool [M, sum of branches]."""
+        ...
+
+    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+        """The continuous part as the simulator gets it. Shape [M, continuous size]."""
+        ...
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Takes finished experience in."""
+        ...
+
+    def ready(self) -> bool:
+        """Enough experience for an update?"""
+        ...
+
+    def update(self, step: int) -> Metrics:
+        """Learns. ``step`` places the schedules."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a continued run needs: tensors and plain Python only."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict``'s result. Raises KeyError, ValueError or RuntimeError where it
+        does not fit."""
+        ...
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Takes only what the policy knows (networks and normalizer), to start a new run from it."""
+        ...

@@ -1,0 +1,249 @@
+"""Proximal policy optimization, Schulman et al. 2017 (arXiv:1707.06347), with ML-Agents' settings.
+
+Top to bottom as in the paper's algorithm 1: act with the old policy, estimate advantages, then take some
+epochs of minibatch steps on the clipped surrogate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from trainer_service.algorithms.algorithm import Compute, Metrics
+from trainer_service.algorithms.collected import from_tensors, to_tensors
+from trainer_service.config import PPOSettings, TrainerSettings
+from trainer_service.networks.actions import SQUASH_LIMIT
+from trainer_service.networks.actor_critic import ActorCritic, batched_values
+from trainer_service.networks.normalizer import ObservationNormalizer
+from trainer_service.ops.losses import PPOTargets, ppo_gradients
+from trainer_service.ops.returns import ragged_generalized_advantage, standardize
+from trainer_service.ops.schedules import scheduled
+from trainer_service.rewards import REWARD_SOURCES
+from trainer_service.rollout.assembler import Decisions
+from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
+from unity_bridge.specs import BehaviorSpec
+
+_VALUE_COEFFICIENT = 0.5
+# What the linear schedules end at, as in ML-Agents.
+_FINAL_LEARNING_RATE, _FINAL_EPSILON, _FINAL_BETA = 1e-10, 0.1, 1e-5
+
+
+class PPO:
+    """One behavior's policy, critic and update rule."""
+
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
+        if not isinstance(settings.hyperparameters, PPOSettings):
+            raise ValueError(f"ppo was given the settings of {type(settings.hyperparameters).__name__}")
+        self._spec = spec
+        self._settings = settings
+        self._hyper = settings.hyperparameters
+        self._device = compute.device
+        self._rewards = [
+            REWARD_SOURCES[name](signal.strength, signal.gamma)
+            for name, signal in settings.reward_signals.items()
+        ]
+        network = settings.network_settings
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(compute.seed)
+            self._network = ActorCritic(
+                spec,
+                hidden_units=network.hidden_units,
+                num_layers=network.num_layers,
+                value_heads=len(self._rewards),
+                shared_critic=self._hyper.shared_critic,
+            ).to(self._device)
+        self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=network.normalize)
+        self._normalizer.to(self._device)
+        self._parameters = list(self._network.parameters())
+        self._optimizer = torch.optim.Adam(self._parameters, lr=self._hyper.learning_rate, fused=True)
+        # Acting and shuffling draw from streams of their own, so that neither depends on how often the
+        # other was called.
+        self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
+        self._shuffling = torch.Generator(self._device).manual_seed(compute.seed + 2)
+        self._buffer = OnPolicyBuffer()
+
+    def act(
+        self,
+        observations: Sequence[NDArray[np.float32]],
+        allowed_actions: NDArray[np.bool_],
+        *,
+        deterministic: bool,
+    ) -> Decisions:
+        """Decides for M agents in one forward pass."""
+        with torch.inference_mode():
+            inputs = self._normalizer([self._tensor(sensor) for sensor in observations])
+            parameters = self._network.policy(inputs)
+            allowed = self._tensor(allowed_actions)
+            heads = self._network.actions
+            if deterministic:
+                drawn = heads.most_likely(parameters, allowed)
+            else:
+                drawn = heads.sample(parameters, allowed, self._acting)
+            continuous, discrete, log_probs = (part.cpu().numpy() for part in drawn)
+        return Decisions(continuous, discrete, log_probs)
+
+    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+        """clip(a, −3, 3)/3: a unit Gaussian's bulk covers [−1, 1]."""
+        return np.clip(decisions.continuous_actions, -SQUASH_LIMIT, SQUASH_LIMIT) / np.float32(SQUASH_LIMIT)
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Adds experience of the present policy, and lets the normalizer see it."""
+        self._buffer.add(trajectories)
+        self._normalizer.update([self._tensor(sensor) for sensor in trajectories.observations])
+
+    def ready(self) -> bool:
+        """``buffer_size`` steps are there."""
+        return len(self._buffer) >= self._hyper.buffer_size
+
+    def update(self, step: int) -> Metrics:
+        """``num_epoch`` passes over everything collected, which is then thrown away."""
+        rates = self._rates(step)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rates.learning_rate
+        trajectories = self._buffer.drain()
+        observations, targets, estimates = self._prepare(trajectories)
+        value_clip_range = rates.epsilon * targets.return_.std(dim=0, correction=0)
+        losses = torch.zeros(5, device=self._device)
+        minibatches = 0
+        for _ in range(self._hyper.num_epoch):
+            for inputs, batch in self._minibatches(observations, targets):
+                losses += self._step(inputs, batch, rates, value_clip_range)
+                minibatches += 1
+        policy_loss, value_loss, entropy, clipped, kl = (losses / minibatches).tolist()
+        return {
+            "Losses/Policy Loss": abs(policy_loss),
+            "Losses/Value Loss": value_loss,
+            "Policy/Entropy": entropy,
+            "Policy/Learning Rate": rates.learning_rate,
+            "Policy/Epsilon": rates.epsilon,
+            "Policy/Beta": rates.beta,
+            "Policy/Clip Fraction": clipped,
+            "Policy/KL Divergence": kl,
+            **estimates,
+        }
+
+    def _prepare(self, trajectories: Trajectories) -> tuple[list[Tensor], PPOTargets, Metrics]:
+        """The whole rollout as tensors, with advantages and returns by the critic as it is now."""
+        observations = self._normalizer([self._tensor(sensor) for sensor in trajectories.observations])
+        final = self._normalizer([self._tensor(sensor) for sensor in trajectories.final_observations])
+        values = batched_values(self._network, observations).cpu().numpy()
+        bootstrap = batched_values(self._network, final).cpu().numpy()
+        bootstrap[trajectories.terminated] = 0.0
+        advantages = np.empty_like(values)
+        estimates: dict[str, float] = {}
+        for head, source in enumerate(self._rewards):
+            rewards = source.strength * source.rewards(trajectories)
+            advantages[:, head] = ragged_generalized_advantage(
+                rewards,
+                values[:, head],
+                bootstrap[:, head],
+                trajectories.lengths,
+                discount=source.gamma,
+                gae_lambda=self._hyper.lambd,
+            )
+            label = source.name.capitalize()
+            estimates[f"Policy/{label} Value Estimate"] = float(values[:, head].mean())
+            estimates[f"Policy/{label} Reward"] = float(rewards.sum() / len(trajectories.lengths))
+        targets = PPOTargets(
+            continuous_actions=self._tensor(trajectories.continuous_actions),
+            discrete_actions=self._tensor(trajectories.discrete_actions) + self._network.actions.offsets,
+            allowed_actions=self._tensor(trajectories.allowed_actions),
+            old_log_prob=self._tensor(trajectories.log_probs),
+            # Normalized over the rollout: in small minibatches the mean would be mostly noise. Signals add
+            # up before that, so their strengths decide how they weigh against each other.
+            advantage=self._tensor(standardize(advantages.sum(axis=1))),
+            old_value=self._tensor(values),
+            return_=self._tensor(advantages + values),
+        )
+        return observations, targets, estimates
+
+    def _minibatches(
+        self, observations: Sequence[Tensor], targets: PPOTargets
+    ) -> Iterator[tuple[list[Tensor], PPOTargets]]:
+        """One epoch in random order. The remainder is a smaller minibatch of its own, not lost."""
+        rows = len(targets.advantage)
+        order = torch.randperm(rows, generator=self._shuffling, device=self._device)
+        # Shuffled once as a whole, so that a minibatch is a slice and no gather.
+        shuffled = [sensor[order] for sensor in observations]
+        columns = [column[order] for column in targets]
+        for start in range(0, rows, self._hyper.batch_size):
+            piece = slice(start, start + self._hyper.batch_size)
+            yield [sensor[piece] for sensor in shuffled], PPOTargets(*(column[piece] for column in columns))
+
+    def _step(
+        self, observations: list[Tensor], batch: PPOTargets, rates: _Rates, value_clip_range: Tensor
+    ) -> Tensor:
+        """One gradient step; returns the loss in its parts."""
+        parameters, values = self._network.policy_and_values(observations)
+        with torch.no_grad():
+            gradients = ppo_gradients(
+                *parameters,
+                values,
+                batch,
+                branches=self._network.actions.branches,
+                clip_epsilon=rates.epsilon,
+                value_clip_range=value_clip_range,
+                value_coefficient=_VALUE_COEFFICIENT,
+                entropy_coefficient=rates.beta,
+            )
+        outputs = [(values, gradients.values)]
+        if parameters.mean.shape[1]:
+            outputs += [(parameters.mean, gradients.mean), (parameters.log_sigma, gradients.log_sigma)]
+        if parameters.logits.shape[1]:
+            outputs.append((parameters.logits, gradients.logits))
+        torch.autograd.backward([tensor for tensor, _ in outputs], [gradient for _, gradient in outputs])
+        if self._hyper.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self._parameters, self._hyper.max_grad_norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return gradients.losses
+
+    def _rates(self, step: int) -> _Rates:
+        hyper, limit = self._hyper, self._settings.max_steps
+        return _Rates(
+            scheduled(hyper.learning_rate_schedule, hyper.learning_rate, _FINAL_LEARNING_RATE, step, limit),
+            scheduled(hyper.epsilon_schedule, hyper.epsilon, _FINAL_EPSILON, step, limit),
+            scheduled(hyper.beta_schedule, hyper.beta, _FINAL_BETA, step, limit),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Networks, normalizer, optimizer, random streams and what was collected for the next update."""
+        collected = self._buffer.peek()
+        return {
+            "network": self._network.state_dict(),
+            "normalizer": self._normalizer.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "acting": self._acting.get_state(),
+            "shuffling": self._shuffling.get_state(),
+            "collected": None if collected is None else to_tensors(collected),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.load_weights(state)
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._acting.set_state(state["acting"].cpu())
+        self._shuffling.set_state(state["shuffling"].cpu())
+        self._buffer = OnPolicyBuffer()
+        if state["collected"] is not None:
+            self._buffer.add(from_tensors(state["collected"]))
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        self._network.load_state_dict(state["network"])
+        self._normalizer.load_state_dict(state["normalizer"])
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+
+class _Rates(NamedTuple):
+    """Scheduled hyperparameters of one update."""
+
+    learning_rate: float
+    epsilon: float
+    beta: float

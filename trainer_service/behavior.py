@@ -1,0 +1,205 @@
+"""One behavior name: who acts for it, what it lives through, and what it learns from that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.checkpoint import Checkpoint, differences
+from trainer_service.config import TrainerSettings
+from trainer_service.errors import UserError
+from trainer_service.metrics import Statistics, Summary
+from trainer_service.rollout.agents import Rows
+from trainer_service.rollout.assembler import TrajectoryAssembler
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TeamSteps:
+    """One tick of one simulator, for the agents of one team of the behavior."""
+
+    simulator: int
+    team: int
+    batch: StepBatch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """Agents that the next ``act`` decides for."""
+
+    rows: Rows
+    observations: tuple[NDArray[np.float32], ...]
+    allowed_actions: NDArray[np.bool_]
+
+
+class Behavior:
+    """Joins a policy, its rollout and its algorithm, for every simulator and team that shares the name."""
+
+    def __init__(
+        self,
+        name: str,
+        spec: BehaviorSpec,
+        settings: TrainerSettings,
+        compute: Compute,
+        *,
+        learns: bool = True,
+    ) -> None:
+        """Raises UserError where the settings cannot serve what the behavior sees and does."""
+        self.name = name
+        self.spec = spec
+        self.settings = settings
+        self.step = 0
+        """Agent steps: actions whose consequence is known."""
+        self._learns = learns
+        self._deterministic = settings.network_settings.deterministic
+        self._assembler = TrajectoryAssembler(spec, settings.time_horizon)
+        self._statistics = Statistics(name)
+        self._waiting: list[_Waiting] = []
+        self._next_summary = settings.summary_freq
+        self._last_summary = (0, time.perf_counter())
+        self._recent_returns: list[float] = []
+        try:
+            self._algorithm = ALGORITHMS[settings.trainer_type](spec, settings, compute)
+        except ValueError as error:
+            raise UserError(f"behavior '{name}': {error}") from None
+
+    @property
+    def training(self) -> bool:
+        """Whether what is lived through is still learned from."""
+        return self._learns and not self.finished
+
+    @property
+    def finished(self) -> bool:
+        """The step budget is used up."""
+        return self.step >= self.settings.max_steps
+
+    def observe(self, steps: TeamSteps) -> None:
+        """Takes in a tick: rewards and ends belong to the previous actions; the rest waits for ``act``."""
+        training = self.training
+        observed = self._assembler.observe(steps.simulator, steps.team, steps.batch)
+        self.step += observed.transitions
+        if observed.episodes is not None:
+            self._statistics.add_episodes(observed.episodes.returns, observed.episodes.lengths)
+            self._recent_returns.extend(observed.episodes.returns.tolist())
+        if observed.trajectories is not None and training:
+            self._algorithm.record(observed.trajectories)
+        first = steps.batch.num_terminal
+        self._waiting.append(
+            _Waiting(
+                observed.waiting,
+                tuple(sensor[first:] for sensor in steps.batch.observations),
+                steps.batch.allowed_actions[first:],
+            )
+        )
+
+    def act(self) -> list[ActionBatch]:
+        """Decides for everyone who waits, in one forward pass; one batch per observed tick, in order."""
+        waiting, self._waiting = self._waiting, []
+        counts = [len(part.rows) for part in waiting]
+        everyone = waiting[0] if len(waiting) == 1 else _joined(waiting)
+        if len(everyone.rows) == 0:
+            return [ActionBatch.zeros(0, self.spec.action_spec) for _ in waiting]
+        decisions = self._algorithm.act(
+            everyone.observations, everyone.allowed_actions, deterministic=self._deterministic
+        )
+        self._assembler.acted(everyone.rows, everyone.observations, everyone.allowed_actions, decisions)
+        continuous = self._algorithm.wire_actions(decisions)
+        discrete = decisions.discrete_actions.astype(np.int32)
+        if len(waiting) == 1:
+            return [ActionBatch(continuous, discrete)]
+        cuts = np.cumsum(counts)[:-1]
+        return [
+            ActionBatch(*part)
+            for part in zip(np.split(continuous, cuts), np.split(discrete, cuts), strict=True)
+        ]
+
+    def drop(self, simulator: int) -> None:
+        """Forgets the unfinished pieces of a simulator that left."""
+        self._assembler.drop(simulator)
+
+    def ready_to_update(self) -> bool:
+        """Enough was collected, and there is still something to learn."""
+        return self._learns and self._algorithm.ready()
+
+    def update(self) -> None:
+        """Learns from what was collected."""
+        for tag, value in self._algorithm.update(self.step).items():
+            self._statistics.add(tag, value)
+
+    def summary_due(self) -> bool:
+        """A multiple of ``summary_freq`` was reached since the last summary."""
+        return self.step >= self._next_summary
+
+    def summarize(self, wall_s: float) -> Summary:
+        """Everything since the last summary, placed at the multiple of ``summary_freq`` just reached."""
+        frequency = self.settings.summary_freq
+        at = self.step // frequency * frequency
+        self._next_summary = at + frequency
+        before, then = self._last_summary
+        now = time.perf_counter()
+        self._last_summary = (self.step, now)
+        return self._statistics.drain(
+            step=at,
+            wall_s=wall_s,
+            steps_per_s=(self.step - before) / max(now - then, 1e-9),
+            is_training=self._learns,
+        )
+
+    def drain_mean_return(self) -> float | None:
+        """Mean return of the episodes since the last call, for the list of checkpoints."""
+        returns, self._recent_returns = self._recent_returns, []
+        return float(np.mean(returns)) if returns else None
+
+    def checkpoint(self) -> Checkpoint:
+        """The behavior as it is now."""
+        return Checkpoint(self.name, self.step, self.spec, self.settings, self._algorithm.state_dict())
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Continues where the checkpoint was taken. Raises UserError where it is of another behavior."""
+        self._check_fits(checkpoint)
+        self._load(checkpoint, weights_only=False)
+        self.step = checkpoint.step
+        self._next_summary = (self.step // self.settings.summary_freq + 1) * self.settings.summary_freq
+        self._last_summary = (self.step, time.perf_counter())
+
+    def initialize(self, checkpoint: Checkpoint) -> None:
+        """Starts from the weights of another run, at step 0. Raises UserError where they do not fit."""
+        self._check_fits(checkpoint)
+        self._load(checkpoint, weights_only=True)
+
+    def _check_fits(self, checkpoint: Checkpoint) -> None:
+        changed = differences(checkpoint.spec, self.spec)
+        if changed:
+            raise UserError(f"behavior '{self.name}' is not what its checkpoint was trained for: {changed}")
+        if checkpoint.settings.trainer_type != self.settings.trainer_type:
+            raise UserError(
+                f"behavior '{self.name}': the checkpoint is of trainer type "
+                f"'{checkpoint.settings.trainer_type}', the configuration says '{self.settings.trainer_type}'"
+            )
+
+    def _load(self, checkpoint: Checkpoint, *, weights_only: bool) -> None:
+        load = self._algorithm.load_weights if weights_only else self._algorithm.load_state_dict
+        try:
+            load(checkpoint.algorithm)
+        except (KeyError, ValueError, RuntimeError) as error:
+            detail = " ".join(str(error).split())[:300]
+            raise UserError(
+                f"behavior '{self.name}': the checkpoint does not fit the configured networks "
+                f"(hidden_units, num_layers, shared_critic, reward signals): {detail}"
+            ) from None
+
+
+def _joined(parts: Sequence[_Waiting]) -> _Waiting:
+    return _Waiting(
+        np.concatenate([part.rows for part in parts]),
+        tuple(
+            np.concatenate(sensors) for sensors in zip(*(part.observations for part in parts), strict=True)
+        ),
+        np.concatenate([part.allowed_actions for part in parts]),
+    )

@@ -1,0 +1,153 @@
+"""One behavior's checkpoint: a single file that holds all a continued run needs, and that unpickles nothing."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainer_service.config import TrainerSettings
+from trainer_service.errors import UserError
+from trainer_service.files import write_atomic
+from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """Everything about one behavior at one step."""
+
+    behavior: str
+    step: int
+    spec: BehaviorSpec
+    settings: TrainerSettings
+    algorithm: Mapping[str, Any]
+    """What the algorithm's ``state_dict`` gave: tensors and plain Python."""
+
+
+def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
+    """Writes the same bytes to every path, each replaced in one piece. Raises SaveError."""
+    file = io.BytesIO()
+    torch.save(
+        {
+            "format": _FORMAT,
+            "behavior": checkpoint.behavior,
+            "step": checkpoint.step,
+            "spec": _plain_spec(checkpoint.spec),
+            "settings": checkpoint.settings.model_dump(mode="json"),
+            "algorithm": dict(checkpoint.algorithm),
+        },
+        file,
+    )
+    for path in paths:
+        write_atomic(path, file.getvalue())
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Reads a checkpoint onto the CPU.
+
+    Raises:
+        UserError: the file is missing, damaged, or was not written by this trainer.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"checkpoint '{path}' does not exist") from None
+    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        raise UserError(
+            f"checkpoint '{path}' is damaged: {_first_line(error)}{_alternatives(path)}"
+        ) from None
+    if not isinstance(content, dict) or "format" not in content:
+        raise UserError(f"'{path}' is not a checkpoint of this trainer{_alternatives(path)}")
+    if content["format"] != _FORMAT:
+        raise UserError(f"checkpoint '{path}' has format {content['format']}; this version reads {_FORMAT}")
+    try:
+        return Checkpoint(
+            behavior=content["behavior"],
+            step=content["step"],
+            spec=_spec(content["spec"]),
+            settings=TrainerSettings.model_validate(content["settings"]),
+            algorithm=content["algorithm"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"checkpoint '{path}' is incomplete: {_first_line(error)}{_alternatives(path)}"
+        ) from None
+
+
+def differences(known: BehaviorSpec, declared: BehaviorSpec) -> str | None:
+    """How a declared behavior differs from the one a policy was trained for, in words; None where it does not."""
+    if known == declared:
+        return None
+    if known.action_spec != declared.action_spec:
+        return f"actions were {_describe_actions(known.action_spec)}, now {_describe_actions(declared.action_spec)}"
+    if len(known.observation_specs) != len(declared.observation_specs):
+        return f"it had {len(known.observation_specs)} sensors, now {len(declared.observation_specs)}"
+    for before, now in zip(known.observation_specs, declared.observation_specs, strict=True):
+        if before.shape != now.shape:
+            return f"sensor '{now.name}' had shape {before.shape}, now {now.shape}"
+        if before.observation_type != now.observation_type:
+            return f"sensor '{now.name}' was {before.observation_type.name}, now {now.observation_type.name}"
+    return None
+
+
+def _describe_actions(spec: ActionSpec) -> str:
+    return f"{spec.continuous_size} continuous and branches {list(spec.discrete_branches)}"
+
+
+def _alternatives(path: Path) -> str:
+    """What else could be used: the numbered checkpoints beside a damaged one, newest first."""
+    others = sorted(
+        (other for other in path.parent.glob("*-*.pt") if other != path),
+        key=lambda other: other.stat().st_mtime,
+        reverse=True,
+    )
+    if not others:
+        return ""
+    return (
+        f". The newest other checkpoint is '{others[0]}': copy it over '{path.name}' to continue from there"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def _plain_spec(spec: BehaviorSpec) -> dict[str, Any]:
+    return {
+        "observations": [
+            {
+                "name": sensor.name,
+                "shape": list(sensor.shape),
+                "dimension_property": [int(flag) for flag in sensor.dimension_property],
+                "observation_type": int(sensor.observation_type),
+            }
+            for sensor in spec.observation_specs
+        ],
+        "actions": {
+            **asdict(spec.action_spec),
+            "discrete_branches": list(spec.action_spec.discrete_branches),
+        },
+    }
+
+
+def _spec(plain: Mapping[str, Any]) -> BehaviorSpec:
+    return BehaviorSpec(
+        tuple(
+            ObservationSpec(
+                name=sensor["name"],
+                shape=tuple(sensor["shape"]),
+                dimension_property=tuple(DimensionProperty(flag) for flag in sensor["dimension_property"]),
+                observation_type=ObservationType(sensor["observation_type"]),
+            )
+            for sensor in plain["observations"]
+        ),
+        ActionSpec(plain["actions"]["continuous_size"], tuple(plain["actions"]["discrete_branches"])),
+    )

@@ -1,0 +1,1 @@
+"""Torch modules: from observations to action parameters and values."""

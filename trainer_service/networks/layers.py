@@ -1,0 +1,41 @@
+"""Layers as ML-Agents initializes them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def kaiming_linear(inputs: int, outputs: int, *, gain: float = 1.0) -> nn.Linear:
+    """Weights normal with standard deviation gain/√inputs, biases zero."""
+    layer = nn.Linear(inputs, outputs)
+    with torch.no_grad():
+        layer.weight.normal_(0.0, gain / inputs**0.5)
+        layer.bias.zero_()
+    return layer
+
+
+def xavier_linear(inputs: int, outputs: int) -> nn.Linear:
+    """Weights Xavier-uniform, biases zero."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class LinearBody(nn.Module):
+    """``num_layers`` times Linear and Swish, at least one."""
+
+    def __init__(self, inputs: int, hidden_units: int, num_layers: int) -> None:
+        super().__init__()
+        sizes = [inputs] + [hidden_units] * max(num_layers, 1)
+        self.layers = nn.ModuleList(
+            kaiming_linear(before, after) for before, after in zip(sizes, sizes[1:], strict=False)
+        )
+        self.output_size = hidden_units
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[B, inputs] to [B, hidden_units]."""
+        for layer in self.layers:
+            features = nn.functional.silu(layer(features))
+        return features

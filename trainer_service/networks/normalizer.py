@@ -1,0 +1,72 @@
+"""Observations brought to a common scale before any network sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.ops.normalization import Moments, initial_moments, updated_moments
+from unity_bridge.specs import ObservationSpec
+
+_LIMIT = 5.0
+
+
+class VectorNormalizer(nn.Module):
+    """clip((x − μ)/σ, −5, 5) of one vector sensor, with running μ and σ."""
+
+    rows: Tensor
+    mean: Tensor
+    sum_squares: Tensor
+    # Moments are kept in double precision; what acting needs is derived from them in single.
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        for name, value in initial_moments(features)._asdict().items():
+            self.register_buffer(name, value)
+        self.register_buffer("shift", torch.zeros(features), persistent=False)
+        self.register_buffer("scale", torch.ones(features), persistent=False)
+        self.register_load_state_dict_post_hook(lambda module, _: module._derive())
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return torch.clamp((observation - self.shift) * self.scale, -_LIMIT, _LIMIT)
+
+    def update(self, observations: Tensor) -> None:
+        """Counts observations [N, features] in."""
+        if len(observations) == 0:
+            return
+        moments = Moments(self.rows, self.mean, self.sum_squares)
+        self.rows, self.mean, self.sum_squares = updated_moments(moments, observations)
+        self._derive()
+
+    def _derive(self) -> None:
+        self.shift = self.mean.float()
+        self.scale = torch.rsqrt(self.sum_squares / self.rows).float()
+
+
+class ObservationNormalizer(nn.Module):
+    """Normalizes the vector sensors of a behavior, or leaves everything as it is.
+
+    It stands before the networks, not in them: its statistics only move between updates, so a whole rollout
+    is normalized once instead of once per minibatch and network.
+    """
+
+    def __init__(self, sensors: Sequence[ObservationSpec], *, normalize: bool) -> None:
+        super().__init__()
+        self._normalizers = nn.ModuleList(
+            VectorNormalizer(sensor.size) if normalize and len(sensor.shape) == 1 else nn.Identity()
+            for sensor in sensors
+        )
+
+    def forward(self, observations: Sequence[Tensor]) -> list[Tensor]:
+        """One tensor per sensor in, one per sensor out, shapes kept."""
+        return [module(sensor) for module, sensor in zip(self._normalizers, observations, strict=True)]
+
+    def update(self, observations: Sequence[Tensor]) -> None:
+        """Counts a batch of observations in, one tensor [N, …] per sensor."""
+        for module, sensor in zip(self._normalizers, observations, strict=True):
+            if isinstance(module, VectorNormalizer):
+                module.update(sensor)

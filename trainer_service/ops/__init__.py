@@ -1,0 +1,1 @@
+"""The maths, as pure functions of numbers. Imports nothing of ours."""

@@ -1,0 +1,80 @@
+"""Densities and entropies of actions. B rows, C continuous dimensions, K choices over all branches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
+_FORBIDDEN = -1e10
+"""Finite, so that a row without any allowed choice still has a distribution and no NaN."""
+
+
+def gaussian_log_prob(value: Tensor, mean: Tensor, log_sigma: Tensor) -> Tensor:
+    """Joint log-density of independent Gaussians: the sum over dimensions.
+
+    value, mean: [B, C]; log_sigma: [C] or [B, C]. Returns [B].
+    """
+    return standard_gaussian_log_prob((value - mean) * torch.exp(-log_sigma), log_sigma)
+
+
+def standard_gaussian_log_prob(z: Tensor, log_sigma: Tensor) -> Tensor:
+    """The same from z = (a − μ)/σ, for a caller that needs z too. z: [B, C]. Returns [B]."""
+    return (z * z).sum(dim=-1).mul(-0.5) - (log_sigma + _HALF_LOG_TAU).sum(dim=-1)
+
+
+def gaussian_entropy(log_sigma: Tensor) -> Tensor:
+    """*Mean* over dimensions of ½ ln(2πe σ²), shape [] or [B].
+
+    The mean, not the sum: it is what ML-Agents multiplies by ``beta``, so its files keep their meaning.
+    """
+    return (log_sigma + _HALF_LOG_TAU + 0.5).mean(dim=-1)
+
+
+def masked_log_softmax(logits: Tensor, allowed: Tensor | None, branches: Sequence[int]) -> Tensor:
+    """Log-probabilities of each branch's choices, side by side; forbidden choices get no probability.
+
+    logits: [B, K]; allowed: bool [B, K], or None where everything is allowed. Returns [B, K].
+    """
+    if allowed is not None:
+        logits = torch.where(allowed, logits, _FORBIDDEN)
+    if len(branches) == 1:
+        return torch.log_softmax(logits, dim=-1)
+    parts = torch.split(logits, list(branches), dim=-1)
+    return torch.cat([torch.log_softmax(part, dim=-1) for part in parts], dim=-1)
+
+
+def choice_offsets(branches: Sequence[int]) -> list[int]:
+    """Where each branch's choices start among all K. A choice plus its offset indexes the K columns."""
+    return [sum(branches[:branch]) for branch in range(len(branches))]
+
+
+def categorical_log_prob(log_probs: Tensor, indices: Tensor) -> Tensor:
+    """Joint log-probability of one choice per branch: the sum over branches.
+
+    log_probs: [B, K]; indices: int64 [B, branches], offsets included. Returns [B].
+    """
+    return log_probs.gather(1, indices).sum(dim=-1)
+
+
+def categorical_entropy(log_probs: Tensor) -> Tensor:
+    """Sum over branches of −Σ p ln p, in nats. log_probs: [B, K]. Returns [B]."""
+    return -(log_probs.exp() * log_probs).sum(dim=-1)
+
+
+def sample_categorical(log_probs: Tensor, branches: Sequence[int], generator: torch.Generator) -> Tensor:
+    """One choice per branch, by the Gumbel-max trick. log_probs: [B, K]. Returns int64 [B, branches]."""
+    noise = torch.empty_like(log_probs).exponential_(generator=generator)
+    return greedy_categorical(log_probs - noise.log(), branches)
+
+
+def greedy_categorical(log_probs: Tensor, branches: Sequence[int]) -> Tensor:
+    """The likeliest choice of each branch. log_probs: [B, K]. Returns int64 [B, branches]."""
+    if len(branches) == 1:
+        return log_probs.argmax(dim=-1, keepdim=True)
+    return torch.stack(
+        [part.argmax(dim=-1) for part in torch.split(log_probs, list(branches), dim=-1)], dim=-1
+    )

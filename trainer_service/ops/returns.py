@@ -1,0 +1,82 @@
+"""Advantages and returns of trajectories that never cross an episode end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating[Any]]
+
+
+def generalized_advantage(
+    rewards: Floats, values: Floats, bootstrap_value: Floats, *, discount: float, gae_lambda: float
+) -> Floats:
+    """Generalized advantage estimates, eq. 16 of Schulman et al. 2016 (arXiv:1506.02438).
+
+        δ_t = r_t + γ V(s_{t+1}) − V(s_t)
+        Â_t = δ_t + γλ Â_{t+1},    Â_T = 0
+
+    Each column is one trajectory that never crosses an episode end, so no masks are needed.
+
+    Args:
+        rewards: r_0 … r_{T−1}, shape [T, B].
+        values: V(s_0) … V(s_{T−1}), shape [T, B].
+        bootstrap_value: V(s_T), or 0 where the episode terminated. Shape [B].
+        discount: γ, per decision.
+        gae_lambda: λ; 0 gives one-step TD errors, 1 gives Monte Carlo returns minus V.
+
+    Returns:
+        Advantages, shape [T, B]. Add ``values`` to get the regression target of V.
+    """
+    next_values = np.concatenate([values[1:], bootstrap_value[None]])
+    advantages = rewards + discount * next_values - values
+    decay = discount * gae_lambda
+    for t in range(len(advantages) - 2, -1, -1):
+        advantages[t] += decay * advantages[t + 1]
+    return advantages
+
+
+def ragged_generalized_advantage(
+    rewards: Floats,
+    values: Floats,
+    bootstrap_value: Floats,
+    lengths: NDArray[np.int64],
+    *,
+    discount: float,
+    gae_lambda: float,
+) -> Floats:
+    """The same for P trajectories of any length that lie end to end: S steps in all.
+
+    Args:
+        rewards, values: shape [S].
+        bootstrap_value: shape [P].
+        lengths: steps of each trajectory, in order, summing to S. Shape [P].
+
+    Returns:
+        Advantages, shape [S].
+    """
+    if len(rewards) == 0:
+        return np.zeros_like(rewards)
+    longest = int(lengths.max())
+    # Trajectories stand in columns that all *end* on the last row: the recursion runs backwards, so what
+    # it writes above a column's first step is never read, and needs no mask.
+    column = np.repeat(np.arange(len(lengths)), lengths)
+    ends = np.cumsum(lengths)
+    row = np.arange(len(rewards)) - np.repeat(ends, lengths) + longest
+    padded_rewards = np.zeros((longest, len(lengths)), rewards.dtype)
+    padded_values = np.zeros_like(padded_rewards)
+    padded_rewards[row, column] = rewards
+    padded_values[row, column] = values
+    advantages = generalized_advantage(
+        padded_rewards, padded_values, bootstrap_value, discount=discount, gae_lambda=gae_lambda
+    )
+    flat: Floats = advantages[row, column]
+    return flat
+
+
+def standardize(values: Floats) -> Floats:
+    """Zero mean and unit population standard deviation, shape kept; a constant input becomes zeros."""
+    centred: Floats = values - values.mean()
+    return centred / (values.std() + 1e-10)

@@ -1,0 +1,1 @@
+"""Per-agent experience: rows, trajectories, and what has been collected for the next update. NumPy only."""

@@ -1,0 +1,234 @@
+"""From interleaved ticks to one unbroken trajectory per agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.rollout.agents import AgentRows, Rows, agent_keys
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import StepBatch
+
+_FIRST_COLUMNS = 128
+_FIRST_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decisions:
+    """What a policy decided for M agents, as it is remembered for learning."""
+
+    continuous_actions: NDArray[np.float32]
+    """As sampled. Shape [M, continuous size]."""
+
+    discrete_actions: NDArray[np.int64]
+    """Shape [M, branches]."""
+
+    log_probs: NDArray[np.float32]
+    """Joint log-probability of each row's action. Shape [M]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Episodes:
+    """Episodes that ended in one tick."""
+
+    returns: NDArray[np.float64]
+    """Sum of the agent's own rewards, raw. Shape [E]."""
+
+    lengths: NDArray[np.int64]
+    """Actions taken. Shape [E]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observed:
+    """What one tick completed."""
+
+    waiting: Rows
+    """Rows of the agents that wait for an action, in message order. Shape [M]."""
+
+    transitions: int
+    """Actions whose consequence is now known."""
+
+    trajectories: Trajectories | None
+    """Pieces that reached their end or the horizon in this tick."""
+
+    episodes: Episodes | None
+
+
+class TrajectoryAssembler:
+    """Turns the ticks of many simulators into trajectories, without a Python loop over agents.
+
+    Each agent owns a row of preallocated arrays [rows, horizon, …] that holds its unfinished piece. A piece
+    is handed out when its episode ends or when it has ``horizon`` steps, whichever is first; an episode that
+    goes on starts a new piece from the observation that ended the last one.
+
+    A reward belongs to the action before it, so an agent's first message carries none that could be used:
+    what it says is dropped, like the terminal of an agent that never acted.
+    """
+
+    def __init__(self, spec: BehaviorSpec, horizon: int) -> None:
+        self._spec = spec
+        self._horizon = horizon
+        self._agents = AgentRows()
+        self._columns = min(horizon, _FIRST_COLUMNS)
+        self._allocate(_FIRST_ROWS)
+
+    def observe(self, simulator: int, team: int, batch: StepBatch) -> Observed:
+        """Writes rewards and ends to the previous action of each agent; see Observed for what comes back."""
+        keys = agent_keys(batch.agent_ids, team)
+        ended = batch.num_terminal
+        pieces: list[Trajectories] = []
+        episodes = None
+        transitions = 0
+        if ended:
+            transitions, piece, episodes = self._end_episodes(simulator, keys, batch, ended)
+            if piece is not None:
+                pieces.append(piece)
+        waiting = self._agents.assign(simulator, keys[ended:])
+        self._reserve_rows()
+        acted = np.flatnonzero(self._pending[waiting])
+        if len(acted):
+            rows, at = waiting[acted], ended + acted
+            transitions += len(acted)
+            self._write_rewards(rows, batch, at)
+            full = np.flatnonzero(self._lengths[rows] == self._horizon)
+            if len(full):
+                cut = np.zeros(len(full), np.bool_)
+                pieces.append(self._hand_out(rows[full], batch, at[full], cut))
+        return Observed(waiting, transitions, Trajectories.concatenate(pieces) if pieces else None, episodes)
+
+    def acted(
+        self,
+        waiting: Rows,
+        observations: tuple[NDArray[np.float32], ...],
+        allowed_actions: NDArray[np.bool_],
+        decisions: Decisions,
+    ) -> None:
+        """Remembers what was decided for the waiting rows of ``observe``; all arguments have M rows."""
+        if len(waiting) == 0:
+            return
+        at = self._lengths[waiting]
+        if int(at.max()) >= self._columns:
+            self._widen()
+        for store, observation in zip(self._observations, observations, strict=True):
+            store[waiting, at] = observation
+        if self._spec.action_spec.continuous_size:
+            self._continuous[waiting, at] = decisions.continuous_actions
+        if self._spec.action_spec.discrete_size:
+            self._discrete[waiting, at] = decisions.discrete_actions
+            self._allowed[waiting, at] = allowed_actions
+        self._log_probs[waiting, at] = decisions.log_probs
+        self._lengths[waiting] = at + 1
+        self._pending[waiting] = True
+
+    def drop(self, simulator: int) -> None:
+        """Forgets a simulator that left: half an episode without its end is worth nothing."""
+        self._clear(self._agents.drop(simulator))
+
+    def _end_episodes(
+        self, simulator: int, keys: NDArray[np.int64], batch: StepBatch, ended: int
+    ) -> tuple[int, Trajectories | None, Episodes | None]:
+        rows = self._agents.find(simulator, keys[:ended])
+        known = np.flatnonzero(rows >= 0)
+        known = known[self._pending[rows[known]]]
+        piece, episodes = None, None
+        if len(known):
+            rows = rows[known]
+            self._write_rewards(rows, batch, known)
+            episodes = Episodes(self._returns[rows], self._episode_lengths[rows])
+            piece = self._hand_out(rows, batch, known, batch.terminated[known])
+            self._clear(rows)
+        # An agent that goes on in the same message keeps its row; the others may never come back.
+        gone = keys[:ended][~np.isin(keys[:ended], keys[ended:])]
+        if len(gone):
+            self._agents.release(simulator, gone)
+        return len(known), piece, episodes
+
+    def _write_rewards(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> None:
+        """Gives the last action of each row its reward; ``at`` are the rows' places in the batch."""
+        last = self._lengths[rows] - 1
+        rewards = batch.rewards[at]
+        self._rewards[rows, last] = rewards
+        self._group_rewards[rows, last] = batch.group_rewards[at]
+        self._returns[rows] += rewards
+        self._episode_lengths[rows] += 1
+        self._pending[rows] = False
+
+    def _hand_out(
+        self, rows: Rows, batch: StepBatch, at: NDArray[np.intp], terminated: NDArray[np.bool_]
+    ) -> Trajectories:
+        """Copies the finished pieces of these rows end to end, and empties the rows."""
+        lengths = self._lengths[rows]
+        longest = int(lengths.max())
+        # Row-major order of the filled cells: each agent's steps in time, agent after agent.
+        filled = np.arange(longest) < lengths[:, None]
+
+        def steps(store: NDArray[Any]) -> NDArray[Any]:
+            return store[rows, :longest][filled]
+
+        pieces = Trajectories(
+            observations=tuple(steps(store) for store in self._observations),
+            continuous_actions=steps(self._continuous),
+            discrete_actions=steps(self._discrete),
+            allowed_actions=steps(self._allowed),
+            log_probs=steps(self._log_probs),
+            rewards=steps(self._rewards),
+            group_rewards=steps(self._group_rewards),
+            lengths=lengths,
+            final_observations=tuple(observation[at] for observation in batch.observations),
+            terminated=terminated,
+        )
+        self._lengths[rows] = 0
+        return pieces
+
+    def _clear(self, rows: Rows) -> None:
+        self._lengths[rows] = 0
+        self._episode_lengths[rows] = 0
+        self._returns[rows] = 0.0
+        self._pending[rows] = False
+
+    def _allocate(self, rows: int) -> None:
+        actions = self._spec.action_spec
+        shape = (rows, self._columns)
+        self._observations = tuple(
+            np.empty((*shape, *sensor.shape), np.float32) for sensor in self._spec.observation_specs
+        )
+        self._continuous = np.empty((*shape, actions.continuous_size), np.float32)
+        self._discrete = np.empty((*shape, actions.discrete_size), np.int64)
+        self._allowed = np.empty((*shape, actions.mask_size), np.bool_)
+        self._log_probs = np.empty(shape, np.float32)
+        self._rewards = np.empty(shape, np.float32)
+        self._group_rewards = np.empty(shape, np.float32)
+        self._lengths = np.zeros(rows, np.int64)
+        """Actions in the unfinished piece."""
+        self._episode_lengths = np.zeros(rows, np.int64)
+        self._returns = np.zeros(rows, np.float64)
+        self._pending = np.zeros(rows, np.bool_)
+        """An action was sent and its consequence is not known yet."""
+
+    def _reserve_rows(self) -> None:
+        if self._agents.capacity > len(self._lengths):
+            self._resize(max(self._agents.capacity, 2 * len(self._lengths)))
+
+    def _widen(self) -> None:
+        """Pieces grow towards the horizon; memory follows them instead of taking the worst case at once."""
+        self._columns = min(self._horizon, 2 * self._columns)
+        self._resize(len(self._lengths))
+
+    def _resize(self, rows: int) -> None:
+        names = (
+            "_continuous", "_discrete", "_allowed", "_log_probs", "_rewards", "_group_rewards",
+            "_lengths", "_episode_lengths", "_returns", "_pending",
+        )  # fmt: skip
+        before = {name: getattr(self, name) for name in names}
+        observations = self._observations
+        self._allocate(rows)
+        for old, new in zip(observations, self._observations, strict=True):
+            new[: len(old), : old.shape[1]] = old
+        for name, old in before.items():
+            new = getattr(self, name)
+            corner = tuple(slice(0, size) for size in old.shape)
+            new[corner] = old
