@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.simulators.drawing import Canvas
-from unity_bridge.simulators.scene import Steps, concatenate, step_batch
-from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.simulators.scene import Steps, concatenate, step_batch, vector_sensor
+from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
 BEHAVIOR = "Basic?team=0"
@@ -45,7 +45,7 @@ class Basic:
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
-        sensor = ObservationSpec(f"VectorSensor_size{CELLS}", (CELLS,))
+        sensor = vector_sensor(f"VectorSensor_size{CELLS}", CELLS)
         return {BEHAVIOR: BehaviorSpec((sensor,), ActionSpec(discrete_branches=(len(_MOVES),)))}
 
     def reset(self, seed: int | None = None) -> Steps:

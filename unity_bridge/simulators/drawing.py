@@ -18,7 +18,7 @@ class Canvas:
     """A white page to draw on; pixels() is what came of it."""
 
     def __init__(self, width: int, height: int) -> None:
-        from PIL import Image, ImageDraw  # noqa: PLC0415 - a simulator that nobody watches starts without it
+        from PIL import Image, ImageDraw  # a simulator that nobody watches starts without it
 
         self._image = Image.new("RGB", (width, height), PAPER)
         self._draw = ImageDraw.Draw(self._image)
@@ -42,7 +42,7 @@ class Canvas:
 
 
 def grid_cells(count: int, cell: tuple[int, int], columns: int = 4) -> tuple[list[tuple[int, int]], int, int]:
-    """The left upper corners of count equal cells in rows, and the width and height of them all, in pixels."""
+    """The left upper corners of equal cells in rows, and the width and height of them all, in pixels."""
     width, height = cell
     columns = min(count, columns)
     corners = [(width * (i % columns), height * (i // columns)) for i in range(count)]

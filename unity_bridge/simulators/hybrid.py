@@ -1,4 +1,4 @@
-"""``sim:hybrid``: drive a trolley, pick what was ordered, deliver it. Continuous and masked discrete actions at once."""
+"""``sim:hybrid``: drive a trolley, deliver what was ordered: masked branches beside a continuous action."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.simulators.drawing import INK, Canvas, Color
-from unity_bridge.simulators.scene import Steps, concatenate, step_batch
-from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.simulators.scene import Steps, concatenate, step_batch, vector_sensor
+from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
 Floats = NDArray[np.float64]
@@ -33,27 +33,27 @@ MAX_DECISIONS = 64
 SLOWEST = 3
 
 BEST_RETURN = 16 * RIGHT_REWARD + MAX_DECISIONS * STEP_REWARD
-"""Two decisions to the depot, then four each way while the hook works: eight grabs and eight releases, 7.36."""
+"""Two decisions to the depot, then four each way, the first with a grab or a release: eight of each, 7.36."""
 
 
 class Hybrid:
-    """N trolleys on rails from −1 to 1, each with a depot of three shelves on the left and a bay on the right.
+    """N trolleys on rails from −1 to 1, with a depot of three shelves on the left and a bay on the right.
 
-    A trolley starts empty in the middle with an order for a crate from one of the shelves. At the depot it may
-    grab from a shelf, at the bay it may release what it carries, and a new order comes in.
+    A trolley starts empty in the middle with an order for a crate from one of the shelves. At the depot it
+    may grab from a shelf, at the bay it may release what it carries, and a new order comes in.
 
     Observations: ``order`` (3), the shelf ordered, one-hot; ``trolley`` (2), its place in [−1, 1] and whether
     it carries a crate. Actions: one continuous number in [−1, 1], how far to drive in units of 0.25, after
-    the hook has worked; two branches of 3, what the hook does (hold, grab, release) and which shelf to grab from.
-    Masks: grab is allowed only to an empty trolley at the depot, release only to a laden one at the
+    the hook has worked; two branches of 3: what the hook does (hold, grab, release), and the shelf to grab
+    from. Masks: grab is allowed only to an empty trolley at the depot, release only to a laden one at the
     bay; of the shelves, one that was not ordered is empty and forbidden, another one at each decision.
 
-    Reward: −0.01 for each decision, +0.5 for the crate that was ordered, −0.1 for another (it goes back), +0.5 for a
-    release at the bay. Driving past the rail's end costs 1 and ends the episode; after 64
+    Reward: −0.01 for each decision, +0.5 for the crate that was ordered, −0.1 for another one (it goes back),
+    +0.5 for a release at the bay. Driving past the rail's end costs 1 and ends the episode; after 64
     decisions it is interrupted. The best return is 7.36, that of random allowed actions about −0.9.
 
-    Agent i is asked every 1 + i mod 3 steps of the scene and stands still between, so a message
-    seldom holds everybody. An ended episode is told at once, the next one's first decision asked in the agent's turn.
+    Agent i is asked every 1 + i mod 3 steps of the scene and stands still between, so a message seldom holds
+    everybody. An ended episode is told at once; the next one's first decision is asked in the agent's turn.
     """
 
     frame_s = 0.15
@@ -75,7 +75,7 @@ class Hybrid:
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
-        sensors = (ObservationSpec("order", (SHELVES,)), ObservationSpec("trolley", (2,)))
+        sensors = (vector_sensor("order", SHELVES), vector_sensor("trolley", 2))
         return {BEHAVIOR: BehaviorSpec(sensors, ActionSpec(1, (3, SHELVES)))}
 
     def reset(self, seed: int | None = None) -> Steps:

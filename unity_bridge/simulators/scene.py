@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.errors import BridgeError
-from unity_bridge.specs import BehaviorSpec
+from unity_bridge.specs import BehaviorSpec, DimensionProperty, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
 Steps = Mapping[str, StepBatch]
@@ -50,6 +50,11 @@ class Scene(Protocol):
 
     def close(self) -> None:
         """Frees what the scene holds."""
+
+
+def vector_sensor(name: str, size: int) -> ObservationSpec:
+    """A sensor of plain numbers, described as Unity describes one."""
+    return ObservationSpec(name, (size,), (DimensionProperty.NONE,))
 
 
 def step_batch(

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.simulators.drawing import INK, Canvas, grid_cells
-from unity_bridge.simulators.scene import Steps, concatenate, step_batch
-from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.simulators.scene import Steps, concatenate, step_batch, vector_sensor
+from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
 Floats = NDArray[np.float64]
@@ -55,9 +55,9 @@ class ThreeDBall:
 
     Physics, five steps of 0.02 s for each decision: the tilt grows evenly over them; gravity pulls; a ball
     that would sink into the platform is pushed out along the platform's normal by just as much, which keeps
-    it on a rising surface and makes landings dead; while it touches, friction lets it roll without sliding, so
-    that 5/7 of the pull along the surface accelerates it. Past the edge it falls. An episode starts with
-    the ball at rest on the platform, up to 1.5 m off its centre along both sides, tilted up to 10° either way.
+    it on a rising surface and makes landings dead; while it touches, friction lets it roll without sliding,
+    so that 5/7 of the pull along the surface accelerates it. Past the edge it falls. An episode starts with
+    the ball at rest on the platform, up to 1.5 m off its centre each way, tilted up to 10° about each axis.
     """
 
     frame_s = SUBSTEPS * SUBSTEP_S
@@ -71,11 +71,11 @@ class ThreeDBall:
         self._velocity = np.zeros((3, agents))
         self._decisions = np.zeros(agents, np.int64)
         self._frames = np.zeros((SUBSTEPS, 3, 3, agents))
-        """The platform's axes x, y, z in the world at the end of each physics step: [step, axis, component, area]."""
+        """Where the platforms' axes point at the end of each physics step: [step, axis, component, area]."""
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
-        return {BEHAVIOR: BehaviorSpec((ObservationSpec("VectorSensor_size8", (8,)),), ActionSpec(2))}
+        return {BEHAVIOR: BehaviorSpec((vector_sensor("VectorSensor_size8", 8),), ActionSpec(2))}
 
     def reset(self, seed: int | None = None) -> Steps:
         if seed is not None:
@@ -92,12 +92,16 @@ class ThreeDBall:
         rewards = np.where(fallen, np.float32(PENALTY), np.float32(REWARD))
         if not ended.any():
             return {BEHAVIOR: step_batch([self._observe()], rewards, agent_ids=self._agent_ids)}
-        return {BEHAVIOR: concatenate(self._ending(ended, fallen, rewards), self._next_episodes(ended, rewards))}
+        return {
+            BEHAVIOR: concatenate(self._ending(ended, fallen, rewards), self._next_episodes(ended, rewards))
+        }
 
     def close(self) -> None:
         pass
 
-    def _ending(self, ended: NDArray[np.bool_], fallen: NDArray[np.bool_], rewards: NDArray[np.float32]) -> StepBatch:
+    def _ending(
+        self, ended: NDArray[np.bool_], fallen: NDArray[np.bool_], rewards: NDArray[np.float32]
+    ) -> StepBatch:
         return step_batch(
             [self._observe()[ended]],
             rewards[ended],

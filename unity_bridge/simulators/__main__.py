@@ -1,0 +1,18 @@
+"""``python -m unity_bridge.simulators ENV --mlagents-port N``"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__":
+    # Scenes are small: more threads would only take cores from the trainer. Counted when NumPy loads.
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+
+from unity_bridge.simulators.command import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    sys.exit(main())

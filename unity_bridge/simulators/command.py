@@ -1,0 +1,197 @@
+"""The command line of the bundled simulator."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from unity_bridge.errors import BridgeError
+from unity_bridge.simulators.client import run
+from unity_bridge.simulators.recording import LONGEST_S, Recorder
+from unity_bridge.simulators.registry import DEFAULT_AGENTS, SCENES, open_scene
+from unity_bridge.simulators.scene import Scene, SceneError
+
+DEFAULT_PORT = 5004
+CONNECT_TIMEOUT_S = 10.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one simulator until the trainer, or whoever started it, has enough.
+
+    Args:
+        argv: the arguments without the program's name; those of this process if None.
+
+    Returns:
+        The exit code: 0 after a conversation, 1 if there was none or the trainer broke it off with an
+        error, 2 if the arguments or the environment are wrong.
+    """
+    arguments = parse(argv)
+    try:
+        scene = open_scene(
+            arguments.env,
+            agents=arguments.agents,
+            env_kwargs=arguments.env_kwargs,
+            rendered=arguments.record is not None,
+        )
+        try:
+            return _run(scene, arguments)
+        finally:
+            scene.close()
+    except SceneError as error:
+        return _fail(error, 2)
+    except BridgeError as error:
+        return _fail(f"{arguments.env}: {error}", 1)
+
+
+def _run(scene: Scene, arguments: argparse.Namespace) -> int:
+    recorder = Recorder(scene, arguments.record) if arguments.record else None
+    try:
+        reason = run(
+            scene,
+            arguments.mlagents_port,
+            seed=arguments.seed,
+            episodes=arguments.episodes,
+            watch=recorder.capture if recorder else lambda: None,
+            connect_timeout_s=arguments.connect_timeout,
+        )
+        print(f"{arguments.env}: {reason}", file=sys.stderr)
+        return 0
+    finally:
+        if recorder:
+            _save(recorder, arguments.record)
+
+
+def _save(recorder: Recorder, path: Path) -> None:
+    try:
+        frames = recorder.save()
+    except OSError as error:
+        raise SceneError(f"--record {path}: {error.strerror or error}") from error
+    print(f"{path}: {frames} frames", file=sys.stderr)
+
+
+def _fail(message: object, code: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return code
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments, checked. What a Unity player understands and we do not need is passed over."""
+    parser = _parser()
+    arguments, unknown = parser.parse_known_args(argv)
+    _refuse_misspelt(parser, unknown)
+    if arguments.record and not arguments.record.parent.is_dir():
+        parser.error(f"--record {arguments.record}: there is no folder {arguments.record.parent}")
+    return arguments
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="simulate",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="A simulator that connects to a running trainer, like a Unity build would.",
+        epilog="scenes:\n" + "\n".join(f"  sim:{name:<10}{_summary(name)}" for name in SCENES),
+    )
+    parser.add_argument(
+        "env", metavar="ENV", help="sim:NAME, a scene of ours, or gym:ID, a Gymnasium environment"
+    )
+    parser.add_argument(
+        "--mlagents-port",
+        type=_port,
+        default=DEFAULT_PORT,
+        metavar="N",
+        help=f"where the trainer listens on this machine (default {DEFAULT_PORT})",
+    )
+    parser.add_argument(
+        "--agents", type=_positive, metavar="N", help="how many agents (default: the scene's own number)"
+    )
+    parser.add_argument(
+        "--seed", type=_natural, metavar="S", help="of the scene (default: what the trainer says)"
+    )
+    parser.add_argument(
+        "--episodes", type=_positive, metavar="N", help="leave after so many complete episodes"
+    )
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE.gif",
+        help=f"save what the first {LONGEST_S:g} seconds look like, when all is over",
+    )
+    parser.add_argument(
+        "--env-kwargs",
+        type=_json_object,
+        metavar="JSON",
+        help="""arguments for gymnasium.make, such as '{"continuous": true}'""",
+    )
+    parser.add_argument(
+        "--connect-timeout",
+        type=_seconds,
+        default=CONNECT_TIMEOUT_S,
+        metavar="S",
+        help=f"how long to wait for the trainer to listen (default {CONNECT_TIMEOUT_S:g})",
+    )
+    for flag in ("-nographics", "-batchmode"):
+        parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("-logFile", "-logfile", help=argparse.SUPPRESS)
+    return parser
+
+
+def _summary(name: str) -> str:
+    document = sys.modules[SCENES[name].__module__].__doc__ or ""
+    return f"{document.partition(': ')[2].strip().rstrip('.')} ({DEFAULT_AGENTS[name]} agents by default)"
+
+
+def _refuse_misspelt(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> None:
+    """Unity's own arguments have one dash and perhaps a value; anything else left over is a mistake."""
+    before = ""
+    for argument in unknown:
+        is_unity_flag = argument.startswith("-") and not argument.startswith("--")
+        is_its_value = before.startswith("-") and not argument.startswith("-")
+        if not is_unity_flag and not is_its_value:
+            flags = [flag for action in parser._actions for flag in action.option_strings]
+            near = difflib.get_close_matches(argument.partition("=")[0], flags, n=1)
+            parser.error(f"unknown argument {argument}" + (f" (did you mean {near[0]}?)" if near else ""))
+        before = argument if is_unity_flag else ""
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text}")
+    return number
+
+
+def _natural(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text}")
+    return number
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 < number < 65536:
+        raise argparse.ArgumentTypeError(f"expected a port from 1 to 65535, got {text}")
+    return number
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected seconds from 0 on, got {text}")
+    return seconds
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text!r} ({error})") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text!r}")
+    return value

@@ -1,0 +1,169 @@
+"""The simulator's side of a conversation, over bytes; the mirror of ``unity_bridge.session``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from google.protobuf.message import DecodeError
+
+from unity_bridge.codec import decode_actions, encode_behavior_spec, encode_steps
+from unity_bridge.errors import WireError
+from unity_bridge.session import API_VERSION, OK, STOP
+from unity_bridge.simulators.scene import Scene, Steps
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch
+from unity_bridge.wire.capabilities_pb2 import UnityRLCapabilitiesProto
+from unity_bridge.wire.command_pb2 import CommandProto
+from unity_bridge.wire.row_view_pb2 import RowViewMessage, RowViewRLInput
+
+Exchange = Callable[[bytes], bytes]
+"""Sends a serialized message to the trainer and returns its reply."""
+
+PACKAGE_VERSION = "3.0.1"
+"""What a Unity package of our abilities would say; not 3.0.0, which is known to scramble float pictures."""
+
+_CAPABILITIES = UnityRLCapabilitiesProto(
+    **{field.name: True for field in UnityRLCapabilitiesProto.DESCRIPTOR.fields}
+)
+
+
+def converse(
+    exchange: Exchange,
+    scene: Scene,
+    *,
+    seed: int | None = None,
+    episodes: int | None = None,
+    watch: Callable[[], None] = lambda: None,
+) -> str:
+    """Plays the scene for a trainer until one of the two has enough.
+
+    Args:
+        exchange: the way to the trainer. Its exceptions pass through.
+        scene: not reset yet.
+        seed: of the scene; what the trainer says if None.
+        episodes: say goodbye after the message that completes so many; None plays on.
+        watch: called whenever the scene has changed.
+
+    Returns:
+        Why it ended, in a few words.
+
+    Raises:
+        WireError: the trainer's reply breaks the protocol.
+        SceneError: the scene went wrong.
+    """
+    reply = _read(exchange(introduction()))
+    if reply.header.status != OK:
+        return "the trainer refused the introduction"
+    if not reply.unity_input.HasField("rl_initialization_input"):
+        raise WireError("the trainer's first reply: expected rl_initialization_input, got none")
+    given_seed = reply.unity_input.rl_initialization_input.seed
+    reply = _read(exchange(_ok_message().SerializeToString()))
+    # A trainer begins with RESET, but any command will do: there is nothing to act on yet.
+    if not _goes_on(reply):
+        return "the trainer ended the conversation"
+
+    sender = StepSender(scene.behaviors)
+    # Random generators want no negative seeds; a trainer's is an int32.
+    steps = scene.reset((given_seed if seed is None else seed) % 2**31)
+    completed = 0
+    while True:
+        watch()
+        reply = _read(exchange(sender.message(steps)))
+        if not _goes_on(reply):
+            return "the trainer ended the conversation"
+        completed += sum(batch.num_terminal for batch in steps.values())
+        if episodes is not None and completed >= episodes:
+            exchange(goodbye())
+            return f"{completed} episodes are complete"
+        rl_input = reply.unity_input.rl_input
+        if rl_input.command == CommandProto.RESET:
+            steps = scene.reset()
+        else:
+            steps = scene.step(read_actions(rl_input, steps, scene.behaviors))
+
+
+class StepSender:
+    """Makes the messages of a scene's steps; describes each behavior once, beside its first agents."""
+
+    def __init__(self, behaviors: Mapping[str, BehaviorSpec]) -> None:
+        self._behaviors = behaviors
+        self._described: set[str] = set()
+
+    def message(self, steps: Steps) -> bytes:
+        message = _ok_message()
+        output = message.unity_output
+        infos = output.rl_output.agentInfos
+        for behavior, batch in steps.items():
+            spec = self._behaviors[behavior]
+            infos[behavior].ParseFromString(encode_steps(batch, spec))
+            if len(batch) and behavior not in self._described:
+                self._described.add(behavior)
+                output.rl_initialization_output.brain_parameters.append(
+                    encode_behavior_spec(behavior, spec.action_spec)
+                )
+        return message.SerializeToString()
+
+
+def introduction() -> bytes:
+    """The first message of all: who we are and what we understand."""
+    message = _ok_message()
+    output = message.unity_output.rl_initialization_output
+    output.name = "AcademySingleton"
+    output.package_version = PACKAGE_VERSION
+    output.communication_version = API_VERSION
+    output.capabilities.CopyFrom(_CAPABILITIES)
+    return message.SerializeToString()
+
+
+def goodbye() -> bytes:
+    """The last message of a simulator that leaves by itself."""
+    message = RowViewMessage()
+    message.header.status = STOP
+    return message.SerializeToString()
+
+
+def read_actions(
+    rl_input: RowViewRLInput, asked: Steps, behaviors: Mapping[str, BehaviorSpec]
+) -> dict[str, ActionBatch]:
+    """The actions for every row that waited; zeros for a behavior that the trainer left out, as in Unity.
+
+    Args:
+        rl_input: the trainer's reply.
+        asked: what it replied to.
+        behaviors: of the scene.
+
+    Raises:
+        WireError: actions for an unknown behavior, or fewer than asked for.
+    """
+    given = rl_input.agent_actions
+    unknown = sorted(set(given) - set(behaviors))
+    if unknown:
+        raise WireError(f"actions for behavior '{unknown[0]}': expected one of {sorted(behaviors)}")
+    return {
+        behavior: decode_actions(
+            given.get(behavior, b""),
+            len(batch) - batch.num_terminal,
+            behaviors[behavior].action_spec,
+            f"actions for behavior '{behavior}'",
+        )
+        for behavior, batch in asked.items()
+    }
+
+
+def _goes_on(reply: RowViewMessage) -> bool:
+    return reply.header.status == OK and reply.unity_input.rl_input.command != CommandProto.QUIT
+
+
+def _read(data: bytes) -> RowViewMessage:
+    try:
+        return RowViewMessage.FromString(data)
+    except DecodeError as error:
+        raise WireError(
+            f"the trainer's reply: expected a UnityMessageProto, got {len(data)} other bytes"
+        ) from error
+
+
+def _ok_message() -> RowViewMessage:
+    message = RowViewMessage()
+    message.header.status = OK
+    return message

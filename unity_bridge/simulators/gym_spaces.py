@@ -1,0 +1,191 @@
+"""Gymnasium spaces as an agent's sensors and actions: nested spaces become lists of vectors and branches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from unity_bridge.simulators.scene import SceneError
+from unity_bridge.specs import ActionSpec
+
+Space = gymnasium.Space[Any]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+UNBOUNDED = 1e30
+"""A bound beyond this is a way to say that there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor:
+    """One vector out of an environment's observation."""
+
+    name: str
+    size: int
+    read: Callable[[Any], NDArray[Any]]
+    """Takes the whole observation; returns shape [size]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actuator:
+    """How an agent's numbers and choices become an environment's own action."""
+
+    spec: ActionSpec
+    build: Callable[[Floats, Ints], Any]
+    """Takes shapes [continuous size] and [branches]."""
+
+
+def sensors(space: Space, path: tuple[str | int, ...] = ()) -> list[Sensor]:
+    """The vectors of an observation space.
+
+    A Box is flattened, a Discrete becomes one-hot, a MultiDiscrete one-hots side by side, a MultiBinary
+    zeros and ones. The members of a Dict (by sorted key) and of a Tuple become sensors of their own, called
+    by their path (``robot.arm``); a space that is no Dict and no Tuple is called ``observation``.
+
+    Raises:
+        SceneError: a picture, a text, a graph, a sequence or another space that holds no vectors. Names it.
+    """
+    if isinstance(space, spaces.Dict):
+        return [sensor for key in sorted(space.spaces) for sensor in _member(space.spaces[key], key, path)]
+    if isinstance(space, spaces.Tuple):
+        return [sensor for i, member in enumerate(space.spaces) for sensor in _member(member, i, path)]
+    name = ".".join(str(key) for key in path) or "observation"
+    return [Sensor(name, *_vector(space, f"observation '{name}'"))]
+
+
+def _member(space: Space, key: str | int, path: tuple[str | int, ...]) -> list[Sensor]:
+    def read(inner: Sensor) -> Callable[[Any], NDArray[Any]]:
+        return lambda observation: inner.read(observation[key])
+
+    return [Sensor(sensor.name, sensor.size, read(sensor)) for sensor in sensors(space, (*path, key))]
+
+
+def _vector(space: Space, where: str) -> tuple[int, Callable[[Any], NDArray[Any]]]:
+    """The length of a flat space's vector, and how to make it."""
+    if isinstance(space, spaces.Box):
+        if len(space.shape) > 2 or (len(space.shape) == 2 and space.dtype == np.uint8):
+            raise SceneError(f"{where} is a picture, {space}; only vectors are built yet")
+        return _at_least_one(int(np.prod(space.shape)), where), np.ravel
+    if isinstance(space, spaces.MultiBinary):
+        return _at_least_one(int(np.prod(space.shape)), where), np.ravel
+    if isinstance(space, spaces.Discrete):
+        return int(space.n), _one_hot(np.array([space.n]), np.array([space.start]))
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum()), _one_hot(space.nvec.ravel(), space.start.ravel())
+    raise _unsupported(space, where)
+
+
+def _at_least_one(size: int, where: str) -> int:
+    if size < 1:
+        raise SceneError(f"{where} is empty; expected at least one number")
+    return size
+
+
+def _one_hot(sizes: Ints, starts: Ints) -> Callable[[Any], NDArray[Any]]:
+    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]) - starts
+    total = int(sizes.sum())
+
+    def read(choices: Any) -> NDArray[np.float32]:
+        vector = np.zeros(total, np.float32)
+        vector[offsets + np.ravel(choices)] = 1
+        return vector
+
+    return read
+
+
+def actuator(space: Space, where: str = "action") -> Actuator:
+    """How to fill an action space.
+
+    A number in [−1, 1] is spread over [low, high] where a Box has both bounds, and passed through (within
+    the one bound) where it has not; integers are rounded. A Discrete is a branch, a MultiDiscrete several, a
+    MultiBinary branches of two. Members of a Dict (by sorted key) and of a Tuple follow one another.
+
+    Raises:
+        SceneError: a space that is none of these. Names it.
+    """
+    if isinstance(space, spaces.Box):
+        return _box(space)
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return Actuator(ActionSpec(0, (int(space.n),)), lambda _, choices: int(choices[0]) + start)
+    if isinstance(space, spaces.MultiDiscrete):
+        return _branches(space.nvec, space.start, space)
+    if isinstance(space, spaces.MultiBinary):
+        return _branches(np.full(space.shape, 2), np.zeros(space.shape, np.int64), space)
+    if isinstance(space, spaces.Tuple):
+        members = [actuator(member, f"{where}.{i}") for i, member in enumerate(space.spaces)]
+        return _side_by_side(members, tuple)
+    if isinstance(space, spaces.Dict):
+        keys = sorted(space.spaces)
+        members = [actuator(space.spaces[key], f"{where}.{key}") for key in keys]
+        return _side_by_side(members, lambda actions: dict(zip(keys, actions, strict=True)))
+    raise _unsupported(space, where)
+
+
+def _box(space: spaces.Box) -> Actuator:
+    low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+    bounded = (low > -UNBOUNDED) & (high < UNBOUNDED)
+    center, half = np.zeros_like(low), np.ones_like(low)
+    center[bounded] = (low[bounded] + high[bounded]) / 2
+    half[bounded] = (high[bounded] - low[bounded]) / 2
+    whole = np.issubdtype(space.dtype, np.integer)
+
+    def build(numbers: Floats, _: Ints) -> NDArray[Any]:
+        values = np.clip(center + half * numbers, low, high)
+        return (np.rint(values) if whole else values).astype(space.dtype).reshape(space.shape)
+
+    return Actuator(ActionSpec(len(low)), build)
+
+
+def _branches(sizes: Ints, starts: Ints, space: Space) -> Actuator:
+    def build(_: Floats, choices: Ints) -> NDArray[Any]:
+        return (choices.reshape(sizes.shape) + starts).astype(space.dtype)
+
+    return Actuator(ActionSpec(0, tuple(int(size) for size in sizes.ravel())), build)
+
+
+def _side_by_side(members: Sequence[Actuator], join: Callable[[list[Any]], Any]) -> Actuator:
+    def build(numbers: Floats, choices: Ints) -> Any:
+        actions = []
+        for member in members:
+            n, b = member.spec.continuous_size, member.spec.discrete_size
+            actions.append(member.build(numbers[:n], choices[:b]))
+            numbers, choices = numbers[n:], choices[b:]
+        return join(actions)
+
+    continuous = sum(member.spec.continuous_size for member in members)
+    branches = tuple(size for member in members for size in member.spec.discrete_branches)
+    return Actuator(ActionSpec(continuous, branches), build)
+
+
+def allowed_actions(mask: Any, spec: ActionSpec) -> NDArray[np.bool_]:
+    """An environment's ``info["action_mask"]`` (1 = allowed) over all branches, shape [sum of branches].
+
+    One array, or one for each branch. A mask that does not fit, or leaves a branch without a choice, allows
+    everything.
+    """
+    everything = np.ones(spec.mask_size, np.bool_)
+    if mask is None:
+        return everything
+    parts = mask if isinstance(mask, (tuple, list)) else [mask]
+    try:
+        flat = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in parts]) != 0
+    except (TypeError, ValueError):
+        return everything
+    if len(flat) != spec.mask_size:
+        return everything
+    branches = np.split(flat, np.cumsum(spec.discrete_branches)[:-1])
+    return flat if all(branch.any() for branch in branches) else everything
+
+
+def _unsupported(space: Space, where: str) -> SceneError:
+    return SceneError(
+        f"{where} is a {type(space).__name__} space; "
+        "expected Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple"
+    )
