@@ -14,7 +14,7 @@ from trainer_service.config.section import Location
 from trainer_service.config.values import shown
 from trainer_service.errors import ConfigError
 
-_LARGEST_FILE = 2**20
+_LARGEST_FILE = 2**18
 _MOST_VALUES = 50_000
 _DEEPEST = 50
 _MAPPING, _SEQUENCE, _TEXT, _MERGE = (f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str", "merge"))
@@ -74,8 +74,8 @@ def dotted(location: Location) -> str:
 def read_document(path: Path) -> Document:
     """The YAML mapping in ``path``. Raises ConfigError where there is none."""
     text = _read_text(path)
-    loader = yaml.SafeLoader(text)
     try:
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is None:
             raise ConfigError(f"{path}: the file is empty; expected a mapping with 'behaviors'")
@@ -85,8 +85,6 @@ def read_document(path: Path) -> Document:
         raise ConfigError(f"{_where(path, error, text)}: {_why(error)}") from None
     except RecursionError:
         raise ConfigError(f"{path}: lists and mappings are nested too deeply") from None
-    finally:
-        loader.dispose()
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping with 'behaviors', got {shown(values)}")
     return Document(str(path), values, builder.lines, tuple(builder.problems))

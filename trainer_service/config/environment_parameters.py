@@ -101,10 +101,10 @@ class Sampler(Section):
     """A parameter that is drawn anew for every episode."""
 
     sampler_type: str
-    """The distribution: a key of SAMPLERS."""
+    """The distribution."""
 
     sampler_parameters: SerializeAsAny[SamplerParameters]
-    """Of that distribution."""
+    """sampler_type decides which keys exist."""
 
     @field_validator("sampler_type", mode="before")
     @classmethod

@@ -15,15 +15,13 @@ from trainer_service.config.values import (
     CountOrUnlimited,
     Flag,
     NonNegative,
+    Port,
     PositiveCount,
     Seed,
     Text,
-    WholeNumber,
     problem,
 )
 from trainer_service.errors import ConfigError
-
-_HIGHEST_PORT = 65535
 
 
 def _as_run_id(run_id: str) -> str:
@@ -46,12 +44,12 @@ class EnvironmentSettings(Section):
     """Which simulators to start, and what to do when one of them fails."""
 
     env_path: Text | None = None
-    """An executable, ``sim:NAME``, ``gym:ID`` or ``pettingzoo:MODULE``; null waits for simulators to attach."""
+    """An executable, ``sim:NAME``, ``gym:ID`` or ``pettingzoo:MODULE``; null waits for simulators to come."""
 
     env_args: tuple[Text, ...] | None = None
     """Arguments for each simulator that is started."""
 
-    base_port: Annotated[WholeNumber, Field(ge=1, le=_HIGHEST_PORT)] | None = None
+    base_port: Port | None = None
     """Port of the first simulator that is started, the next ones counting up; null lets the system choose."""
 
     num_envs: PositiveCount = 1

@@ -25,12 +25,12 @@ class Section(BaseModel):
     @classmethod
     def unknown_key(cls, key: str) -> str:
         """What to say of ``key``, which this section does not have."""
-        if near := nearest(key, cls.model_fields):
-            return f"unknown key (did you mean '{near}'?)"
+        if nearest(key, cls.model_fields):
+            return unknown_among(key, cls.model_fields)
         for name, field in cls.model_fields.items():
             if key in _keys_of(field.annotation):
                 return f"unknown key (it belongs under '{name}')"
-        return f"unknown key; expected one of {', '.join(cls.model_fields)}"
+        return unknown_among(key, cls.model_fields)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -49,6 +49,14 @@ class Section(BaseModel):
 def _keys_of(annotation: Any) -> Iterable[str]:
     is_section = isinstance(annotation, type) and issubclass(annotation, Section)
     return annotation.model_fields if is_section else ()
+
+
+def unknown_among(key: str, choices: Iterable[str]) -> str:
+    """What to say of a key that is none of ``choices``."""
+    choices = list(choices)
+    if near := nearest(key, choices):
+        return f"unknown key (did you mean '{near}'?)"
+    return f"unknown key; expected one of {', '.join(choices)}"
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:

@@ -10,7 +10,7 @@ from trainer_service.config.hyperparameters import HYPERPARAMETERS, Hyperparamet
 from trainer_service.config.imitation import BehavioralCloningSettings
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings, RewardSignalSettings
-from trainer_service.config.section import Section, build_each, choose, mistake
+from trainer_service.config.section import Section, build_each, choose, mistake, unknown_among
 from trainer_service.config.self_play import SelfPlaySettings
 from trainer_service.config.values import Count, Flag, PositiveCount, Text, WholeNumber, problem
 
@@ -26,23 +26,25 @@ def _only_extrinsic() -> dict[str, RewardSignalSettings]:
 
 
 def _build_reward_signal(name: str, settings: Any) -> RewardSignalSettings:
-    return REWARD_SIGNALS[choose("reward signal", name, REWARD_SIGNALS)].model_validate(settings)
+    if name not in REWARD_SIGNALS:
+        raise problem(unknown_among(name, REWARD_SIGNALS))
+    return REWARD_SIGNALS[name].model_validate(settings)
 
 
 class TrainerSettings(Section):
     """How one behavior is trained. Keys, defaults and meaning are those of ML-Agents."""
 
     trainer_type: str = "ppo"
-    """The algorithm: a key of HYPERPARAMETERS."""
+    """The algorithm."""
 
     hyperparameters: SerializeAsAny[Hyperparameters] = Field(default_factory=_defaults_of_type)
-    """What the algorithm is tuned with; which keys exist depends on trainer_type."""
+    """What the algorithm is tuned with; trainer_type decides which keys exist."""
 
     network_settings: NetworkSettings = NetworkSettings()
     """The policy's network, and the critic's."""
 
     reward_signals: dict[str, SerializeAsAny[RewardSignalSettings]] = Field(default_factory=_only_extrinsic)
-    """By name. Writing this section replaces the default: without ``extrinsic`` the task's rewards are unused."""
+    """By name. Writing this section replaces the default: without ``extrinsic`` the task pays nothing."""
 
     init_path: Text | None = None
     """A .pt file to start from: a path, or a bare name below the folder of the run to initialize from."""
@@ -51,7 +53,7 @@ class TrainerSettings(Section):
     """Checkpoints kept besides the last; 0 or less keeps all."""
 
     even_checkpoints: Flag = False
-    """Whether max_steps is divided evenly into keep_checkpoints intervals, whatever checkpoint_interval says."""
+    """Whether checkpoint_interval is max_steps / keep_checkpoints, whatever it is given as."""
 
     max_steps: Count = 500000
     """Agent steps after which training ends."""

@@ -104,17 +104,19 @@ def _not_empty(value: str) -> str:
     return value
 
 
+# A bound stands before the function that reads the text: only then does it reach the JSON Schema.
 WholeNumber = Annotated[int, BeforeValidator(whole_number)]
-Count = Annotated[WholeNumber, Field(ge=0)]
-PositiveCount = Annotated[WholeNumber, Field(ge=1)]
-CountOrUnlimited = Annotated[WholeNumber, Field(ge=-1)]
+Count = Annotated[int, Field(ge=0), BeforeValidator(whole_number)]
+PositiveCount = Annotated[int, Field(ge=1), BeforeValidator(whole_number)]
+CountOrUnlimited = Annotated[int, Field(ge=-1), BeforeValidator(whole_number)]
+Port = Annotated[int, Field(ge=1, le=65535), BeforeValidator(whole_number)]
 
 Number = Annotated[float, BeforeValidator(number)]
-NonNegative = Annotated[Number, Field(ge=0)]
-Positive = Annotated[Number, Field(gt=0)]
-UnitInterval = Annotated[Number, Field(ge=0, le=1)]
+NonNegative = Annotated[float, Field(ge=0), BeforeValidator(number)]
+Positive = Annotated[float, Field(gt=0), BeforeValidator(number)]
+UnitInterval = Annotated[float, Field(ge=0, le=1), BeforeValidator(number)]
 
-Seed = Annotated[WholeNumber, Field(ge=-1, le=2**31 - 1)]
+Seed = Annotated[int, Field(ge=-1, le=2**31 - 1), BeforeValidator(whole_number)]
 """−1 asks for a seed chosen at random. The wire carries 32 bits."""
 
 Flag = Annotated[bool, BeforeValidator(flag)]
