@@ -238,6 +238,29 @@ class Program:
             pass  # nobody left; macOS says so by refusing permission
 
 
+class RestartBudget:
+    """How often one simulator may be started again, over its lifetime and in any period. −1 is no limit."""
+
+    def __init__(self, *, lifetime: int, per_period: int, period_s: float) -> None:
+        self._lifetime = lifetime
+        self._per_period = per_period
+        self._period_s = period_s
+        self._spent_at: list[float] = []
+
+    def spend(self, now: float) -> str:
+        """Takes one restart from the budget, at a time in seconds. Returns why not; empty if it may be."""
+        recent = sum(now - spent < self._period_s for spent in self._spent_at)
+        if 0 <= self._lifetime <= len(self._spent_at):
+            return f"it was already started again {len(self._spent_at)} of at most {self._lifetime} times"
+        if 0 <= self._per_period <= recent:
+            return (
+                f"it was already started again {recent} of at most {self._per_period} times "
+                f"in the last {self._period_s:g} s"
+            )
+        self._spent_at.append(now)
+        return ""
+
+
 def stop_programs(programs: Sequence[Program], *, grace_s: float) -> None:
     """Ends programs: asks first, and kills those that are still there after the grace period."""
     for program in programs:
@@ -292,7 +315,7 @@ def _signal_name(number: int) -> str:
 
 
 def _last_lines(path: Path, start: int) -> list[str]:
-    """Non-empty lines from ``start`` on, of the end of a file that may be huge, hold anything or not exist."""
+    """Non-empty lines of the end of a file, from ``start`` on; it may be huge, hold anything or not exist."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,0 +1,537 @@
+"""The bridge: every simulator, launched or attached, behind one receive and one reply.
+
+Threads end at the endpoints' inbox. Everything here runs in the caller's thread: messages are parsed when
+``receive`` finds them, so no lock guards anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Self
+from urllib.parse import unquote
+
+from unity_bridge.endpoint import Call, Endpoint, HangUp
+from unity_bridge.errors import BridgeError, LaunchError, SimulatorLost, WireError
+from unity_bridge.launcher import Command, Program, RestartBudget, stop_programs
+from unity_bridge.session import STOP_MESSAGE, Awaited, Goodbye, Reintroduction, Reply, Session, Step
+from unity_bridge.side_channels import EngineSettings, engine_records, pack_records
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+
+LOGGER = logging.getLogger(__name__)
+
+EXIT_WAIT_S = 1.0
+"""How long a launched simulator that hung up or said goodbye may take to exit and tell its exit code."""
+
+_ONE_CALL_AT_A_TIME = (
+    "expected no other call before the last one is answered; two simulators in one process must open "
+    "channels of their own (in Python: the option grpc.use_local_subchannel_pool)"
+)
+_CALLS_OF_ONE_PROGRAM = 8  # one is in flight in practice; the others are told so
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tick:
+    """One message of one simulator, which now waits for ``Bridge.reply``."""
+
+    simulator: int
+
+    new_specs: Mapping[str, BehaviorSpec]
+    """Behaviors that this simulator describes for the first time, by full id (``Ball?team=0``)."""
+
+    steps: Mapping[str, StepBatch]
+    """Behaviors with at least one row, by full id in alphabetical order. May be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A conversation is over: its agents' unfinished trajectories are worth nothing.
+
+    A launched simulator that was started again keeps its number and begins anew, with new specs and agents.
+    """
+
+    simulator: int
+
+    reason: str
+    """One line that names the simulator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeSettings:
+    """What holds for every simulator."""
+
+    seed: int
+    """Simulator number n gets seed + n for its own randomness."""
+
+    num_areas: int = 1
+    """Copies of the training area that each simulator shall make."""
+
+    timeout_wait_s: float = 60.0
+    """How long a simulator may take for any message that it owes, and how long nobody may be attached."""
+
+    engine: EngineSettings | None = None
+    """Sent with the first reset; None sends nothing."""
+
+    base_port: int | None = None
+    """Launched simulator number n gets port base_port + n; None lets the system choose each."""
+
+    run_logs: Path | None = None
+    """Where programs' output goes, in files Player-<number>.log. None: a folder that close() removes."""
+
+    max_lifetime_restarts: int = 10
+    """Of each launched simulator; −1 is no limit."""
+
+    restarts_rate_limit_n: int = 1
+    """Restarts of each launched simulator in one period; −1 is no limit."""
+
+    restarts_rate_limit_period_s: float = 60.0
+
+    max_attached: int = 1024
+    """Simulators that may wait at an attach port at once."""
+
+    shutdown_grace_s: float = 3.0
+    """How long close() waits for simulators to take leave, and again for programs that are asked to end."""
+
+
+@dataclass(slots=True, eq=False)
+class _Launched:
+    """What a simulator that we started has beside its conversation."""
+
+    command: Command
+    program: Program
+    endpoint: Endpoint
+    restarts: RestartBudget
+
+
+@dataclass(slots=True, eq=False)
+class _Simulator:
+    """One conversation and what it waits for."""
+
+    number: int
+    name: str
+    session: Session
+    deadline: float | None
+    """When its silence becomes a fact; None while it is our turn, or nobody's."""
+
+    launched: _Launched | None = None
+    peer: str = ""
+    last_call: Call | None = None
+    owes_actions: bool = False
+    """Whether the last call is a tick without a reply."""
+
+    has_stepped: bool = False
+    farewell: str = ""
+    """Why the conversation ended, while its process has a moment left to exit."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Exit:
+    """A launched process is gone."""
+
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rejection:
+    """We want no more of a simulator."""
+
+    simulator: _Simulator
+    reason: str
+
+
+_Event = Call | HangUp | _Exit | _Rejection
+
+
+class Bridge:
+    """A context manager that owns the ports, the conversations and the launched processes."""
+
+    def __init__(self, settings: BridgeSettings) -> None:
+        self._settings = settings
+        self._inbox: SimpleQueue[_Event] = SimpleQueue()
+        self._run_logs = settings.run_logs or Path(tempfile.mkdtemp(prefix="run_logs-"))
+        self._side_channel = pack_records(engine_records(settings.engine)) if settings.engine else b""
+        self._simulators: dict[int, _Simulator] = {}
+        self._by_endpoint: dict[Endpoint, _Simulator] = {}
+        self._by_peer: dict[str, _Simulator] = {}
+        self._attach_points: list[Endpoint] = []
+        self._attach_deadline: float | None = None
+        self._last_departure = ""
+        self._next_number = 0
+        self._unanswerable: set[int] = set()
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def listen(self, host: str = "127.0.0.1", port: int = 5004) -> int:
+        """Opens a port to which any number of simulators may attach. Returns the port, chosen if 0 was given.
+
+        Raises:
+            PortInUse: another process listens there.
+            BridgeError: the address cannot be bound.
+        """
+        endpoint = Endpoint(host, port, self._inbox, capacity=self._settings.max_attached)
+        self._attach_points.append(endpoint)
+        self._attach_deadline = time.monotonic() + self._settings.timeout_wait_s
+        return endpoint.port
+
+    def launch(self, command: Command, count: int = 1) -> list[int]:
+        """Starts programs, each with a port of its own. Returns their numbers; does not wait for them.
+
+        Raises:
+            LaunchError: the system refuses to start it.
+            PortInUse: a port counted from ``base_port`` is taken.
+        """
+        self._run_logs.mkdir(parents=True, exist_ok=True)
+        numbers = list(range(self._next_number, self._next_number + count))
+        self._next_number += count
+        self._attach_deadline = None
+        for number in numbers:
+            self._start(number, command, self._budget())
+        return numbers
+
+    def receive(self, timeout_s: float) -> list[Tick | Departure]:
+        """Everything that waits. Blocks until something does; empty if nothing came in time.
+
+        Raises:
+            LaunchError: a launched simulator never came to its first step, or none ever attached.
+            SimulatorLost: a launched simulator is gone and may not be started again, or the last attached
+                one left and no other came.
+        """
+        until = time.monotonic() + timeout_s
+        happened: list[Tick | Departure] = []
+        while True:
+            # What is in the inbox comes first: a long update may have made us late, not the simulators.
+            for event in self._waiting_events(until):
+                happened += self._handle(event)
+            happened += self._judge_silence()
+            if happened or time.monotonic() >= until:
+                return happened
+
+    def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:
+        """Answers a simulator's tick. Agents of behaviors that are left out do nothing.
+
+        A simulator that departed after its tick is answered in vain, which is no error.
+
+        Raises:
+            ValueError: it has no tick to answer, or not these agents.
+        """
+        if simulator in self._unanswerable:
+            self._unanswerable.discard(simulator)
+            return
+        talker = self._simulators.get(simulator)
+        if talker is None or talker.last_call is None or not talker.owes_actions:
+            raise ValueError(f"simulator {simulator} has no tick to answer")
+        talker.last_call.answer(talker.session.reply(actions))
+        talker.owes_actions = False
+        self._await_next(talker)
+
+    def reject(self, simulator: int, reason: str) -> None:
+        """Refuses a simulator's tick for a reason that only the trainer can see; instead of ``reply``.
+
+        The next ``receive`` treats it like any other broken conversation.
+        """
+        talker = self._simulators[simulator]
+        self._inbox.put(_Rejection(talker, reason))
+
+    def close(self) -> None:
+        """Takes leave of every simulator, ends launched processes, frees the ports. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._take_leave()
+        finally:
+            launched = [simulator.launched for simulator in self._by_endpoint.values() if simulator.launched]
+            stop_programs([each.program for each in launched], grace_s=self._settings.shutdown_grace_s)
+            for endpoint in (*self._attach_points, *(each.endpoint for each in launched)):
+                endpoint.stop()
+            if self._settings.run_logs is None:
+                shutil.rmtree(self._run_logs, ignore_errors=True)
+
+    def _waiting_events(self, until: float) -> list[_Event]:
+        """Everything in the inbox; blocks for the first until then or until somebody's silence is a fact."""
+        events: list[_Event] = []
+        try:
+            events.append(self._inbox.get(timeout=max(0.0, self._nearest(until) - time.monotonic())))
+            while True:
+                events.append(self._inbox.get_nowait())
+        except Empty:
+            return events
+
+    def _nearest(self, until: float) -> float:
+        deadlines = [simulator.deadline for simulator in self._simulators.values()]
+        return min([until, *(each for each in (*deadlines, self._attach_deadline) if each is not None)])
+
+    def _handle(self, event: _Event) -> list[Tick | Departure]:
+        match event:
+            case Call():
+                return self._hear(self._speaker(event), event)
+            case HangUp(call):
+                return self._hang_up(call)
+            case _Exit(endpoint):
+                simulator = self._by_endpoint.get(endpoint)
+                return [self._end(simulator, simulator.farewell)] if simulator else []
+            case _Rejection(simulator, reason):
+                return self._break_off(simulator, reason)
+
+    def _break_off(self, simulator: _Simulator, reason: str) -> list[Tick | Departure]:
+        if self._simulators.get(simulator.number) is not simulator:
+            return []
+        if simulator.owes_actions and simulator.last_call is not None:
+            simulator.owes_actions = False
+            simulator.last_call.refuse(f"{simulator.name}: {reason}")
+        return [self._end(simulator, reason)]
+
+    def _speaker(self, call: Call) -> _Simulator | None:
+        """Whose call it is; None for a program that we gave up."""
+        if call.endpoint not in self._attach_points:
+            return self._by_endpoint.get(call.endpoint)
+        return self._by_peer.get(call.peer) or self._welcome(call.peer)
+
+    def _hear(self, simulator: _Simulator | None, call: Call) -> list[Tick | Departure]:
+        if simulator is None:
+            call.answer(STOP_MESSAGE)
+            return []
+        if simulator.owes_actions:
+            call.refuse(f"{simulator.name}: {_ONE_CALL_AT_A_TIME}")
+            return []
+        simulator.last_call = call
+        try:
+            message = simulator.session.receive(call.data)
+        except WireError as error:
+            call.refuse(f"{simulator.name}: {error}")
+            return [self._end(simulator, str(error))]
+        match message:
+            case Step(new_specs, batches):
+                simulator.owes_actions = simulator.has_stepped = True
+                simulator.deadline = None
+                self._unanswerable.discard(simulator.number)
+                return [Tick(simulator.number, new_specs, batches)]
+            case Reply(data):
+                call.answer(data)
+                self._await_next(simulator)
+                return []
+            case Goodbye():
+                call.answer(STOP_MESSAGE)
+                return self._leave(simulator, "stopped by itself (status 400)")
+            case Reintroduction():
+                return self._begin_anew(simulator, call)
+
+    def _await_next(self, simulator: _Simulator) -> None:
+        session = simulator.session
+        over = session.awaited is Awaited.NOTHING
+        simulator.deadline = None if over else time.monotonic() + self._settings.timeout_wait_s
+        if session.awaited is Awaited.CONFIRMATION:
+            LOGGER.info(
+                "Connected to Unity environment with package version %s and communication version %s",
+                session.package_version,
+                session.communication_version,
+            )
+
+    def _hang_up(self, call: Call) -> list[Tick | Departure]:
+        simulator = self._by_endpoint.get(call.endpoint) or self._by_peer.get(call.peer)
+        if simulator is None or simulator.last_call is not call:
+            return []
+        self._by_peer.pop(call.peer, None)
+        return self._leave(simulator, "closed its connection while it waited for a reply")
+
+    def _judge_silence(self) -> list[Tick | Departure]:
+        """Ends conversations whose time is up. Raises if nobody is attached for too long."""
+        now = time.monotonic()
+        if not self._inbox.empty():
+            return []
+        departures: list[Tick | Departure] = []
+        for simulator in list(self._simulators.values()):
+            if simulator.deadline is not None and now >= simulator.deadline:
+                departures.append(self._end(simulator, simulator.farewell or self._silence(simulator)))
+        if self._attach_deadline is not None and now >= self._attach_deadline:
+            self._attach_deadline = None
+            raise self._loneliness()
+        return departures
+
+    def _silence(self, simulator: _Simulator) -> str:
+        waited = f"{self._settings.timeout_wait_s:g} s"
+        return f"silent for {waited} (timeout_wait); it owes {simulator.session.awaited.value}"
+
+    def _loneliness(self) -> BridgeError:
+        addresses = ", ".join(endpoint.address for endpoint in self._attach_points)
+        waited = f"{self._settings.timeout_wait_s:g} s"
+        if self._last_departure:
+            return SimulatorLost(
+                f"nobody attached to {addresses} within {waited} after the last one left; "
+                f"that was {self._last_departure}"
+            )
+        return LaunchError(
+            f"nobody attached to {addresses} within {waited} (timeout_wait): start a simulator, "
+            "or press Play in the Unity Editor"
+        )
+
+    def _leave(self, simulator: _Simulator, why: str) -> list[Tick | Departure]:
+        """The conversation is over. A process of ours gets a moment to exit and so tell its exit code."""
+        simulator.session.close()
+        if simulator.launched is None:
+            return [self._end(simulator, why)] if simulator.number in self._simulators else []
+        simulator.farewell = why
+        simulator.deadline = time.monotonic() + EXIT_WAIT_S
+        return []
+
+    def _end(self, simulator: _Simulator, why: str) -> Departure:
+        """Nothing more will come: forgets who attached, starts again what was launched.
+
+        Raises:
+            LaunchError: launched, and never came to its first step.
+            SimulatorLost: launched, and its restarts are used up.
+        """
+        if simulator.launched is not None:
+            return self._start_again(simulator, simulator.launched, why)
+        simulator.session.close()
+        departure = self._depart(simulator, why)
+        if not self._simulators:
+            self._attach_deadline = time.monotonic() + self._settings.timeout_wait_s
+        return departure
+
+    def _depart(self, simulator: _Simulator, why: str) -> Departure:
+        del self._simulators[simulator.number]
+        simulator.deadline = None
+        if simulator.owes_actions:
+            simulator.owes_actions = False
+            self._unanswerable.add(simulator.number)
+        self._last_departure = f"{simulator.name}: {why}"
+        return Departure(simulator.number, self._last_departure)
+
+    def _begin_anew(self, simulator: _Simulator, call: Call) -> list[Tick | Departure]:
+        """The simulator introduced itself once more: another conversation on the same line."""
+        happened: list[Tick | Departure] = []
+        if simulator.number in self._simulators:
+            happened.append(self._depart(simulator, "introduced itself anew"))
+        if simulator.launched is None:
+            successor = self._welcome(call.peer)
+        else:
+            successor = self._converse(simulator.number, simulator.name)
+            successor.launched = simulator.launched
+            self._by_endpoint[call.endpoint] = successor
+        return happened + self._hear(successor, call)
+
+    def _welcome(self, peer: str) -> _Simulator:
+        number = self._next_number
+        self._next_number += 1
+        self._attach_deadline = None
+        self._by_peer[peer] = self._converse(number, f"simulator {number} ({_readable(peer)})")
+        return self._by_peer[peer]
+
+    def _converse(self, number: int, name: str) -> _Simulator:
+        settings = self._settings
+        seed = (settings.seed + number) % 2**31
+        session = Session(seed=seed, num_areas=settings.num_areas, side_channel=self._side_channel)
+        simulator = _Simulator(number, name, session, time.monotonic() + settings.timeout_wait_s)
+        self._simulators[number] = simulator
+        return simulator
+
+    def _budget(self) -> RestartBudget:
+        return RestartBudget(
+            lifetime=self._settings.max_lifetime_restarts,
+            per_period=self._settings.restarts_rate_limit_n,
+            period_s=self._settings.restarts_rate_limit_period_s,
+        )
+
+    def _start(self, number: int, command: Command, restarts: RestartBudget, *, again: bool = False) -> None:
+        base = self._settings.base_port
+        port = 0 if base is None else base + number
+        endpoint = Endpoint("127.0.0.1", port, self._inbox, capacity=_CALLS_OF_ONE_PROGRAM)
+        try:
+            program = Program(
+                command,
+                worker=number,
+                port=endpoint.port,
+                log_folder=self._run_logs,
+                on_exit=lambda: self._inbox.put(_Exit(endpoint)),
+                keep_log=again,
+            )
+        except LaunchError:
+            endpoint.stop()
+            raise
+        simulator = self._converse(number, f"simulator {number} ({command.env}, pid {program.pid})")
+        simulator.launched = _Launched(command, program, endpoint, restarts)
+        self._by_endpoint[endpoint] = simulator
+
+    def _start_again(self, simulator: _Simulator, launched: _Launched, why: str) -> Departure:
+        why = _obituary(launched.program, why)
+        last_words = _last_words(launched.program)
+        self._give_up(simulator, launched)
+        departure = self._depart(simulator, f"{why}; starting it again")
+        if not simulator.has_stepped:
+            raise LaunchError(f"{simulator.name}: {why}, before its first step{last_words}")
+        refusal = launched.restarts.spend(time.monotonic())
+        if refusal:
+            raise SimulatorLost(f"{simulator.name}: {why}; {refusal}{last_words}")
+        self._start(simulator.number, launched.command, launched.restarts, again=True)
+        return departure
+
+    def _give_up(self, simulator: _Simulator, launched: _Launched) -> None:
+        """Ends the process, whatever it does, and frees its port."""
+        del self._by_endpoint[launched.endpoint]
+        if simulator.owes_actions and simulator.last_call is not None:
+            simulator.last_call.answer(STOP_MESSAGE)
+        launched.program.kill()
+        launched.program.wait(self._settings.shutdown_grace_s)
+        launched.endpoint.stop()
+
+    def _take_leave(self) -> None:
+        """Answers everybody with status 400, and waits a while for those that owe the next message."""
+        owing: set[_Simulator] = set()
+        for simulator in self._simulators.values():
+            if simulator.owes_actions and simulator.last_call is not None:
+                simulator.last_call.answer(STOP_MESSAGE)
+            underway = simulator.session.awaited not in (Awaited.INTRODUCTION, Awaited.NOTHING)
+            if underway and (simulator.launched or not simulator.owes_actions):
+                owing.add(simulator)
+        until = time.monotonic() + self._settings.shutdown_grace_s
+        while owing and (left := until - time.monotonic()) > 0:
+            try:
+                owing -= self._released(self._inbox.get(timeout=left))
+            except Empty:
+                return
+
+    def _released(self, event: _Event) -> set[_Simulator]:
+        """Whom we need not wait for any longer: an attached one that was told, a process that ended."""
+        match event:
+            case Call() as call:
+                call.answer(STOP_MESSAGE)
+                return {self._by_peer[call.peer]} if call.peer in self._by_peer else set()
+            case _Exit(endpoint):
+                return {self._by_endpoint[endpoint]} if endpoint in self._by_endpoint else set()
+            case _:
+                return set()
+
+
+def _readable(peer: str) -> str:
+    """``ipv6:%5B::1%5D:50123`` as ``[::1]:50123``."""
+    return unquote(peer).partition(":")[2]
+
+
+def _obituary(program: Program, why: str) -> str:
+    """Why the conversation ended and how the process did, in one line."""
+    if program.running:
+        return f"{why}, while its process still runs"
+    return f"{why}, then {program.exit_text()}" if why else program.exit_text()
+
+
+def _last_words(program: Program) -> str:
+    lines = program.last_lines()
+    if not lines:
+        return f"; it printed nothing (see {program.log})"
+    return f"; its last lines ({program.log}):\n" + "\n".join(f"  {line}" for line in lines)
