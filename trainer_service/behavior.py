@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ class Behavior:
         self.settings = settings
         self.step = 0
         """Agent steps: actions whose consequence is known."""
+        self.diverged = False
+        """The weights are no numbers any more, and must not replace a good checkpoint."""
         self._learns = learns
         self._deterministic = settings.network_settings.deterministic
         self._assembler = TrajectoryAssembler(spec, settings.time_horizon)
@@ -78,6 +81,12 @@ class Behavior:
     def finished(self) -> bool:
         """The step budget is used up."""
         return self.step >= self.settings.max_steps
+
+    @property
+    def steps_per_s(self) -> float:
+        """Agent steps per second since the last summary."""
+        before, then = self._last_summary
+        return (self.step - before) / max(time.perf_counter() - then, 1e-9)
 
     def observe(self, steps: TeamSteps) -> None:
         """Takes in a tick: rewards and ends belong to the previous actions; the rest waits for ``act``."""
@@ -128,8 +137,20 @@ class Behavior:
         return self._learns and self._algorithm.ready()
 
     def update(self) -> None:
-        """Learns from what was collected."""
-        for tag, value in self._algorithm.update(self.step).items():
+        """Learns from what was collected.
+
+        Raises:
+            UserError: the update left something that is no number; the behavior is ``diverged`` from now on.
+        """
+        metrics = self._algorithm.update(self.step)
+        broken = [tag for tag, value in metrics.items() if not math.isfinite(value)]
+        if broken:
+            self.diverged = True
+            raise UserError(
+                f"behavior '{self.name}' diverged at step {self.step}: {', '.join(broken)} became NaN or "
+                "infinite. The last checkpoint is good; a smaller learning_rate (or max_grad_norm) usually helps."
+            )
+        for tag, value in metrics.items():
             self._statistics.add(tag, value)
 
     def summary_due(self) -> bool:
@@ -141,14 +162,10 @@ class Behavior:
         frequency = self.settings.summary_freq
         at = self.step // frequency * frequency
         self._next_summary = at + frequency
-        before, then = self._last_summary
-        now = time.perf_counter()
-        self._last_summary = (self.step, now)
+        steps_per_s = self.steps_per_s
+        self._last_summary = (self.step, time.perf_counter())
         return self._statistics.drain(
-            step=at,
-            wall_s=wall_s,
-            steps_per_s=(self.step - before) / max(now - then, 1e-9),
-            is_training=self._learns,
+            step=at, wall_s=wall_s, steps_per_s=steps_per_s, is_training=self._learns
         )
 
     def drain_mean_return(self) -> float | None:

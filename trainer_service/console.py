@@ -33,8 +33,8 @@ class Console:
     """Shows a run for as long as its ``with`` block lasts.
 
     Everything that our packages log appears as a line. On a terminal a table with a row per behavior stays
-    below the lines, drawn in the calling thread at most twice a second. A terminal that closes silences the run
-    but does not end it.
+    below the lines, drawn in the calling thread at most twice a second. A terminal that closes silences a
+    run but does not end it.
     """
 
     def __init__(self, *, tty: bool | None = None, debug: bool = False, stream: TextIO | None = None) -> None:

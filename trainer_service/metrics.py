@@ -184,7 +184,7 @@ class JsonlWriter:
         size = self._path.stat().st_size if self._path.exists() else 0
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab", buffering=0) as file:
+            with self._path.open("ab") as file:
                 file.write(line.encode())
         except OSError as error:
             with contextlib.suppress(OSError):  # a full disk may have taken half of the line
@@ -288,7 +288,11 @@ class _EventFile:
             raise SaveError(self._path, error) from error
 
     def close(self) -> None:
-        self._records.close()
+        """Closes the file. Raises SaveError if something could not be written."""
+        try:
+            self._records.close()
+        except OSError as error:
+            raise SaveError(self._path, error) from error
 
 
 class ConsoleWriter:

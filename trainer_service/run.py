@@ -89,13 +89,13 @@ class RunFolder:
             return cls(path, initialize_from=source)
         lock = _lock(path, run_id)
         try:
-            if exists and not resume:
-                _remove_previous(path)
             for folder in (path, *_subfolders(path)):
                 remove_leftovers(folder)
+            if exists and not resume:
+                _remove_previous(path)
         except OSError as error:
             lock.release()
-            raise SaveError(path, error) from error
+            raise SaveError(Path(error.filename or path), error) from error
         return cls(path, initialize_from=source, lock=lock)
 
     @classmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor, nn
 
@@ -30,7 +32,7 @@ class LinearBody(nn.Module):
         super().__init__()
         sizes = [inputs] + [hidden_units] * max(num_layers, 1)
         self.layers = nn.ModuleList(
-            kaiming_linear(before, after) for before, after in zip(sizes, sizes[1:], strict=False)
+            kaiming_linear(before, after) for before, after in itertools.pairwise(sizes)
         )
         self.output_size = hidden_units
 

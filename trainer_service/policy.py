@@ -1,0 +1,131 @@
+"""A trained policy to act with, on arrays; no simulator, no server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.checkpoint import Checkpoint, load_checkpoint
+from trainer_service.errors import UserError
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch
+
+
+class Policy:
+    """One behavior's policy, frozen."""
+
+    def __init__(self, checkpoint: Checkpoint, *, device: str = "cpu", seed: int = 0) -> None:
+        """Raises UserError where the checkpoint needs an algorithm that this version does not have."""
+        self.behavior = checkpoint.behavior
+        self.spec: BehaviorSpec = checkpoint.spec
+        self.step = checkpoint.step
+        """Agent steps that it was trained for."""
+        trainer_type = checkpoint.settings.trainer_type
+        if trainer_type not in ALGORITHMS:
+            raise UserError(
+                f"behavior '{self.behavior}' was trained by '{trainer_type}'; this version has {list(ALGORITHMS)}"
+            )
+        self._algorithm = ALGORITHMS[trainer_type](
+            checkpoint.spec, checkpoint.settings, Compute(torch.device(device), seed)
+        )
+        try:
+            self._algorithm.load_weights(checkpoint.algorithm)
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise UserError(
+                f"behavior '{self.behavior}': its weights do not fit its settings: {error}"
+            ) from None
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "cpu", seed: int = 0) -> Policy:
+        """Reads a checkpoint file. ``seed`` starts the random stream of stochastic actions.
+
+        Raises:
+            UserError: the file is missing, damaged, or of no use.
+        """
+        return cls(load_checkpoint(Path(path)), device=device, seed=seed)
+
+    def act(
+        self,
+        observations: Sequence[ArrayLike] | NDArray[np.floating],
+        allowed_actions: ArrayLike | None = None,
+        *,
+        deterministic: bool = True,
+    ) -> ActionBatch:
+        """Decides for M agents.
+
+        Args:
+            observations: one array [M, *sensor shape] per sensor, in the order of ``spec``; for a behavior
+                with a single sensor that array alone will do.
+            allowed_actions: True where a choice is allowed, branches side by side, [M, sum of branches];
+                None allows everything.
+            deterministic: the likeliest action instead of a drawn one.
+
+        Returns:
+            Actions as a simulator takes them: continuous in [−1, 1], one index per discrete branch.
+
+        Raises:
+            ValueError: arrays that do not fit the behavior.
+        """
+        sensors = self._sensors(observations)
+        rows = len(sensors[0])
+        mask_size = self.spec.action_spec.mask_size
+        if allowed_actions is None:
+            allowed = np.ones((rows, mask_size), np.bool_)
+        else:
+            allowed = np.ascontiguousarray(allowed_actions, np.bool_)
+        if allowed.shape != (rows, mask_size):
+            raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
+        decisions = self._algorithm.act(sensors, allowed, deterministic=deterministic)
+        return ActionBatch(
+            self._algorithm.wire_actions(decisions), decisions.discrete_actions.astype(np.int32)
+        )
+
+    def _sensors(self, observations: Sequence[ArrayLike] | NDArray[np.floating]) -> list[NDArray[np.float32]]:
+        specs = self.spec.observation_specs
+        given = [observations] if isinstance(observations, np.ndarray) else list(observations)
+        if len(given) != len(specs):
+            raise ValueError(f"expected {len(specs)} observation arrays, got {len(given)}")
+        sensors = [np.ascontiguousarray(array, np.float32) for array in given]
+        for spec, array in zip(specs, sensors, strict=True):
+            if array.ndim == 0 or array.shape[1:] != spec.shape or len(array) != len(sensors[0]):
+                expected = ("M", *spec.shape)
+                raise ValueError(f"sensor '{spec.name}': expected shape {expected}, got {array.shape}")
+        return sensors
+
+
+def load_policy(
+    run: str | Path, behavior: str | None = None, *, device: str = "cpu", seed: int = 0
+) -> Policy:
+    """The newest policy of a run.
+
+    Args:
+        run: the run's folder, ``results/<run-id>``.
+        behavior: which of its behaviors; may be left out if it has only one.
+
+    Raises:
+        UserError: no such run or behavior, or a damaged checkpoint.
+    """
+    found = checkpoints_of(Path(run))
+    if behavior is None and len(found) == 1:
+        behavior = next(iter(found))
+    if behavior not in found:
+        wanted = "one of several behaviors must be named" if behavior is None else f"no behavior '{behavior}'"
+        raise UserError(f"'{run}': {wanted}; it has {', '.join(found)}")
+    return Policy.load(found[behavior], device=device, seed=seed)
+
+
+def checkpoints_of(run: Path) -> dict[str, Path]:
+    """The newest checkpoint of every behavior in a run's folder, by behavior.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = {path.parent.name: path for path in sorted(run.glob("*/checkpoint.pt"))}
+    if not found:
+        raise UserError(f"'{run}' holds no checkpoint (no */checkpoint.pt); expected the folder of a run")
+    return found

@@ -1,0 +1,142 @@
+"""What a run leaves behind: summaries, checkpoints and the list of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from trainer_service.behavior import Behavior
+from trainer_service.checkpoint import save_checkpoint
+from trainer_service.console import Console
+from trainer_service.files import SaveError
+from trainer_service.metrics import SummaryWriter
+from trainer_service.run import RunFolder
+from trainer_service.status import CheckpointRecord, TrainingStatus, prune_checkpoints
+from trainer_service.timers import Timers
+
+_logger = logging.getLogger(__name__)
+_RETRY_S = 60.0
+"""How long a save that failed waits before it is tried again."""
+
+
+class Recorder:
+    """Writes a run's folder. While the run goes on, a full disk costs a warning, not the run.
+
+    A folder that was opened to be read (``--inference``) gets nothing.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        console: Console,
+        writers: Sequence[SummaryWriter],
+        timers: Timers,
+        status: TrainingStatus,
+    ) -> None:
+        """``status`` is what the run had saved before: nothing, unless it is resumed."""
+        self._folder = folder
+        self._console = console
+        self._writers = writers
+        self._timers = timers
+        self._started = time.perf_counter()
+        self._next_save: dict[str, int] = {}
+        self._retry_at: dict[str, float] = {}
+        self._complained: set[str] = set()
+        self._status = status
+
+    def watch(self, behavior: Behavior) -> None:
+        """Starts to record a behavior that just showed up."""
+        interval = behavior.settings.checkpoint_interval
+        self._next_save[behavior.name] = (behavior.step // interval + 1) * interval
+
+    def report(self, behavior: Behavior) -> None:
+        """Writes the summary and the checkpoint of a behavior, where they are due."""
+        if behavior.summary_due():
+            self._summarize(behavior)
+        if behavior.step >= self._next_save[behavior.name]:
+            self._save_in_passing(behavior)
+
+    def finish(self, behaviors: Sequence[Behavior]) -> None:
+        """Saves everything for the last time.
+
+        Raises:
+            SaveError: something could not be written; everything else was.
+        """
+        failures: list[SaveError] = []
+        if self._folder.writable:
+            for behavior in behaviors:
+                try:
+                    self._save(behavior, final=True)
+                except SaveError as error:
+                    failures.append(error)
+            try:
+                self._folder.write_timers(self._timers.to_json({"pytorch_version": torch.__version__}))
+            except SaveError as error:
+                failures.append(error)
+        for writer in self._writers:
+            writer.close()
+        if failures:
+            raise failures[0]
+
+    def _summarize(self, behavior: Behavior) -> None:
+        summary = behavior.summarize(time.perf_counter() - self._started)
+        for tag, value in summary.scalars.items():
+            self._timers.gauge(f"{behavior.name}.{tag.replace('/', '.').replace(' ', '')}.mean", value)
+        if summary.stats.mean_return is not None:
+            name = f"{behavior.name}.Environment.CumulativeReward.mean"
+            self._timers.gauge(name, summary.stats.mean_return)
+        for writer in self._writers:
+            try:
+                writer.write(summary)
+            except SaveError as error:
+                self._complain_once(str(error))
+        self._console.summary(summary, behavior.settings.max_steps)
+
+    def _save_in_passing(self, behavior: Behavior) -> None:
+        if not self._folder.writable or time.monotonic() < self._retry_at.get(behavior.name, 0.0):
+            return
+        try:
+            self._save(behavior, final=False)
+        except SaveError as error:
+            self._retry_at[behavior.name] = time.monotonic() + _RETRY_S
+            _logger.warning("%s. The run goes on; the next try is in %g s.", error, _RETRY_S)
+
+    def _save(self, behavior: Behavior, *, final: bool) -> None:
+        """Weights first: whatever fails after them, they are safe."""
+        if behavior.diverged:
+            _logger.warning("'%s' is not saved: its weights are no numbers any more.", behavior.name)
+            return
+        name, step = behavior.name, behavior.step
+        numbered = self._folder.numbered(name, step)
+        save_checkpoint(behavior.checkpoint(), numbered, self._folder.checkpoint(name))
+        record = CheckpointRecord(
+            steps=step,
+            file_path=numbered.as_posix(),
+            reward=behavior.drain_mean_return(),
+            creation_time=time.time(),
+        )
+        self._list(behavior, record, final=final)
+        self._console.checkpoint(name, step)
+        interval = behavior.settings.checkpoint_interval
+        self._next_save[name] = (step // interval + 1) * interval
+        _logger.info("Saved %s", numbered)
+
+    def _list(self, behavior: Behavior, record: CheckpointRecord, *, final: bool) -> None:
+        status = self._status.behavior(behavior.name).with_checkpoint(record)
+        removed: frozenset[str] = frozenset()
+        if behavior.settings.keep_checkpoints > 0:
+            status, removed = prune_checkpoints(status, behavior.settings.keep_checkpoints)
+        if final:
+            status = replace(status, final_checkpoint=record)
+        self._status = self._status.with_behavior(behavior.name, status)
+        self._folder.write_status(self._status)
+        self._folder.remove(behavior.name, removed)
+
+    def _complain_once(self, message: str) -> None:
+        if message not in self._complained:
+            self._complained.add(message)
+            _logger.warning("%s. The run goes on without it.", message)

@@ -1,0 +1,313 @@
+"""A run from its options to its last checkpoint: everything around the loop."""
+
+from __future__ import annotations
+
+import logging
+import random
+import zlib
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainer_service.config import RunOptions, TrainerSettings, dump_run_options, unsupported_features
+from trainer_service.config.support import unsupported_in_behavior
+from trainer_service.console import Console
+from trainer_service.errors import ConfigError, UserError
+from trainer_service.metrics import ConsoleWriter, JsonlWriter, SummaryWriter, TensorBoardWriter
+from trainer_service.run import RunFolder
+from trainer_service.status import TrainingStatus
+from trainer_service.stopping import StopSignals
+from trainer_service.timers import Timers
+from unity_bridge.launcher import Command, resolve_program
+from unity_bridge.server import Bridge, BridgeSettings
+from unity_bridge.session import API_VERSION
+from unity_bridge.side_channels import EngineSettings
+from unity_bridge.specs import BehaviorSpec
+
+if TYPE_CHECKING:
+    import torch
+
+    from trainer_service.behavior import Behavior
+    from trainer_service.checkpoint import Checkpoint
+
+EDITOR_PORT = 5004
+"""Where the Unity Editor looks for a trainer."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a finished run left."""
+
+    folder: Path
+    steps: dict[str, int]
+    """Agent steps of each behavior."""
+    interrupted: bool
+    """It was asked to stop before its step budgets were used."""
+
+
+def train(
+    options: RunOptions, *, console: Console | None = None, host: str = "127.0.0.1", port: int = EDITOR_PORT
+) -> Outcome:
+    """Runs what ``mlagents-style learn`` runs: trains, or with ``inference`` only acts.
+
+    Args:
+        options: what to do; see ``trainer_service.config``.
+        console: where to show it; a plain one if None.
+        host, port: where simulators may attach, if ``env_settings.env_path`` is not set. Port 0 lets the
+            system choose.
+
+    Raises:
+        UserError: something in the options, the run folder or a checkpoint cannot be used.
+        BridgeError: the simulators could not be started, or are gone.
+    """
+    _refuse_unsupported(options)
+    command = _command(options)
+    seed = options.env_settings.seed if options.env_settings.seed >= 0 else random.randint(0, 9999)
+    saved = options.checkpoint_settings
+    with ExitStack() as stack:
+        folder = stack.enter_context(
+            RunFolder.open(
+                saved.results_dir,
+                saved.run_id,
+                resume=saved.resume,
+                force=saved.force,
+                initialize_from=saved.initialize_from,
+                inference=saved.inference,
+            )
+        )
+        console = console or stack.enter_context(Console(tty=False, debug=options.debug))
+        stop = stack.enter_context(StopSignals())
+        origins = _origins(options, folder)
+        if folder.writable:
+            folder.write_configuration(dump_run_options(_with_seed(options, seed)))
+        bridge = stack.enter_context(Bridge(_bridge_settings(options, folder, seed)))
+        if command is None:
+            _listen(bridge, host, port)
+        else:
+            bridge.launch(command, options.env_settings.num_envs)
+        # Only now: simulators start up while torch is being loaded, which takes longer.
+        return _serve(options, folder, console, bridge, stop, origins, seed)
+
+
+def _serve(
+    options: RunOptions,
+    folder: RunFolder,
+    console: Console,
+    bridge: Bridge,
+    stop: StopSignals,
+    origins: dict[str, Checkpoint],
+    seed: int,
+) -> Outcome:
+    import torch
+
+    from trainer_service.behaviors import Behaviors
+    from trainer_service.learn import learn
+    from trainer_service.recorder import Recorder
+
+    saved = options.checkpoint_settings
+    console.banner(communicator_api=API_VERSION, pytorch=torch.__version__)
+    device = choose_device(options.torch_settings.device)
+    _use_threads(options)
+    timers = Timers()
+    status = (
+        folder.read_status(torch_version=torch.__version__)
+        if saved.resume and folder.writable
+        else TrainingStatus(torch_version=torch.__version__)
+    )
+    writers = _writers(folder)
+    recorder = Recorder(folder, console, writers, timers, status)
+    behaviors = Behaviors(_creator(options, device, seed, origins, writers))
+    try:
+        learn(bridge, behaviors, recorder, console, timers, stop)
+    finally:
+        # Whatever ended the loop: what was learned is kept.
+        if stop.requested:
+            _logger.info("Learning was interrupted. Saving what was learned.")
+        recorder.finish(list(behaviors.values()))
+        _name_missing(options.behaviors, behaviors)
+    return Outcome(folder.path, {name: each.step for name, each in behaviors.items()}, stop.requested)
+
+
+def _creator(
+    options: RunOptions,
+    device: torch.device,
+    seed: int,
+    origins: dict[str, Checkpoint],
+    writers: Iterable[SummaryWriter],
+) -> Callable[[str, BehaviorSpec], Behavior]:
+    """How a behavior is made when it first shows up: fresh, resumed, or from another run's weights."""
+    from trainer_service.algorithms import Compute
+    from trainer_service.behavior import Behavior
+
+    saved = options.checkpoint_settings
+
+    def create(name: str, spec: BehaviorSpec) -> Behavior:
+        settings = options.behavior_settings(name)
+        missing = unsupported_in_behavior(f"behaviors.{name}", settings)
+        if missing:
+            raise ConfigError(*missing)
+        compute = Compute(device, seed_of(seed, name))
+        behavior = Behavior(name, spec, settings, compute, learns=not saved.inference)
+        origin = origins.get(name)
+        if origin is not None and saved.resume and settings.init_path is None:
+            behavior.restore(origin)
+            _logger.info("Resuming '%s' from step %d.", name, behavior.step)
+            for writer in writers:
+                writer.truncate_after(name, behavior.step)
+        elif origin is not None:
+            behavior.initialize(origin)
+            _logger.info("Starting '%s' from step 0 with the weights of '%s'.", name, origin.behavior)
+        elif saved.resume:
+            _logger.warning("'%s' has no checkpoint in this run: it starts from step 0.", name)
+        _describe_settings(writers, name, settings)
+        return behavior
+
+    return create
+
+
+def choose_device(name: str | None) -> torch.device:
+    """The device that the user named, or a GPU if there is one.
+
+    Raises:
+        UserError: no such device here.
+    """
+    import torch
+
+    chosen = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(chosen)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"torch device '{chosen}' cannot be used here: {reason}") from None
+    return device
+
+
+def seed_of(seed: int, behavior: str) -> int:
+    """A seed for one behavior that depends on nothing but the run's seed and its name."""
+    return (seed * 1_000_003 + zlib.crc32(behavior.encode())) % 2**62
+
+
+def _use_threads(options: RunOptions) -> None:
+    """One thread for small minibatches, all cores for large ones.
+
+    Handing 64 rows of a 128-wide layer to a second core takes longer than multiplying them; from about half
+    a million multiplications per layer and minibatch on, the second core pays.
+    """
+    import os
+
+    import torch
+
+    known = [*options.behaviors.values(), *([options.default_settings] if options.default_settings else [])]
+    largest = max(
+        (each.hyperparameters.batch_size * each.network_settings.hidden_units for each in known), default=0
+    )
+    torch.set_num_threads(1 if largest < 2**18 else max(1, os.cpu_count() or 1))
+
+
+def _refuse_unsupported(options: RunOptions) -> None:
+    missing = unsupported_features(options)
+    if missing:
+        raise ConfigError(*missing)
+
+
+def _command(options: RunOptions) -> Command | None:
+    environment, engine = options.env_settings, options.engine_settings
+    if environment.env_path is None:
+        return None
+    return resolve_program(
+        environment.env_path,
+        environment.env_args or (),
+        no_graphics=engine.no_graphics,
+        no_graphics_monitor=engine.no_graphics_monitor,
+    )
+
+
+def _bridge_settings(options: RunOptions, folder: RunFolder, seed: int) -> BridgeSettings:
+    environment, engine = options.env_settings, options.engine_settings
+    return BridgeSettings(
+        seed=seed,
+        num_areas=environment.num_areas,
+        timeout_wait_s=environment.timeout_wait,
+        engine=EngineSettings(
+            width=engine.width,
+            height=engine.height,
+            quality_level=engine.quality_level,
+            time_scale=engine.time_scale,
+            target_frame_rate=engine.target_frame_rate,
+            capture_frame_rate=engine.capture_frame_rate,
+        ),
+        base_port=environment.base_port,
+        run_logs=folder.run_logs if folder.writable else None,
+        max_lifetime_restarts=environment.max_lifetime_restarts,
+        restarts_rate_limit_n=environment.restarts_rate_limit_n,
+        restarts_rate_limit_period_s=environment.restarts_rate_limit_period_s,
+    )
+
+
+def _listen(bridge: Bridge, host: str, port: int) -> None:
+    port = bridge.listen(host, port)
+    _logger.info(
+        "Listening on port %d. Start training by pressing the Play button in the Unity Editor, "
+        "or attach a simulator: mlagents-style simulate sim:3dball --mlagents-port %d",
+        port, port,
+    )  # fmt: skip
+
+
+def _origins(options: RunOptions, folder: RunFolder) -> dict[str, Checkpoint]:
+    """Checkpoints to start from, by behavior; all are read before anything starts, so that a damaged one
+    costs nothing."""
+    saved = options.checkpoint_settings
+    paths: dict[str, Path] = {}
+    if saved.resume:
+        paths = {path.parent.name: path for path in sorted(folder.path.glob("*/checkpoint.pt"))}
+    for name, settings in options.behaviors.items():
+        if settings.init_path is not None:
+            paths[name] = _init_path(settings.init_path, name, folder)
+        elif folder.initialize_from is not None:
+            paths[name] = folder.initialize_from / name / "checkpoint.pt"
+    if not paths:
+        return {}
+    from trainer_service.checkpoint import load_checkpoint
+
+    return {name: load_checkpoint(path) for name, path in paths.items()}
+
+
+def _init_path(given: str, name: str, folder: RunFolder) -> Path:
+    path = Path(given)
+    if len(path.parts) == 1 and not path.exists() and folder.initialize_from is not None:
+        return folder.initialize_from / name / path
+    return path
+
+
+def _with_seed(options: RunOptions, seed: int) -> RunOptions:
+    environment = options.env_settings.model_copy(update={"seed": seed})
+    return options.model_copy(update={"env_settings": environment})
+
+
+def _writers(folder: RunFolder) -> list[SummaryWriter]:
+    writers: list[SummaryWriter] = [ConsoleWriter()]
+    if folder.writable:
+        writers += [JsonlWriter(folder.metrics), TensorBoardWriter(folder.behavior)]
+    return writers
+
+
+def _describe_settings(writers: Iterable[SummaryWriter], name: str, settings: TrainerSettings) -> None:
+    text = dump_run_options(RunOptions(behaviors={name: settings}))
+    for writer in writers:
+        if isinstance(writer, TensorBoardWriter):
+            writer.write_text(name, text)
+
+
+def _name_missing(expected: Iterable[str], seen: Iterable[str]) -> None:
+    seen = list(seen)
+    for name in expected:
+        if name not in seen:
+            _logger.warning(
+                "Behavior '%s' is in the configuration, but no simulator declared it; declared were: %s.",
+                name, ", ".join(f"'{each}'" for each in seen) or "none",
+            )  # fmt: skip
