@@ -85,11 +85,11 @@ class Endpoint:
         self._threads = ThreadPoolExecutor(capacity, thread_name_prefix="exchange")
         self._server = grpc.server(
             self._threads,
-            handlers=(
+            handlers=[
                 grpc.method_handlers_generic_handler(
                     SERVICE, {METHOD: grpc.unary_unary_rpc_method_handler(self._exchange)}
-                ),
-            ),
+                )
+            ],
             options=(
                 ("grpc.so_reuseport", 0),  # else two trainers share a port, and simulators, without a word
                 ("grpc.max_receive_message_length", -1),  # pictures pass the default of 4 MiB

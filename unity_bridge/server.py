@@ -20,9 +20,11 @@ from urllib.parse import unquote
 
 from unity_bridge.endpoint import Call, Endpoint, HangUp
 from unity_bridge.errors import BridgeError, LaunchError, SimulatorLost, WireError
-from unity_bridge.launcher import Command, Program, RestartBudget, stop_programs
+from unity_bridge.launched import Exit, Launched, LaunchPlan
+from unity_bridge.launcher import Command, RestartBudget, stop_programs
 from unity_bridge.session import STOP_MESSAGE, Awaited, Goodbye, Reintroduction, Reply, Session, Step
 from unity_bridge.side_channels import EngineSettings, engine_records, pack_records
+from unity_bridge.simulator import Simulator
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -35,7 +37,6 @@ _ONE_CALL_AT_A_TIME = (
     "expected no other call before the last one is answered; two simulators in one process must open "
     "channels of their own (in Python: the option grpc.use_local_subchannel_pool)"
 )
-_CALLS_OF_ONE_PROGRAM = 8  # one is in flight in practice; the others are told so
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,53 +102,15 @@ class BridgeSettings:
     """How long close() waits for simulators to take leave, and again for programs that are asked to end."""
 
 
-@dataclass(slots=True, eq=False)
-class _Launched:
-    """What a simulator that we started has beside its conversation."""
-
-    command: Command
-    program: Program
-    endpoint: Endpoint
-    restarts: RestartBudget
-
-
-@dataclass(slots=True, eq=False)
-class _Simulator:
-    """One conversation and what it waits for."""
-
-    number: int
-    name: str
-    session: Session
-    deadline: float | None
-    """When its silence becomes a fact; None while it is our turn, or nobody's."""
-
-    launched: _Launched | None = None
-    peer: str = ""
-    last_call: Call | None = None
-    owes_actions: bool = False
-    """Whether the last call is a tick without a reply."""
-
-    has_stepped: bool = False
-    farewell: str = ""
-    """Why the conversation ended, while its process has a moment left to exit."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Exit:
-    """A launched process is gone."""
-
-    endpoint: Endpoint
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rejection:
     """We want no more of a simulator."""
 
-    simulator: _Simulator
+    simulator: Simulator
     reason: str
 
 
-_Event = Call | HangUp | _Exit | _Rejection
+_Event = Call | HangUp | Exit | _Rejection
 
 
 class Bridge:
@@ -158,9 +121,9 @@ class Bridge:
         self._inbox: SimpleQueue[_Event] = SimpleQueue()
         self._run_logs = settings.run_logs or Path(tempfile.mkdtemp(prefix="run_logs-"))
         self._side_channel = pack_records(engine_records(settings.engine)) if settings.engine else b""
-        self._simulators: dict[int, _Simulator] = {}
-        self._by_endpoint: dict[Endpoint, _Simulator] = {}
-        self._by_peer: dict[str, _Simulator] = {}
+        self._simulators: dict[int, Simulator] = {}
+        self._by_endpoint: dict[Endpoint, Simulator] = {}
+        self._by_peer: dict[str, Simulator] = {}
         self._attach_points: list[Endpoint] = []
         self._attach_deadline: float | None = None
         self._last_departure = ""
@@ -196,11 +159,10 @@ class Bridge:
             PortInUse: a port counted from ``base_port`` is taken.
         """
         self._run_logs.mkdir(parents=True, exist_ok=True)
-        numbers = list(range(self._next_number, self._next_number + count))
-        self._next_number += count
         self._attach_deadline = None
+        numbers = [self._take_number() for _ in range(count)]
         for number in numbers:
-            self._start(number, command, self._budget())
+            self._meet(self._plan(number, command).start())
         return numbers
 
     def receive(self, timeout_s: float) -> list[Tick | Departure]:
@@ -232,20 +194,19 @@ class Bridge:
         if simulator in self._unanswerable:
             self._unanswerable.discard(simulator)
             return
-        talker = self._simulators.get(simulator)
-        if talker is None or talker.last_call is None or not talker.owes_actions:
+        if simulator not in self._simulators:
             raise ValueError(f"simulator {simulator} has no tick to answer")
-        talker.last_call.answer(talker.session.reply(actions))
-        talker.owes_actions = False
-        self._await_next(talker)
+        self._simulators[simulator].reply(actions, timeout_s=self._settings.timeout_wait_s)
 
     def reject(self, simulator: int, reason: str) -> None:
         """Refuses a simulator's tick for a reason that only the trainer can see; instead of ``reply``.
 
         The next ``receive`` treats it like any other broken conversation.
         """
-        talker = self._simulators[simulator]
-        self._inbox.put(_Rejection(talker, reason))
+        if simulator in self._unanswerable:
+            self._unanswerable.discard(simulator)
+        else:
+            self._inbox.put(_Rejection(self._simulators[simulator], reason))
 
     def close(self) -> None:
         """Takes leave of every simulator, ends launched processes, frees the ports. May be called again."""
@@ -255,9 +216,9 @@ class Bridge:
         try:
             self._take_leave()
         finally:
-            launched = [simulator.launched for simulator in self._by_endpoint.values() if simulator.launched]
-            stop_programs([each.program for each in launched], grace_s=self._settings.shutdown_grace_s)
-            for endpoint in (*self._attach_points, *(each.endpoint for each in launched)):
+            programs = [each.launched.program for each in self._by_endpoint.values() if each.launched]
+            stop_programs(programs, grace_s=self._settings.shutdown_grace_s)
+            for endpoint in (*self._attach_points, *self._by_endpoint):
                 endpoint.stop()
             if self._settings.run_logs is None:
                 shutil.rmtree(self._run_logs, ignore_errors=True)
@@ -273,8 +234,8 @@ class Bridge:
             return events
 
     def _nearest(self, until: float) -> float:
-        deadlines = [simulator.deadline for simulator in self._simulators.values()]
-        return min([until, *(each for each in (*deadlines, self._attach_deadline) if each is not None)])
+        deadlines = (self._attach_deadline, *(simulator.deadline for simulator in self._simulators.values()))
+        return min([until, *(deadline for deadline in deadlines if deadline is not None)])
 
     def _handle(self, event: _Event) -> list[Tick | Departure]:
         match event:
@@ -282,31 +243,29 @@ class Bridge:
                 return self._hear(self._speaker(event), event)
             case HangUp(call):
                 return self._hang_up(call)
-            case _Exit(endpoint):
+            case Exit(endpoint):
                 simulator = self._by_endpoint.get(endpoint)
                 return [self._end(simulator, simulator.farewell)] if simulator else []
             case _Rejection(simulator, reason):
                 return self._break_off(simulator, reason)
 
-    def _break_off(self, simulator: _Simulator, reason: str) -> list[Tick | Departure]:
+    def _break_off(self, simulator: Simulator, reason: str) -> list[Tick | Departure]:
         if self._simulators.get(simulator.number) is not simulator:
             return []
-        if simulator.owes_actions and simulator.last_call is not None:
-            simulator.owes_actions = False
-            simulator.last_call.refuse(f"{simulator.name}: {reason}")
+        simulator.refuse(reason)
         return [self._end(simulator, reason)]
 
-    def _speaker(self, call: Call) -> _Simulator | None:
+    def _speaker(self, call: Call) -> Simulator | None:
         """Whose call it is; None for a program that we gave up."""
         if call.endpoint not in self._attach_points:
             return self._by_endpoint.get(call.endpoint)
         return self._by_peer.get(call.peer) or self._welcome(call.peer)
 
-    def _hear(self, simulator: _Simulator | None, call: Call) -> list[Tick | Departure]:
+    def _hear(self, simulator: Simulator | None, call: Call) -> list[Tick | Departure]:
         if simulator is None:
             call.answer(STOP_MESSAGE)
             return []
-        if simulator.owes_actions:
+        if simulator.owed_actions:
             call.refuse(f"{simulator.name}: {_ONE_CALL_AT_A_TIME}")
             return []
         simulator.last_call = call
@@ -317,30 +276,20 @@ class Bridge:
             return [self._end(simulator, str(error))]
         match message:
             case Step(new_specs, batches):
-                simulator.owes_actions = simulator.has_stepped = True
+                simulator.owed_actions = simulator.has_stepped = True
                 simulator.deadline = None
                 self._unanswerable.discard(simulator.number)
                 return [Tick(simulator.number, new_specs, batches)]
             case Reply(data):
                 call.answer(data)
-                self._await_next(simulator)
+                simulator.expect_message(self._settings.timeout_wait_s)
+                _log_introduction(simulator.session)
                 return []
             case Goodbye():
                 call.answer(STOP_MESSAGE)
                 return self._leave(simulator, "stopped by itself (status 400)")
             case Reintroduction():
                 return self._begin_anew(simulator, call)
-
-    def _await_next(self, simulator: _Simulator) -> None:
-        session = simulator.session
-        over = session.awaited is Awaited.NOTHING
-        simulator.deadline = None if over else time.monotonic() + self._settings.timeout_wait_s
-        if session.awaited is Awaited.CONFIRMATION:
-            LOGGER.info(
-                "Connected to Unity environment with package version %s and communication version %s",
-                session.package_version,
-                session.communication_version,
-            )
 
     def _hang_up(self, call: Call) -> list[Tick | Departure]:
         simulator = self._by_endpoint.get(call.endpoint) or self._by_peer.get(call.peer)
@@ -356,14 +305,14 @@ class Bridge:
             return []
         departures: list[Tick | Departure] = []
         for simulator in list(self._simulators.values()):
-            if simulator.deadline is not None and now >= simulator.deadline:
+            if simulator.is_overdue(now):
                 departures.append(self._end(simulator, simulator.farewell or self._silence(simulator)))
         if self._attach_deadline is not None and now >= self._attach_deadline:
             self._attach_deadline = None
             raise self._loneliness()
         return departures
 
-    def _silence(self, simulator: _Simulator) -> str:
+    def _silence(self, simulator: Simulator) -> str:
         waited = f"{self._settings.timeout_wait_s:g} s"
         return f"silent for {waited} (timeout_wait); it owes {simulator.session.awaited.value}"
 
@@ -380,7 +329,7 @@ class Bridge:
             "or press Play in the Unity Editor"
         )
 
-    def _leave(self, simulator: _Simulator, why: str) -> list[Tick | Departure]:
+    def _leave(self, simulator: Simulator, why: str) -> list[Tick | Departure]:
         """The conversation is over. A process of ours gets a moment to exit and so tell its exit code."""
         simulator.session.close()
         if simulator.launched is None:
@@ -389,7 +338,7 @@ class Bridge:
         simulator.deadline = time.monotonic() + EXIT_WAIT_S
         return []
 
-    def _end(self, simulator: _Simulator, why: str) -> Departure:
+    def _end(self, simulator: Simulator, why: str) -> Departure:
         """Nothing more will come: forgets who attached, starts again what was launched.
 
         Raises:
@@ -404,100 +353,85 @@ class Bridge:
             self._attach_deadline = time.monotonic() + self._settings.timeout_wait_s
         return departure
 
-    def _depart(self, simulator: _Simulator, why: str) -> Departure:
+    def _depart(self, simulator: Simulator, why: str) -> Departure:
         del self._simulators[simulator.number]
         simulator.deadline = None
-        if simulator.owes_actions:
-            simulator.owes_actions = False
+        if simulator.owed_actions:
+            simulator.owed_actions = False
             self._unanswerable.add(simulator.number)
         self._last_departure = f"{simulator.name}: {why}"
         return Departure(simulator.number, self._last_departure)
 
-    def _begin_anew(self, simulator: _Simulator, call: Call) -> list[Tick | Departure]:
+    def _begin_anew(self, simulator: Simulator, call: Call) -> list[Tick | Departure]:
         """The simulator introduced itself once more: another conversation on the same line."""
         happened: list[Tick | Departure] = []
         if simulator.number in self._simulators:
             happened.append(self._depart(simulator, "introduced itself anew"))
-        if simulator.launched is None:
-            successor = self._welcome(call.peer)
-        else:
-            successor = self._converse(simulator.number, simulator.name)
-            successor.launched = simulator.launched
-            self._by_endpoint[call.endpoint] = successor
+        successor = self._meet(simulator.launched) if simulator.launched else self._welcome(call.peer)
         return happened + self._hear(successor, call)
 
-    def _welcome(self, peer: str) -> _Simulator:
-        number = self._next_number
-        self._next_number += 1
+    def _welcome(self, peer: str) -> Simulator:
+        """A new conversation with one that attached."""
         self._attach_deadline = None
+        number = self._take_number()
         self._by_peer[peer] = self._converse(number, f"simulator {number} ({_readable(peer)})")
         return self._by_peer[peer]
 
-    def _converse(self, number: int, name: str) -> _Simulator:
+    def _meet(self, launched: Launched) -> Simulator:
+        """A new conversation with a process of ours."""
+        number, env = launched.plan.number, launched.plan.command.env
+        simulator = self._converse(number, f"simulator {number} ({env}, pid {launched.program.pid})")
+        simulator.launched = launched
+        self._by_endpoint[launched.endpoint] = simulator
+        return simulator
+
+    def _converse(self, number: int, name: str) -> Simulator:
         settings = self._settings
         seed = (settings.seed + number) % 2**31
         session = Session(seed=seed, num_areas=settings.num_areas, side_channel=self._side_channel)
-        simulator = _Simulator(number, name, session, time.monotonic() + settings.timeout_wait_s)
+        simulator = Simulator(number, name, session, time.monotonic() + settings.timeout_wait_s)
         self._simulators[number] = simulator
         return simulator
 
-    def _budget(self) -> RestartBudget:
-        return RestartBudget(
-            lifetime=self._settings.max_lifetime_restarts,
-            per_period=self._settings.restarts_rate_limit_n,
-            period_s=self._settings.restarts_rate_limit_period_s,
+    def _take_number(self) -> int:
+        self._next_number += 1
+        return self._next_number - 1
+
+    def _plan(self, number: int, command: Command) -> LaunchPlan:
+        settings = self._settings
+        return LaunchPlan(
+            number=number,
+            command=command,
+            port=0 if settings.base_port is None else settings.base_port + number,
+            run_logs=self._run_logs,
+            inbox=self._inbox,
+            restarts=RestartBudget(
+                lifetime=settings.max_lifetime_restarts,
+                per_period=settings.restarts_rate_limit_n,
+                period_s=settings.restarts_rate_limit_period_s,
+            ),
         )
 
-    def _start(self, number: int, command: Command, restarts: RestartBudget, *, again: bool = False) -> None:
-        base = self._settings.base_port
-        port = 0 if base is None else base + number
-        endpoint = Endpoint("127.0.0.1", port, self._inbox, capacity=_CALLS_OF_ONE_PROGRAM)
-        try:
-            program = Program(
-                command,
-                worker=number,
-                port=endpoint.port,
-                log_folder=self._run_logs,
-                on_exit=lambda: self._inbox.put(_Exit(endpoint)),
-                keep_log=again,
-            )
-        except LaunchError:
-            endpoint.stop()
-            raise
-        simulator = self._converse(number, f"simulator {number} ({command.env}, pid {program.pid})")
-        simulator.launched = _Launched(command, program, endpoint, restarts)
-        self._by_endpoint[endpoint] = simulator
-
-    def _start_again(self, simulator: _Simulator, launched: _Launched, why: str) -> Departure:
-        why = _obituary(launched.program, why)
-        last_words = _last_words(launched.program)
-        self._give_up(simulator, launched)
+    def _start_again(self, simulator: Simulator, launched: Launched, why: str) -> Departure:
+        why, last_words = launched.obituary(why), launched.last_words()
         departure = self._depart(simulator, f"{why}; starting it again")
+        del self._by_endpoint[launched.endpoint]
+        launched.end(self._settings.shutdown_grace_s)
         if not simulator.has_stepped:
             raise LaunchError(f"{simulator.name}: {why}, before its first step{last_words}")
-        refusal = launched.restarts.spend(time.monotonic())
+        refusal = launched.plan.restarts.spend(time.monotonic())
         if refusal:
             raise SimulatorLost(f"{simulator.name}: {why}; {refusal}{last_words}")
-        self._start(simulator.number, launched.command, launched.restarts, again=True)
+        self._meet(launched.plan.start(again=True))
         return departure
-
-    def _give_up(self, simulator: _Simulator, launched: _Launched) -> None:
-        """Ends the process, whatever it does, and frees its port."""
-        del self._by_endpoint[launched.endpoint]
-        if simulator.owes_actions and simulator.last_call is not None:
-            simulator.last_call.answer(STOP_MESSAGE)
-        launched.program.kill()
-        launched.program.wait(self._settings.shutdown_grace_s)
-        launched.endpoint.stop()
 
     def _take_leave(self) -> None:
         """Answers everybody with status 400, and waits a while for those that owe the next message."""
-        owing: set[_Simulator] = set()
+        owing: set[Simulator] = set()
         for simulator in self._simulators.values():
-            if simulator.owes_actions and simulator.last_call is not None:
-                simulator.last_call.answer(STOP_MESSAGE)
             underway = simulator.session.awaited not in (Awaited.INTRODUCTION, Awaited.NOTHING)
-            if underway and (simulator.launched or not simulator.owes_actions):
+            told = simulator.tell_to_stop()
+            if underway and (simulator.launched or not told):
                 owing.add(simulator)
         until = time.monotonic() + self._settings.shutdown_grace_s
         while owing and (left := until - time.monotonic()) > 0:
@@ -506,32 +440,29 @@ class Bridge:
             except Empty:
                 return
 
-    def _released(self, event: _Event) -> set[_Simulator]:
-        """Whom we need not wait for any longer: an attached one that was told, a process that ended."""
+    def _released(self, event: _Event) -> set[Simulator]:
+        """Whom close() need not wait for any longer: told by status 400, or its process ended."""
+        released: Simulator | None = None
         match event:
+            case Exit(endpoint):
+                released = self._by_endpoint.get(endpoint)
+            case HangUp(call):
+                released = self._by_peer.get(call.peer)
             case Call() as call:
                 call.answer(STOP_MESSAGE)
-                return {self._by_peer[call.peer]} if call.peer in self._by_peer else set()
-            case _Exit(endpoint):
-                return {self._by_endpoint[endpoint]} if endpoint in self._by_endpoint else set()
-            case _:
-                return set()
+                released = self._by_peer.get(call.peer)
+        return {released} if released else set()
+
+
+def _log_introduction(session: Session) -> None:
+    if session.awaited is Awaited.CONFIRMATION:
+        LOGGER.info(
+            "Connected to Unity environment with package version %s and communication version %s",
+            session.package_version,
+            session.communication_version,
+        )
 
 
 def _readable(peer: str) -> str:
     """``ipv6:%5B::1%5D:50123`` as ``[::1]:50123``."""
     return unquote(peer).partition(":")[2]
-
-
-def _obituary(program: Program, why: str) -> str:
-    """Why the conversation ended and how the process did, in one line."""
-    if program.running:
-        return f"{why}, while its process still runs"
-    return f"{why}, then {program.exit_text()}" if why else program.exit_text()
-
-
-def _last_words(program: Program) -> str:
-    lines = program.last_lines()
-    if not lines:
-        return f"; it printed nothing (see {program.log})"
-    return f"; its last lines ({program.log}):\n" + "\n".join(f"  {line}" for line in lines)

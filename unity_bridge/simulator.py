@@ -1,0 +1,75 @@
+"""What the bridge remembers of one simulator while its conversation lasts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from unity_bridge.endpoint import Call
+from unity_bridge.launched import Launched
+from unity_bridge.session import STOP_MESSAGE, Awaited, Session
+from unity_bridge.steps import ActionBatch
+
+
+@dataclass(slots=True, eq=False)
+class Simulator:
+    """One conversation, whose turn it is, and since when the other side is silent."""
+
+    number: int
+
+    name: str
+    """How every message calls it."""
+
+    session: Session
+
+    deadline: float | None
+    """When its silence becomes a fact, by ``time.monotonic``; None while it is not its turn."""
+
+    launched: Launched | None = None
+    """Its process; None if it attached."""
+
+    last_call: Call | None = None
+
+    owed_actions: bool = False
+    """Whether the last call is a tick that waits for actions."""
+
+    has_stepped: bool = False
+
+    farewell: str = ""
+    """Why the conversation is over, while the process has a moment left to exit."""
+
+    def reply(self, actions: Mapping[str, ActionBatch], *, timeout_s: float) -> None:
+        """Answers the tick that waits; the next message is due within the timeout.
+
+        Raises:
+            ValueError: no tick waits, or not for these actions.
+        """
+        if self.last_call is None or not self.owed_actions:
+            raise ValueError(f"{self.name} has no tick to answer")
+        self.last_call.answer(self.session.reply(actions))
+        self.owed_actions = False
+        self.expect_message(timeout_s)
+
+    def expect_message(self, timeout_s: float) -> None:
+        """From now on it is the simulator's turn, if the conversation goes on at all."""
+        over = self.session.awaited is Awaited.NOTHING
+        self.deadline = None if over else time.monotonic() + timeout_s
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether it has been silent for too long."""
+        return self.deadline is not None and now >= self.deadline
+
+    def tell_to_stop(self) -> bool:
+        """Ends the conversation by status 400 if a tick waits. Returns whether one did."""
+        if self.last_call is None or not self.owed_actions:
+            return False
+        self.last_call.answer(STOP_MESSAGE)
+        self.owed_actions = False
+        return True
+
+    def refuse(self, reason: str) -> None:
+        """Fails the call that waits, if there is one."""
+        if self.last_call is not None and self.owed_actions:
+            self.last_call.refuse(f"{self.name}: {reason}")
+            self.owed_actions = False
