@@ -38,6 +38,8 @@ def shown(value: object) -> str:
         return "a mapping"
     if isinstance(value, list | tuple | set):
         return "a list"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)  # it was probably written so
     text = repr(value) if isinstance(value, str | int | float) else f"'{value}'"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 

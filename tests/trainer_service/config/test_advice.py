@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from trainer_service.config import LoadedOptions
+
+Load = Callable[..., LoadedOptions]
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("debug: true", "neither 'behaviors' nor 'default_settings'"),
+        ("behaviors: {A: {threaded: true}}", "1: behaviors.A.threaded: has no effect"),
+        (
+            "behaviors: {A: {trainer_type: ppo, hyperparameters: {buffer_size: 10}}}",
+            "1: behaviors.A.hyperparameters.batch_size: 1024 is more than the buffer_size of 10",
+        ),
+        (
+            "behaviors: {A: {self_play: {play_against_latest_model_ratio: 2}}}",
+            "1: behaviors.A.self_play.play_against_latest_model_ratio: is a probability",
+        ),
+        (
+            "behaviors: {A: {hyperparameters: {beta: 0.1}}}",
+            "1: behaviors.A.hyperparameters: no trainer_type is given, so these are read as ppo's",
+        ),
+        (
+            "behaviors: {A: {}}\ncheckpoint_settings: {load_model: true}",
+            "2: checkpoint_settings.load_model: deprecated",
+        ),
+        (
+            "behaviors: {A: {}}\ncheckpoint_settings: {train_model: true}",
+            "2: checkpoint_settings.train_model: deprecated",
+        ),
+        (
+            "behaviors: {A: {}}\nenvironment_parameters: {p: {curriculum: [{name: a, value: 1, "
+            "completion_criteria: {behavior: B}}, {name: b, value: 2}]}}",
+            "behavior 'B' is not listed, so the lesson cannot end",
+        ),
+    ],
+)
+def test_what_is_legal_but_odd_is_told(load: Load, text: str, advice: str) -> None:
+    (warning,) = load(text).warnings
+    assert advice in warning
+
+
+def test_an_ordinary_configuration_draws_no_advice(load: Load) -> None:
+    text = "behaviors: {A: {trainer_type: ppo, threaded: false}}\ncheckpoint_settings: {load_model: false}"
+    assert load(text).warnings == ()

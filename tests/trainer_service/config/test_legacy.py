@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from trainer_service.config import LoadedOptions
+from trainer_service.config.rewards import CuriositySettings
+
+Load = Callable[..., LoadedOptions]
+
+
+def only_warning(loaded: LoadedOptions) -> str:
+    (warning,) = loaded.warnings
+    return warning.split("run.yaml:")[1]
+
+
+@pytest.mark.parametrize("key", ["framework", "output_path"])
+def test_keys_that_mean_nothing_any_more_are_told_and_ignored(load: Load, key: str) -> None:
+    assert f"1: behaviors.A.{key}: " in only_warning(load(f"behaviors: {{A: {{{key}: x}}}}"))
+
+
+def test_an_old_key_of_sac_is_told_and_ignored(load: Load) -> None:
+    loaded = load("behaviors: {A: {trainer_type: sac, hyperparameters: {reward_signal_num_update: 4}}}")
+    assert "replaced by reward_signal_steps_per_update" in only_warning(loaded)
+
+
+def test_conditioning_type_is_read_as_goal_conditioning_type(load: Load) -> None:
+    loaded = load("behaviors: {A: {network_settings: {conditioning_type: none}}}")
+    assert loaded.options.behaviors["A"].network_settings.goal_conditioning_type == "none"
+    assert "read as goal_conditioning_type" in only_warning(loaded)
+
+
+def test_goal_conditioning_type_wins_over_the_old_spelling(load: Load) -> None:
+    text = "behaviors: {A: {network_settings: {conditioning_type: none, goal_conditioning_type: hyper}}}"
+    loaded = load(text)
+    assert loaded.options.behaviors["A"].network_settings.goal_conditioning_type == "hyper"
+    assert "ignored" in only_warning(loaded)
+
+
+def test_encoding_size_becomes_hidden_units_of_the_signals_network(load: Load) -> None:
+    loaded = load("behaviors: {A: {reward_signals: {curiosity: {encoding_size: 64}}}}")
+    signal = loaded.options.behaviors["A"].reward_signals["curiosity"]
+    assert isinstance(signal, CuriositySettings)
+    assert signal.network_settings.hidden_units == 64
+    assert "read as network_settings.hidden_units" in only_warning(loaded)
+
+
+def test_encoding_size_is_ignored_beside_network_settings_and_when_empty(load: Load) -> None:
+    text = "behaviors: {A: {reward_signals: {rnd: {encoding_size: 64, network_settings: {num_layers: 1}}}}}"
+    loaded = load(text)
+    assert loaded.options.behaviors["A"].reward_signals["rnd"].network_settings.hidden_units == 128
+    assert "ignored" in only_warning(loaded)
+    assert load("behaviors: {A: {reward_signals: {rnd: {encoding_size: null}}}}").warnings == ()
+
+
+def test_memory_in_a_signals_network_is_told_and_ignored(load: Load) -> None:
+    loaded = load("behaviors: {A: {reward_signals: {rnd: {network_settings: {memory: {}}}}}}")
+    assert loaded.options.behaviors["A"].reward_signals["rnd"].network_settings.memory is None
+    assert "networks of reward signals have no memory" in only_warning(loaded)
+
+
+def test_completion_criteria_of_the_last_lesson_are_told_and_ignored(load: Load) -> None:
+    loaded = load("""
+        behaviors: {A: {}}
+        environment_parameters:
+          p:
+            curriculum:
+            - {name: only, value: 1, completion_criteria: {behavior: A}}
+    """)
+    assert only_warning(loaded).startswith(
+        "6: environment_parameters.p.curriculum[0].completion_criteria: ignored"
+    )
+
+
+def test_old_keys_in_default_settings_are_told_once(load: Load) -> None:
+    loaded = load("default_settings: {framework: pytorch}\nbehaviors: {A: {}, B: {}}")
+    assert only_warning(loaded).startswith("1: default_settings.framework: ")

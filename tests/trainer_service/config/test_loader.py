@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from trainer_service.config import (
+    LoadedOptions,
+    PPOSettings,
+    RunOptions,
+    TrainerSettings,
+    dump_run_options,
+    load_run_options,
+    parse_run_options,
+)
+from trainer_service.errors import ConfigError, UserError
+
+Load = Callable[..., LoadedOptions]
+Refuse = Callable[..., list[str]]
+
+EVERYTHING = """
+default_settings:
+  trainer_type: ppo
+  init_path: results/old/Ball/checkpoint.pt
+behaviors:
+  Ball:
+    hyperparameters: {learning_rate: 3e-4, beta: 1e-3, max_grad_norm: null}
+    network_settings: {normalize: yes, vis_encode_type: resnet, memory: {sequence_length: 32}}
+    even_checkpoints: true
+  Player:
+    trainer_type: poca
+    self_play: {save_steps: 1000}
+    reward_signals:
+      gail: {demo_path: a.demo, use_vail: true}
+      curiosity: {strength: 0.02, network_settings: {hidden_units: 64}}
+  Runner:
+    trainer_type: sac
+    hyperparameters: {steps_per_update: 10}
+    behavioral_cloning: {demo_path: a.demo}
+env_settings: {env_path: Build/Ball, env_args: [--agents, 8], num_envs: 2, seed: 7}
+engine_settings: {time_scale: 1e1, no_graphics: true}
+environment_parameters:
+  gravity: 9.81
+  mass: {sampler_type: uniform, sampler_parameters: {min_value: 0.5, max_value: 10}}
+  wind: {sampler_type: multirangeuniform, sampler_parameters: {intervals: [[0, 1], [5, 6]]}}
+  height:
+    curriculum:
+      - name: low
+        value: {sampler_type: gaussian, sampler_parameters: {st_dev: 0.1}}
+        completion_criteria: {behavior: Ball, measure: progress, threshold: 0.5}
+      - {name: high, value: 8}
+checkpoint_settings: {run_id: 7, results_dir: out}
+torch_settings: {device: cpu}
+debug: false
+"""
+
+
+def test_no_file_trains_any_behavior_with_the_built_in_defaults() -> None:
+    loaded = load_run_options(None)
+    assert loaded.options.behavior_settings("Whatever") == TrainerSettings()
+    assert loaded.warnings == ()
+
+
+def test_every_mistake_is_reported_at_once_with_file_line_path_and_hint(refuse: Refuse) -> None:
+    assert refuse("""
+        behaviors:
+          Walker:
+            trainer_type: ppo
+            hyperparameters:
+              learning_rat: 1e-3
+              tau: 0.01
+              learning_rate: -1
+            max_steps: lots
+            batch_size: 64
+            network_settings:
+              vis_encode_type: simpl
+              memory: {memory_size: 3}
+            reward_signals:
+              curiosty: {}
+              gail: {gamma: 2}
+            time_horizon:
+        env_setings: {}
+        env_settings: {env_args: --agents 8}
+        debug: perhaps
+    """) == [
+        "run.yaml:6: behaviors.Walker.hyperparameters.learning_rat: unknown key (did you mean 'learning_rate'?)",
+        "run.yaml:7: behaviors.Walker.hyperparameters.tau: unknown key: 'tau' is a key of sac, not of ppo",
+        "run.yaml:8: behaviors.Walker.hyperparameters.learning_rate: expected more than 0, got -1",
+        "run.yaml:9: behaviors.Walker.max_steps: expected a whole number, got 'lots'",
+        "run.yaml:10: behaviors.Walker.batch_size: unknown key (it belongs under 'hyperparameters')",
+        "run.yaml:12: behaviors.Walker.network_settings.vis_encode_type: expected 'simple', 'nature_cnn', "
+        "'resnet', 'match3' or 'fully_connected', got 'simpl' (did you mean 'simple'?)",
+        "run.yaml:13: behaviors.Walker.network_settings.memory.memory_size: expected an even number, got 3",
+        "run.yaml:15: behaviors.Walker.reward_signals.curiosty: unknown key (did you mean 'curiosity'?)",
+        "run.yaml:16: behaviors.Walker.reward_signals.gail.gamma: expected at most 1, got 2",
+        "run.yaml:16: behaviors.Walker.reward_signals.gail.demo_path: required, but not given",
+        "run.yaml:17: behaviors.Walker.time_horizon: expected a whole number, got nothing",
+        "run.yaml:18: env_setings: unknown key (did you mean 'env_settings'?)",
+        "run.yaml:19: env_settings.env_args: expected a list, got '--agents 8'",
+        "run.yaml:20: debug: expected true or false, got 'perhaps'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nonsense: 1", "run.yaml:1: nonsense: unknown key; expected one of default_settings, behaviors, "),
+        ("num_envs: 1", "run.yaml:1: num_envs: unknown key (it belongs under 'env_settings')"),
+        ("behaviors: [A]", "run.yaml:1: behaviors: expected a mapping, got a list"),
+        ("behaviors: {A: 5}", "run.yaml:1: behaviors.A: expected a mapping, got 5"),
+        ("behaviors: {A: {}, A: {}}", "run.yaml:1: behaviors.A: duplicate key, already given on line 1"),
+        ("behaviors: {a/b: {}}", "run.yaml:1: behaviors.a/b: behavior name 'a/b' must not contain slashes"),
+        ("env_settings: 5", "run.yaml:1: env_settings: expected a mapping, got 5"),
+        (
+            "env_settings: {base_port: 70000}",
+            "run.yaml:1: env_settings.base_port: expected at most 65535, got 70000",
+        ),
+        (
+            "checkpoint_settings: {run_id: ../x}",
+            "run.yaml:1: checkpoint_settings.run_id: run id '../x' must be",
+        ),
+        (
+            "behaviors: {A: {trainer_type: pp}}",
+            "run.yaml:1: behaviors.A.trainer_type: expected a trainer type, one of",
+        ),
+        (
+            "behaviors: {A: {reward_signals: {}}}",
+            "run.yaml:1: behaviors.A.reward_signals: expected at least one of",
+        ),
+    ],
+)
+def test_a_mistake_is_named(refuse: Refuse, text: str, message: str) -> None:
+    (line,) = refuse(text)
+    assert line.startswith(message)
+
+
+def test_a_config_error_is_a_user_error_with_exit_code_2() -> None:
+    assert issubclass(ConfigError, UserError)
+    assert UserError.exit_code == 2
+
+
+def test_what_is_dumped_loads_as_equal_options_without_warnings(load: Load, tmp_path: Path) -> None:
+    loaded = load(EVERYTHING)
+    assert loaded.warnings == ()
+    path = tmp_path / "configuration.yaml"
+    path.write_text(dump_run_options(loaded.options), encoding="utf-8")
+    again = load_run_options(path)
+    assert again == loaded
+
+
+def test_the_dump_spells_out_every_default() -> None:
+    dumped = yaml.safe_load(dump_run_options(RunOptions(behaviors={"A": TrainerSettings()})))
+    assert dumped["behaviors"]["A"]["hyperparameters"]["beta_schedule"] == "linear"
+    assert dumped["env_settings"]["timeout_wait"] == 60
+    assert set(dumped) == set(RunOptions.model_fields)
+
+
+def test_the_command_line_wins_over_the_file(load: Load) -> None:
+    overrides = {
+        "env_settings": {"num_envs": 4, "env_path": "sim:basic"},
+        "checkpoint_settings": {"run_id": "b"},
+        "debug": True,
+    }
+    text = "behaviors: {A: {}}\nenv_settings: {num_envs: 2, seed: 3}\ncheckpoint_settings:\n"
+    options = load(text, overrides).options
+    assert (options.env_settings.num_envs, options.env_settings.seed) == (4, 3)
+    assert (options.checkpoint_settings.run_id, options.debug) == ("b", True)
+
+
+def test_a_mistake_on_the_command_line_is_told_from_one_in_the_file(refuse: Refuse) -> None:
+    text = "behaviors: {A: {}}\nenv_settings: {num_envs: 0, seed: x}"
+    assert refuse(text, {"env_settings": {"num_envs": -1, "env_args": ["a", None]}}) == [
+        "command line: env_settings.env_args[1]: expected a text, got nothing",
+        "command line: env_settings.num_envs: expected at least 1, got -1",
+        "run.yaml:2: env_settings.seed: expected a whole number, got 'x'",
+    ]
+
+
+def test_the_command_line_does_not_hide_a_malformed_section(refuse: Refuse) -> None:
+    assert refuse("env_settings: 5", {"env_settings": {"num_envs": 1}}) == [
+        "run.yaml:1: env_settings: expected a mapping, got 5"
+    ]
+
+
+def test_deterministic_holds_for_listed_and_unlisted_behaviors(load: Load) -> None:
+    text = "default_settings: {trainer_type: ppo}\nbehaviors: {A: {network_settings: {num_layers: 1}}, B: }"
+    options = load(text, {"deterministic": True}).options
+    assert all(options.behavior_settings(name).network_settings.deterministic for name in ("A", "B", "C"))
+    assert options.behaviors["A"].network_settings.num_layers == 1
+
+
+def test_deterministic_does_not_invent_default_settings(load: Load) -> None:
+    assert load("behaviors: {A: {}}", {"deterministic": True}).options.default_settings is None
+
+
+@pytest.mark.parametrize(
+    ("on_file", "on_command_line", "winner"),
+    [
+        ({"resume": True, "initialize_from": "b"}, {}, "resume"),
+        ({"resume": True}, {"initialize_from": "b"}, "initialize_from"),
+        ({"initialize_from": "b"}, {"resume": True}, "resume"),
+        ({}, {"resume": True, "initialize_from": "b"}, "resume"),
+    ],
+)
+def test_a_run_either_resumes_or_starts_from_another(
+    load: Load, on_file: dict[str, Any], on_command_line: dict[str, Any], winner: str
+) -> None:
+    text = yaml.safe_dump({"behaviors": {"A": {}}, "checkpoint_settings": on_file})
+    loaded = load(text, {"checkpoint_settings": on_command_line})
+    chosen = loaded.options.checkpoint_settings
+    assert (chosen.resume, chosen.initialize_from) == ((True, None) if winner == "resume" else (False, "b"))
+    (warning,) = loaded.warnings
+    assert "both resume and initialize_from='b' are set" in warning
+
+
+def test_several_simulators_need_something_to_start(refuse: Refuse, load: Load) -> None:
+    (line,) = refuse("env_settings: {num_envs: 3}")
+    assert line.startswith(
+        "run.yaml:1: env_settings.num_envs: expected 1 while env_path (--env) is not given, got 3"
+    )
+    overrides = {"env_settings": {"env_path": "sim:basic"}}
+    assert load("env_settings: {num_envs: 3}", overrides).options.env_settings.num_envs == 3
+
+
+def test_a_behavior_without_settings_is_refused_by_name(load: Load) -> None:
+    options = load("behaviors: {Walker: {}, Ball: {}}").options
+    with pytest.raises(ConfigError) as caught:
+        options.behavior_settings("Waker")
+    assert str(caught.value) == (
+        "The behavior name 'Waker' has not been specified in the trainer configuration, which lists 'Walker', "
+        "'Ball' (is 'Walker' meant?). Please add an entry for 'Waker' under 'behaviors', or set 'default_settings'."
+    )
+
+
+def test_empty_sections_are_their_defaults(load: Load) -> None:
+    options = load("""
+        behaviors:
+          A:
+            trainer_type: ppo
+            hyperparameters:
+            network_settings:
+            reward_signals: {extrinsic: }
+          B:
+        env_settings:
+        engine_settings:
+        checkpoint_settings:
+        torch_settings:
+        environment_parameters:
+        default_settings:
+    """).options
+    assert options == RunOptions(behaviors={"A": TrainerSettings(), "B": TrainerSettings()})
+
+
+def test_options_can_be_made_in_python() -> None:
+    made = RunOptions(behaviors={"A": TrainerSettings(hyperparameters=PPOSettings(batch_size=32))})
+    parsed = parse_run_options(
+        {"behaviors": {"A": {"trainer_type": "ppo", "hyperparameters": {"batch_size": 32}}}}
+    )
+    assert parsed.options == made
+
+
+def test_a_mapping_given_from_python_is_not_changed_and_is_named_in_messages() -> None:
+    values = {"behaviors": {"A": {"framework": "pytorch"}}}
+    (warning,) = parse_run_options(values, label="my options").warnings
+    assert warning.startswith("my options: behaviors.A.framework: deprecated")
+    assert values == {"behaviors": {"A": {"framework": "pytorch"}}}
+    with pytest.raises(ConfigError, match=r"configuration: debgu: unknown key \(did you mean 'debug'\?\)"):
+        parse_run_options({"debgu": True})
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "A",
+                    "trainer_type",
+                    "hyperparameters",
+                    "reward_signals",
+                    "extrinsic",
+                    "gail",
+                    "memory",
+                    "network_settings",
+                    "curriculum",
+                    "value",
+                    "sampler_type",
+                    "sampler_parameters",
+                    "batch_size",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(st.sampled_from(list(RunOptions.model_fields)), JUNK, max_size=4))
+def test_whatever_is_written_the_answer_is_options_or_plain_words(values: dict[str, Any]) -> None:
+    try:
+        lines = parse_run_options(values).warnings
+    except ConfigError as error:
+        lines = error.problems
+    jargon = ("Input should", "pydantic", "validation", "NoneType")
+    assert not any(word in line for word in jargon for line in lines)

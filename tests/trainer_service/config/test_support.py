@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from trainer_service.config import (
+    LoadedOptions,
+    TrainerSettings,
+    unsupported_features,
+    unsupported_in_behavior,
+)
+
+Load = Callable[..., LoadedOptions]
+
+
+@pytest.mark.parametrize(
+    ("behavior", "key"),
+    [
+        ("{trainer_type: sac}", "trainer_type: 'sac' is"),
+        ("{trainer_type: poca}", "trainer_type: 'poca' is"),
+        ("{network_settings: {memory: {}}}", "network_settings.memory: recurrent policies are"),
+        ("{reward_signals: {extrinsic: {}, rnd: {}}}", "reward_signals.rnd: this reward signal is"),
+        ("{behavioral_cloning: {demo_path: a.demo}}", "behavioral_cloning: behavioral cloning is"),
+        ("{self_play: {}}", "self_play: self-play is"),
+    ],
+)
+def test_what_cannot_run_yet_is_named_by_its_key(load: Load, behavior: str, key: str) -> None:
+    options = load(f"behaviors: {{A: {behavior}}}").options
+    assert unsupported_features(options) == [f"behaviors.A.{key} not supported yet"]
+
+
+def test_environment_parameters_cannot_run_yet(load: Load) -> None:
+    options = load("behaviors: {A: {}}\nenvironment_parameters: {mass: 1}").options
+    assert unsupported_features(options) == [
+        "environment_parameters.mass: environment parameters are not supported yet"
+    ]
+
+
+def test_default_settings_count_where_no_behavior_is_listed(load: Load) -> None:
+    text = "default_settings: {trainer_type: sac}\n"
+    assert unsupported_features(load(text).options) == [
+        "default_settings.trainer_type: 'sac' is not supported yet"
+    ]
+    assert unsupported_features(load(text + "behaviors: {A: {trainer_type: ppo}}").options) == []
+
+
+def test_plain_ppo_is_supported() -> None:
+    assert unsupported_in_behavior("behaviors.A", TrainerSettings()) == []

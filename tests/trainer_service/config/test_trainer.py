@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from trainer_service.config import (
+    HYPERPARAMETERS,
+    LoadedOptions,
+    MemorySettings,
+    POCASettings,
+    PPOSettings,
+    SACSettings,
+    SelfPlaySettings,
+    TrainerSettings,
+)
+from trainer_service.config.rewards import REWARD_SIGNALS
+
+Load = Callable[..., LoadedOptions]
+Refuse = Callable[..., list[str]]
+
+ON_POLICY = {
+    "batch_size": 1024,
+    "buffer_size": 10240,
+    "learning_rate": 3e-4,
+    "learning_rate_schedule": "linear",
+    "max_grad_norm": 0.5,
+    "beta": 5e-3,
+    "epsilon": 0.2,
+    "lambd": 0.95,
+    "num_epoch": 3,
+    "beta_schedule": "linear",
+    "epsilon_schedule": "linear",
+}
+
+
+@pytest.mark.parametrize(
+    ("trainer_type", "defaults"),
+    [
+        ("ppo", {**ON_POLICY, "shared_critic": False}),
+        ("poca", ON_POLICY),
+        (
+            "sac",
+            {
+                "batch_size": 128,
+                "buffer_size": 50000,
+                "learning_rate": 3e-4,
+                "learning_rate_schedule": "constant",
+                "max_grad_norm": None,
+                "buffer_init_steps": 0,
+                "init_entcoef": 1.0,
+                "save_replay_buffer": False,
+                "tau": 0.005,
+                "steps_per_update": 1.0,
+                "reward_signal_steps_per_update": 1.0,
+            },
+        ),
+    ],
+)
+def test_hyperparameters_have_ml_agents_defaults(trainer_type: str, defaults: dict[str, Any]) -> None:
+    assert TrainerSettings(trainer_type=trainer_type).hyperparameters.model_dump() == defaults
+
+
+def test_a_behavior_has_ml_agents_defaults() -> None:
+    dumped = TrainerSettings().model_dump(exclude={"hyperparameters"})
+    assert dumped == {
+        "trainer_type": "ppo",
+        "network_settings": {
+            "normalize": False,
+            "hidden_units": 128,
+            "num_layers": 2,
+            "vis_encode_type": "simple",
+            "goal_conditioning_type": "hyper",
+            "deterministic": False,
+            "memory": None,
+        },
+        "reward_signals": {
+            "extrinsic": {
+                "gamma": 0.99,
+                "strength": 1.0,
+                "network_settings": TrainerSettings().network_settings.model_dump(),
+            }
+        },
+        "init_path": None,
+        "keep_checkpoints": 5,
+        "even_checkpoints": False,
+        "max_steps": 500000,
+        "checkpoint_interval": 500000,
+        "time_horizon": 64,
+        "summary_freq": 50000,
+        "threaded": False,
+        "self_play": None,
+        "behavioral_cloning": None,
+    }
+
+
+def test_a_behavior_without_trainer_type_is_ppo() -> None:
+    assert isinstance(TrainerSettings().hyperparameters, PPOSettings)
+
+
+def test_signals_have_ml_agents_learning_rates() -> None:
+    rates = {
+        name: model.model_fields["learning_rate"].default
+        for name, model in REWARD_SIGNALS.items()
+        if name != "extrinsic"
+    }
+    assert rates == {"curiosity": 3e-4, "gail": 3e-4, "rnd": 1e-4}
+
+
+def test_an_empty_memory_is_a_memory_with_defaults(load: Load) -> None:
+    settings = load("behaviors: {A: {network_settings: {memory: {}}}}").options.behaviors["A"]
+    assert settings.network_settings.memory == MemorySettings(sequence_length=64, memory_size=128)
+
+
+def test_teams_change_every_five_snapshots_unless_told_otherwise() -> None:
+    assert SelfPlaySettings(save_steps=1000).team_change == 5000
+    assert SelfPlaySettings(save_steps=1000, team_change=7).team_change == 7
+
+
+def test_reward_signals_of_sac_update_as_often_as_the_policy_unless_told_otherwise() -> None:
+    assert SACSettings(steps_per_update=10).reward_signal_steps_per_update == 10
+    assert (
+        SACSettings(steps_per_update=10, reward_signal_steps_per_update=2).reward_signal_steps_per_update == 2
+    )
+
+
+@pytest.mark.parametrize(("keep", "interval"), [(5, 200), (1, 1000), (5000, 1)])
+def test_even_checkpoints_divide_the_run(keep: int, interval: int) -> None:
+    settings = TrainerSettings(
+        max_steps=1000, keep_checkpoints=keep, even_checkpoints=True, checkpoint_interval=77
+    )
+    assert settings.checkpoint_interval == interval
+
+
+def test_even_checkpoints_need_a_number_of_checkpoints(refuse: Refuse) -> None:
+    assert refuse("behaviors: {A: {even_checkpoints: true, keep_checkpoints: 0}}") == [
+        "run.yaml:1: behaviors.A.checkpoint_interval: even_checkpoints needs keep_checkpoints of at least 1, got 0"
+    ]
+
+
+def test_a_memory_sequence_fits_into_a_batch(refuse: Refuse) -> None:
+    assert refuse("""
+        behaviors:
+          A:
+            trainer_type: ppo
+            hyperparameters: {batch_size: 32}
+            network_settings:
+              memory:
+                sequence_length: 64
+    """) == [
+        "run.yaml:8: behaviors.A.network_settings.memory.sequence_length: "
+        "expected at most the batch_size of 32, got 64"
+    ]
+
+
+def test_a_key_of_other_trainer_types_is_said_to_be_theirs(refuse: Refuse) -> None:
+    text = "behaviors: {{A: {{trainer_type: {}, hyperparameters: {{{}: 1}}}}}}"
+    assert "'beta' is a key of ppo and poca, not of sac" in refuse(text.format("sac", "beta"))[0]
+    assert "'shared_critic' is a key of ppo, not of poca" in refuse(text.format("poca", "shared_critic"))[0]
+
+
+def test_hyperparameters_of_another_trainer_type_are_refused_in_python_too() -> None:
+    with pytest.raises(ValidationError, match="trainer type 'sac' needs SACSettings, got POCASettings"):
+        TrainerSettings(trainer_type="sac", hyperparameters=POCASettings())
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError):
+        TrainerSettings().max_steps = 3  # type: ignore[misc]  # that it cannot be is the point
+
+
+IMPOSSIBLE = [
+    ("hyperparameters", {"learning_rate": 0}),
+    ("hyperparameters", {"epsilon": 0}),
+    ("hyperparameters", {"lambd": 1.1}),
+    ("hyperparameters", {"lambd": -0.1}),
+    ("hyperparameters", {"beta": -1e-3}),
+    ("hyperparameters", {"batch_size": 0}),
+    ("hyperparameters", {"buffer_size": 0}),
+    ("hyperparameters", {"num_epoch": 0}),
+    ("hyperparameters", {"max_grad_norm": 0}),
+    ("reward_signals", {"extrinsic": {"gamma": 1.01}}),
+    ("network_settings", {"hidden_units": 0}),
+    ("network_settings", {"num_layers": -1}),
+    ("max_steps", -1),
+    ("time_horizon", 0),
+    ("summary_freq", 0),
+    ("checkpoint_interval", 0),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), IMPOSSIBLE)
+def test_impossible_values_are_refused(key: str, value: Any) -> None:
+    with pytest.raises(ValidationError, match=r"greater than|less than|at most"):
+        TrainerSettings.model_validate({key: value})
+
+
+ODD = [
+    ("hyperparameters", {"lambd": 0, "beta": 0}),
+    ("hyperparameters", {"batch_size": 100, "buffer_size": 10}),
+    ("hyperparameters", {"max_grad_norm": None}),
+    ("reward_signals", {"extrinsic": {"gamma": 0, "strength": -1}}),
+    ("network_settings", {"num_layers": 0}),
+    ("keep_checkpoints", -1),
+    ("max_steps", 0),
+    ("time_horizon", 1),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), ODD)
+def test_odd_but_legal_values_pass(key: str, value: Any) -> None:
+    assert TrainerSettings.model_validate({key: value})
+
+
+def test_every_trainer_type_is_tuned_with_the_common_hyperparameters() -> None:
+    for model in HYPERPARAMETERS.values():
+        assert {"batch_size", "buffer_size", "learning_rate", "max_grad_norm"} <= set(model.model_fields)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import datetime
+import math
+
+import pytest
+from pydantic_core import PydanticCustomError
+
+from trainer_service.config.values import flag, number, shown, text, whole_number
+
+
+@pytest.mark.parametrize("value", [10000, 1e4, "1e4", "1.0e4", "10000", "10_000"])
+def test_a_whole_number_may_be_written_in_any_notation(value: object) -> None:
+    result = whole_number(value)
+    assert result == 10000
+    assert type(result) is int
+
+
+@pytest.mark.parametrize(
+    "value", [1.5, "1.5", "lots", "", True, None, [1], {}, math.inf, math.nan, "nan", 10**30]
+)
+def test_what_is_no_whole_number_is_refused(value: object) -> None:
+    with pytest.raises(PydanticCustomError, match="expected a whole number"):
+        whole_number(value)
+
+
+@pytest.mark.parametrize("value", [3e-4, "3e-4", "0.0003", ".3e-3"])
+def test_a_number_may_be_written_in_any_notation(value: object) -> None:
+    assert number(value) == 3e-4
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, "inf", "-Infinity", "NaN", "1e999", 10**400])
+def test_a_number_is_finite(value: object) -> None:
+    with pytest.raises(PydanticCustomError, match=r"expected a (finite )?number"):
+        number(value)
+
+
+@pytest.mark.parametrize("value", [False, "false", "False", "no", "off", 0, 0.0, None])
+def test_the_text_false_is_not_true(value: object) -> None:
+    assert flag(value) is False
+
+
+@pytest.mark.parametrize("value", [True, "true", "YES", "on", 1])
+def test_a_flag_may_be_written_in_any_notation(value: object) -> None:
+    assert flag(value) is True
+
+
+@pytest.mark.parametrize("value", ["", "maybe", 2, 0.5, [], {}])
+def test_what_is_neither_true_nor_false_is_refused(value: object) -> None:
+    with pytest.raises(PydanticCustomError, match="expected true or false"):
+        flag(value)
+
+
+def test_numbers_and_dates_are_texts_where_a_text_is_expected() -> None:
+    assert [text(7), text(0.5), text(datetime.date(2024, 1, 31))] == ["7", "0.5", "2024-01-31"]
+    with pytest.raises(PydanticCustomError, match="expected a text, got true"):
+        text(True)
+
+
+def test_values_are_shown_in_the_words_of_yaml() -> None:
+    assert [shown(value) for value in (None, True, "x", 5, 5.0, 0.5, [1], {})] == [
+        "nothing",
+        "true",
+        "'x'",
+        "5",
+        "5",
+        "0.5",
+        "a list",
+        "a mapping",
+    ]
+    assert len(shown("x" * 1000)) < 100
