@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from unity_bridge.simulators.scene import Scene
 
@@ -44,18 +43,18 @@ class Recorder:
         """
         if not self._frames:
             return 0
-        handle, temporary = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            with os.fdopen(handle, "wb") as file:
-                first, *others = self._frames
-                duration_ms = max(20, round(self._scene.frame_s * 1000))  # viewers slow down what is faster
-                first.save(
-                    file, "GIF", save_all=True, append_images=others, duration=duration_ms, loop=0, disposal=1
-                )
+            with temporary.open("wb") as file:
+                self._write(file)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, self._path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        finally:
+            temporary.unlink(missing_ok=True)
         return len(self._frames)
+
+    def _write(self, file: BinaryIO) -> None:
+        first, *others = self._frames
+        duration_ms = max(20, round(self._scene.frame_s * 1000))  # viewers slow down what is faster
+        first.save(file, "GIF", save_all=True, append_images=others, duration=duration_ms, loop=0)
