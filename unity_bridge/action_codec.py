@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from unity_bridge.errors import WireError
+from unity_bridge.rows import RowLayout, Value, entries
 from unity_bridge.specs import ActionSpec
 from unity_bridge.steps import ActionBatch
 from unity_bridge.wire.agent_action_pb2 import AgentActionProto
@@ -15,13 +17,31 @@ from unity_bridge.wire.unity_rl_input_pb2 import UnityRLInputProto
 
 ListAgentActionProto = UnityRLInputProto.ListAgentActionProto
 
+DEPRECATED, CONTINUOUS, DISCRETE = "vector_actions_deprecated", "continuous_actions", "discrete_actions"
+"""Names of the values in a layout; lists that are empty have none."""
+
+LARGEST_SMALL_NUMBER = 127
+"""Largest index that takes one byte."""
+
 
 def encode_actions(actions: ActionBatch) -> bytes:
     """One behavior's actions as a serialized ListAgentActionProto, rows in order.
 
     The deprecated list (continuous, then discrete as floats) is filled in too: old simulators read only that.
     """
-    return _encode_row_by_row(actions)
+    continuous, discrete = actions.continuous, actions.discrete
+    if np.count_nonzero((discrete < 0) | (discrete > LARGEST_SMALL_NUMBER)):
+        return _encode_row_by_row(actions)  # some index is wider than a byte, so rows may differ in length
+    size = continuous.shape[1]
+    layout = _layout(size, discrete.shape[1])
+    table = layout.blank(len(actions))
+    if CONTINUOUS in layout.values:
+        table[CONTINUOUS] = continuous
+        table[DEPRECATED][:, :size] = continuous
+    if DISCRETE in layout.values:
+        table[DISCRETE] = discrete
+        table[DEPRECATED][:, size:] = discrete
+    return table.tobytes()
 
 
 def decode_actions(data: bytes, rows: int, spec: ActionSpec, where: str) -> ActionBatch:
@@ -38,7 +58,34 @@ def decode_actions(data: bytes, rows: int, spec: ActionSpec, where: str) -> Acti
     Raises:
         WireError: The bytes cannot be parsed, or there are fewer rows or numbers than asked for.
     """
-    return _decode_row_by_row(data, rows, spec, where)
+    layout = _layout(spec.continuous_size, spec.discrete_size)
+    if not rows or len(data) < rows * layout.size or not layout.fits(data):
+        return _decode_row_by_row(data, rows, spec, where)
+    table = layout.table(data)[:rows]
+    actions = ActionBatch.zeros(rows, spec)
+    if CONTINUOUS in layout.values:
+        actions.continuous[:] = table[CONTINUOUS]
+    if DISCRETE in layout.values:
+        actions.discrete[:] = table[DISCRETE]
+    return actions
+
+
+@lru_cache(maxsize=256)
+def _layout(continuous_size: int, discrete_size: int) -> RowLayout:
+    """The layout of a row, its tag and length as an element of the list included, where all indices are small."""
+    action = AgentActionProto(
+        vector_actions_deprecated=[0.0] * (continuous_size + discrete_size),
+        continuous_actions=[0.0] * continuous_size,
+        discrete_actions=[0] * discrete_size,
+    )
+    example = ListAgentActionProto(value=[action]).SerializeToString()
+    (row,) = entries(example, 0, len(example))
+    values = {}
+    for entry in entries(example, row.start, row.stop):
+        name = AgentActionProto.DESCRIPTOR.fields_by_number[entry.number].name
+        kind = Value.small_numbers if name == DISCRETE else Value.floats
+        values[name] = kind(entry.start, entry.stop)
+    return RowLayout(example, values)
 
 
 def _encode_row_by_row(actions: ActionBatch) -> bytes:

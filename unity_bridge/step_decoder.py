@@ -9,11 +9,26 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from unity_bridge.agent_info_layout import (
+    ACTION_MASK,
+    DONE,
+    GROUP_ID,
+    GROUP_REWARD,
+    ID,
+    MAX_STEP_REACHED,
+    REWARD,
+    agent_info_values,
+    observation_name,
+)
 from unity_bridge.errors import WireError
+from unity_bridge.rows import RowLayout, read_varints
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 from unity_bridge.wire.observation_pb2 import NONE, ObservationProto
+
+MOST_LAYOUTS = 256
+"""Layouts that a decoder remembers. Zeros are left out and ids grow, so an ordinary run meets a few dozen."""
 
 
 class Columns(NamedTuple):
@@ -68,6 +83,7 @@ class StepDecoder:
     def __init__(self, behavior_id: str, spec: BehaviorSpec) -> None:
         self._where = f"behavior '{behavior_id}'"
         self._spec = spec
+        self._layouts: dict[int, list[RowLayout]] = {}
 
     def decode(self, rows: Sequence[bytes]) -> StepBatch:
         """The rows as a batch, terminal rows first, each kind in the order in which it came.
@@ -86,16 +102,62 @@ class StepDecoder:
             WireError: A row cannot be parsed, breaks the spec or holds NaN or infinity, or one agent's rows
                 contradict each other.
         """
-        columns = self._sorted(self._read_row_by_row(rows))
+        columns = self._sorted(self._read(rows))
         self._require_finite(columns)
         return self._batch(columns)
 
-    def _read_row_by_row(self, rows: Sequence[bytes]) -> Columns:
-        infos = [self._parse(index, row) for index, row in enumerate(rows)]
+    def _read(self, rows: Sequence[bytes]) -> Columns:
+        """The rows as columns, those that share a layout at once, the rest one by one."""
         columns = Columns.empty(len(rows), self._spec)
-        for index, info in enumerate(infos):
-            self._store(columns, index, info)
+        lengths = list(map(len, rows))
+        different = set(lengths)
+        if len(different) == 1:
+            self._read_equally_long(columns, rows, np.arange(len(rows)))
+            return columns
+        length_of_row = np.array(lengths)
+        for length in different:
+            self._read_equally_long(columns, rows, np.flatnonzero(length_of_row == length))
         return columns
+
+    def _read_equally_long(self, columns: Columns, rows: Sequence[bytes], indices: NDArray[np.intp]) -> None:
+        """Reads the rows at ``indices``, all of one length, into the columns."""
+        for layout in self._layouts.get(len(rows[indices[0]]), ()):
+            indices = self._read_fitting(columns, rows, layout, indices)
+            if not len(indices):
+                return
+        while len(indices):
+            first = int(indices[0])
+            info = self._parse(first, rows[first])
+            learned = self._learn(rows[first])
+            if learned:
+                indices = self._read_fitting(columns, rows, learned, indices)
+            else:
+                self._store_info(columns, first, info)
+                indices = indices[1:]
+
+    def _read_fitting(
+        self, columns: Columns, rows: Sequence[bytes], layout: RowLayout, indices: NDArray[np.intp]
+    ) -> NDArray[np.intp]:
+        """Reads the rows that have the layout; returns the indices of those that have not."""
+        alike = rows if len(indices) == len(rows) else [rows[index] for index in indices.tolist()]
+        data = b"".join(alike)
+        if layout.fits(data):
+            self._store_table(columns, indices, layout.table(data))
+            return indices[:0]
+        fitting = layout.fitting(data)
+        self._store_table(columns, indices[fitting], layout.table(data)[fitting])
+        return indices[~fitting]
+
+    def _learn(self, row: bytes) -> RowLayout | None:
+        """The layout of a row that fits the spec but no layout met before; None where it has no usual one."""
+        values = agent_info_values(row)
+        if not values:
+            return None
+        if sum(map(len, self._layouts.values())) == MOST_LAYOUTS:
+            self._layouts.clear()
+        layout = RowLayout(row, values)
+        self._layouts.setdefault(len(row), []).append(layout)
+        return layout
 
     def _parse(self, index: int, row: bytes) -> AgentInfoProto:
         """The row as a message whose observations fit the spec."""
@@ -114,7 +176,26 @@ class StepDecoder:
             _require_fit(observation, spec, f"{self._where}, agent {info.id}, sensor {sensor} '{spec.name}'")
         return info
 
-    def _store(self, columns: Columns, index: int, info: AgentInfoProto) -> None:
+    def _store_table(self, columns: Columns, where: NDArray[np.intp], table: NDArray[np.void]) -> None:
+        names = table.dtype.names or ()
+        for sensor, target in enumerate(columns.observations):
+            target[where] = table[observation_name(sensor)]
+        if ID in names:
+            columns.agent_ids[where] = read_varints(table[ID])
+        if REWARD in names:
+            columns.rewards[where] = table[REWARD]
+        if DONE in names:
+            columns.done[where] = table[DONE]
+        if MAX_STEP_REACHED in names:
+            columns.interrupted[where] = table[MAX_STEP_REACHED]
+        if ACTION_MASK in names and table[ACTION_MASK].shape[1] == columns.allowed.shape[1]:
+            columns.allowed[where] = table[ACTION_MASK] == 0
+        if GROUP_ID in names:
+            columns.group_ids[where] = read_varints(table[GROUP_ID])
+        if GROUP_REWARD in names:
+            columns.group_rewards[where] = table[GROUP_REWARD]
+
+    def _store_info(self, columns: Columns, index: int, info: AgentInfoProto) -> None:
         columns.agent_ids[index] = info.id
         columns.rewards[index] = info.reward
         columns.done[index] = info.done
@@ -150,7 +231,7 @@ class StepDecoder:
         done = columns.done
         if len(set(columns.agent_ids.tolist())) < len(done):
             return columns.take(self._untangle(columns))
-        if np.any(done[1:] > done[:-1]):
+        if np.count_nonzero(done) and np.any(done[1:] > done[:-1]):
             return columns.take(np.argsort(~done, kind="stable"))
         return columns
 

@@ -1,0 +1,176 @@
+"""Protobuf messages of equal layout as the rows of one NumPy table.
+
+Two serialized messages with the same fields, in the same widths, differ only in the bytes of their values. So
+many of them, back to back, are a table: a record type says where each value lies, and one comparison of all
+other bits shows that they really are laid out alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+"""Wire types: the low three bits of a tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One field of a serialized message, as it lies in the bytes."""
+
+    number: int
+    wire_type: int
+    tag: int
+    """Where its tag begins."""
+    start: int
+    """Where its value begins; for LENGTH, its payload."""
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Bytes of a row that change from row to row."""
+
+    format: np.typing.DTypeLike
+    start: int
+    stop: int
+    free_bits: int
+    """Which bits of each byte may differ between rows of the same layout."""
+
+    @staticmethod
+    def float(start: int) -> Value:
+        """One little-endian float."""
+        return Value("<f4", start, start + 4, 0xFF)
+
+    @staticmethod
+    def floats(start: int, stop: int) -> Value:
+        """Little-endian floats side by side."""
+        return Value(("<f4", ((stop - start) // 4,)), start, stop, 0xFF)
+
+    @staticmethod
+    def number(start: int, stop: int) -> Value:
+        """One varint. Its continuation bits are layout: they tell its width."""
+        return Value(("u1", (stop - start,)), start, stop, 0x7F)
+
+    @staticmethod
+    def bit(start: int) -> Value:
+        """One boolean of one byte."""
+        return Value("u1", start, start + 1, 0x01)
+
+    @staticmethod
+    def bits(start: int, stop: int) -> Value:
+        """Booleans of one byte each."""
+        return Value(("u1", (stop - start,)), start, stop, 0x01)
+
+    @staticmethod
+    def small_numbers(start: int, stop: int) -> Value:
+        """Varints of one byte each, of 0 to 127."""
+        return Value(("u1", (stop - start,)), start, stop, 0x7F)
+
+
+class RowLayout:
+    """A layout that many messages share: which bits are the same in all of them, and where the values lie."""
+
+    def __init__(self, example: bytes, values: Mapping[str, Value]) -> None:
+        self.size = len(example)
+        self.values = values
+        self._record = np.dtype(
+            {
+                "names": list(values),
+                "formats": [value.format for value in values.values()],
+                "offsets": [value.start for value in values.values()],
+                "itemsize": self.size,
+            }
+        )
+        self._fixed_bits = np.full(self.size, 0xFF, np.uint8)
+        for value in values.values():
+            self._fixed_bits[value.start : value.stop] = 0xFF ^ value.free_bits
+        self._skeleton = (np.frombuffer(example, np.uint8) & self._fixed_bits).tobytes()
+
+    def fits(self, data: bytes) -> bool:
+        """Whether ``data`` is rows of this layout, back to back."""
+        rows, rest = divmod(len(data), self.size)
+        if rest:
+            return False
+        return (self._bytes(data) & self._fixed_bits).tobytes() == self._skeleton * rows
+
+    def fitting(self, data: bytes) -> NDArray[np.bool_]:
+        """Which of the rows in ``data``, all of this layout's size, have this layout. Shape [rows]."""
+        skeleton = np.frombuffer(self._skeleton, np.uint8)
+        fitting: NDArray[np.bool_] = ((self._bytes(data) & self._fixed_bits) == skeleton).all(axis=1)
+        return fitting
+
+    def table(self, data: bytes) -> NDArray[np.void]:
+        """Rows of this layout as records, read-only."""
+        return np.frombuffer(data, self._record)
+
+    def blank(self, rows: int) -> NDArray[np.void]:
+        """Rows of this layout with every value zero, to be filled in."""
+        return np.frombuffer(bytearray(self._skeleton * rows), self._record)
+
+    def _bytes(self, data: bytes) -> NDArray[np.uint8]:
+        return np.frombuffer(data, np.uint8).reshape(-1, self.size)
+
+
+def entries(data: bytes, start: int, stop: int) -> Iterator[Entry]:
+    """The fields of the message at ``data[start:stop]``, which must be well-formed and without groups."""
+    while start < stop:
+        tag = start
+        key, start = _varint(data, start)
+        wire_type = key & 7
+        if wire_type == VARINT:
+            _, end = _varint(data, start)
+        elif wire_type == LENGTH:
+            length, start = _varint(data, start)
+            end = start + length
+        elif wire_type in (FIXED32, FIXED64):
+            end = start + (4 if wire_type == FIXED32 else 8)
+        else:
+            raise ValueError(f"wire type {wire_type} at byte {tag}")
+        yield Entry(key >> 3, wire_type, tag, start, end)
+        start = end
+
+
+def read_varints(raw: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The int32 values of varints of equal width. ``raw``: [rows, width]; returns [rows]."""
+    width = raw.shape[1]
+    if width == 1:
+        return raw[:, 0].astype(np.int64)
+    numbers = np.zeros(len(raw), np.int64)
+    for byte in range(width):
+        numbers |= (raw[:, byte] & 0x7F).astype(np.int64) << (7 * byte)
+    return numbers.astype(np.int32).astype(np.int64)
+
+
+def write_varints(numbers: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
+    """Non-negative numbers as varints of at most ``width`` bytes; a shorter one ends in zeros.
+
+    Returns [rows, width].
+    """
+    if width == 1:
+        return numbers.astype(np.uint8)[:, None]
+    raw = np.empty((len(numbers), width), np.uint8)
+    for byte in range(width):
+        rest = numbers >> (7 * byte)
+        raw[:, byte] = (rest & 0x7F) | ((rest > 0x7F) * 0x80)
+    return raw
+
+
+def varint_width(number: int) -> int:
+    """Bytes of a non-negative number as a varint."""
+    return max(1, -(-number.bit_length() // 7))
+
+
+def _varint(data: bytes, start: int) -> tuple[int, int]:
+    """The unsigned number that begins at ``start``, and where it stops."""
+    number = shift = 0
+    while True:
+        byte = data[start]
+        start += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, start
+        shift += 7
