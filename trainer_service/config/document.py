@@ -165,8 +165,10 @@ class _Builder:
     def _build_scalar(self, node: Node) -> Any:
         try:
             return self._loader.construct_object(node, deep=True)
-        except (ValueError, TypeError, OverflowError) as error:  # a date such as 2001-99-99
-            raise ConfigError(f"{self._label}:{_line(node)}: not a value that YAML knows: {error}") from None
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
+            # what PyYAML happens to raise for a date such as 2001-99-99, or for '!!int' and '!!bool' of anything
+            kind = node.tag.rsplit(":", 1)[-1]
+            raise ConfigError(f"{self._label}:{_line(node)}: {shown(node.value)} is not of type {kind}") from None
 
     def _build_mapping(self, node: MappingNode, location: Location) -> dict[str, Any]:
         values: dict[str, Any] = {}
