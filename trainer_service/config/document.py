@@ -168,7 +168,9 @@ class _Builder:
         except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
             # what PyYAML happens to raise for a date such as 2001-99-99, or for '!!int' and '!!bool' of anything
             kind = node.tag.rsplit(":", 1)[-1]
-            raise ConfigError(f"{self._label}:{_line(node)}: {shown(node.value)} is not of type {kind}") from None
+            raise ConfigError(
+                f"{self._label}:{_line(node)}: {shown(node.value)} is not of type {kind}"
+            ) from None
 
     def _build_mapping(self, node: MappingNode, location: Location) -> dict[str, Any]:
         values: dict[str, Any] = {}

@@ -137,8 +137,8 @@ def plain(details: ErrorDetails) -> str:
         case "less_than_equal":
             return f"expected at most {context['le']:g}, got {got}"
         case "literal_error":
-            choices = context["expected"]
-            near = nearest(details["input"], choices.split("'")[1::2]) if got.startswith("'") else None
+            choices, word = context["expected"], details["input"]
+            near = nearest(word, choices.split("'")[1::2]) if isinstance(word, str) else None
             return f"expected {choices}, got {got}" + (f" (did you mean '{near}'?)" if near else "")
         case _:
             return details["msg"]

@@ -274,13 +274,14 @@ def test_a_mapping_given_from_python_is_not_changed_and_is_named_in_messages() -
 
 
 JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.dates(),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
                 [
                     "A",
+                    "vis_encode_type",
                     "trainer_type",
                     "hyperparameters",
                     "reward_signals",

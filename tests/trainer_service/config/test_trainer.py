@@ -109,6 +109,11 @@ def test_signals_have_ml_agents_learning_rates() -> None:
     assert rates == {"curiosity": 3e-4, "gail": 3e-4, "rnd": 1e-4}
 
 
+def test_a_word_that_is_not_even_a_text_gets_no_hint(refuse: Refuse) -> None:
+    (line,) = refuse("behaviors: {A: {network_settings: {goal_conditioning_type: 2001-01-01}}}")
+    assert line.endswith("expected 'hyper' or 'none', got '2001-01-01'")
+
+
 def test_an_empty_memory_is_a_memory_with_defaults(load: Load) -> None:
     settings = load("behaviors: {A: {network_settings: {memory: {}}}}").options.behaviors["A"]
     assert settings.network_settings.memory == MemorySettings(sequence_length=64, memory_size=128)
