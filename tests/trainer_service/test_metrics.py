@@ -1,0 +1,357 @@
+import json
+import logging
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from trainer_service.files import SaveError
+from trainer_service.metrics import (
+    ConsoleWriter,
+    EpisodeStats,
+    GaugeWriter,
+    JsonlWriter,
+    Statistics,
+    Summary,
+    TensorBoardWriter,
+    json_key,
+    summary_line,
+)
+from trainer_service.timers import Timers
+
+
+def summary(behavior: str = "Ball", step: int = 1000, **changes: Any) -> Summary:
+    fields: dict[str, Any] = {"wall_s": 7.6991, "steps_per_s": 130.0, **changes}
+    return Summary(behavior=behavior, step=step, **fields)
+
+
+def episodes(*returns: float, groups: tuple[float, ...] = ()) -> EpisodeStats:
+    return EpisodeStats(np.array(returns), np.full(len(returns), 10.0), np.array(groups))
+
+
+def entries(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def events(folder: Path) -> EventAccumulator:
+    accumulator = EventAccumulator(str(folder))
+    accumulator.Reload()
+    return accumulator
+
+
+def test_episode_statistics_by_hand() -> None:
+    stats = EpisodeStats(np.array([1.0, 5.0]), np.array([10.0, 30.0]), np.array([6.0]))
+    assert (stats.episodes, stats.mean_return, stats.std_return) == (2, 3.0, 2.0)
+    assert (stats.mean_length, stats.mean_group_return) == (20.0, 6.0)
+
+
+def test_without_episodes_there_are_no_means() -> None:
+    stats = EpisodeStats()
+    assert stats.episodes == 0
+    assert stats.mean_return is stats.std_return is stats.mean_length is stats.mean_group_return is None
+
+
+def test_each_return_has_its_length() -> None:
+    with pytest.raises(ValueError, match="returns for"):
+        EpisodeStats(np.zeros(2), np.zeros(3))
+
+
+def test_a_scalar_is_the_mean_over_all_its_values() -> None:
+    statistics = Statistics("Ball")
+    statistics.add("Policy/Entropy", 1.0)
+    statistics.add("Policy/Entropy", np.array([2.0, 3.0, 6.0], dtype=np.float32))
+    statistics.add("Policy/Entropy", np.array([], dtype=np.float32))
+    statistics.add("Losses/Value Loss", 4)
+    statistics.add("Policy/Nothing", [])
+    drained = statistics.drain(step=10, wall_s=1.0, steps_per_s=5.0)
+    assert drained.scalars == {"Policy/Entropy": 3.0, "Losses/Value Loss": 4.0}
+
+
+def test_many_small_floats_are_summed_in_double_precision() -> None:
+    statistics = Statistics("Ball")
+    statistics.add("x", np.full(1_000_000, 0.1, dtype=np.float32))
+    mean = statistics.drain(step=1, wall_s=1.0, steps_per_s=1.0).scalars["x"]
+    assert mean == pytest.approx(float(np.float32(0.1)), rel=1e-12)
+
+
+def test_draining_hands_everything_out_once() -> None:
+    statistics = Statistics("Ball")
+    statistics.add("Policy/Entropy", 1.0)
+    statistics.add_episodes([1.0, 2.0], [3, 4], group_returns=[7.0])
+    statistics.add_episodes(5.0, 6)
+    first = statistics.drain(step=10, wall_s=1.0, steps_per_s=5.0, is_training=False)
+    assert (first.behavior, first.step, first.wall_s, first.steps_per_s) == ("Ball", 10, 1.0, 5.0)
+    assert not first.is_training
+    np.testing.assert_array_equal(first.stats.returns, [1.0, 2.0, 5.0])
+    np.testing.assert_array_equal(first.stats.lengths, [3.0, 4.0, 6.0])
+    np.testing.assert_array_equal(first.stats.group_returns, [7.0])
+    second = statistics.drain(step=20, wall_s=2.0, steps_per_s=5.0)
+    assert second.stats.episodes == 0
+    assert second.scalars == {}
+
+
+@pytest.mark.parametrize(
+    ("tag", "key"),
+    [
+        ("Losses/Policy Loss", "policy_loss"),
+        ("Policy/Extrinsic Value Estimate", "extrinsic_value_estimate"),
+        ("Self-play/ELO", "elo"),
+        ("Environment/Lesson Number/ball size", "lesson_number/ball_size"),
+        ("My Game/Goals", "My Game/Goals"),
+    ],
+)
+def test_tags_become_json_keys(tag: str, key: str) -> None:
+    assert json_key(tag) == key
+
+
+def test_a_line_of_metrics_has_the_agreed_keys(tmp_path: Path) -> None:
+    scalars = {"Losses/Policy Loss": 0.25, "Policy/Entropy": 1.5, "My Game/Goals": 2.0}
+    JsonlWriter(tmp_path / "metrics.jsonl").write(
+        summary(stats=episodes(1.0, 5.0, groups=(6.0,)), scalars=scalars)
+    )
+    assert (tmp_path / "metrics.jsonl").read_text().endswith("}\n")
+    assert entries(tmp_path / "metrics.jsonl") == [
+        {
+            "behavior": "Ball",
+            "step": 1000,
+            "wall_s": 7.699,
+            "episodes": 2,
+            "mean_return": 3.0,
+            "std_return": 2.0,
+            "mean_length": 10.0,
+            "mean_group_return": 6.0,
+            "steps_per_s": 130.0,
+            "policy_loss": 0.25,
+            "entropy": 1.5,
+            "My Game/Goals": 2.0,
+        }
+    ]
+
+
+def test_what_is_not_a_number_is_null(tmp_path: Path) -> None:
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    writer.write(summary(steps_per_s=math.inf, scalars={"Policy/Entropy": math.nan}))
+    (entry,) = entries(tmp_path / "metrics.jsonl")
+    for key in ("mean_return", "std_return", "mean_length", "mean_group_return", "steps_per_s", "entropy"):
+        assert entry[key] is None
+
+
+def test_a_tag_of_the_simulator_cannot_replace_a_key_of_ours(tmp_path: Path) -> None:
+    JsonlWriter(tmp_path / "metrics.jsonl").write(summary(scalars={"step": 3.0, "Policy/Behavior": 4.0}))
+    (entry,) = entries(tmp_path / "metrics.jsonl")
+    assert (entry["step"], entry["behavior"]) == (1000, "Ball")
+
+
+def test_lines_are_appended_across_writers(tmp_path: Path) -> None:
+    for step in (1000, 2000):
+        writer = JsonlWriter(tmp_path / "run" / "metrics.jsonl")
+        writer.write(summary(step=step))
+        writer.close()
+    assert [entry["step"] for entry in entries(tmp_path / "run" / "metrics.jsonl")] == [1000, 2000]
+
+
+@pytest.mark.parametrize(
+    "torn", ['{"behavior": "Ball", "st', "{", "\u00e9", "17", '{"behavior": "Ball", "st\n']
+)
+def test_a_torn_last_line_is_removed(tmp_path: Path, torn: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    JsonlWriter(path).write(summary())
+    with path.open("ab") as file:
+        file.write(torn.encode()[: 1 if torn == "\u00e9" else None])
+    JsonlWriter(path).write(summary(step=2000))
+    assert [entry["step"] for entry in entries(path)] == [1000, 2000]
+
+
+def test_a_last_line_that_only_lacks_its_end_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    JsonlWriter(path).write(summary())
+    path.write_text(path.read_text().rstrip("\n"))
+    JsonlWriter(path).write(summary(step=2000))
+    assert [entry["step"] for entry in entries(path)] == [1000, 2000]
+
+
+def test_resuming_drops_the_lines_beyond_the_step_of_that_behavior(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    writer = JsonlWriter(path)
+    for step in (1000, 2000, 3000):
+        writer.write(summary("Ball", step))
+        writer.write(summary("Pad", step))
+    writer.truncate_after("Ball", 2000)
+    assert [(entry["behavior"], entry["step"]) for entry in entries(path)] == [
+        ("Ball", 1000),
+        ("Pad", 1000),
+        ("Ball", 2000),
+        ("Pad", 2000),
+        ("Pad", 3000),
+    ]
+    writer.write(summary("Ball", 3000))
+    assert len(entries(path)) == 6
+
+
+def test_there_is_nothing_to_drop_in_a_new_run(tmp_path: Path) -> None:
+    JsonlWriter(tmp_path / "metrics.jsonl").truncate_after("Ball", 0)
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a limit on the size of files")
+def test_a_full_disk_is_named_and_leaves_no_half_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    script = """
+import resource, sys
+from pathlib import Path
+from trainer_service.files import SaveError
+from trainer_service.metrics import JsonlWriter, Summary
+writer = JsonlWriter(Path(sys.argv[1]))
+summary = Summary(behavior="Ball", step=1000, wall_s=1.0, steps_per_s=1.0)
+writer.write(summary)
+limit = Path(sys.argv[1]).stat().st_size + 50
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    writer.write(summary)
+except SaveError as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", script, str(path)]
+    said = subprocess.run(command, timeout=60, check=True, capture_output=True, text=True).stdout
+    assert str(path) in said
+    assert len(entries(path)) == 1
+
+
+def test_tensorboard_reads_the_tags_of_ml_agents(tmp_path: Path) -> None:
+    writer = TensorBoardWriter(lambda behavior: tmp_path / "run" / behavior)
+    scalars = {"Losses/Policy Loss": 0.25, "Policy/Entropy": 1.5}
+    writer.write(summary(step=1000, stats=episodes(1.0, 5.0, groups=(6.0,)), scalars=scalars))
+    writer.write(summary(step=2000, scalars=scalars))
+    writer.close()
+    read = events(tmp_path / "run" / "Ball")
+    expected = {
+        "Environment/Cumulative Reward": [(1000, 3.0)],
+        "Environment/Group Cumulative Reward": [(1000, 6.0)],
+        "Environment/Episode Length": [(1000, 10.0)],
+        "Losses/Policy Loss": [(1000, 0.25), (2000, 0.25)],
+        "Policy/Entropy": [(1000, 1.5), (2000, 1.5)],
+    }
+    assert set(read.Tags()["scalars"]) == set(expected)
+    for tag, values in expected.items():
+        assert [(event.step, event.value) for event in read.Scalars(tag)] == values
+    histograms = {"Environment/Cumulative Reward_hist", "Environment/Group Cumulative Reward_hist"}
+    assert set(read.Tags()["histograms"]) == histograms
+
+
+def test_a_histogram_counts_every_episode_where_it_belongs(tmp_path: Path) -> None:
+    writer = TensorBoardWriter(lambda _: tmp_path)
+    writer.write(summary(stats=episodes(0.0, 0.0, 0.0, 30.0)))
+    writer.close()
+    (event,) = events(tmp_path).Histograms("Environment/Cumulative Reward_hist")
+    histogram = event.histogram_value
+    assert (histogram.min, histogram.max, histogram.num, histogram.sum) == (0.0, 30.0, 4.0, 30.0)
+    assert histogram.sum_squares == 900.0
+    # 30 bins of width 1: the three zeros end at 1, the thirty at 30.
+    counts = dict(zip(histogram.bucket_limit, histogram.bucket, strict=True))
+    assert {limit: count for limit, count in counts.items() if count} == {1.0: 3.0, 30.0: 1.0}
+
+
+def test_the_settings_are_shown_as_text(tmp_path: Path) -> None:
+    writer = TensorBoardWriter(lambda _: tmp_path)
+    writer.write_text("Ball", "trainer_type: ppo\nbatch_size: 64")
+    writer.close()
+    (event,) = events(tmp_path).Tensors("Hyperparameters/text_summary")
+    assert event.step == 0
+    assert event.tensor_proto.string_val[0] == b"\ttrainer_type: ppo\n\tbatch_size: 64"
+
+
+def test_after_a_resume_tensorboard_forgets_what_lay_beyond(tmp_path: Path) -> None:
+    first = TensorBoardWriter(lambda _: tmp_path)
+    for step in (1000, 2000, 3000):
+        first.write(summary(step=step, scalars={"Policy/Entropy": 1.0}))
+    first.close()
+    second = TensorBoardWriter(lambda _: tmp_path)
+    second.truncate_after("Ball", 2000)
+    second.write(summary(step=3000, scalars={"Policy/Entropy": 2.0}))
+    second.close()
+    assert len(list(tmp_path.iterdir())) == 2
+    read = [(event.step, event.value) for event in events(tmp_path).Scalars("Policy/Entropy")]
+    assert read == [(1000, 1.0), (2000, 1.0), (3000, 2.0)]
+
+
+def test_behaviors_have_event_files_of_their_own(tmp_path: Path) -> None:
+    writer = TensorBoardWriter(lambda behavior: tmp_path / behavior)
+    writer.write(summary("Ball", scalars={"Policy/Entropy": 1.0}))
+    writer.write(summary("Pad", scalars={"Policy/Entropy": 2.0}))
+    writer.close()
+    for behavior, value in (("Ball", 1.0), ("Pad", 2.0)):
+        (event,) = events(tmp_path / behavior).Scalars("Policy/Entropy")
+        assert event.value == value
+
+
+def test_events_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
+    writer = TensorBoardWriter(lambda _: tmp_path)
+    writer.write(summary(scalars={"Policy/Entropy": 1.0}))
+    assert len(events(tmp_path).Scalars("Policy/Entropy")) == 1
+    writer.close()
+
+
+def test_an_event_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "Ball").write_text("")
+    writer = TensorBoardWriter(lambda behavior: tmp_path / behavior)
+    with pytest.raises(SaveError, match=r"Ball.events\.out\.tfevents"):
+        writer.write(summary())
+
+
+def test_a_start_does_not_wait_for_tensorboard_or_torch() -> None:
+    script = "import sys, trainer_service.metrics; print([m for m in ('tensorboard', 'torch') if m in sys.modules])"
+    command = [sys.executable, "-c", script]
+    assert subprocess.run(command, timeout=60, check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"stats": episodes(1.0, 5.0)},
+            "Ball. Step: 1000. Time Elapsed: 7.699 s. Mean Reward: 3.000. Std of Reward: 2.000. Training.",
+        ),
+        (
+            {"stats": episodes(1.0, 5.0, groups=(6.0,))},
+            "Ball. Step: 1000. Time Elapsed: 7.699 s. Mean Reward: 3.000. Mean Group Reward: 6.000. Training.",
+        ),
+        (
+            {},
+            "Ball. Step: 1000. Time Elapsed: 7.699 s. No episode was completed since last summary. Training.",
+        ),
+        (
+            {"stats": episodes(1.0), "is_training": False},
+            "Ball. Step: 1000. Time Elapsed: 7.699 s. Mean Reward: 1.000. Std of Reward: 0.000. Not Training.",
+        ),
+        (
+            {"stats": episodes(1.0), "scalars": {"Self-play/ELO": 1200.0534}},
+            "Ball. Step: 1000. Time Elapsed: 7.699 s. Mean Reward: 1.000. Std of Reward: 0.000. Training. "
+            "ELO: 1200.053.",
+        ),
+    ],
+)
+def test_the_line_is_worded_as_in_ml_agents(changes: dict[str, Any], line: str) -> None:
+    assert summary_line(summary(**changes)) == line
+
+
+def test_the_console_writer_logs_the_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "trainer_service")
+    ConsoleWriter().write(summary("100%s"))
+    assert caplog.messages == [summary_line(summary("100%s"))]
+
+
+def test_gauges_are_named_as_in_ml_agents() -> None:
+    timers = Timers()
+    GaugeWriter(timers).write(summary(stats=episodes(1.0, 5.0), scalars={"Losses/Policy Loss": 0.5}))
+    gauges = json.loads(timers.to_json())["gauges"]
+    assert {name: gauge["value"] for name, gauge in gauges.items()} == {
+        "Ball.Environment.CumulativeReward.mean": 3.0,
+        "Ball.Environment.EpisodeLength.mean": 10.0,
+        "Ball.Losses.PolicyLoss.mean": 0.5,
+    }
