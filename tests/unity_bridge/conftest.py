@@ -1,0 +1,207 @@
+"""What a simulator says, message by message, and simulators that say it over a real channel."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from unity_bridge.launcher import Command
+from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
+from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
+
+EXCHANGE = "/communicator_objects.UnityToExternalProto/Exchange"
+BEHAVIOR = "Ball?team=0"
+REPOSITORY = Path(__file__).parents[2]
+
+
+class Messages:
+    """Builds messages of a simulator with one behavior: a vector sensor and two continuous actions."""
+
+    @staticmethod
+    def introduction(version: str = "1.5.0", package: str = "3.0.0") -> UnityMessageProto:
+        message = UnityMessageProto()
+        message.header.status = 200
+        introduction = message.unity_output.rl_initialization_output
+        introduction.name = "AcademySingleton"
+        introduction.communication_version = version
+        introduction.package_version = package
+        return message
+
+    @staticmethod
+    def confirmation() -> UnityMessageProto:
+        message = UnityMessageProto()
+        message.header.status = 200
+        return message
+
+    @staticmethod
+    def goodbye() -> UnityMessageProto:
+        message = UnityMessageProto()
+        message.header.status = 400
+        return message
+
+    @staticmethod
+    def describe(
+        message: UnityMessageProto,
+        *,
+        behavior: str = BEHAVIOR,
+        continuous: int = 2,
+        branches: Sequence[int] = (),
+    ) -> UnityMessageProto:
+        """Adds the description of a behavior."""
+        parameters = message.unity_output.rl_initialization_output.brain_parameters.add()
+        parameters.brain_name = behavior
+        parameters.action_spec.num_continuous_actions = continuous
+        parameters.action_spec.num_discrete_actions = len(branches)
+        parameters.action_spec.discrete_branch_sizes.extend(branches)
+        return message
+
+    @staticmethod
+    def step(
+        observations: Sequence[Sequence[float]] = ((1.0, 2.0, 3.0),),
+        *,
+        behavior: str = BEHAVIOR,
+        done: bool = False,
+    ) -> UnityMessageProto:
+        """One agent per observation, with ids from 0."""
+        message = UnityMessageProto()
+        message.header.status = 200
+        infos = message.unity_output.rl_output.agentInfos[behavior]
+        for agent, values in enumerate(observations):
+            info = AgentInfoProto(id=agent, done=done)
+            info.observations.add(shape=[len(values)], name="state").float_data.data.extend(values)
+            infos.value.append(info)
+        return message
+
+    @classmethod
+    def first_step(cls, *arguments: Any, **keywords: Any) -> UnityMessageProto:
+        """A step of the default behavior that also describes it."""
+        return cls.describe(cls.step(*arguments, **keywords))
+
+
+class FakeSimulator:
+    """A client with a connection of its own."""
+
+    def __init__(self, port: int) -> None:
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
+        self.exchange_bytes: Callable[..., bytes] = self._channel.unary_unary(EXCHANGE)
+        self._thread = ThreadPoolExecutor(1)
+
+    def exchange(self, message: UnityMessageProto) -> UnityMessageProto:
+        """Says something and waits for the answer."""
+        data = self.exchange_bytes(message.SerializeToString(), wait_for_ready=True, timeout=60)
+        return UnityMessageProto.FromString(data)
+
+    def later(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Does something in the background, in the order of these calls, while the test plays the trainer."""
+        return self._thread.submit(function, *arguments)
+
+    def start(self, first: UnityMessageProto) -> UnityMessageProto:
+        """The handshake and the first step; returns the answer to the latter."""
+        self.exchange(Messages.introduction())
+        self.exchange(Messages.confirmation())
+        return self.exchange(first)
+
+    def raw_call(self, data: bytes) -> Any:
+        """A call that the test may cancel."""
+        return self._channel.unary_unary(EXCHANGE).future(data)
+
+    def close(self) -> None:
+        self._channel.close()
+        self._thread.shutdown()
+
+
+@pytest.fixture
+def messages() -> type[Messages]:
+    return Messages
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[[int], FakeSimulator]]:
+    """Makes fake simulators that attach to a port."""
+    clients: list[FakeSimulator] = []
+
+    def make(port: int) -> FakeSimulator:
+        clients.append(FakeSimulator(port))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+_SIMULATOR_SOURCE = """
+import os, signal, sys, threading
+import grpc
+from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
+
+def say(status=200, **output):
+    message = UnityMessageProto()
+    message.header.status = status
+    if output.get("introduction"):
+        message.unity_output.rl_initialization_output.communication_version = "1.5.0"
+    if output.get("first"):
+        parameters = message.unity_output.rl_initialization_output.brain_parameters.add()
+        parameters.brain_name = "Ball?team=0"
+        parameters.action_spec.num_continuous_actions = 2
+    if output.get("step"):
+        info = message.unity_output.rl_output.agentInfos["Ball?team=0"].value.add()
+        info.observations.add(shape=[1]).float_data.data.append(os.getpid())
+    try:
+        reply = UnityMessageProto.FromString(exchange(message.SerializeToString(), wait_for_ready=True))
+    except grpc.RpcError:
+        sys.exit(0)
+    if reply.header.status == 400:
+        sys.exit(0)
+
+port = sys.argv[sys.argv.index("--mlagents-port") + 1]
+exchange = grpc.insecure_channel("localhost:" + port).unary_unary(
+    "/communicator_objects.UnityToExternalProto/Exchange")
+for act in sys.argv[sys.argv.index("--plan") + 1:]:
+    if act == "introduce": say(introduction=True)
+    if act == "confirm": say()
+    if act == "first": say(first=True, step=True)
+    if act == "step": say(step=True)
+    if act == "goodbye": say(400)
+    if act == "print": print("the ball is lost", flush=True)
+    if act == "wait": threading.Event().wait()
+    if act == "exit": os._exit(3)
+    if act == "die": os.kill(os.getpid(), signal.SIGKILL)
+    while act == "forever": say(step=True)
+"""
+
+
+@pytest.fixture
+def make_program(tmp_path: Path) -> Callable[[str, str], Path]:
+    """Writes an executable Python file."""
+
+    def make(name: str, source: str) -> Path:
+        path = tmp_path / name
+        path.write_text(f"#!{sys.executable}\n{source}")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def simulator_program(
+    make_program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Command]:
+    """Commands for a process that follows a plan: introduce, confirm, first, step, forever, goodbye, exit, …"""
+    search = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
+    monkeypatch.setenv("PYTHONPATH", search)
+    path = make_program("simulator.py", _SIMULATOR_SOURCE)
+
+    def command(plan: str) -> Command:
+        return Command(env="test", executable=(str(path),), arguments=("--plan", *plan.split()))
+
+    return command

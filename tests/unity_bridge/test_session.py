@@ -1,0 +1,283 @@
+"""The conversation by hand: bytes in, bytes out, no channel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unity_bridge.errors import WireError
+from unity_bridge.session import STOP_MESSAGE, Awaited, Goodbye, Reintroduction, Reply, Session, Step
+from unity_bridge.side_channels import EngineSettings, engine_records, pack_records
+from unity_bridge.specs import ActionSpec
+from unity_bridge.steps import ActionBatch
+from unity_bridge.wire.command_pb2 import RESET, STEP
+from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
+
+BALL = "Ball?team=0"
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(seed=7, num_areas=3, side_channel=b"")
+
+
+def hear(session: Session, message: UnityMessageProto) -> Any:
+    return session.receive(message.SerializeToString())
+
+
+def answer(session: Session, message: UnityMessageProto) -> UnityMessageProto:
+    reply = hear(session, message)
+    assert isinstance(reply, Reply)
+    return UnityMessageProto.FromString(reply.data)
+
+
+def step(session: Session, message: UnityMessageProto) -> Step:
+    outcome = hear(session, message)
+    assert isinstance(outcome, Step)
+    return outcome
+
+
+def shake_hands(session: Session, messages: Any) -> None:
+    answer(session, messages.introduction())
+    answer(session, messages.confirmation())
+
+
+def actions(*rows: tuple[float, float]) -> ActionBatch:
+    return ActionBatch(np.array(rows, np.float32).reshape(-1, 2), np.zeros((len(rows), 0), np.int32))
+
+
+def test_the_introduction_is_answered_with_seed_versions_capabilities_and_areas(
+    session: Session, messages: Any
+) -> None:
+    reply = answer(session, messages.introduction())
+    assert reply.header.status == 200
+    initialization = reply.unity_input.rl_initialization_input
+    assert (initialization.seed, initialization.num_areas) == (7, 3)
+    assert initialization.communication_version == "1.5.0"
+    assert initialization.package_version == "1.1.0"
+    capabilities = initialization.capabilities
+    assert [field.name for field, value in capabilities.ListFields() if value] == [
+        field.name for field in capabilities.DESCRIPTOR.fields
+    ]
+    assert not reply.unity_input.HasField("rl_input")
+
+
+def test_unity_packages_1_0_hear_a_trainer_version_that_they_accept(session: Session, messages: Any) -> None:
+    reply = answer(session, messages.introduction(package="1.0.8"))
+    assert reply.unity_input.rl_initialization_input.package_version == "0.20.0"
+
+
+def test_the_confirmation_is_answered_with_reset_and_the_side_channels(messages: Any) -> None:
+    payload = pack_records(engine_records(EngineSettings()))
+    session = Session(seed=0, num_areas=1, side_channel=payload)
+    answer(session, messages.introduction())
+    reply = answer(session, messages.confirmation())
+    assert reply.header.status == 200
+    assert reply.unity_input.rl_input.command == RESET
+    assert reply.unity_input.rl_input.side_channel == payload
+
+
+def test_a_step_waits_for_actions_and_gets_them_in_its_rows_order(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    first = step(session, messages.first_step([(1, 2, 3), (4, 5, 6)]))
+    assert first.batches[BALL].observations[0].tolist() == [[1, 2, 3], [4, 5, 6]]
+    reply = UnityMessageProto.FromString(session.reply({BALL: actions((0.5, -0.5), (1, 0))}))
+    assert reply.header.status == 200
+    assert reply.unity_input.rl_input.command == STEP
+    rows = reply.unity_input.rl_input.agent_actions[BALL].value
+    assert [list(row.continuous_actions) for row in rows] == [[0.5, -0.5], [1.0, 0.0]]
+
+
+def test_a_behavior_is_new_only_once(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    assert step(session, messages.first_step()).new_specs[BALL].action_spec == ActionSpec(2)
+    session.reply({})
+    assert step(session, messages.step()).new_specs == {}
+    session.reply({})
+    assert step(session, messages.first_step()).new_specs == {}
+
+
+def test_behaviors_may_appear_later_and_come_in_alphabetical_order(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    session.reply({})
+    late = messages.describe(messages.step(behavior="Ant?team=1"), behavior="Ant?team=1", branches=(3, 2))
+    late.MergeFrom(messages.step())
+    outcome = step(session, late)
+    assert list(outcome.batches) == ["Ant?team=1", BALL]
+    assert outcome.new_specs["Ant?team=1"].action_spec == ActionSpec(2, (3, 2))
+
+
+def test_no_actions_still_make_a_complete_answer(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step(done=True))
+    reply = UnityMessageProto.FromString(session.reply({BALL: actions()}))
+    assert reply.unity_input.HasField("rl_input")
+    assert not reply.unity_input.rl_input.agent_actions
+
+
+def test_empty_lists_are_no_news(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    message = messages.first_step()
+    message.unity_output.rl_output.agentInfos["Nobody?team=0"].SetInParent()
+    assert list(step(session, message).batches) == [BALL]
+
+
+def test_actions_for_agents_that_did_not_ask_are_our_mistake(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    with pytest.raises(ValueError, match=r"2 actions for 1 agents of 'Ball\?team=0'"):
+        session.reply({BALL: actions((0, 0), (0, 0))})
+
+
+def test_a_description_without_agents_is_kept_for_the_first_agent(session: Session, messages: Any) -> None:
+    answer(session, messages.introduction())
+    answer(session, messages.describe(messages.confirmation()))
+    assert BALL in step(session, messages.step()).new_specs
+
+
+def test_agents_in_the_confirmation_describe_but_do_not_step(session: Session, messages: Any) -> None:
+    answer(session, messages.introduction())
+    answer(session, messages.first_step())
+    assert list(step(session, messages.step()).new_specs) == [BALL]
+
+
+def test_another_description_of_a_known_behavior_without_agents_is_ignored(
+    session: Session, messages: Any
+) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    session.reply({})
+    step(session, messages.describe(messages.confirmation(), continuous=5))
+    session.reply({})
+    assert step(session, messages.step()).new_specs == {}
+
+
+@pytest.mark.parametrize(
+    ("version", "complaint"),
+    [
+        ("2.0.0", r"this trainer speaks 1\.5\.0, the simulator speaks 2\.0\.0"),
+        ("0.15.0", r"this trainer speaks 1\.5\.0, the simulator speaks 0\.15\.0"),
+        ("latest", r"expected a version like 1\.5\.0, got 'latest'"),
+        ("1", r"expected a version like 1\.5\.0, got '1'"),
+    ],
+)
+def test_other_versions_are_refused_naming_both(
+    session: Session, messages: Any, version: str, complaint: str
+) -> None:
+    with pytest.raises(WireError, match=complaint):
+        hear(session, messages.introduction(version))
+
+
+@pytest.mark.parametrize("version", ["1.0.0", "1.5", "1.99.0a1"])
+def test_versions_of_the_same_major_are_accepted(session: Session, messages: Any, version: str) -> None:
+    answer(session, messages.introduction(version))
+    assert session.communication_version == version
+
+
+def test_a_first_message_that_is_no_introduction_is_refused(session: Session, messages: Any) -> None:
+    with pytest.raises(WireError, match="first message: expected an introduction"):
+        hear(session, messages.step())
+
+
+@pytest.mark.parametrize("data", [b"\xff\xff\xff", b"\x0a\x7f", b"GET / HTTP/1.1\r\n\r\n"])
+def test_bytes_that_are_no_message_are_refused(session: Session, data: bytes) -> None:
+    with pytest.raises(WireError, match=f"expected a UnityMessageProto, got {len(data)} bytes"):
+        session.receive(data)
+
+
+def test_a_message_without_a_status_is_refused(session: Session) -> None:
+    with pytest.raises(WireError, match=r"header\.status: expected 200 or 400, got 0"):
+        session.receive(b"")
+
+
+def test_an_agent_of_an_unknown_behavior_is_refused(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    with pytest.raises(WireError, match=r"behavior 'Ball\?team=0': expected brain_parameters"):
+        hear(session, messages.step())
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"continuous": 3}, r"its actions changed from .*continuous_size=2.* to .*continuous_size=3"),
+        (
+            {"branches": (4,)},
+            r"its actions changed from .*discrete_branches=\(\).* to .*discrete_branches=\(4,\)",
+        ),
+    ],
+)
+def test_a_behavior_whose_actions_change_is_refused(
+    session: Session, messages: Any, change: dict[str, Any], complaint: str
+) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    session.reply({})
+    with pytest.raises(WireError, match=r"behavior 'Ball\?team=0': " + complaint):
+        hear(session, messages.describe(messages.step(), **change))
+
+
+def test_a_behavior_whose_sensor_changes_is_refused(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step([(1, 2, 3)]))
+    session.reply({})
+    with pytest.raises(WireError, match=r"a sensor changed from .*shape=\(3,\).* to .*shape=\(4,\)"):
+        hear(session, messages.first_step([(1, 2, 3, 4)]))
+
+
+def test_a_behavior_that_gains_a_sensor_is_refused(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    session.reply({})
+    message = messages.first_step()
+    info = message.unity_output.rl_output.agentInfos[BALL].value[0]
+    info.observations.add(shape=[1], name="extra").float_data.data.append(0)
+    with pytest.raises(WireError, match="changed from 1 to 2 sensors"):
+        hear(session, message)
+
+
+def test_a_cut_side_channel_is_refused(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    message = messages.first_step()
+    message.unity_output.rl_output.side_channel = b"too short"
+    with pytest.raises(WireError, match="side channel record 0: expected 20 bytes of id and length, got 9"):
+        hear(session, message)
+
+
+def test_messages_on_unknown_side_channels_are_ignored(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    message = messages.first_step()
+    message.unity_output.rl_output.side_channel = pack_records(engine_records(EngineSettings()))
+    assert list(step(session, message).batches) == [BALL]
+
+
+def test_status_400_is_a_goodbye_at_any_time(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    assert isinstance(hear(session, messages.goodbye()), Goodbye)
+    assert session.awaited is Awaited.NOTHING
+
+
+def test_after_an_error_everything_is_answered_with_stop(session: Session, messages: Any) -> None:
+    with pytest.raises(WireError):
+        session.receive(b"")
+    reply = hear(session, messages.step())
+    assert isinstance(reply, Reply)
+    assert reply.data == STOP_MESSAGE
+    assert UnityMessageProto.FromString(STOP_MESSAGE).header.status == 400
+
+
+def test_another_introduction_belongs_to_another_conversation(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    assert isinstance(hear(session, messages.introduction()), Reintroduction)
+    assert session.awaited is Awaited.NOTHING
+
+
+def test_what_is_awaited_follows_the_handshake(session: Session, messages: Any) -> None:
+    seen = [session.awaited]
+    for message in (messages.introduction(), messages.confirmation(), messages.first_step()):
+        hear(session, message)
+        seen.append(session.awaited)
+    assert seen == [Awaited.INTRODUCTION, Awaited.CONFIRMATION, Awaited.FIRST_STEP, Awaited.STEP]
