@@ -53,10 +53,9 @@ class FileLock:
         self._descriptor = -1
         try:
             while not self._claim():
-                os.close(self._descriptor)
+                self._close()
         except (AlreadyLockedError, OSError) as error:
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
+            self._close()
             if isinstance(error, OSError):
                 raise SaveError(path, error) from error
             raise
@@ -67,10 +66,14 @@ class FileLock:
             return
         if sys.platform != "win32":
             self._remove()  # while still held, so that nobody's newer file is taken away
-        os.close(self._descriptor)
-        self._descriptor = -1
+        self._close()
         if sys.platform == "win32":
             self._remove()  # an open file cannot be removed there
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def _remove(self) -> None:
         with contextlib.suppress(OSError):

@@ -260,7 +260,7 @@ class TensorBoardWriter:
 
 
 class _EventFile:
-    """A new file of TensorBoard events in ``folder``, on disk after every event."""
+    """A new file of TensorBoard events in ``folder``, which can be read after every event."""
 
     _numbers = itertools.count()
 
@@ -387,7 +387,8 @@ def _samples(summary: Summary) -> list[tuple[str, Floats]]:
         "Environment/Cumulative Reward": summary.stats.returns,
         "Environment/Group Cumulative Reward": summary.stats.group_returns,
     }
-    return [(tag, data) for tag, data in tags.items() if len(data)]
+    finite = {tag: data[np.isfinite(data)] for tag, data in tags.items()}  # a histogram needs a range
+    return [(tag, data) for tag, data in finite.items() if len(data)]
 
 
 def _histogram(data: Floats) -> Any:
@@ -413,6 +414,8 @@ def _lines(path: Path) -> list[bytes]:
         return path.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise SaveError(path, error) from error
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

@@ -257,6 +257,20 @@ def test_a_histogram_counts_every_episode_where_it_belongs(tmp_path: Path) -> No
     assert {limit: count for limit, count in counts.items() if count} == {1.0: 3.0, 30.0: 1.0}
 
 
+def test_a_return_beyond_all_bounds_does_not_spoil_the_histogram(tmp_path: Path) -> None:
+    writer = TensorBoardWriter(lambda _: tmp_path)
+    writer.write(summary(stats=episodes(1.0, math.inf)))
+    writer.close()
+    (event,) = events(tmp_path).Histograms("Environment/Cumulative Reward_hist")
+    assert event.histogram_value.num == 1
+
+
+def test_a_folder_in_place_of_the_metrics_is_named(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(SaveError, match=r"metrics\.jsonl"):
+        JsonlWriter(tmp_path / "metrics.jsonl")
+
+
 def test_the_settings_are_shown_as_text(tmp_path: Path) -> None:
     writer = TensorBoardWriter(lambda _: tmp_path)
     writer.write_text("Ball", "trainer_type: ppo\nbatch_size: 64")
