@@ -434,9 +434,9 @@ class Bridge:
             if underway and (simulator.launched or not told):
                 owing.add(simulator)
         until = time.monotonic() + self._settings.shutdown_grace_s
-        while owing and (left := until - time.monotonic()) > 0:
+        while (left := until - time.monotonic()) > 0:
             try:
-                owing -= self._released(self._inbox.get(timeout=left))
+                owing -= self._released(self._inbox.get(timeout=left if owing else 0.0))
             except Empty:
                 return
 
