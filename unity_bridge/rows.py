@@ -23,8 +23,6 @@ class Entry:
 
     number: int
     wire_type: int
-    tag: int
-    """Where its tag begins."""
     start: int
     """Where its value begins; for LENGTH, its payload."""
     stop: int
@@ -130,7 +128,7 @@ def entries(data: bytes, start: int, stop: int) -> Iterator[Entry]:
             end = start + (4 if wire_type == FIXED32 else 8)
         else:
             raise ValueError(f"wire type {wire_type} at byte {tag}")
-        yield Entry(key >> 3, wire_type, tag, start, end)
+        yield Entry(key >> 3, wire_type, start, end)
         start = end
 
 

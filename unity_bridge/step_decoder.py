@@ -84,6 +84,7 @@ class StepDecoder:
         self._where = f"behavior '{behavior_id}'"
         self._spec = spec
         self._layouts: dict[int, list[RowLayout]] = {}
+        self._fewest_bytes = 4 * sum(sensor.size for sensor in spec.observation_specs)
 
     def decode(self, rows: Sequence[bytes]) -> StepBatch:
         """The rows as a batch, terminal rows first, each kind in the order in which it came.
@@ -108,9 +109,13 @@ class StepDecoder:
 
     def _read(self, rows: Sequence[bytes]) -> Columns:
         """The rows as columns, those that share a layout at once, the rest one by one."""
-        columns = Columns.empty(len(rows), self._spec)
         lengths = list(map(len, rows))
         different = set(lengths)
+        if different and min(different) < self._fewest_bytes:
+            # Refuses the row. The spec's sizes are claims: no memory is taken for floats that did not come.
+            short = lengths.index(min(different))
+            self._parse(short, rows[short])
+        columns = Columns.empty(len(rows), self._spec)
         if len(different) == 1:
             self._read_equally_long(columns, rows, np.arange(len(rows)))
             return columns

@@ -67,13 +67,15 @@ class ObservationProto(_message.Message):
 
     @_typing.final
     class FloatData(_message.Message):
-        """Uncompressed values, row-major over shape. Length: the product of shape. Must be finite."""
+        """Uncompressed values."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
         DATA_FIELD_NUMBER: _builtins.int
         @_builtins.property
-        def data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+        def data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+            """Row-major over shape. Length: the product of shape. Must be finite."""
+
         def __init__(
             self,
             *,

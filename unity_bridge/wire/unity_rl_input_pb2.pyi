@@ -28,15 +28,15 @@ class UnityRLInputProto(_message.Message):
 
     @_typing.final
     class ListAgentActionProto(_message.Message):
-        """Actions for the agents of one behavior that asked for a decision, in the order in which they
-        asked.
-        """
+        """Actions for one behavior."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
         VALUE_FIELD_NUMBER: _builtins.int
         @_builtins.property
-        def value(self) -> _containers.RepeatedCompositeFieldContainer[_agent_action_pb2.AgentActionProto]: ...
+        def value(self) -> _containers.RepeatedCompositeFieldContainer[_agent_action_pb2.AgentActionProto]:
+            """One for each agent that asked for a decision, in the order in which they asked."""
+
         def __init__(
             self,
             *,

@@ -27,15 +27,15 @@ class UnityRLOutputProto(_message.Message):
 
     @_typing.final
     class ListAgentInfoProto(_message.Message):
-        """Infos of the agents of one behavior: those whose episode ended and those that ask for a
-        decision, mixed.
-        """
+        """Infos of one behavior."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
         VALUE_FIELD_NUMBER: _builtins.int
         @_builtins.property
-        def value(self) -> _containers.RepeatedCompositeFieldContainer[_agent_info_pb2.AgentInfoProto]: ...
+        def value(self) -> _containers.RepeatedCompositeFieldContainer[_agent_info_pb2.AgentInfoProto]:
+            """Of agents whose episode ended and of agents that ask for a decision, mixed."""
+
         def __init__(
             self,
             *,
