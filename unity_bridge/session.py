@@ -114,6 +114,8 @@ class Session:
         Raises:
             WireError: it breaks the protocol; the conversation is over.
         """
+        if self.awaited is Awaited.NOTHING:
+            return _receive_after_the_end(data)
         try:
             return self._receive(data)
         except WireError:
@@ -150,8 +152,6 @@ class Session:
         if self.awaited is not Awaited.INTRODUCTION and _is_introduction(message.unity_output):
             self.close()
             return Reintroduction()
-        if self.awaited is Awaited.NOTHING:
-            return Reply(STOP_MESSAGE)
         if message.header.status == STOP:
             self.close()
             return Goodbye()
@@ -233,6 +233,14 @@ class Session:
             self._decoders[behavior] = StepDecoder(behavior, spec)
         elif known != spec:
             raise WireError(f"behavior '{behavior}': {difference(known, spec)}")
+
+
+def _receive_after_the_end(data: bytes) -> Reply | Reintroduction:
+    try:
+        begins_anew = _is_introduction(_parse(data).unity_output)
+    except WireError:
+        begins_anew = False
+    return Reintroduction() if begins_anew else Reply(STOP_MESSAGE)
 
 
 def check_version(theirs: str) -> None:

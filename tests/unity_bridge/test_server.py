@@ -208,8 +208,9 @@ def test_bytes_that_are_no_message_are_refused_and_then_met_with_stop(
     first = simulator.later(simulator.exchange_bytes, b"\xff\xff")
     assert "expected a UnityMessageProto, got 2 bytes" in next_departure(bridge).reason
     assert "expected a UnityMessageProto" in refusal(first)
-    second = simulator.later(simulator.exchange, messages.step())
-    assert answered(bridge, second).header.status == 400
+    for data in (b"\xff\xff", messages.step().SerializeToString()):
+        later = simulator.later(simulator.exchange_bytes, data)
+        assert UnityMessageProto.FromString(answered(bridge, later)).header.status == 400
 
 
 def test_another_api_version_is_refused_naming_both(make_bridge: Any, connect: Any, messages: Any) -> None:
@@ -560,6 +561,22 @@ def test_a_launched_simulator_that_falls_silent_is_killed_and_started_again(
     assert reason.endswith("while its process still runs; starting it again")
     with pytest.raises(ProcessLookupError):
         os.kill(int(re.search(r"pid (\d+)", reason)[1]), 0)  # type: ignore[index]  # it is there
+
+
+@posix_only
+def test_a_launched_simulator_that_says_goodbye_and_stays_is_killed_and_started_again(
+    make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
+) -> None:
+    bridge = make_bridge(base_port=free_port)
+    bridge.launch(idle_program)
+    simulator = connect(free_port)
+    simulator.later(simulator.start, messages.first_step())
+    act(bridge, next_tick(bridge))
+    simulator.later(simulator.exchange, messages.goodbye())
+    simulator.later(simulator.exchange, messages.step())  # met with stop, and no excuse
+    assert next_departure(bridge).reason.endswith(
+        "stopped by itself (status 400), while its process still runs; starting it again"
+    )
 
 
 @posix_only

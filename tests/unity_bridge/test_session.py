@@ -262,10 +262,15 @@ def test_status_400_is_a_goodbye_at_any_time(session: Session, messages: Any) ->
 def test_after_an_error_everything_is_answered_with_stop(session: Session, messages: Any) -> None:
     with pytest.raises(WireError):
         session.receive(b"")
-    reply = hear(session, messages.step())
-    assert isinstance(reply, Reply)
-    assert reply.data == STOP_MESSAGE
+    for data in (messages.step().SerializeToString(), messages.goodbye().SerializeToString(), b"", b"\xff"):
+        assert session.receive(data) == Reply(STOP_MESSAGE)
     assert UnityMessageProto.FromString(STOP_MESSAGE).header.status == 400
+
+
+def test_after_an_error_a_simulator_may_begin_anew(session: Session, messages: Any) -> None:
+    with pytest.raises(WireError):
+        session.receive(b"")
+    assert isinstance(hear(session, messages.introduction()), Reintroduction)
 
 
 def test_another_introduction_belongs_to_another_conversation(session: Session, messages: Any) -> None:

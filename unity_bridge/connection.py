@@ -1,4 +1,4 @@
-"""What the bridge remembers of one simulator while its conversation lasts."""
+"""What the bridge holds of one simulator while their conversation lasts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from unity_bridge.steps import ActionBatch
 
 
 @dataclass(slots=True, eq=False)
-class Simulator:
-    """One conversation, whose turn it is, and since when the other side is silent."""
+class Connection:
+    """One simulator: its conversation, whose turn it is, and how long it may still take."""
 
     number: int
 
     name: str
-    """How every message calls it."""
+    """What every text calls the simulator."""
 
     session: Session
 
@@ -52,9 +52,9 @@ class Simulator:
         self.expect_message(timeout_s)
 
     def expect_message(self, timeout_s: float) -> None:
-        """From now on it is the simulator's turn, if the conversation goes on at all."""
-        over = self.session.awaited is Awaited.NOTHING
-        self.deadline = None if over else time.monotonic() + timeout_s
+        """From now on it is the simulator's turn, unless the conversation is over."""
+        if self.session.awaited is not Awaited.NOTHING:
+            self.deadline = time.monotonic() + timeout_s
 
     def is_overdue(self, now: float) -> bool:
         """Whether it has been silent for too long."""
