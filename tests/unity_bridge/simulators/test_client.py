@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+import pytest
+
+from unity_bridge.simulators.basic import Basic
+from unity_bridge.simulators.client import ConnectError, ConversationError, run
+from unity_bridge.simulators.scene import step_batch, vector_sensor
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+
+BASIC = "Basic?team=0"
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def test_a_conversation_over_a_real_channel(trainer, serve) -> None:
+    trainer.begins().says(*[trainer.act(BASIC, discrete=[[1]])] * 5)
+    with serve(trainer.exchange) as port:
+        assert run(Basic(), port, connect_timeout_s=10) == "the trainer ended the conversation"
+    assert [message.header.status for message in trainer.heard] == [200] * 8
+    assert trainer.heard[5].unity_output.rl_output.agentInfos[BASIC].value[0].done
+
+
+def test_a_trainer_that_comes_later_is_found(trainer, serve) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = int(listener.getsockname()[1])
+            ending = pool.submit(run, Basic(), port, connect_timeout_s=20)
+            listener.accept()[0].close()  # the first attempt fails
+        with serve(trainer.begins().exchange, port):
+            assert ending.result() == "the trainer ended the conversation"
+
+
+def test_where_nobody_listens_the_address_is_named(unused_port: int) -> None:
+    with pytest.raises(
+        ConnectError, match=rf"no trainer answers on 127\.0\.0\.1:{unused_port} \(waited 0\.2 s\)"
+    ):
+        run(Basic(), unused_port, connect_timeout_s=0.2)
+
+
+def test_a_server_that_is_no_trainer_is_told_from_a_trainer() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with pytest.raises(
+        ConnectError, match=rf"what listens on 127\.0\.0\.1:{port} is no trainer: UNIMPLEMENTED"
+    ):
+        run(Basic(), port, connect_timeout_s=10)
+    server.stop(None).wait()
+
+
+def test_a_trainer_that_breaks_off_with_an_error_is_quoted(trainer, serve) -> None:
+    def exchange(data: bytes, context: grpc.ServicerContext) -> bytes:
+        if len(trainer.heard) == 2:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "reward: expected a finite number, got nan")
+        return trainer.exchange(data)
+
+    trainer.begins()
+    with (
+        serve(exchange) as port,
+        pytest.raises(ConversationError, match="answered INVALID_ARGUMENT: reward: expected a finite number"),
+    ):
+        run(Basic(), port, connect_timeout_s=10)
+
+
+def test_a_trainer_that_vanishes_ends_it_quietly(trainer, serve) -> None:
+    asked, gone = threading.Event(), threading.Event()
+
+    def exchange(data: bytes, context: grpc.ServicerContext) -> bytes:
+        if len(trainer.heard) == 2:
+            asked.set()
+            gone.wait(10)
+        return trainer.exchange(data)
+
+    trainer.begins()
+    with ThreadPoolExecutor(1) as pool:
+        with serve(exchange) as port:
+            ending = pool.submit(run, Basic(), port, connect_timeout_s=10)
+            assert asked.wait(10)
+            threading.Thread(target=lambda: (ending.exception(10), gone.set())).start()
+        assert ending.result() == f"the trainer on 127.0.0.1:{port} is gone"
+
+
+class Panorama(Basic):
+    """One agent that sees more than four million bytes."""
+
+    SIZE = 1_200_000
+
+    @property
+    def behaviors(self):
+        return {BASIC: BehaviorSpec((vector_sensor("view", self.SIZE),), ActionSpec(0, (3,)))}
+
+    def reset(self, seed=None):
+        rows = [np.ones((1, self.SIZE), np.float32)]
+        masks = np.ones((1, 3), np.bool_)
+        return {
+            BASIC: step_batch(
+                rows, np.zeros(1, np.float32), agent_ids=np.zeros(1, np.int64), allowed_actions=masks
+            )
+        }
+
+
+def test_messages_over_four_megabytes_pass_both_ways(trainer, serve) -> None:
+    trainer.begins()
+    trainer.script[1].unity_input.rl_input.side_channel = bytes(5_000_000)
+    with serve(trainer.exchange) as port:
+        run(Panorama(), port, connect_timeout_s=10)
+    (info,) = trainer.heard[2].unity_output.rl_output.agentInfos[BASIC].value
+    assert len(info.observations[0].float_data.data) == Panorama.SIZE

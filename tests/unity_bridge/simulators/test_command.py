@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from unity_bridge.simulators.__main__ import main
+from unity_bridge.simulators.command import parse
+
+BASIC = "Basic?team=0"
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    processes: list[subprocess.Popen[str]] = []
+
+    def start_(*arguments: str) -> subprocess.Popen[str]:
+        line = [sys.executable, "-m", "unity_bridge.simulators", *arguments]
+        processes.append(subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        return processes[-1]
+
+    yield start_
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def test_a_process_plays_until_the_trainer_has_enough(trainer, serve, start) -> None:
+    trainer.begins(seed=3).says(*[trainer.act(BASIC, discrete=[[2], [1]])] * 4)
+    with serve(trainer.exchange) as port:
+        process = start("sim:basic", "--mlagents-port", str(port), "--agents", "2")
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, "", "sim:basic: the trainer ended the conversation\n")
+    assert len(trainer.heard) == 7
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows ends a process without asking it")
+def test_sigterm_is_answered_with_a_goodbye_even_while_the_trainer_thinks(trainer, serve, start) -> None:
+    thinking, left = threading.Event(), threading.Event()
+
+    def exchange(data: bytes, context: object) -> bytes:
+        if len(trainer.heard) == 2:
+            trainer.exchange(data)
+            thinking.set()
+            left.wait(20)
+        return trainer.exchange(data)
+
+    trainer.begins()
+    with serve(exchange) as port:
+        process = start("sim:basic", "--mlagents-port", str(port))
+        assert thinking.wait(20)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+        statuses = [message.header.status for message in trainer.heard]
+        left.set()
+    assert (process.returncode, err) == (0, "sim:basic: it was told to stop\n")
+    assert statuses == [200, 200, 200, 400]
+
+
+def test_a_recording_is_written_at_the_end(trainer, serve, tmp_path: Path, capsys) -> None:
+    trainer.begins().says(*[trainer.act(BASIC, discrete=[[2]])] * 4)
+    path = tmp_path / "basic.gif"
+    with serve(trainer.exchange) as port:
+        assert main(["sim:basic", "--mlagents-port", str(port), "--record", str(path)]) == 0
+    with Image.open(path) as picture:
+        assert picture.n_frames == 5
+    assert f"{path}: 5 frames" in capsys.readouterr().err
+
+
+def test_without_a_trainer_the_exit_code_is_1(capsys) -> None:
+    assert main(["sim:basic", "--mlagents-port", "1", "--connect-timeout", "0.1"]) == 1
+    assert capsys.readouterr().err == "error: sim:basic: no trainer answers on 127.0.0.1:1 (waited 0.1 s)\n"
+
+
+def test_a_trainer_that_makes_no_sense_gives_exit_code_1(trainer, serve, capsys) -> None:
+    with serve(trainer.says(trainer.command(0)).exchange) as port:
+        assert main(["sim:basic", "--mlagents-port", str(port)]) == 1
+    assert "the trainer's first reply: expected rl_initialization_input" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("env", ["sim:bsic", "gym:CartPol-v1", "pettingzoo:mpe2.simple_spread_v3"])
+def test_an_environment_that_cannot_be_opened_gives_one_line_and_exit_code_2(env: str, capsys) -> None:
+    assert main([env]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {env}: ")
+    assert err.count("\n") == 1
+
+
+def test_an_environment_that_fails_on_the_way_gives_exit_code_2(trainer, serve, capsys) -> None:
+    act = trainer.act("Pendulum-v1?team=0", continuous=[[float("nan")]])
+    with serve(trainer.begins().says(act).exchange) as port:
+        kwargs = '{"g": "heavy"}'
+        assert main(["gym:Pendulum-v1", "--mlagents-port", str(port), "--env-kwargs", kwargs]) == 2
+    assert "error: gym:Pendulum-v1: step() raised " in capsys.readouterr().err
+
+
+def test_what_only_a_unity_player_needs_is_passed_over() -> None:
+    line = (
+        "sim:basic -nographics -batchmode --mlagents-port 5005 -logFile /tmp/log -screen-width 84 --agents 3"
+    )
+    arguments = parse(line.split())
+    assert (arguments.env, arguments.mlagents_port, arguments.agents) == ("sim:basic", 5005, 3)
+
+
+def test_the_last_port_counts_and_5004_is_the_default() -> None:
+    assert parse(["sim:basic", "--mlagents-port", "5005", "--mlagents-port", "5006"]).mlagents_port == 5006
+    assert parse(["sim:basic"]).mlagents_port == 5004
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("sim:basic --agent 3", "unknown argument --agent (did you mean --agents?)"),
+        ("sim:basic --sede=3", "unknown argument --sede=3 (did you mean --seed?)"),
+        ("sim:basic 5004", "unknown argument 5004"),
+        ("sim:basic --agents 0", "--agents: expected a number from 1 on, got 0"),
+        ("sim:basic --seed -1", "--seed: expected a number from 0 on, got -1"),
+        ("sim:basic --mlagents-port 70000", "expected a port from 1 to 65535, got 70000"),
+        ("sim:basic --connect-timeout inf", "expected seconds from 0 on, got inf"),
+        ("gym:CartPole-v1 --env-kwargs [1]", "expected a JSON object, got '[1]'"),
+        ("gym:CartPole-v1 --env-kwargs {a", "expected a JSON object, got '{a'"),
+        ("sim:basic --record no/such/folder/x.gif", "there is no folder"),
+        ("--agents 3", "the following arguments are required: ENV"),
+    ],
+)
+def test_a_wrong_argument_is_named(line: str, complaint: str, capsys) -> None:
+    with pytest.raises(SystemExit) as ending:
+        parse(line.split())
+    assert ending.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_help_lists_the_scenes(capsys) -> None:
+    with pytest.raises(SystemExit) as ending:
+        main(["--help"])
+    assert ending.value.code == 0
+    out = capsys.readouterr().out
+    assert all(f"sim:{name}" in out for name in ("3dball", "basic", "hybrid"))
+    assert "12 agents by default" in out
+
+
+def test_a_simulator_starts_without_torch_pictures_and_gymnasium() -> None:
+    code = (
+        "import sys, unity_bridge.simulators.__main__\n"
+        "print([name for name in ('torch', 'PIL', 'gymnasium') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert done.stdout == "[]\n"

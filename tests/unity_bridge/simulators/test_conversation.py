@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from unity_bridge.errors import WireError
+from unity_bridge.simulators.basic import Basic
+from unity_bridge.simulators.conversation import converse
+from unity_bridge.simulators.hybrid import Hybrid
+from unity_bridge.simulators.scene import Steps, step_batch, vector_sensor
+from unity_bridge.simulators.three_d_ball import ThreeDBall
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+from unity_bridge.steps import ActionBatch
+from unity_bridge.wire.command_pb2 import CommandProto
+from unity_bridge.wire.row_view_pb2 import RowViewMessage
+from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
+
+BASIC = "Basic?team=0"
+BALL = "3DBall?team=0"
+RIGHT, LEFT = 2, 1
+
+
+class Latecomer:
+    """One agent of A from the start, two of B from the second message on. Remembers what it was told."""
+
+    frame_s = 0.1
+
+    def __init__(self) -> None:
+        self.told: list[Mapping[str, ActionBatch]] = []
+        self.seeds: list[int | None] = []
+
+    @property
+    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+        sensors = (vector_sensor("numbers", 2),)
+        return {
+            "A?team=0": BehaviorSpec(sensors, ActionSpec(1)),
+            "B?team=1": BehaviorSpec(sensors, ActionSpec(2)),
+        }
+
+    def reset(self, seed: int | None = None) -> Steps:
+        self.seeds.append(seed)
+        return {"A?team=0": self._rows(3), "B?team=1": self._rows()}
+
+    def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
+        self.told.append(actions)
+        return {"A?team=0": self._rows(3), "B?team=1": self._rows(9, 4)}
+
+    def render(self) -> np.ndarray:
+        return np.zeros((4, 4, 3), np.uint8)
+
+    def close(self) -> None:
+        pass
+
+    @staticmethod
+    def _rows(*agents: int):
+        seen = np.arange(2 * len(agents), dtype=np.float32).reshape(len(agents), 2)
+        return step_batch([seen], np.zeros(len(agents), np.float32), agent_ids=np.array(agents, np.int64))
+
+
+def infos(message: UnityMessageProto, behavior: str) -> list:
+    return list(message.unity_output.rl_output.agentInfos[behavior].value)
+
+
+def described(message: UnityMessageProto) -> list[str]:
+    return [brain.brain_name for brain in message.unity_output.rl_initialization_output.brain_parameters]
+
+
+def test_the_introduction_states_versions_and_abilities_and_nothing_else(trainer) -> None:
+    converse(trainer.exchange, Basic())
+    (message,) = trainer.heard
+    introduction = message.unity_output.rl_initialization_output
+    assert message.header.status == 200
+    assert introduction.name == "AcademySingleton"
+    assert introduction.communication_version == "1.5.0"
+    assert introduction.package_version.startswith("3.")
+    abilities = introduction.capabilities
+    assert [field.name for field, value in abilities.ListFields() if value] == [
+        field.name for field in abilities.DESCRIPTOR.fields
+    ]
+    assert not introduction.brain_parameters
+    assert not message.unity_output.HasField("rl_output")
+
+
+def test_the_second_message_holds_nothing_but_its_status(trainer) -> None:
+    trainer.begins()
+    converse(trainer.exchange, Basic())
+    empty = UnityMessageProto()
+    empty.header.status = 200
+    assert trainer.heard[1] == empty
+
+
+def test_a_behavior_is_described_only_beside_its_first_agents(trainer) -> None:
+    step = trainer.command(CommandProto.STEP)
+    trainer.begins().says(step, step)
+    converse(trainer.exchange, Latecomer())
+    first, second, third = trainer.heard[2:]
+    assert described(first) == ["A?team=0"]
+    assert described(second) == ["B?team=1"]
+    assert described(third) == []
+    assert [brain.is_training for brain in first.unity_output.rl_initialization_output.brain_parameters] == [
+        True
+    ]
+
+
+def test_every_behavior_of_the_scene_is_named_even_without_agents(trainer) -> None:
+    trainer.begins()
+    converse(trainer.exchange, Latecomer())
+    assert sorted(trainer.heard[2].unity_output.rl_output.agentInfos) == ["A?team=0", "B?team=1"]
+    assert infos(trainer.heard[2], "B?team=1") == []
+
+
+def test_a_description_holds_the_actions_and_the_first_info_the_sensors(trainer) -> None:
+    trainer.begins()
+    converse(trainer.exchange, Hybrid(2))
+    (brain,) = trainer.heard[2].unity_output.rl_initialization_output.brain_parameters
+    assert brain.action_spec.num_continuous_actions == 1
+    assert brain.action_spec.num_discrete_actions == 2
+    assert list(brain.action_spec.discrete_branch_sizes) == [3, 3]
+    order, trolley = infos(trainer.heard[2], "Hybrid?team=0")[0].observations
+    assert (order.name, list(order.shape), list(order.dimension_properties)) == ("order", [3], [1])
+    assert (trolley.name, list(trolley.shape), list(trolley.dimension_properties)) == ("trolley", [2], [1])
+
+
+def test_masks_forbid_on_the_wire(trainer) -> None:
+    trainer.begins()
+    converse(trainer.exchange, Hybrid(1))
+    (info,) = infos(trainer.heard[2], "Hybrid?team=0")
+    hold, grab, release, *shelves = info.action_mask
+    assert (hold, grab, release) == (False, True, True)
+    assert sum(shelves) == 1
+
+
+def test_zero_fields_are_left_out(trainer) -> None:
+    trainer.begins()
+    converse(trainer.exchange, Basic())
+    (row,) = RowViewMessage.FromString(trainer.raw[2]).unity_output.rl_output.agentInfos[BASIC].value
+    # Reward, done, max_step_reached, id (0), mask and group are all zero: the first byte announces field 13.
+    assert row[0] == 13 << 3 | 2
+
+
+def test_an_end_and_the_next_beginning_travel_together_under_the_agents_own_id(trainer) -> None:
+    trainer.begins().says(*[trainer.act(BASIC, discrete=[[0], [LEFT]])] * 6)
+    converse(trainer.exchange, Basic(2))
+    for message in (trainer.heard[5], trainer.heard[8]):
+        ended, waiting, again = infos(message, BASIC)
+        assert (ended.id, ended.done, ended.max_step_reached) == (1, True, False)
+        assert (waiting.id, waiting.done) == (0, False)
+        assert (again.id, again.done, again.reward) == (1, False, 0)
+        assert list(again.observations[0].float_data.data).index(1) == 10
+
+
+def test_an_interruption_is_told_from_an_end(trainer) -> None:
+    trainer.begins().says(*[trainer.act(BASIC, discrete=[[0]])] * 200)
+    converse(trainer.exchange, Basic())
+    ended, _ = infos(trainer.heard[-1], BASIC)
+    assert (ended.done, ended.max_step_reached) == (True, True)
+
+
+def test_a_reset_starts_episodes_anew_without_ending_the_old_ones(trainer) -> None:
+    trainer.begins().says(trainer.act(BASIC, discrete=[[RIGHT]]), trainer.command(CommandProto.RESET))
+    converse(trainer.exchange, Basic())
+    cells = [
+        [(list(info.observations[0].float_data.data).index(1), info.done) for info in infos(message, BASIC)]
+        for message in trainer.heard[2:]
+    ]
+    assert cells == [[(10, False)], [(11, False)], [(10, False)]]
+
+
+def test_only_the_first_reset_brings_a_seed(trainer) -> None:
+    scene = Latecomer()
+    trainer.begins(seed=12).says(trainer.command(CommandProto.RESET))
+    converse(trainer.exchange, scene)
+    assert scene.seeds == [12, None]
+
+
+@pytest.mark.parametrize(("given", "own", "used"), [(12, 5, 5), (12, 0, 0), (-1, None, 2**31 - 1)])
+def test_an_own_seed_wins_over_the_trainers_and_none_is_negative(trainer, given: int, own, used: int) -> None:
+    scene = Latecomer()
+    trainer.begins(seed=given)
+    converse(trainer.exchange, scene, seed=own)
+    assert scene.seeds == [used]
+
+
+def test_actions_reach_the_waiting_agents_in_their_order(trainer) -> None:
+    scene = Latecomer()
+    act = trainer.act("B?team=1", continuous=[[0.5, 1], [-0.5, -1]])
+    trainer.begins().says(trainer.act("A?team=0", continuous=[[0.25]]), act)
+    converse(trainer.exchange, scene)
+    first, second = scene.told
+    assert first["A?team=0"].continuous.tolist() == [[0.25]]
+    assert second["B?team=1"].continuous.tolist() == [[0.5, 1], [-0.5, -1]]
+
+
+def test_agents_that_nobody_answers_for_do_nothing(trainer) -> None:
+    scene = Latecomer()
+    trainer.begins().says(trainer.command(CommandProto.STEP), trainer.act("A?team=0", continuous=[[0.25]]))
+    converse(trainer.exchange, scene)
+    first, second = scene.told
+    assert first["A?team=0"].continuous.tolist() == [[0]]
+    assert second["B?team=1"].continuous.tolist() == [[0, 0], [0, 0]]
+
+
+def test_terminal_rows_get_no_action(trainer) -> None:
+    trainer.begins().says(*[trainer.act(BASIC, discrete=[[LEFT]])] * 4)
+    assert converse(trainer.exchange, Basic()) == "the trainer ended the conversation"
+    assert len(trainer.heard) == 7
+
+
+def test_side_channel_bytes_of_any_kind_are_passed_over(trainer) -> None:
+    noisy = trainer.act(BALL, continuous=[[0, 0]])
+    noisy.unity_input.rl_input.side_channel = b"\xff not framed at all"
+    trainer.begins().says(noisy)
+    trainer.script[1].unity_input.rl_input.side_channel = b"\x01"
+    assert converse(trainer.exchange, ThreeDBall(1)) == "the trainer ended the conversation"
+    assert len(trainer.heard) == 4
+
+
+@pytest.mark.parametrize("replies", [0, 1, 2, 3])
+def test_a_status_other_than_200_ends_it_at_once(trainer, replies: int) -> None:
+    script = trainer.begins().says(trainer.act(BASIC, discrete=[[0]])).script
+    del script[replies:]
+    assert converse(trainer.exchange, Basic()).startswith("the trainer ")
+    assert len(trainer.heard) == replies + 1
+
+
+@pytest.mark.parametrize("before", [1, 2, 3])
+def test_quit_ends_it_at_once(trainer, before: int) -> None:
+    trainer.begins().says(trainer.act(BASIC, discrete=[[0]]))
+    trainer.script[before:] = [trainer.command(CommandProto.QUIT)]
+    assert converse(trainer.exchange, Basic()) == "the trainer ended the conversation"
+    assert len(trainer.heard) == before + 1
+
+
+def test_after_enough_episodes_it_delivers_the_last_rows_and_says_goodbye(trainer) -> None:
+    trainer.begins().says(*[trainer.act(BASIC, discrete=[[LEFT]])] * 20)
+    assert converse(trainer.exchange, Basic(), episodes=2) == "2 episodes are complete"
+    *_, last, goodbye = trainer.heard
+    assert infos(last, BASIC)[0].done
+    assert goodbye.header.status == 400
+    assert not goodbye.HasField("unity_output")
+    assert len(trainer.heard) == 2 + 7 + 1
+
+
+def test_the_scene_is_watched_after_the_reset_and_after_each_step(trainer) -> None:
+    seen: list[int] = []
+    trainer.begins().says(*[trainer.act(BASIC, discrete=[[0]])] * 3)
+    converse(trainer.exchange, Basic(), watch=lambda: seen.append(len(trainer.heard)))
+    assert seen == [2, 3, 4, 5]
+
+
+def test_a_first_reply_without_an_initialization_is_named(trainer) -> None:
+    trainer.says(trainer.command(CommandProto.RESET))
+    with pytest.raises(WireError, match="first reply: expected rl_initialization_input, got none"):
+        converse(trainer.exchange, Basic())
+
+
+def test_actions_for_a_behavior_that_is_not_there_are_named(trainer) -> None:
+    trainer.begins().says(trainer.act("Basik?team=0", discrete=[[0]]))
+    with pytest.raises(WireError, match=r"actions for behavior 'Basik\?team=0': expected one of"):
+        converse(trainer.exchange, Basic())
+
+
+def test_too_few_actions_are_named(trainer) -> None:
+    trainer.begins().says(trainer.act(BASIC, discrete=[[0]]))
+    with pytest.raises(WireError, match=r"actions for behavior 'Basic\?team=0': expected actions for 2"):
+        converse(trainer.exchange, Basic(2))
+
+
+def test_a_reply_that_is_no_message_is_named() -> None:
+    with pytest.raises(
+        WireError, match="the trainer's reply: expected a UnityMessageProto, got 3 other bytes"
+    ):
+        converse(lambda _: b"\xff\xff\xff", Basic())

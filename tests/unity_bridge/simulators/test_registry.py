@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from unity_bridge.simulators.registry import DEFAULT_AGENTS, SCENES, open_scene
+from unity_bridge.simulators.scene import SceneError
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_scene_has_its_own_number_of_agents_unless_told_otherwise(name: str) -> None:
+    (steps,) = open_scene(f"sim:{name}").reset(0).values()
+    assert len(steps) == DEFAULT_AGENTS[name]
+    (steps,) = open_scene(f"sim:{name}", agents=5).reset(0).values()
+    assert len(steps) == 5
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_scene_describes_what_its_rows_hold(name: str) -> None:
+    scene = open_scene(f"sim:{name}")
+    ((behavior, spec),) = scene.behaviors.items()
+    steps = scene.reset(0)[behavior]
+    assert [observation.shape[1:] for observation in steps.observations] == [
+        sensor.shape for sensor in spec.observation_specs
+    ]
+    assert steps.allowed_actions.shape[1] == spec.action_spec.mask_size
+    assert behavior.endswith("?team=0")
+
+
+def test_gym_environments_get_their_arguments() -> None:
+    scene = open_scene("gym:CartPole-v1", agents=2, env_kwargs={"sutton_barto_reward": True})
+    assert len(scene.reset(0)["CartPole-v1?team=0"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("env", "complaint"),
+    [
+        (
+            "sim:3dbal",
+            r"sim:3dbal: no such scene; expected one of sim:3dball, .* \(did you mean 'sim:3dball'\?\)",
+        ),
+        ("sim:chess", "sim:chess: no such scene; expected one of [^?]*$"),
+        ("basic", r"basic: expected sim:NAME or gym:ID \(did you mean 'sim:basic'\?\)"),
+        ("gym:", "gym:: expected sim:NAME or gym:ID$"),
+        ("pettingzoo:mpe2.simple_spread_v3", "PettingZoo environments are not built yet"),
+    ],
+)
+def test_an_unknown_environment_is_named_with_the_nearest_one(env: str, complaint: str) -> None:
+    with pytest.raises(SceneError, match=complaint):
+        open_scene(env)
+
+
+def test_arguments_for_a_scene_of_ours_are_refused() -> None:
+    with pytest.raises(SceneError, match="--env-kwargs is for gym: environments only"):
+        open_scene("sim:basic", env_kwargs={"cells": 30})
+
+
+def test_without_gymnasium_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith("unity_bridge.simulators.gym")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(sys, "meta_path", [Without("gymnasium"), *sys.meta_path])
+    for module in [name for name in sys.modules if name.partition(".")[0] == "gymnasium"]:
+        monkeypatch.delitem(sys.modules, module)
+    with pytest.raises(SceneError, match=r"gym:CartPole-v1: .*pip install 'trainer-service\[gym\]'"):
+        open_scene("gym:CartPole-v1")
+
+
+class Without:
+    """An importer that knows one package to be absent."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == self._package:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
