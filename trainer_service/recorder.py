@@ -84,11 +84,6 @@ class Recorder:
 
     def _summarize(self, behavior: Behavior) -> None:
         summary = behavior.summarize(time.perf_counter() - self._started)
-        for tag, value in summary.scalars.items():
-            self._timers.gauge(f"{behavior.name}.{tag.replace('/', '.').replace(' ', '')}.mean", value)
-        if summary.stats.mean_return is not None:
-            name = f"{behavior.name}.Environment.CumulativeReward.mean"
-            self._timers.gauge(name, summary.stats.mean_return)
         for writer in self._writers:
             try:
                 writer.write(summary)

@@ -15,7 +15,7 @@ from trainer_service.config import RunOptions, TrainerSettings, dump_run_options
 from trainer_service.config.support import unsupported_in_behavior
 from trainer_service.console import Console
 from trainer_service.errors import ConfigError, UserError
-from trainer_service.metrics import ConsoleWriter, JsonlWriter, SummaryWriter, TensorBoardWriter
+from trainer_service.metrics import ConsoleWriter, GaugeWriter, JsonlWriter, SummaryWriter, TensorBoardWriter
 from trainer_service.run import RunFolder
 from trainer_service.status import TrainingStatus
 from trainer_service.stopping import StopSignals
@@ -118,7 +118,7 @@ def _serve(
         if saved.resume and folder.writable
         else TrainingStatus(torch_version=torch.__version__)
     )
-    writers = _writers(folder)
+    writers = _writers(folder, timers)
     recorder = Recorder(folder, console, writers, timers, status)
     behaviors = Behaviors(_creator(options, device, seed, origins, writers))
     try:
@@ -289,11 +289,12 @@ def _with_seed(options: RunOptions, seed: int) -> RunOptions:
     return options.model_copy(update={"env_settings": environment})
 
 
-def _writers(folder: RunFolder) -> list[SummaryWriter]:
-    writers: list[SummaryWriter] = [ConsoleWriter()]
-    if folder.writable:
-        writers += [JsonlWriter(folder.metrics), TensorBoardWriter(folder.behavior)]
-    return writers
+def _writers(folder: RunFolder, timers: Timers) -> list[SummaryWriter]:
+    if not folder.writable:
+        return [ConsoleWriter()]
+    return [
+        ConsoleWriter(), JsonlWriter(folder.metrics), TensorBoardWriter(folder.behavior), GaugeWriter(timers)
+    ]  # fmt: skip
 
 
 def _describe_settings(writers: Iterable[SummaryWriter], name: str, settings: TrainerSettings) -> None:

@@ -29,7 +29,9 @@ class VectorNormalizer(nn.Module):
             self.register_buffer(name, value)
         self.register_buffer("shift", torch.zeros(features), persistent=False)
         self.register_buffer("scale", torch.ones(features), persistent=False)
-        self.register_load_state_dict_post_hook(lambda module, _: module._derive())
+        self.register_load_state_dict_post_hook(  # type: ignore[no-untyped-call]  # torch has no types here
+            lambda module, _: module._derive()
+        )
 
     def forward(self, observation: Tensor) -> Tensor:
         return torch.clamp((observation - self.shift) * self.scale, -_LIMIT, _LIMIT)

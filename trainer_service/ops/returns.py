@@ -78,5 +78,5 @@ def ragged_generalized_advantage(
 
 def standardize(values: Floats) -> Floats:
     """Zero mean and unit population standard deviation, shape kept; a constant input becomes zeros."""
-    centred: Floats = values - values.mean()
-    return centred / (values.std() + 1e-10)
+    standardized: Floats = (values - values.mean()) / (values.std() + 1e-10)
+    return standardized

@@ -1,0 +1,47 @@
+# Two commands: `make learn` trains an agent and scores it, `make test` runs the whole suite.
+# `make check` is what to run before a commit.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN     = $(VENV)/bin
+RUN_ID ?= 3dball
+
+.PHONY: learn test check check-static format clean
+
+learn: $(VENV)/.installed
+	$(BIN)/mlagents-style learn configs/3dball.yaml --env=sim:3dball --run-id=$(RUN_ID) --force
+	$(BIN)/mlagents-style evaluate $(RUN_ID) --episodes 100
+	@echo
+	@echo "Watch it:    $(BIN)/mlagents-style evaluate $(RUN_ID) --episodes 12 --record 3dball.gif"
+	@echo "See curves:  $(BIN)/tensorboard --logdir results"
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+check-static: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: check-static
+	$(BIN)/python -m pytest -q -n 2 -m "not learning"
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+	  { echo "Python 3.11 to 3.13 is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	@touch $@ $(VENV)/.installed
