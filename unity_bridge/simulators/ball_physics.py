@@ -23,7 +23,7 @@ ROLLING = 5 / 7
 CONTACT_DEPTH = 0.1
 """A ball further than this under the surface is beside or below the platform, not on it."""
 TURN = np.radians(2.0)
-"""What one advance tilts at most."""
+"""What one physics step tilts at most."""
 MAX_TILT = np.radians(25.0)
 
 _HELD_BACK = (1 - ROLLING) * GRAVITY * STEP_S
@@ -33,7 +33,7 @@ _FRACTIONS = (np.arange(1, STEPS + 1) / STEPS)[:, None, None]
 class BallsOnPlatforms:
     """N platforms that pivot about their centres, and a ball for each. y is up.
 
-    Each of the five steps of an advance tilts the platform by a fifth of the turn; gravity pulls the ball; one
+    Each of the five steps of an advance tilts the platform by the same turn; gravity pulls the ball; one
     that would sink into the platform is pushed out along its normal by just as much, which keeps it on a
     rising surface and makes landings dead; while it touches, friction lets it roll without sliding, so
     that 5/7 of the pull along the surface accelerates it. Past the edge it falls.
@@ -68,9 +68,9 @@ class BallsOnPlatforms:
         """Lets 0.1 s pass.
 
         Args:
-            turn: how far to tilt in that time, in units of 2°, clipped to [−1, 1]. Shape [2, N].
+            turn: how far to tilt in each step, in units of 2°, clipped to [−1, 1]. Shape [2, N].
         """
-        target = np.clip(self.tilt + TURN * np.clip(turn, -1, 1), -MAX_TILT, MAX_TILT)
+        target = np.clip(self.tilt + STEPS * TURN * np.clip(turn, -1, 1), -MAX_TILT, MAX_TILT)
         axes = platform_axes(self.tilt + _FRACTIONS * (target - self.tilt), out=self._axes)
         normals = axes[:, 1]
         # Gravity along the surface is g − (g·n) n; a rolling ball does not feel 2/7 of it.

@@ -20,7 +20,9 @@ SHELVES = 3
 HOLD, GRAB, RELEASE = range(3)
 
 SPEED = 0.25
-"""Way for a full action, in half lengths of the rail. A binary fraction, so that full speed lands exactly."""
+"""The longest way between two decisions, in half lengths of the rail. A binary fraction: sums are exact."""
+GEAR = 0.5
+"""Way for an action of 1, were there no limit: half an action is full speed."""
 DEPOT = -0.5
 """Crates are grabbed from here to the left end."""
 BAY = 0.5
@@ -43,9 +45,9 @@ class Hybrid:
     may grab from a shelf, at the bay it may release what it carries, and a new order comes in.
 
     Observations: ``order`` (3), the shelf ordered, one-hot; ``trolley`` (2), its place in [−1, 1] and whether
-    it carries a crate. Actions: one continuous number in [−1, 1], how far to drive in units of 0.25, after
-    the hook has worked; two branches of 3: what the hook does (hold, grab, release), and the shelf to grab
-    from. Masks: grab is allowed only to an empty trolley at the depot, release only to a laden one at the
+    it carries a crate. Actions: one continuous number in [−1, 1], where to drive after the hook has worked,
+    half a unit of rail for 1 but never more than a quarter; two branches of 3: what the hook does (hold,
+    grab, release), and the shelf to grab from. Masks: grab is allowed only to an empty trolley at the depot, release only to a laden one at the
     bay; of the shelves, one that was not ordered is empty and forbidden, another one at each decision.
 
     Reward: −0.01 for each decision, +0.5 for the crate that was ordered, −0.1 for another one (it goes back),
@@ -128,7 +130,7 @@ class Hybrid:
 
     def _drive(self, agents: NDArray[np.int64], action: Floats) -> Bools:
         """Who ran into the rail's end."""
-        there = self._place[agents] + SPEED * np.clip(action, -1, 1)
+        there = self._place[agents] + np.clip(GEAR * action, -SPEED, SPEED)
         crashed = np.abs(there) > 1
         self._place[agents] = np.clip(there, -1, 1)
         self._rewards[agents[crashed]] += CRASH_REWARD

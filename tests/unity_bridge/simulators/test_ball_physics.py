@@ -95,10 +95,10 @@ def test_a_landing_is_dead() -> None:
     np.testing.assert_allclose(balls.velocity[:, 0], 0, atol=1e-9)
 
 
-def test_an_advance_tilts_two_degrees_for_a_full_action_and_more_counts_as_full() -> None:
+def test_an_advance_tilts_ten_degrees_for_a_full_action_and_more_counts_as_full() -> None:
     balls = ball()
     balls.advance(np.array([[0.5], [-7.0]]))
-    np.testing.assert_allclose(np.degrees(balls.tilt[:, 0]), [1, -2])
+    np.testing.assert_allclose(np.degrees(balls.tilt[:, 0]), [5, -10])
 
 
 def test_the_tilt_ends_at_25_degrees() -> None:
