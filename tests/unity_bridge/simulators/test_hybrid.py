@@ -27,7 +27,7 @@ def stay(steps: StepBatch) -> ActionBatch:
 
 def test_the_best_policy_earns_what_is_documented(play) -> None:
     episodes = play(Hybrid(3), deliver, steps=3 * 64)
-    assert pytest.approx(7.36) == BEST_RETURN
+    assert pytest.approx(5.86) == BEST_RETURN
     for agent, ended in episodes.items():
         assert len(ended) == (3, 1, 1)[agent]
         for episode in ended:
@@ -106,12 +106,12 @@ def test_the_hook_is_masked_by_place_and_load() -> None:
     order = int(steps.observations[0][0].argmax())
     steps = scene.step({BEHAVIOR: actions([1], [GRAB], [order])})[BEHAVIOR]
     assert steps.rewards[0] == pytest.approx(0.49)
-    assert steps.observations[1][0].tolist() == [-0.25, 1]
+    assert steps.observations[1][0].tolist() == [-0.5, 1]
     assert steps.allowed_actions[0, :3].tolist() == [True, False, False]
-    for _ in range(3):
+    for _ in range(4):
         steps = scene.step({BEHAVIOR: actions([1], [HOLD], [order])})[BEHAVIOR]
     assert steps.allowed_actions[0, :3].tolist() == [True, False, True]
-    steps = scene.step({BEHAVIOR: actions([0], [RELEASE], [order])})[BEHAVIOR]
+    steps = scene.step({BEHAVIOR: actions([1], [RELEASE], [order])})[BEHAVIOR]
     assert steps.rewards[0] == pytest.approx(0.49)
     assert steps.observations[1][0].tolist() == [0.5, 0]
 
@@ -134,6 +134,14 @@ def test_forbidden_choices_do_nothing() -> None:
         assert steps.rewards[0] == pytest.approx(-0.01)
         assert steps.observations[1][0].tolist() == [-0.5, 0]
         empty = int(steps.allowed_actions[0, 3:].argmin())
+
+
+@pytest.mark.parametrize(("drive", "way"), [(0.25, 0.125), (-0.5, -0.25), (1.0, 0.25), (-3.0, -0.25)])
+def test_half_an_action_is_full_speed(drive: float, way: float) -> None:
+    scene = Hybrid(1)
+    scene.reset(0)
+    steps = scene.step({BEHAVIOR: actions([drive], [HOLD], [0])})[BEHAVIOR]
+    assert steps.observations[1][0, 0] == way
 
 
 def test_equal_seeds_give_equal_orders() -> None:
