@@ -1,0 +1,163 @@
+"""What bounds the trainer on this machine: each part of the loop alone, and the speed if there were nothing else.
+
+python benchmarks/ceilings.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from measuring import learning
+from measuring.exchange import measure_exchange
+from measuring.report import aligned
+from measuring.wire import measure_bridge, measure_ping_pong
+
+AGENTS = (12, 96, 1000)
+MINIBATCH_ROWS = (64, 256, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeParts:
+    """What one exchange is made of, for one number of agents. Microseconds."""
+
+    agents: int
+    ping_pong: float
+    bridge: float
+    decode: float
+    encode: float
+    simulator: float
+    plain_forward: float
+    our_forward: float
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints. Returns the exit code."""
+    parser = argparse.ArgumentParser(description="The raw floor of every part of the loop, in microseconds.")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the repetitions")
+    repetitions = 200 if parser.parse_args(argv).quick else 2000
+
+    torch.set_num_threads(1)  # as the trainer does for small minibatches
+    _say(f"Measuring on {os.cpu_count()} cores, load {_load()}; medians, microseconds, one torch thread ...")
+    parts = [_measure(agents, repetitions) for agents in AGENTS]
+    minibatches = []
+    for rows in MINIBATCH_ROWS:
+        _say(f"  a minibatch of {rows} rows")
+        minibatches.append(learning.plain_minibatch_us(rows, repetitions // 4))
+    _say("  an update of 12000 rows")
+    update_s = learning.our_update_s(max(3, repetitions // 400))
+
+    print(exchange_table(parts))
+    print(learning_table(minibatches, update_s))
+    print(bounds_table(parts, plain_update_s(minibatches[0]), update_s))
+    return 0
+
+
+def _measure(agents: int, repetitions: int) -> ExchangeParts:
+    _say(f"  {agents} agents: simulator and codec")
+    costs = measure_exchange("sim:3dball", agents, repetitions)
+    _say(f"  {agents} agents: wire")
+    ping_pong = measure_ping_pong(costs.message, costs.reply, repetitions)
+    bridge = measure_bridge(costs.handshake, costs.message, repetitions)
+    _say(f"  {agents} agents: forward pass")
+    return ExchangeParts(
+        agents=agents,
+        ping_pong=ping_pong,
+        bridge=bridge,
+        decode=costs.decode_us,
+        encode=costs.encode_us,
+        simulator=costs.simulator_us,
+        plain_forward=learning.plain_forward_us(agents, repetitions),
+        our_forward=learning.our_forward_us(agents, repetitions),
+    )
+
+
+def exchange_table(parts: Sequence[ExchangeParts]) -> str:
+    """The parts of an exchange, a column for each number of agents."""
+    rows = [
+        ("one exchange, us", [f"{part.agents} agents" for part in parts]),
+        ("gRPC ping-pong, ready-made bytes", _whole(part.ping_pong for part in parts)),
+        ("  the same through our bridge, decoded and answered", _whole(part.bridge for part in parts)),
+        ("our decoding of the message", _whole(part.decode for part in parts)),
+        ("our encoding of the actions", _whole(part.encode for part in parts)),
+        ("simulator: actions, physics, message", _whole(part.simulator for part in parts)),
+        ("forward pass, plain torch", _whole(part.plain_forward for part in parts)),
+        ("  ours", _whole(part.our_forward for part in parts)),
+    ]
+    return _table(rows)
+
+
+def learning_table(minibatches: Sequence[float], update_s: float) -> str:
+    """Gradient steps by their size, and a whole update."""
+    rows = [
+        ("one gradient step, us", [f"{rows} rows" for rows in MINIBATCH_ROWS]),
+        ("plain torch: forward, loss, backward, Adam", _whole(minibatches)),
+    ]
+    plain_s = plain_update_s(minibatches[0])
+    whole = [
+        (f"one update, {learning.MINIBATCHES} gradient steps of 64 rows, ms", ["plain torch", "ours"]),
+        ("", _whole([plain_s * 1e3, update_s * 1e3])),
+    ]
+    return _table(rows) + "\n" + _table(whole)
+
+
+def bounds_table(parts: Sequence[ExchangeParts], plain_s: float, update_s: float) -> str:
+    """Agent steps per second if the loop consisted of these parts only, one after the other."""
+
+    def bound(part: ExchangeParts, exchange_us: float, update_s: float = 0.0) -> float:
+        return steps_per_s(part.agents, exchange_us, update_s)
+
+    rows = [
+        ("agent steps/s if there were only", [f"{part.agents} agents" for part in parts]),
+        ("the wire", _whole(bound(part, part.ping_pong) for part in parts)),
+        (
+            "the wire and the simulator",
+            _whole(bound(part, part.ping_pong + part.simulator) for part in parts),
+        ),
+        (
+            "  and plain torch's forward pass and updates",
+            _whole(
+                bound(part, part.ping_pong + part.simulator + part.plain_forward, plain_s) for part in parts
+            ),
+        ),
+        (
+            "our bridge, forward pass and updates, and the simulator",
+            _whole(bound(part, part.bridge + part.simulator + part.our_forward, update_s) for part in parts),
+        ),
+    ]
+    return _table(rows)
+
+
+def steps_per_s(agents: int, exchange_us: float, update_s: float) -> float:
+    """Agent steps per second of exchanges that are interrupted by an update every 12000 agent steps."""
+    collecting_s = learning.BUFFER_SIZE / agents * exchange_us * 1e-6
+    return learning.BUFFER_SIZE / (collecting_s + update_s)
+
+
+def plain_update_s(minibatch_us: float) -> float:
+    """The gradient steps of one update, and nothing else."""
+    return learning.MINIBATCHES * minibatch_us * 1e-6
+
+
+def _table(rows: Sequence[tuple[str, Sequence[str]]]) -> str:
+    return "\n".join(["", *aligned([(label, *values) for label, values in rows])])
+
+
+def _whole(values: Iterable[float]) -> list[str]:
+    return [f"{value:,.0f}" for value in values]
+
+
+def _load() -> str:
+    return f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Figures of several runs, side by side, as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+from measuring.runs import Run
+from measuring.scenes import Case
+from measuring.training_log import (
+    Summary,
+    final_return,
+    first_reaching,
+    overall_rate,
+    start_up_s,
+    steady_rate,
+)
+
+Figure = Callable[[Sequence[Summary]], float | None]
+
+
+def middle(values: Iterable[float | None]) -> float | None:
+    """The median of the values that exist; None if none does."""
+    existing = [value for value in values if value is not None]
+    return median(existing) if existing else None
+
+
+def times_faster(ours: float | None, theirs: float | None, *, less_is_better: bool = False) -> float | None:
+    """Above 1 where we are faster; None where a figure is missing or zero."""
+    if not ours or not theirs:
+        return None
+    return theirs / ours if less_is_better else ours / theirs
+
+
+def comparison(case: Case, ours: Sequence[Run], theirs: Sequence[Run]) -> str:
+    """The table of one case: medians over the runs that came to their end."""
+    rows: list[tuple[str, ...]] = [("", "ours", "mlagents-learn", "ratio")]
+    for label, figure, layout, less_is_better in _figures(case):
+        columns = [middle(figure(run.summaries) for run in _good(runs)) for runs in (ours, theirs)]
+        ratio = times_faster(*columns, less_is_better=less_is_better) if layout.ratio else None
+        rows.append(
+            (label, *(layout.text(value) for value in columns), "" if ratio is None else f"{ratio:.2f}")
+        )
+    head = f"{case.scene.name}, agents: {case.agents}, stopped at {case.steps:,} agent steps"
+    return "\n".join([head, *aligned(rows), *_misses(case, ours, theirs)])
+
+
+def split_table(case: Case, runs: Sequence[Run], simulator_us: float) -> str:
+    """Where the time of our loop went.
+
+    Args:
+        case: what was run.
+        runs: of ours.
+        simulator_us: what the simulator alone needs for an exchange, measured apart.
+    """
+    run = next(iter(_good(runs)), None)
+    if run is None or not run.split:
+        return ""
+    total_s = sum(block.total_s for block in run.split.values())
+    exchanges = max(block.count for block in run.split.values())
+    rows = [("", "share", "us/exchange")]
+    for name, block in sorted(run.split.items(), key=lambda item: -item[1].total_s):
+        rows.append((name, f"{block.total_s / total_s:.1%}", f"{block.total_s / exchanges * 1e6:,.0f}"))
+    note = (
+        f"  (receive = waiting for simulator and wire, decoding; the simulator alone: {simulator_us:,.0f} us)"
+    )
+    return "\n".join([f"our loop, seed {run.seed}, {exchanges:,} exchanges", *aligned(rows), note])
+
+
+def as_json(case: Case, ours: Sequence[Run], theirs: Sequence[Run]) -> dict[str, Any]:
+    """Every figure and every summary of a case, for programs."""
+    return {
+        "scene": case.scene.name,
+        "agents": case.agents,
+        "steps": case.steps,
+        "figures": {
+            label: {
+                "ours": [figure(run.summaries) for run in _good(ours)],
+                "theirs": [figure(run.summaries) for run in _good(theirs)],
+            }
+            for label, figure, _, _ in _figures(case)
+        },
+        "runs": [asdict(run) for run in (*ours, *theirs)],
+    }
+
+
+class _Layout:
+    """How a figure is written, and whether a ratio of it means anything."""
+
+    def __init__(self, digits: int, *, ratio: bool = True) -> None:
+        self.ratio = ratio
+        self._digits = digits
+
+    def text(self, value: float | None) -> str:
+        return "-" if value is None else f"{value:,.{self._digits}f}"
+
+
+def _figures(case: Case) -> list[tuple[str, Figure, _Layout, bool]]:
+    """Label, figure, layout, and whether less of it is better."""
+    threshold = case.scene.threshold
+
+    def reached_step(summaries: Sequence[Summary]) -> float | None:
+        summary = first_reaching(summaries, threshold)
+        return None if summary is None else summary.step
+
+    def reached_s(summaries: Sequence[Summary]) -> float | None:
+        summary = first_reaching(summaries, threshold)
+        return None if summary is None else summary.seen_s
+
+    return [
+        ("agent steps/s, steady", steady_rate, _Layout(0), False),
+        ("agent steps/s, start-up included", overall_rate, _Layout(0), False),
+        ("start-up, s", start_up_s, _Layout(1), True),
+        (f"steps to mean return {threshold:g}", reached_step, _Layout(0), True),
+        (f"seconds to mean return {threshold:g}", reached_s, _Layout(1), True),
+        ("mean return at the end", final_return, _Layout(2, ratio=False), False),
+    ]
+
+
+def _good(runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if run.failure is None]
+
+
+def _misses(case: Case, ours: Sequence[Run], theirs: Sequence[Run]) -> list[str]:
+    """Runs that the medians hide: those that failed, and those that never reached the threshold."""
+    lines = []
+    for run in (*ours, *theirs):
+        if run.failure is not None:
+            lines.append(f"  {run.trainer}, seed {run.seed}: FAILED: {run.failure}")
+        elif first_reaching(run.summaries, case.scene.threshold) is None:
+            lines.append(
+                f"  {run.trainer}, seed {run.seed}: did not reach mean return {case.scene.threshold:g}"
+            )
+    return lines
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """First column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+        for row in rows
+    ]

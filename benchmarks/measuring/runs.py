@@ -1,0 +1,135 @@
+"""One run of one trainer, watched from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from measuring.scenes import Case
+from measuring.trainers import RUN_ID, Trainer, write_simulator
+from measuring.training_log import Summary, parse_summary
+
+LIMIT_S = 1800.0
+"""How long a run may take."""
+
+_LEAVE_S = 60.0
+_LAST_LINES = 12
+
+Watch = Callable[[Summary], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of the loop, as the trainer itself timed it."""
+
+    total_s: float
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run told."""
+
+    trainer: str
+    seed: int
+    summaries: tuple[Summary, ...]
+
+    split: Mapping[str, Block] = field(default_factory=dict)
+    """Where the time of its loop went, by name. Empty where the trainer's loop is not ours."""
+
+    failure: str | None = None
+    """Why it did not come to its last step; its summaries must not be used then."""
+
+
+def run(trainer: Trainer, case: Case, seed: int, watch: Watch = lambda summary: None) -> Run:
+    """Trains until a summary has the case's steps, then interrupts the trainer. Nothing of it stays on disk.
+
+    Args:
+        trainer: who.
+        case: what.
+        seed: of trainer and simulator.
+        watch: is told every summary when it comes.
+    """
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
+        program = write_simulator(Path(scratch), case)
+        results = Path(scratch) / "results"
+        command = trainer.command(case, program, results, seed)
+        summaries, last_lines = _follow(command, trainer.environment(), scratch, case.steps, watch)
+        if not summaries or summaries[-1].step < case.steps:
+            reached = f"ended after {summaries[-1].step if summaries else 0} of {case.steps} steps"
+            failure = "\n    ".join([reached, *last_lines])
+            return Run(trainer.name, seed, tuple(summaries), failure=failure)
+        timers = results / RUN_ID / "run_logs" / "timers.json"
+        split = read_split(timers.read_text(encoding="utf-8")) if timers.exists() else {}
+        return Run(trainer.name, seed, tuple(summaries), split)
+
+
+def read_split(timers: str) -> dict[str, Block]:
+    """The top level of a ``timers.json``; what its blocks leave over is called ``other``."""
+    document = json.loads(timers)
+    children: Mapping[str, Mapping[str, float]] = document.get("children", {})
+    split = {name: Block(child["total"], int(child["count"])) for name, child in children.items()}
+    return {**split, "other": Block(document["self"], 1)}
+
+
+def _follow(
+    command: Sequence[str], environment: Mapping[str, str], folder: str, steps: int, watch: Watch
+) -> tuple[list[Summary], list[str]]:
+    """The summaries up to the one with enough steps, and the last lines of all."""
+    summaries: list[Summary] = []
+    last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+    started = time.perf_counter()
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C at the terminal is ours to pass on
+    ) as process:
+        watchdog = _kill_after(LIMIT_S, process)
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                last_lines.append(line.rstrip())
+                summary = parse_summary(line, time.perf_counter() - started)
+                if summary is None or (summaries and summaries[-1].step >= steps):
+                    continue
+                summaries.append(summary)
+                watch(summary)
+                if summary.step >= steps:
+                    process.send_signal(signal.SIGINT)
+                    watchdog.cancel()
+                    watchdog = _kill_after(_LEAVE_S, process)
+        finally:
+            watchdog.cancel()
+            if process.poll() is None:
+                _kill(process)
+    return summaries, list(last_lines)
+
+
+def _kill_after(seconds: float, process: subprocess.Popen[str]) -> threading.Timer:
+    timer = threading.Timer(seconds, _kill, [process])
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """The trainer and what it forked; simulators end by themselves when nobody answers them."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,72 @@
+"""What is run: the bundled scenes, and how far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+"""The project's root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A bundled scene and the settings that both trainers get for it."""
+
+    name: str
+    """As in ``sim:NAME``, and of its file in ``configs/``."""
+
+    threshold: float
+    """Mean return at which the task counts as learned."""
+
+    agents: tuple[int, ...]
+    """How many agents a simulator hosts, unless told otherwise."""
+
+    steps: int
+    """Agent steps at which a run is stopped, at least."""
+
+    steps_per_agent: int
+    """With many agents this much for each: until then unfinished episodes blur how many steps were made."""
+
+    @property
+    def config(self) -> Path:
+        """Where its settings are."""
+        return CHECKOUT / "benchmarks" / "configs" / f"{self.name}.yaml"
+
+
+SCENES = {
+    scene.name: scene
+    for scene in (
+        Scene("3dball", threshold=90.0, agents=(12, 96), steps=204_000, steps_per_agent=3_000),
+        Scene("basic", threshold=0.9, agents=(1,), steps=12_000, steps_per_agent=1_000),
+        Scene("hybrid", threshold=6.0, agents=(12,), steps=49_152, steps_per_agent=1_000),
+    )
+}
+DEFAULT_SCENES = ("3dball", "basic")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One comparison."""
+
+    scene: Scene
+    agents: int
+    steps: int
+    """A run is stopped at the first summary that has so many agent steps."""
+
+
+def cases(names: Sequence[str], agents: Sequence[int] | None, steps: int | None) -> list[Case]:
+    """Every named scene with every number of agents.
+
+    Args:
+        names: of scenes; ``all`` is every scene.
+        agents: None takes each scene's own.
+        steps: None takes what suits the scene and the number of agents.
+    """
+    chosen = list(SCENES.values()) if "all" in names else [SCENES[name] for name in names]
+    return [
+        Case(scene, count, steps or max(scene.steps, scene.steps_per_agent * count))
+        for scene in chosen
+        for count in agents or scene.agents
+    ]
