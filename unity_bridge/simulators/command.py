@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _summary(name: str) -> str:
     document = sys.modules[SCENES[name].__module__].__doc__ or ""
-    return f"{document.partition(': ')[2].strip().rstrip('.')} ({DEFAULT_AGENTS[name]} agents by default)"
+    return f"{document.partition(': ')[2].strip().rstrip('.')} (--agents {DEFAULT_AGENTS[name]})"
 
 
 def _refuse_misspelt(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> None:

@@ -39,9 +39,9 @@ class ThreeDBall:
     Observation (8): the z and x components of the platform's rotation (a unit quaternion), the ball's
     position relative to the platform (3, metres, y is up) and its velocity (3, m/s). Action (2, in
     [−1, 1]): how fast to tilt about z and about x until the next decision, in units of 2° per physics step
-    of 0.02 s (10° in all), within ±25°.
-    Reward: 0.1 for each decision that the ball survives; −1 and the end when it falls, which means more than
-    3 m aside or 2 m below. After 1000 decisions the episode is interrupted, so the best return is 100.
+    of 0.02 s (10° in all), within ±25°. Reward: 0.1 for each decision that the ball survives; −1 and the end
+    when it falls, which means more than 3 m aside or 2 m below. After 1000 decisions the episode is
+    interrupted, so the best return is 100.
 
     An episode starts with the ball at rest on the platform, up to 1.5 m off its centre each way, tilted up to
     10° about each axis. A decision lasts 0.1 s; what happens in it is told in ``ball_physics``.

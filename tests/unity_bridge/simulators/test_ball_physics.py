@@ -78,12 +78,14 @@ def test_a_ball_far_below_the_platform_is_not_lifted_through_it() -> None:
     assert balls.velocity[1, 0] == pytest.approx(-9.81 * 0.1)
 
 
-def test_a_rising_platform_carries_the_ball_and_never_lets_it_sink() -> None:
-    balls = ball(aside=(2, 0))
-    for _ in range(5):
-        balls.advance(np.array([[1.0], [0.0]]))
-        assert height_above_platform(balls) > -1e-9
-    assert balls.position[1, 0] > 0.5
+@pytest.mark.parametrize(("aside", "turn"), [((2, 0), (1, 0)), ((-2, 2), (-1, -1)), ((1, 1), (0.3, -0.1))])
+def test_a_rising_platform_carries_the_ball_and_never_lets_it_sink(
+    aside: tuple[float, float], turn: tuple[float, float]
+) -> None:
+    balls = ball(aside=aside)
+    balls.advance(np.array(turn)[:, None])
+    assert height_above_platform(balls) == pytest.approx(0, abs=1e-9)
+    assert balls.position[1, 0] > 0.52
 
 
 def test_a_landing_is_dead() -> None:

@@ -142,7 +142,7 @@ def test_help_lists_the_scenes(capsys) -> None:
     assert ending.value.code == 0
     out = capsys.readouterr().out
     assert all(f"sim:{name}" in out for name in ("3dball", "basic", "hybrid"))
-    assert "12 agents by default" in out
+    assert "by tilting it (--agents 12)" in out
 
 
 def test_a_simulator_starts_without_torch_pictures_and_gymnasium() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -123,6 +125,21 @@ def test_the_wrong_crate_costs_a_little_and_is_not_loaded() -> None:
     steps = scene.step({BEHAVIOR: actions([0], [GRAB], [int(wrong.argmax())])})[BEHAVIOR]
     assert steps.rewards[0] == pytest.approx(-0.11)
     assert steps.observations[1][0, 1] == 0
+
+
+def test_a_new_order_comes_in_with_each_release_and_not_before() -> None:
+    scene = Hybrid(1)
+    steps = scene.reset(0)[BEHAVIOR]
+    orders, released = [], []
+    for _ in range(64):
+        orders.append(int(steps.observations[0][0].argmax()))
+        action = deliver(steps)
+        released.append(int(action.discrete[0, 0]) == RELEASE)
+        steps = scene.step({BEHAVIOR: action})[BEHAVIOR]
+    changed = [after != before for before, after in itertools.pairwise(orders)]
+    assert sum(released) == 6
+    assert any(changed)
+    assert all(release for release, change in zip(released, changed, strict=False) if change)
 
 
 def test_forbidden_choices_do_nothing() -> None:
