@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,9 @@ class StepBatch:
     group_rewards: NDArray[np.float32]
     """What the agent's group got since the agent's previous row. Shape [N]."""
 
+    num_terminal: int = field(init=False)
+    """Rows [0, num_terminal) ended; rows [num_terminal, N) wait for an action."""
+
     def __post_init__(self) -> None:
         n = len(self.agent_ids)
         for name in ("rewards", "terminated", "truncated", "allowed_actions", "group_ids", "group_rewards"):
@@ -50,19 +53,17 @@ class StepBatch:
         for sensor, observation in enumerate(self.observations):
             if len(observation) != n:
                 raise ValueError(f"observation {sensor} has {len(observation)} rows for {n} agents")
-        if np.any(self.terminated & self.truncated):
-            raise ValueError("an agent cannot be both terminated and truncated")
+        # Counting is the cheapest question that NumPy answers, and this runs for every tick.
         ended = self.terminated | self.truncated
-        if np.any(ended[1:] > ended[:-1]):
+        num_terminal = np.count_nonzero(ended)
+        if np.count_nonzero(self.terminated) + np.count_nonzero(self.truncated) != num_terminal:
+            raise ValueError("an agent cannot be both terminated and truncated")
+        if np.count_nonzero(ended[:num_terminal]) != num_terminal:
             raise ValueError("terminal rows must come before the rows that wait for an action")
+        object.__setattr__(self, "num_terminal", num_terminal)
 
     def __len__(self) -> int:
         return len(self.agent_ids)
-
-    @property
-    def num_terminal(self) -> int:
-        """Rows [0, num_terminal) ended; rows [num_terminal, N) wait for an action."""
-        return int(np.count_nonzero(self.terminated)) + int(np.count_nonzero(self.truncated))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.collected import from_tensors, to_tensors
 from trainer_service.config import PPOSettings, TrainerSettings
 from trainer_service.networks.actions import SQUASH_LIMIT
 from trainer_service.networks.actor_critic import ActorCritic, batched_values
+from trainer_service.networks.flat import FlatParameters
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.ops.losses import PPOTargets, ppo_gradients
 from trainer_service.ops.returns import ragged_generalized_advantage, standardize
@@ -60,8 +61,10 @@ class PPO:
             ).to(self._device)
         self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=network.normalize)
         self._normalizer.to(self._device)
-        self._parameters = list(self._network.parameters())
-        self._optimizer = torch.optim.Adam(self._parameters, lr=self._hyper.learning_rate, fused=True)
+        self._parameters = FlatParameters(self._network.parameters())
+        self._optimizer = torch.optim.Adam(
+            [self._parameters.vector], lr=self._hyper.learning_rate, fused=True
+        )
         # Acting and shuffling draw from streams of their own, so that neither depends on how often the
         # other was called.
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
@@ -214,11 +217,11 @@ class PPO:
             outputs += [(parameters.mean, gradients.mean), (parameters.log_sigma, gradients.log_sigma)]
         if parameters.logits.shape[1]:
             outputs.append((parameters.logits, gradients.logits))
+        self._parameters.zero_gradient()
         torch.autograd.backward([tensor for tensor, _ in outputs], [gradient for _, gradient in outputs])
         if self._hyper.max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(self._parameters, self._hyper.max_grad_norm)
+            self._parameters.clip_gradient(self._hyper.max_grad_norm)
         self._optimizer.step()
-        self._optimizer.zero_grad()
         return gradients.losses
 
     def _rates(self, step: int) -> _Rates:

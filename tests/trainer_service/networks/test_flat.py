@@ -1,0 +1,48 @@
+import torch
+from torch import nn
+
+from trainer_service.networks.flat import FlatParameters
+
+
+def two_networks() -> tuple[nn.Module, nn.Module]:
+    torch.manual_seed(3)
+    plain = nn.Sequential(nn.Linear(4, 8), nn.SiLU(), nn.Linear(8, 2))
+    flat = nn.Sequential(nn.Linear(4, 8), nn.SiLU(), nn.Linear(8, 2))
+    flat.load_state_dict(plain.state_dict())
+    return plain, flat
+
+
+def test_training_through_the_vector_equals_training_each_parameter() -> None:
+    plain, flat = two_networks()
+    vector = FlatParameters(flat.parameters())
+    plain_adam = torch.optim.Adam(plain.parameters(), lr=1e-2)
+    flat_adam = torch.optim.Adam([vector.vector], lr=1e-2)
+    for step in range(20):
+        inputs = torch.randn(16, 4, generator=torch.Generator().manual_seed(step))
+        plain_adam.zero_grad()
+        (plain(inputs) ** 2).mean().backward()
+        nn.utils.clip_grad_norm_(plain.parameters(), 0.05)
+        plain_adam.step()
+        vector.zero_gradient()
+        (flat(inputs) ** 2).mean().backward()
+        vector.clip_gradient(0.05)
+        flat_adam.step()
+    for ours, theirs in zip(flat.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_short_gradient_is_left_alone() -> None:
+    _, flat = two_networks()
+    vector = FlatParameters(flat.parameters())
+    (1e-6 * flat(torch.ones(1, 4)).sum()).backward()
+    before = vector.gradient.clone()
+    vector.clip_gradient(0.5)
+    assert before.norm() > 0
+    torch.testing.assert_close(vector.gradient, before, rtol=0, atol=0)
+
+
+def test_loading_weights_reaches_the_vector() -> None:
+    plain, flat = two_networks()
+    vector = FlatParameters(flat.parameters())
+    flat.load_state_dict({name: torch.full_like(value, 2.0) for name, value in plain.state_dict().items()})
+    assert torch.all(vector.vector == 2.0)
