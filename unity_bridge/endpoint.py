@@ -12,6 +12,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
+from threading import Lock
 from typing import Any
 
 import grpc
@@ -28,7 +29,7 @@ _FLUSH_S = 0.5
 class Call:
     """One message of one simulator, and the way back."""
 
-    __slots__ = ("_outcome", "data", "endpoint", "has_returned", "peer")
+    __slots__ = ("_left", "_outcome", "data", "endpoint", "has_returned", "peer")
 
     def __init__(self, endpoint: Endpoint, peer: str, data: bytes) -> None:
         self.endpoint = endpoint
@@ -39,6 +40,8 @@ class Call:
         """Set by the parked thread once its part is done, so that the end of the call is no news."""
         # A queue, since an answer and a hang-up may race: the first wins, the other is never read.
         self._outcome: SimpleQueue[bytes | str | None] = SimpleQueue()
+        self._left = Lock()
+        self._left.acquire()
 
     def answer(self, data: bytes) -> None:
         """Sends a message back."""
@@ -53,8 +56,17 @@ class Call:
         self._outcome.put(None)
 
     def wait(self) -> bytes | str | None:
-        """What became of the call: a message, a refusal, or nobody there."""
+        """What became of the call: a message, a refusal, or nobody there. For the parked thread."""
         return self._outcome.get()
+
+    def leave(self) -> None:
+        """The parked thread's last word: it keeps the interpreter until gRPC has taken the answer over."""
+        self.has_returned = True
+        self._left.release()
+
+    def wait_until_left(self) -> None:
+        """Waits until an answered call is on its way back."""
+        self._left.acquire(timeout=_FLUSH_S)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +134,7 @@ class Endpoint:
             return b""  # gone already
         self._inbox.put(call)
         outcome = call.wait()
-        call.has_returned = True
+        call.leave()
         if isinstance(outcome, str):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, outcome)
         return outcome or b""

@@ -130,6 +130,7 @@ class Bridge:
         self._last_departure = ""
         self._next_number = 0
         self._unanswerable: set[int] = set()
+        self._leaving: list[Call] = []
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -197,7 +198,19 @@ class Bridge:
             return
         if simulator not in self._connections:
             raise ValueError(f"simulator {simulator} has no tick to answer")
-        self._connections[simulator].reply(actions, timeout_s=self._settings.timeout_wait_s)
+        call = self._connections[simulator].reply(actions, timeout_s=self._settings.timeout_wait_s)
+        self._leaving.append(call)
+
+    def flush(self) -> None:
+        """Waits until all replies are on their way. For a caller that has more to do before the next receive.
+
+        A reply leaves in a gRPC thread, which needs the interpreter lock, and may otherwise get it only when
+        the caller blocks: 300 µs of Python after the reply delayed it by 300 µs. A flush before them removed
+        the delay, and cost nothing where receive followed at once.
+        """
+        for call in self._leaving:
+            call.wait_until_left()
+        self._leaving.clear()
 
     def reject(self, simulator: int, reason: str) -> None:
         """Refuses a simulator's tick for a reason that only the trainer can see; instead of ``reply``.
