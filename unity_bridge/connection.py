@@ -39,8 +39,8 @@ class Connection:
     farewell: str = ""
     """Why the conversation is over, while the process has a moment left to exit."""
 
-    def reply(self, actions: Mapping[str, ActionBatch], *, timeout_s: float) -> Call:
-        """Answers the tick that waits, and returns its call; the next message is due within the timeout.
+    def reply(self, actions: Mapping[str, ActionBatch], *, timeout_s: float) -> None:
+        """Answers the tick that waits; the next message is due within the timeout.
 
         Raises:
             ValueError: no tick waits, or not for these actions.
@@ -50,7 +50,6 @@ class Connection:
         self.last_call.answer(self.session.reply(actions))
         self.owed_actions = False
         self.expect_message(timeout_s)
-        return self.last_call
 
     def expect_message(self, timeout_s: float) -> None:
         """From now on it is the simulator's turn, unless the conversation is over."""

@@ -12,7 +12,6 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
-from threading import Lock
 from typing import Any
 
 import grpc
@@ -22,14 +21,15 @@ from unity_bridge.errors import BridgeError, PortInUse
 SERVICE = "communicator_objects.UnityToExternalProto"
 METHOD = "Exchange"
 
-_REFUSAL_CHARACTERS = 2_000  # gRPC carries a status text as a header, and clients limit those to 8 KiB
+# gRPC carries a status text as a header of up to 12 bytes per character, and clients take headers of 8 KiB.
+_REFUSAL_CHARACTERS = 600
 _FLUSH_S = 0.5
 
 
 class Call:
     """One message of one simulator, and the way back."""
 
-    __slots__ = ("_left", "_outcome", "data", "endpoint", "has_returned", "peer")
+    __slots__ = ("_outcome", "data", "endpoint", "has_returned", "peer")
 
     def __init__(self, endpoint: Endpoint, peer: str, data: bytes) -> None:
         self.endpoint = endpoint
@@ -40,8 +40,6 @@ class Call:
         """Set by the parked thread once its part is done, so that the end of the call is no news."""
         # A queue, since an answer and a hang-up may race: the first wins, the other is never read.
         self._outcome: SimpleQueue[bytes | str | None] = SimpleQueue()
-        self._left = Lock()
-        self._left.acquire()
 
     def answer(self, data: bytes) -> None:
         """Sends a message back."""
@@ -58,15 +56,6 @@ class Call:
     def wait(self) -> bytes | str | None:
         """What became of the call: a message, a refusal, or nobody there. For the parked thread."""
         return self._outcome.get()
-
-    def leave(self) -> None:
-        """The parked thread's last word: it keeps the interpreter until gRPC has taken the answer over."""
-        self.has_returned = True
-        self._left.release()
-
-    def wait_until_left(self) -> None:
-        """Waits until an answered call is on its way back."""
-        self._left.acquire(timeout=_FLUSH_S)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +81,8 @@ class Endpoint:
             PortInUse: another process listens there.
             BridgeError: the address cannot be bound for another reason.
         """
+        if port:
+            _probe(host, port)
         self.host = host
         self._inbox = inbox
         self._threads = ThreadPoolExecutor(capacity, thread_name_prefix="exchange")
@@ -109,8 +100,6 @@ class Endpoint:
             ),
             maximum_concurrent_rpcs=capacity,
         )
-        if port:
-            _probe(host, port)
         try:
             self.port: int = self._server.add_insecure_port(_address(host, port))
         except RuntimeError as error:
@@ -134,7 +123,7 @@ class Endpoint:
             return b""  # gone already
         self._inbox.put(call)
         outcome = call.wait()
-        call.leave()
+        call.has_returned = True
         if isinstance(outcome, str):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, outcome)
         return outcome or b""

@@ -130,7 +130,6 @@ class Bridge:
         self._last_departure = ""
         self._next_number = 0
         self._unanswerable: set[int] = set()
-        self._leaving: list[Call] = []
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -188,7 +187,9 @@ class Bridge:
     def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:
         """Answers a simulator's tick. Agents of behaviors that are left out do nothing.
 
-        A simulator that departed after its tick is answered in vain, which is no error.
+        A simulator that departed after its tick is answered in vain, which is no error. Reply last: the answer
+        leaves in a gRPC thread, which may get the interpreter only when the caller blocks, in ``receive`` at
+        the latest (300 µs of Python after a reply delayed it by 300 µs).
 
         Raises:
             ValueError: it has no tick to answer, or not these agents.
@@ -198,19 +199,7 @@ class Bridge:
             return
         if simulator not in self._connections:
             raise ValueError(f"simulator {simulator} has no tick to answer")
-        call = self._connections[simulator].reply(actions, timeout_s=self._settings.timeout_wait_s)
-        self._leaving.append(call)
-
-    def flush(self) -> None:
-        """Waits until all replies are on their way. For a caller that has more to do before the next receive.
-
-        A reply leaves in a gRPC thread, which needs the interpreter lock, and may otherwise get it only when
-        the caller blocks: 300 µs of Python after the reply delayed it by 300 µs. A flush before them removed
-        the delay, and cost nothing where receive followed at once.
-        """
-        for call in self._leaving:
-            call.wait_until_left()
-        self._leaving.clear()
+        self._connections[simulator].reply(actions, timeout_s=self._settings.timeout_wait_s)
 
     def reject(self, simulator: int, reason: str) -> None:
         """Refuses a simulator's tick for a reason that only the trainer can see; instead of ``reply``.
