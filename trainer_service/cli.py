@@ -42,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code: 0 well, 1 a simulator failed, 2 the user can mend it."""
     from unity_bridge.errors import BridgeError, LaunchError, PortInUse
 
-    parsed = _parser().parse_args(arguments)
+    parsed, unknown = _parser().parse_known_args(arguments)
+    if unknown:
+        parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     command: Callable[[argparse.Namespace], int] = parsed.command
     try:
         return command(parsed)
@@ -104,6 +106,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     from trainer_service.console import Console
     from trainer_service.evaluation import evaluate
     from trainer_service.run import RunFolder
+    from trainer_service.training import engine_settings
     from unity_bridge.launcher import resolve_program
     from unity_bridge.server import Bridge, BridgeSettings
 
@@ -119,7 +122,10 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         )
     env_args = list(parsed.env_args or (environment.env_args if not parsed.env else None) or ())
     command = resolve_program(
-        env, [*env_args, *_recording(env, parsed.record)], no_graphics=parsed.record is None
+        env,
+        [*env_args, *_recording(env, parsed.record)],
+        no_graphics=trained_with.engine_settings.no_graphics,
+        no_graphics_monitor=trained_with.engine_settings.no_graphics_monitor,
     )
     with ExitStack() as stack:
         # All that is said on the way goes to standard error: standard output is for the result.
@@ -128,6 +134,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
             seed=parsed.seed,
             num_areas=environment.num_areas,
             timeout_wait_s=environment.timeout_wait,
+            engine=engine_settings(trained_with),
             max_lifetime_restarts=0,
         )
         bridge = stack.enter_context(Bridge(settings))
@@ -237,6 +244,9 @@ def _tell_warnings(loaded: LoadedOptions) -> None:
 
 
 def _say_where(options: RunOptions, folder: Path, behaviors: Sequence[str], interrupted: bool) -> None:
+    if not behaviors:
+        print("\nStopped before any simulator came; there is nothing to save.")
+        return
     saved = options.checkpoint_settings
     location = "" if saved.results_dir == "results" else f" --results-dir={saved.results_dir}"
     print(f"\n{'Interrupted' if interrupted else 'Finished'}. Everything is in {folder}")
@@ -286,7 +296,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_evaluate(commands)
     _add_simulate(commands)
     schema = commands.add_parser("schema", help="print the JSON Schema of the configuration, for editors")
-    schema.set_defaults(command=_schema)
+    schema.set_defaults(command=_schema, parser=schema)
     return parser
 
 
@@ -295,8 +305,8 @@ def _add_learn(commands: Any) -> None:
         "learn", help="train", argument_default=argparse.SUPPRESS,
         description="Trains the behaviors of a simulator. Flags win over the configuration file.",
     )  # fmt: skip
-    learn.set_defaults(command=_learn)
-    learn.add_argument("trainer_config_path", nargs="?", type=Path, metavar="CONFIG.yaml")
+    learn.set_defaults(command=_learn, parser=learn)
+    learn.add_argument("trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml")
     learn.add_argument(
         "--env", dest="env_path", metavar="ENV",
         help="an executable, sim:NAME, gym:ID; without it simulators attach (Unity Editor: press Play)",
@@ -342,13 +352,13 @@ def _add_learn(commands: Any) -> None:
 
 def _add_check(commands: Any) -> None:
     check = commands.add_parser("check", help="validate configurations without running them")
-    check.set_defaults(command=_check)
+    check.set_defaults(command=_check, parser=check)
     check.add_argument("files", nargs="+", type=Path, metavar="CONFIG.yaml")
 
 
 def _add_evaluate(commands: Any) -> None:
     evaluate = commands.add_parser("evaluate", help="play a frozen policy and report its returns")
-    evaluate.set_defaults(command=_evaluate)
+    evaluate.set_defaults(command=_evaluate, parser=evaluate)
     evaluate.add_argument("run_id", metavar="RUN_ID")
     evaluate.add_argument("--env", metavar="ENV", help="where to play (default: what the run was trained on)")
     evaluate.add_argument("--episodes", type=int, default=100, metavar="N", help="per behavior (default 100)")
@@ -368,7 +378,7 @@ def _add_simulate(commands: Any) -> None:
         "simulate", help="run a bundled simulator by hand", add_help=False,
         description="Attaches a bundled simulator to a running trainer.",
     )  # fmt: skip
-    simulate.set_defaults(command=_simulate)
+    simulate.set_defaults(command=_simulate, parser=simulate)
     simulate.add_argument("env", metavar="ENV", help="sim:NAME, gym:ID")
     simulate.add_argument(
         "rest", nargs=argparse.REMAINDER, metavar="…", help="see: simulate sim:3dball --help"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import torch
@@ -36,8 +36,15 @@ class Recorder:
         writers: Sequence[SummaryWriter],
         timers: Timers,
         status: TrainingStatus,
+        expected: Iterable[str] = (),
     ) -> None:
-        """``status`` is what the run had saved before: nothing, unless it is resumed."""
+        """Records a run.
+
+        Args:
+            folder, console, writers, timers: where to.
+            status: what the run had saved before: nothing, unless it is resumed.
+            expected: the behaviors that the configuration names.
+        """
         self._folder = folder
         self._console = console
         self._writers = writers
@@ -47,11 +54,15 @@ class Recorder:
         self._retry_at: dict[str, float] = {}
         self._complained: set[str] = set()
         self._status = status
+        self._expected = list(expected)
 
     def watch(self, behavior: Behavior) -> None:
         """Starts to record a behavior that just showed up."""
         interval = behavior.settings.checkpoint_interval
         self._next_save[behavior.name] = (behavior.step // interval + 1) * interval
+
+        if behavior.name in self._expected:
+            self._expected.remove(behavior.name)
 
     def report(self, behavior: Behavior) -> None:
         """Writes the summary and the checkpoint of a behavior, where they are due."""
@@ -67,6 +78,8 @@ class Recorder:
             SaveError: something could not be written; everything else was.
         """
         failures: list[SaveError] = []
+        if behaviors:
+            self._name_missing()
         if self._folder.writable:
             for behavior in behaviors:
                 try:
@@ -83,6 +96,7 @@ class Recorder:
             raise failures[0]
 
     def _summarize(self, behavior: Behavior) -> None:
+        self._name_missing()
         summary = behavior.summarize(time.perf_counter() - self._started)
         for writer in self._writers:
             try:
@@ -130,6 +144,16 @@ class Recorder:
         self._status = self._status.with_behavior(behavior.name, status)
         self._folder.write_status(self._status)
         self._folder.remove(behavior.name, removed)
+
+    def _name_missing(self) -> None:
+        """By the first summary every behavior has had its chance to show up."""
+        if self._expected:
+            _logger.warning(
+                "No simulator has declared %s, which the configuration names; declared were %s.",
+                ", ".join(f"'{name}'" for name in self._expected),
+                ", ".join(f"'{name}'" for name in self._next_save),
+            )
+            self._expected = []
 
     def _complain_once(self, message: str) -> None:
         if message not in self._complained:

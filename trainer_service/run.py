@@ -18,6 +18,8 @@ from trainer_service.lock import AlreadyLockedError, FileLock
 from trainer_service.status import TrainingStatus, read_status
 
 _LOCK = ".lock"
+_FAILED_START = frozenset({_LOCK, "configuration.yaml", "run_logs"})
+"""What a start leaves that never came to its first agent: nothing that anybody would miss."""
 _ROOT_FILES = ("configuration.yaml", "metrics.jsonl")
 _LOG_FILES = ("training_status.json", "timers.json", "Player-*.log")
 _BEHAVIOR_FILES = ("checkpoint.pt", "events.out.tfevents.*", "last_replay_buffer.hdf5")
@@ -215,10 +217,10 @@ class RunFolder:
 
 
 def _holds_run(path: Path) -> bool:
-    """Whether anything but a lock is in the folder."""
+    """Whether anything is in the folder that a start which failed at once would not leave there too."""
     if path.exists() and not path.is_dir():
         raise UserError(f"'{path}' is a file; expected the folder of a run")
-    return path.is_dir() and any(entry.name != _LOCK for entry in path.iterdir())
+    return path.is_dir() and any(entry.name not in _FAILED_START for entry in path.iterdir())
 
 
 def _not_found(results: Path, run_id: str) -> str:

@@ -119,7 +119,7 @@ def _serve(
         else TrainingStatus(torch_version=torch.__version__)
     )
     writers = _writers(folder, timers)
-    recorder = Recorder(folder, console, writers, timers, status)
+    recorder = Recorder(folder, console, writers, timers, status, expected=options.behaviors)
     behaviors = Behaviors(_creator(options, device, seed, origins, writers))
     try:
         learn(bridge, behaviors, recorder, console, timers, stop)
@@ -128,7 +128,6 @@ def _serve(
         if stop.requested:
             _logger.info("Learning was interrupted. Saving what was learned.")
         recorder.finish(list(behaviors.values()))
-        _name_missing(options.behaviors, behaviors)
     return Outcome(folder.path, {name: each.step for name, each in behaviors.items()}, stop.requested)
 
 
@@ -228,24 +227,30 @@ def _command(options: RunOptions) -> Command | None:
 
 
 def _bridge_settings(options: RunOptions, folder: RunFolder, seed: int) -> BridgeSettings:
-    environment, engine = options.env_settings, options.engine_settings
+    environment = options.env_settings
     return BridgeSettings(
         seed=seed,
         num_areas=environment.num_areas,
         timeout_wait_s=environment.timeout_wait,
-        engine=EngineSettings(
-            width=engine.width,
-            height=engine.height,
-            quality_level=engine.quality_level,
-            time_scale=engine.time_scale,
-            target_frame_rate=engine.target_frame_rate,
-            capture_frame_rate=engine.capture_frame_rate,
-        ),
+        engine=engine_settings(options),
         base_port=environment.base_port,
         run_logs=folder.run_logs if folder.writable else None,
         max_lifetime_restarts=environment.max_lifetime_restarts,
         restarts_rate_limit_n=environment.restarts_rate_limit_n,
         restarts_rate_limit_period_s=environment.restarts_rate_limit_period_s,
+    )
+
+
+def engine_settings(options: RunOptions) -> EngineSettings:
+    """What the simulators' engine is told with the first reset."""
+    engine = options.engine_settings
+    return EngineSettings(
+        width=engine.width,
+        height=engine.height,
+        quality_level=engine.quality_level,
+        time_scale=engine.time_scale,
+        target_frame_rate=engine.target_frame_rate,
+        capture_frame_rate=engine.capture_frame_rate,
     )
 
 
@@ -302,13 +307,3 @@ def _describe_settings(writers: Iterable[SummaryWriter], name: str, settings: Tr
     for writer in writers:
         if isinstance(writer, TensorBoardWriter):
             writer.write_text(name, text)
-
-
-def _name_missing(expected: Iterable[str], seen: Iterable[str]) -> None:
-    seen = list(seen)
-    for name in expected:
-        if name not in seen:
-            _logger.warning(
-                "Behavior '%s' is in the configuration, but no simulator declared it; declared were: %s.",
-                name, ", ".join(f"'{each}'" for each in seen) or "none",
-            )  # fmt: skip

@@ -205,6 +205,7 @@ def test_inference_of_a_new_run_makes_no_folder(tmp_path: Path) -> None:
 def test_inference_looks_at_a_run_that_is_being_trained(tmp_path: Path) -> None:
     with RunFolder.open(tmp_path, "run") as training:
         training.write_configuration("x")
+        training.metrics.write_text("{}")
         RunFolder.open(tmp_path, "run", inference=True, resume=True).close()
         assert RunFolder.read(tmp_path, "run").configuration.read_text() == "x"
 
@@ -267,6 +268,7 @@ import sys
 from trainer_service.run import RunFolder
 run = RunFolder.open(sys.argv[1], "run")
 run.write_configuration("x")
+run.metrics.write_text("{}")
 print("training", flush=True)
 sys.stdin.read()
 """
@@ -286,3 +288,13 @@ def test_a_run_has_one_writer_until_that_is_killed(tmp_path: Path, flag: str) ->
             trainer.kill()
     with RunFolder.open(tmp_path, "run", **{flag: True}) as run:
         assert run.writable
+
+
+def test_a_start_that_came_to_nothing_does_not_take_the_run_id(tmp_path: Path) -> None:
+    with RunFolder.open(tmp_path, "run") as failed:
+        failed.write_configuration("x")
+        fill(failed.path, "run_logs/Player-0.log")
+    with pytest.raises(UserError, match="no run 'run'"):
+        RunFolder.open(tmp_path, "run", resume=True)
+    with RunFolder.open(tmp_path, "run") as again:
+        assert again.writable
