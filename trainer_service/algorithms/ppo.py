@@ -19,7 +19,7 @@ from trainer_service.algorithms.collected import from_tensors, to_tensors
 from trainer_service.config import PPOSettings, TrainerSettings
 from trainer_service.networks.actions import SQUASH_LIMIT
 from trainer_service.networks.actor_critic import ActorCritic, batched_values
-from trainer_service.networks.flat import FlatParameters
+from trainer_service.networks.flat import FlatAdam, FlatParameters
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.ops.losses import PPOTargets, ppo_gradients
 from trainer_service.ops.returns import ragged_generalized_advantage, standardize
@@ -62,9 +62,7 @@ class PPO:
         self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=network.normalize)
         self._normalizer.to(self._device)
         self._parameters = FlatParameters(self._network.parameters())
-        self._optimizer = torch.optim.Adam(
-            [self._parameters.vector], lr=self._hyper.learning_rate, fused=True
-        )
+        self._optimizer = FlatAdam(self._parameters)
         # Acting and shuffling draw from streams of their own, so that neither depends on how often the
         # other was called.
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
@@ -80,7 +78,7 @@ class PPO:
     ) -> Decisions:
         """Decides for M agents in one forward pass."""
         with torch.inference_mode():
-            inputs = self._normalizer([self._tensor(sensor) for sensor in observations])
+            inputs = self._normalizer.forward([self._tensor(sensor) for sensor in observations])
             parameters = self._network.policy(inputs)
             allowed = self._tensor(allowed_actions)
             heads = self._network.actions
@@ -107,8 +105,6 @@ class PPO:
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes over everything collected, which is then thrown away."""
         rates = self._rates(step)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rates.learning_rate
         rollout = self._as_tensors(self._buffer.drain())
         losses = torch.zeros(5, device=self._device)
         minibatches = 0
@@ -142,8 +138,12 @@ class PPO:
         return _Rollout(
             trajectories=trajectories,
             rewards=[source.strength * source.rewards(trajectories) for source in self._rewards],
-            observations=self._normalizer([self._tensor(sensor) for sensor in trajectories.observations]),
-            final=self._normalizer([self._tensor(sensor) for sensor in trajectories.final_observations]),
+            observations=self._normalizer.forward(
+                [self._tensor(sensor) for sensor in trajectories.observations]
+            ),
+            final=self._normalizer.forward(
+                [self._tensor(sensor) for sensor in trajectories.final_observations]
+            ),
             continuous_actions=self._tensor(trajectories.continuous_actions),
             discrete_actions=self._tensor(trajectories.discrete_actions) + self._network.actions.offsets,
             allowed_actions=self._tensor(trajectories.allowed_actions),
@@ -221,7 +221,7 @@ class PPO:
         torch.autograd.backward([tensor for tensor, _ in outputs], [gradient for _, gradient in outputs])
         if self._hyper.max_grad_norm is not None:
             self._parameters.clip_gradient(self._hyper.max_grad_norm)
-        self._optimizer.step()
+        self._optimizer.step(rates.learning_rate)
         return gradients.losses
 
     def _rates(self, step: int) -> _Rates:

@@ -49,9 +49,9 @@ class ActionHeads(nn.Module):
         absent = features[:, :0]
         mean, log_sigma, logits = absent, features.new_empty(0), absent
         if self.mean is not None and self.log_sigma is not None:
-            mean, log_sigma = self.mean(features), self.log_sigma
+            mean, log_sigma = self.mean.forward(features), self.log_sigma
         if self.logits is not None:
-            logits = self.logits(features)
+            logits = self.logits.forward(features)
         return ActionParameters(mean, log_sigma, logits)
 
     def sample(

@@ -65,7 +65,9 @@ class ObservationNormalizer(nn.Module):
 
     def forward(self, observations: Sequence[Tensor]) -> list[Tensor]:
         """One tensor per sensor in, one per sensor out, shapes kept."""
-        return [module(sensor) for module, sensor in zip(self._normalizers, observations, strict=True)]
+        return [
+            module.forward(sensor) for module, sensor in zip(self._normalizers, observations, strict=True)
+        ]
 
     def update(self, observations: Sequence[Tensor]) -> None:
         """Counts a batch of observations in, one tensor [N, …] per sensor."""

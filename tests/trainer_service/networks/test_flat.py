@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from trainer_service.networks.flat import FlatParameters
+from trainer_service.networks.flat import FlatAdam, FlatParameters
 
 
 def two_networks() -> tuple[nn.Module, nn.Module]:
@@ -16,7 +16,7 @@ def test_training_through_the_vector_equals_training_each_parameter() -> None:
     plain, flat = two_networks()
     vector = FlatParameters(flat.parameters())
     plain_adam = torch.optim.Adam(plain.parameters(), lr=1e-2)
-    flat_adam = torch.optim.Adam([vector.vector], lr=1e-2)
+    flat_adam = FlatAdam(vector)
     for step in range(20):
         inputs = torch.randn(16, 4, generator=torch.Generator().manual_seed(step))
         plain_adam.zero_grad()
@@ -26,7 +26,7 @@ def test_training_through_the_vector_equals_training_each_parameter() -> None:
         vector.zero_gradient()
         (flat(inputs) ** 2).mean().backward()
         vector.clip_gradient(0.05)
-        flat_adam.step()
+        flat_adam.step(1e-2)
     for ours, theirs in zip(flat.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs)
 
@@ -46,3 +46,26 @@ def test_loading_weights_reaches_the_vector() -> None:
     vector = FlatParameters(flat.parameters())
     flat.load_state_dict({name: torch.full_like(value, 2.0) for name, value in plain.state_dict().items()})
     assert torch.all(vector.vector == 2.0)
+
+
+def test_adam_continues_from_its_state() -> None:
+    def trained(steps: int, vector: FlatParameters, adam: FlatAdam) -> torch.Tensor:
+        for _ in range(steps):
+            vector.gradient.copy_(vector.vector.sin())
+            adam.step(0.01)
+        return vector.vector
+
+    _, network = two_networks()
+    vector = FlatParameters(network.parameters())
+    adam = FlatAdam(vector)
+    trained(5, vector, adam)
+    weights = {name: value.clone() for name, value in network.state_dict().items()}
+    state = {name: torch.as_tensor(value).clone() for name, value in adam.state_dict().items()}
+    straight = trained(5, vector, adam).clone()
+
+    _, other = two_networks()
+    resumed = FlatParameters(other.parameters())
+    other.load_state_dict(weights)
+    resumed_adam = FlatAdam(resumed)
+    resumed_adam.load_state_dict(state)
+    torch.testing.assert_close(trained(5, resumed, resumed_adam), straight, rtol=0, atol=0)
