@@ -1,0 +1,59 @@
+"""A simulator without chance, which stands at every episode's start as it stands at its own.
+
+Three agents walk for six decisions an episode: what they see depends on what they did in this episode, and
+on nothing before it. One of the three is interrupted instead of ending, and they differ from each other.
+Twelve steps of the treadmill are therefore two episodes of each agent, or 36 agent steps.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+import numpy as np
+
+from unity_bridge.simulators.client import run
+from unity_bridge.simulators.scene import Steps, concatenate, step_batch, vector_sensor
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+from unity_bridge.steps import ActionBatch
+
+AGENTS = 3
+EPISODE = 6
+BEHAVIOR = "Treadmill?team=0"
+
+
+class Treadmill:
+    frame_s = 0.1
+    behaviors = {BEHAVIOR: BehaviorSpec((vector_sensor("body", 4),), ActionSpec(1, (3,)))}
+
+    def reset(self, seed: int | None = None) -> Steps:
+        self._place = np.arange(AGENTS) / 10
+        self._time = 0
+        return {BEHAVIOR: self._batch(np.zeros(AGENTS))}
+
+    def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
+        batch = actions[BEHAVIOR]
+        effort = batch.continuous[:, 0] + 0.5 * (batch.discrete[:, 0] - 1)
+        self._place = 0.9 * self._place + 0.3 * effort
+        self._time += 1
+        rewards = -np.abs(self._place - 0.5)
+        if self._time < EPISODE:
+            return {BEHAVIOR: self._batch(rewards)}
+        interrupted = np.arange(AGENTS) == 1
+        terminal = self._batch(rewards, terminated=~interrupted, truncated=interrupted)
+        return {BEHAVIOR: concatenate(terminal, self.reset()[BEHAVIOR])}
+
+    def _batch(self, rewards, **ends):
+        clock = np.full(AGENTS, self._time / EPISODE)
+        body = np.stack([self._place, clock, np.square(self._place), np.arange(AGENTS)], axis=1)
+        return step_batch(
+            [body.astype(np.float32)],
+            rewards.astype(np.float32),
+            agent_ids=np.arange(AGENTS, dtype=np.int64),
+            allowed_actions=np.ones((AGENTS, 3), np.bool_),
+            **ends,
+        )
+
+
+if __name__ == "__main__":
+    run(Treadmill(), int(sys.argv[sys.argv.index("--mlagents-port") + 1]), connect_timeout_s=30.0)

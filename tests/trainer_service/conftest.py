@@ -1,0 +1,115 @@
+"""Runs of the command line, in this process or in one of their own, on simulators that are processes."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trainer_service.cli import main
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """What a command said and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def mlagents_style(workplace: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Spoken]:
+    """Runs a command in this process, where torch is loaded already."""
+
+    def run(*arguments: object) -> Spoken:
+        capfd.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as leaving:  # argparse
+            code = leaving.code if isinstance(leaving.code, int) else 1
+        said = capfd.readouterr()
+        return Spoken(code, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def start_process(workplace: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts ``mlagents-style`` in a process of its own; none outlives the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object) -> subprocess.Popen[str]:
+        line = [sys.executable, "-u", "-m", "trainer_service", *map(str, arguments)]
+        process = subprocess.Popen(
+            line, cwd=workplace, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def program(tmp_path: Path, repository: Path) -> Callable[..., Path]:
+    """An executable that runs one of tests/programs with these arguments, before those it is started with."""
+
+    def make(name: str, *arguments: str) -> Path:
+        path = tmp_path / f"{name}-{len(list(tmp_path.iterdir()))}"
+        source = repository / "tests" / "programs" / f"{name}.py"
+        words = shlex.join([sys.executable, str(source)])
+        path.write_text(f'#!/bin/sh\nexec {words} "$@" {shlex.join(arguments)}\n')
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def actor(program: Callable[..., Path]) -> Callable[..., Path]:
+    """An executable simulator that does these acts; see tests/programs/actor.py."""
+
+    def make(*acts: str) -> Path:
+        return program("actor", "--acts", *acts)
+
+    return make
+
+
+SMALL: Mapping[str, Any] = {
+    "trainer_type": "ppo",
+    "hyperparameters": {"batch_size": 32, "buffer_size": 128, "learning_rate_schedule": "constant"},
+    "network_settings": {"hidden_units": 8, "num_layers": 1},
+    "max_steps": 400,
+    "time_horizon": 16,
+    "summary_freq": 100,
+    "checkpoint_interval": 100,
+}
+
+
+@pytest.fixture
+def configure(workplace: Path) -> Callable[..., Path]:
+    """Writes a configuration for small, quick behaviors of these names; keywords replace their settings."""
+
+    def write(*behaviors: str, file: str = "config.yaml", **settings: Any) -> Path:
+        path = workplace / file
+        path.write_text(yaml.safe_dump({"behaviors": {name: {**SMALL, **settings} for name in behaviors}}))
+        return path
+
+    return write
