@@ -94,9 +94,10 @@ def _check(parsed: argparse.Namespace) -> int:
 
     checks = check_files(parsed.files)
     for check in checks:
-        print(check)
+        # One line per file for whoever counts them; what lies behind a verdict goes to standard error.
+        print(check, flush=True)
         for detail in check.details:
-            print(f"  {detail}")
+            print(f"  {detail}", file=sys.stderr, flush=True)
     return 0 if all(check.ok for check in checks) else 2
 
 
