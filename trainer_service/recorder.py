@@ -140,7 +140,7 @@ class Recorder:
         if behavior.settings.keep_checkpoints > 0:
             status, removed = prune_checkpoints(status, behavior.settings.keep_checkpoints)
         if final:
-            status = replace(status, final_checkpoint=record)
+            status = replace(status, final_checkpoint=status.checkpoints[-1])
         self._status = self._status.with_behavior(behavior.name, status)
         self._folder.write_status(self._status)
         self._folder.remove(behavior.name, removed)

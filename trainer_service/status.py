@@ -62,8 +62,14 @@ class BehaviorStatus:
     """Rating under self-play."""
 
     def with_checkpoint(self, record: CheckpointRecord) -> BehaviorStatus:
-        """Returns the status after one more save; a second save at the same step replaces the first."""
+        """Returns the status after one more save.
+
+        A second save at the same step replaces the first, whose reward it keeps if no episode ended since.
+        """
         others = tuple(known for known in self.checkpoints if known.steps != record.steps)
+        for known in self.checkpoints:
+            if known.steps == record.steps and record.reward is None:
+                record = replace(record, reward=known.reward)
         return replace(self, checkpoints=(*others, record))
 
 
