@@ -1,8 +1,8 @@
 """A simulator without chance, which stands at every episode's start as it stands at its own.
 
 Three agents walk for six decisions an episode: what they see depends on what they did in this episode, and
-on nothing before it. One of the three is interrupted instead of ending, and they differ from each other.
-Twelve steps of the treadmill are therefore two episodes of each agent, or 36 agent steps.
+on nothing before it. One of the three is interrupted instead of ending. An episode of all three is 18 agent
+steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ BEHAVIOR = "Treadmill?team=0"
 
 class Treadmill:
     frame_s = 0.1
-    behaviors = {BEHAVIOR: BehaviorSpec((vector_sensor("body", 4),), ActionSpec(1, (3,)))}
+
+    @property
+    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+        return {BEHAVIOR: BehaviorSpec((vector_sensor("body", 4),), ActionSpec(1, (3,)))}
 
     def reset(self, seed: int | None = None) -> Steps:
         self._place = np.arange(AGENTS) / 10

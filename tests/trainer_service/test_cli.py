@@ -1,0 +1,307 @@
+"""Whole runs from the command line, with real simulators as separate processes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from trainer_service.cli import main
+
+LINE = re.compile(
+    r"\[INFO\] Basic\. Step: (\d+)\. Time Elapsed: \d+\.\d{3} s\. "
+    r"Mean Reward: -?\d+\.\d{3}\. Std of Reward: \d+\.\d{3}\. Training\."
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a finished run, only to be looked at, and what the run said."""
+    folder = tmp_path_factory.mktemp("finished")
+    settings = {
+        "trainer_type": "ppo",
+        "hyperparameters": {"batch_size": 32, "buffer_size": 128},
+        "network_settings": {"hidden_units": 8, "num_layers": 1},
+        "max_steps": 800,
+        "summary_freq": 400,
+        "checkpoint_interval": 200,
+        "keep_checkpoints": 2,
+    }
+    config = folder / "config.yaml"
+    config.write_text(yaml.safe_dump({"behaviors": {"Basic": settings}}))
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        flags = f"--env=sim:basic --run-id=run --results-dir={folder}/results --seed=3 --num-envs=2"
+        code = main(["learn", str(config), *flags.split(), "--env-args", "--agents", "5"])
+    assert code == 0
+    return folder / "results" / "run", said.getvalue()
+
+
+def test_a_run_leaves_ml_agents_layout(finished: tuple[Path, str]) -> None:
+    run, _ = finished
+    files = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
+    (events,) = [file for file in files if "tfevents" in file]
+    assert events.startswith("Basic/events.out.tfevents.")
+    assert files - {events} == {
+        "configuration.yaml",
+        "metrics.jsonl",
+        "run_logs/training_status.json",
+        "run_logs/timers.json",
+        "run_logs/Player-0.log",
+        "run_logs/Player-1.log",
+        "Basic/checkpoint.pt",
+        "Basic/Basic-600.pt",
+        "Basic/Basic-800.pt",
+    }
+
+
+def test_metrics_have_a_line_per_summary(finished: tuple[Path, str]) -> None:
+    run, _ = finished
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [400, 800]
+    for line in lines:
+        assert line["behavior"] == "Basic"
+        assert line["episodes"] > 0
+        assert -2.01 <= line["mean_return"] <= 0.94
+        assert line["std_return"] >= 0
+        assert 3 <= line["mean_length"] <= 200
+        assert line["mean_group_return"] is None
+        assert line["steps_per_s"] > 0
+        assert line["wall_s"] > 0
+        for key in ("policy_loss", "value_loss", "entropy", "learning_rate", "epsilon", "beta"):
+            assert isinstance(line[key], float), key
+
+
+def test_returns_are_raw(finished: tuple[Path, str]) -> None:
+    # Basic pays −0.01 a step and +0.1 or +1 at the end; strengths and normalisation must not show.
+    run, _ = finished
+    first = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
+    goals = first["mean_return"] + 0.01 * first["mean_length"]
+    assert -1e-6 <= goals <= 1 + 1e-6
+
+
+def test_tensorboard_finds_ml_agents_tags(finished: tuple[Path, str]) -> None:
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    run, _ = finished
+    (path,) = (run / "Basic").glob("events.out.tfevents.*")
+    events = list(EventFileLoader(str(path)).Load())
+    tags = {value.tag for event in events for value in event.summary.value}
+    assert {
+        "Environment/Cumulative Reward",
+        "Environment/Cumulative Reward_hist",
+        "Environment/Episode Length",
+        "Losses/Policy Loss",
+        "Losses/Value Loss",
+        "Policy/Entropy",
+        "Policy/Learning Rate",
+        "Policy/Epsilon",
+        "Policy/Beta",
+        "Policy/Extrinsic Value Estimate",
+        "Policy/Extrinsic Reward",
+        "Hyperparameters/text_summary",
+    } <= tags
+    assert {event.step for event in events if event.summary.value} == {0, 400, 800}
+
+
+def test_the_console_speaks_ml_agents_form(finished: tuple[Path, str]) -> None:
+    _, said = finished
+    steps = [int(match[1]) for match in map(LINE.fullmatch, said.splitlines()) if match]
+    assert steps == [400, 800]
+    assert "Connected new brain: Basic?team=0" in said
+    assert said.count("Connected to Unity environment with package version") == 2
+    for way_on in ("policy of Basic: ", "tensorboard --logdir ", "mlagents-style evaluate run"):
+        assert way_on in said
+
+
+def test_the_status_lists_the_checkpoints_that_were_kept(finished: tuple[Path, str]) -> None:
+    run, _ = finished
+    status = json.loads((run / "run_logs" / "training_status.json").read_text())
+    assert status["metadata"]["stats_format_version"] == "0.3.0"
+    checkpoints = status["Basic"]["checkpoints"]
+    assert [record["steps"] for record in checkpoints] == [600, 800]
+    for record in (*checkpoints, status["Basic"]["final_checkpoint"]):
+        assert Path(record["file_path"]).is_file()
+    assert status["Basic"]["final_checkpoint"]["steps"] == 800
+
+
+def test_every_checkpoint_is_listed_with_the_mean_return_before_it(finished: tuple[Path, str]) -> None:
+    run, _ = finished
+    status = json.loads((run / "run_logs" / "training_status.json").read_text())["Basic"]
+    for record in (*status["checkpoints"], status["final_checkpoint"]):
+        assert isinstance(record["reward"], float), record
+
+
+def test_the_newest_checkpoint_is_the_last_numbered_one(finished: tuple[Path, str]) -> None:
+    run, _ = finished
+    newest = (run / "Basic" / "checkpoint.pt").read_bytes()
+    assert newest == (run / "Basic" / "Basic-800.pt").read_bytes()
+    assert torch.load(run / "Basic" / "checkpoint.pt", weights_only=True)["step"] == 800
+
+
+def test_the_configuration_of_the_run_can_be_run_again(finished: tuple[Path, str]) -> None:
+    from trainer_service.config import load_run_options
+
+    run, _ = finished
+    loaded = load_run_options(run / "configuration.yaml")
+    assert not loaded.warnings
+    options = loaded.options
+    assert options.behaviors["Basic"].max_steps == 800
+    assert options.checkpoint_settings.run_id == "run"
+    assert options.env_settings.env_path == "sim:basic"
+    assert options.env_settings.env_args == ("--agents", "5")
+    assert (options.env_settings.num_envs, options.env_settings.seed) == (2, 3)
+
+
+def test_timers_and_logs_tell_of_the_run(finished: tuple[Path, str]) -> None:
+    run, _ = finished
+    timers = json.loads((run / "run_logs" / "timers.json").read_text())
+    assert {"receive", "observe", "update", "act", "reply"} <= set(timers["children"])
+    assert "the trainer ended the conversation" in (run / "run_logs" / "Player-1.log").read_text()
+
+
+def test_a_seed_that_was_left_to_choice_is_written_down(mlagents_style, configure, program) -> None:
+    configure("Treadmill", max_steps=18)
+    assert mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}").code == 0
+    written = yaml.safe_load(Path("results/ppo/configuration.yaml").read_text())
+    assert 0 <= written["env_settings"]["seed"] <= 9999
+
+
+def test_a_run_id_that_is_taken_is_refused_with_the_three_ways_out(
+    mlagents_style, configure, program
+) -> None:
+    treadmill = program("treadmill")
+    configure("Treadmill", max_steps=18)
+    line = ("learn", "config.yaml", f"--env={treadmill}", "--run-id=t", "--seed=1")
+    assert mlagents_style(*line).code == 0
+    before = Path("results/t/Treadmill/checkpoint.pt").read_bytes()
+    refused = mlagents_style(*line)
+    assert refused.code == 2
+    for way_out in ("run id 't' is taken", "--run-id", "--resume", "--force"):
+        assert way_out in refused.err
+    assert Path("results/t/Treadmill/checkpoint.pt").read_bytes() == before
+
+    configure("Treadmill", max_steps=36, file="longer.yaml")
+    forced = ("learn", "longer.yaml", *line[2:], "--force")
+    assert mlagents_style(*forced).code == 0
+    assert torch.load("results/t/Treadmill/checkpoint.pt", weights_only=True)["step"] == 36
+    assert not Path("results/t/Treadmill/Treadmill-18.pt").exists()
+
+
+def test_inference_acts_and_writes_nothing(mlagents_style, configure, program) -> None:
+    configure("Treadmill", max_steps=18)
+    trained = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--run-id=t")
+    assert trained.code == 0
+    before = {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")}
+    configure("Treadmill", max_steps=72, summary_freq=36, file="longer.yaml")
+    said = mlagents_style(
+        "learn", "longer.yaml", f"--env={program('treadmill')}", "--run-id=t", "--resume", "--inference"
+    )
+    assert said.code == 0, said.err
+    assert "Resuming 'Treadmill' from step 18." in said.out
+    assert "Treadmill. Step: 72." in said.out
+    assert "Not Training." in said.out
+    assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
+
+
+def test_a_run_starts_from_the_weights_of_another(mlagents_style, configure, program) -> None:
+    configure("Treadmill", max_steps=18)
+    treadmill = program("treadmill")
+    assert mlagents_style("learn", "config.yaml", f"--env={treadmill}", "--run-id=first").code == 0
+    said = mlagents_style(
+        "learn", "config.yaml", f"--env={treadmill}", "--run-id=second", "--initialize-from=first", "--seed=9"
+    )
+    assert said.code == 0, said.err
+    assert "Starting 'Treadmill' from step 0 with the weights of 'Treadmill'." in said.out
+    # 18 steps are less than a rollout, so nothing was learned and the weights are those of the first run.
+    first, second = (
+        torch.load(f"results/{run}/Treadmill/checkpoint.pt", weights_only=True) for run in ("first", "second")
+    )
+    assert second["step"] == 18
+    for name, weights in first["algorithm"]["network"].items():
+        assert torch.equal(weights, second["algorithm"]["network"][name])
+
+
+def test_initializing_from_a_run_that_is_missing_names_the_nearest(mlagents_style, configure) -> None:
+    configure("Basic")
+    Path("results/walker_01/Basic").mkdir(parents=True)
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--initialize-from=walker_1")
+    assert said.code == 2
+    assert "did you mean 'walker_01'?" in said.err
+
+
+def test_a_restless_crowd_of_several_behaviors_never_mixes(mlagents_style, configure, program) -> None:
+    configure("Walker", "Flyer", max_steps=400)
+    crowd = program("crowd")
+    said = mlagents_style("learn", "config.yaml", f"--env={crowd}", "--num-envs=2", "--run-id=c", "--seed=7")
+    assert said.code == 0, said.err
+    returns: dict[str, set[tuple[float, float, float]]] = {}
+    for line in map(json.loads, Path("results/c/metrics.jsonl").read_text().splitlines()):
+        score = (line["mean_return"], line["std_return"], line["mean_length"])
+        returns.setdefault(line["behavior"], set()).add(score)
+    assert returns == {"Walker": {(3.0, 0.0, 6.0)}, "Flyer": {(-2.0, 0.0, 4.0)}}
+
+
+def test_a_behavior_that_is_not_listed_follows_the_defaults(mlagents_style, program) -> None:
+    Path("config.yaml").write_text("default_settings: {trainer_type: ppo, max_steps: 36}\n")
+    said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}")
+    assert said.code == 0, said.err
+    assert torch.load("results/ppo/Treadmill/checkpoint.pt", weights_only=True)["step"] == 36
+
+
+def test_what_is_not_built_yet_is_refused_before_anything_starts(mlagents_style, configure) -> None:
+    configure("Basic", self_play={}, reward_signals={"extrinsic": {}, "curiosity": {}})
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic")
+    assert said.code == 2
+    assert "behaviors.Basic.self_play" in said.err
+    assert "behaviors.Basic.reward_signals.curiosity" in said.err
+    assert not Path("results").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (["learn", "--run_id=x"], "--run-id"),
+        (["lern"], "learn"),
+        (["evaluate", "x", "--episods", "3"], "--episodes"),
+    ],
+)
+def test_a_mistyped_word_has_its_nearest(mlagents_style, line: list[str], hint: str) -> None:
+    said = mlagents_style(*line)
+    assert said.code == 2
+    assert f"did you mean '{hint}'" in said.err
+
+
+def test_check_prints_a_line_per_file(mlagents_style, configure) -> None:
+    configure("Basic")
+    Path("wrong.yaml").write_text("behaviors: {Basic: {max_stepz: 3}}\n")
+    said = mlagents_style("check", "config.yaml", "wrong.yaml")
+    assert said.code == 2
+    lines = said.out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["config.yaml", "wrong.yaml"]
+    assert "wrong.yaml:1: behaviors.Basic.max_stepz: unknown key (did you mean 'max_steps'?)" in said.err
+
+
+def test_the_schema_is_json(mlagents_style) -> None:
+    said = mlagents_style("schema")
+    assert said.code == 0
+    assert "behaviors" in json.loads(said.out)["$defs"]["RunOptions"]["properties"]
+
+
+def test_help_needs_neither_torch_nor_grpc() -> None:
+    source = (
+        "import sys\n"
+        "from trainer_service.cli import main\n"
+        "try:\n    main(['learn', '--help'])\n"
+        "except SystemExit:\n    sys.exit(bool({'torch', 'grpc'} & set(sys.modules)))\n"
+    )
+    said = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert "--num-envs" in said.stdout
