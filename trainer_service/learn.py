@@ -64,11 +64,13 @@ def _admit(
     events: list[Tick | Departure], bridge: Bridge, behaviors: Behaviors, recorder: Recorder
 ) -> list[Tick]:
     """Says goodbye to simulators that left, makes behaviors that are new; returns the ticks to answer."""
-    ticks = []
+    ticks: list[Tick] = []
     for event in events:
         if isinstance(event, Departure):
             _logger.warning("%s", event.reason)
             behaviors.drop(event.simulator)
+            # Its last words came too late: a successor may use the same number, and must find no old agents.
+            ticks = [tick for tick in ticks if tick.simulator != event.simulator]
         elif not event.new_specs or _declare(event, bridge, behaviors, recorder):
             ticks.append(event)
     return ticks
