@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import torch
@@ -37,6 +37,7 @@ class Recorder:
         timers: Timers,
         status: TrainingStatus,
         expected: Iterable[str] = (),
+        autosave_s: float = 300.0,
     ) -> None:
         """Records a run.
 
@@ -44,6 +45,8 @@ class Recorder:
             folder, console, writers, timers: where to.
             status: what the run had saved before: nothing, unless it is resumed.
             expected: the behaviors that the configuration names.
+            autosave_s: how often checkpoint.pt is renewed between the checkpoints of ``checkpoint_interval``;
+                what a power cut can cost at most.
         """
         self._folder = folder
         self._console = console
@@ -55,12 +58,15 @@ class Recorder:
         self._complained: set[str] = set()
         self._status = status
         self._expected = list(expected)
+        self._autosave_s = autosave_s
+        self._autosave_at: dict[str, float] = {}
 
     def watch(self, behavior: Behavior) -> None:
         """Starts to record a behavior that just showed up."""
         interval = behavior.settings.checkpoint_interval
         self._next_save[behavior.name] = (behavior.step // interval + 1) * interval
 
+        self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
         if behavior.name in self._expected:
             self._expected.remove(behavior.name)
 
@@ -69,7 +75,9 @@ class Recorder:
         if behavior.summary_due():
             self._summarize(behavior)
         if behavior.step >= self._next_save[behavior.name]:
-            self._save_in_passing(behavior)
+            self._save_in_passing(behavior, self._save)
+        elif time.monotonic() >= self._autosave_at[behavior.name]:
+            self._save_in_passing(behavior, self._autosave)
 
     def finish(self, behaviors: Sequence[Behavior]) -> None:
         """Saves everything for the last time.
@@ -105,16 +113,22 @@ class Recorder:
                 self._complain_once(str(error))
         self._console.summary(summary, behavior.settings.max_steps)
 
-    def _save_in_passing(self, behavior: Behavior) -> None:
+    def _save_in_passing(self, behavior: Behavior, save: Callable[[Behavior], None]) -> None:
         if not self._folder.writable or time.monotonic() < self._retry_at.get(behavior.name, 0.0):
             return
         try:
-            self._save(behavior, final=False)
+            save(behavior)
         except SaveError as error:
             self._retry_at[behavior.name] = time.monotonic() + _RETRY_S
             _logger.warning("%s. The run goes on; the next try is in %g s.", error, _RETRY_S)
 
-    def _save(self, behavior: Behavior, *, final: bool) -> None:
+    def _autosave(self, behavior: Behavior) -> None:
+        """Renews what ``--resume`` continues from, and nothing else."""
+        if not behavior.diverged:
+            save_checkpoint(behavior.checkpoint(), self._folder.checkpoint(behavior.name))
+        self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
+
+    def _save(self, behavior: Behavior, *, final: bool = False) -> None:
         """Weights first: whatever fails after them, they are safe."""
         if behavior.diverged:
             _logger.warning("'%s' is not saved: its weights are no numbers any more.", behavior.name)
@@ -130,6 +144,7 @@ class Recorder:
         )
         self._list(behavior, record, final=final)
         self._console.checkpoint(name, step)
+        self._autosave_at[name] = time.monotonic() + self._autosave_s
         interval = behavior.settings.checkpoint_interval
         self._next_save[name] = (step // interval + 1) * interval
         _logger.info("Saved %s", numbered)
