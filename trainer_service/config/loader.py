@@ -32,7 +32,7 @@ class LoadedOptions:
     """One line each, with file and line."""
 
 
-def load_run_options(path: Path | None, overrides: Mapping[str, Any] = _NOTHING) -> LoadedOptions:
+def load_run_options(path: str | Path | None, overrides: Mapping[str, Any] = _NOTHING) -> LoadedOptions:
     """The options of a run.
 
     Args:
@@ -44,7 +44,7 @@ def load_run_options(path: Path | None, overrides: Mapping[str, Any] = _NOTHING)
         ConfigError: one line for every mistake, with file, line, path, what was expected and what came.
     """
     document = (
-        Document("built-in defaults", {"default_settings": {}}) if path is None else read_document(path)
+        Document("built-in defaults", {"default_settings": {}}) if path is None else read_document(Path(path))
     )
     loaded = options_from_document(document, overrides)
     if mistake := _nothing_to_start(loaded.options):
