@@ -43,12 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = False
     for case in cases(arguments.scene, arguments.agents, arguments.steps):
         our_runs, peer_runs = _race(case, ours, peer, arguments.seeds)
-        simulator_us = measure_exchange(f"sim:{case.scene.name}", case.agents, _EXCHANGES).simulator_us
-        print(
-            f"\n{comparison(case, our_runs, peer_runs)}\n\n{split_table(case, our_runs, simulator_us)}\n",
-            flush=True,
-        )
-        document.append({**as_json(case, our_runs, peer_runs), "simulator_us": simulator_us})
+        alone = measure_exchange(f"sim:{case.scene.name}", case.agents, _EXCHANGES)
+        print(f"\n{comparison(case, our_runs, peer_runs)}\n\n{split_table(our_runs, alone)}\n", flush=True)
+        document.append({**as_json(case, our_runs, peer_runs), "simulator_us": alone.simulator_us})
         failed |= any(each.failure is not None for each in our_runs)
     if arguments.json:
         arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

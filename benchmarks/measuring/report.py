@@ -7,6 +7,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
+from measuring.exchange import ExchangeCosts
 from measuring.runs import Run
 from measuring.scenes import Case
 from measuring.training_log import (
@@ -47,26 +48,26 @@ def comparison(case: Case, ours: Sequence[Run], theirs: Sequence[Run]) -> str:
     return "\n".join([head, *aligned(rows), *_misses(case, ours, theirs)])
 
 
-def split_table(case: Case, runs: Sequence[Run], simulator_us: float) -> str:
-    """Where the time of our loop went.
+def split_table(runs: Sequence[Run], alone: ExchangeCosts) -> str:
+    """Where the time of our loop went, in the first run that came to its end.
 
     Args:
-        case: what was run.
         runs: of ours.
-        simulator_us: what the simulator alone needs for an exchange, measured apart.
+        alone: what simulator and codec cost without a wire.
     """
     run = next(iter(_good(runs)), None)
-    if run is None or not run.split:
+    if run is None or "receive" not in run.split:
         return ""
     total_s = sum(block.total_s for block in run.split.values())
-    exchanges = max(block.count for block in run.split.values())
+    exchanges = run.split["receive"].count
     rows = [("", "share", "us/exchange")]
     for name, block in sorted(run.split.items(), key=lambda item: -item[1].total_s):
         rows.append((name, f"{block.total_s / total_s:.1%}", f"{block.total_s / exchanges * 1e6:,.0f}"))
-    note = (
-        f"  (receive = waiting for simulator and wire, decoding; the simulator alone: {simulator_us:,.0f} us)"
+    known = (
+        f"  receive is the wire, the simulator (alone {alone.simulator_us:,.0f} us) "
+        f"and decoding (alone {alone.decode_us:,.0f} us)"
     )
-    return "\n".join([f"our loop, seed {run.seed}, {exchanges:,} exchanges", *aligned(rows), note])
+    return "\n".join([f"our loop, seed {run.seed}, {exchanges:,} exchanges", *aligned(rows), known])
 
 
 def as_json(case: Case, ours: Sequence[Run], theirs: Sequence[Run]) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def _misses(case: Case, ours: Sequence[Run], theirs: Sequence[Run]) -> list[str]
     lines = []
     for run in (*ours, *theirs):
         if run.failure is not None:
-            lines.append(f"  {run.trainer}, seed {run.seed}: FAILED: {run.failure}")
+            lines.append(f"  {run.trainer}, seed {run.seed}: FAILED, {run.failure.splitlines()[0]}")
         elif first_reaching(run.summaries, case.scene.threshold) is None:
             lines.append(
                 f"  {run.trainer}, seed {run.seed}: did not reach mean return {case.scene.threshold:g}"

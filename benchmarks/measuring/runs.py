@@ -46,7 +46,7 @@ class Run:
     summaries: tuple[Summary, ...]
 
     split: Mapping[str, Block] = field(default_factory=dict)
-    """Where the time of its loop went, by name. Empty where the trainer's loop is not ours."""
+    """The top level of the trainer's own timers, by name. Ours are the parts of the loop."""
 
     failure: str | None = None
     """Why it did not come to its last step; its summaries must not be used then."""
@@ -115,10 +115,12 @@ def _follow(
                     process.send_signal(signal.SIGINT)
                     watchdog.cancel()
                     watchdog = _kill_after(_LEAVE_S, process)
+            process.wait()
+        except BaseException:
+            _kill(process)
+            raise
         finally:
             watchdog.cancel()
-            if process.poll() is None:
-                _kill(process)
     return summaries, list(last_lines)
 
 

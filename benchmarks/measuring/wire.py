@@ -13,6 +13,7 @@ import grpc
 
 from unity_bridge.endpoint import METHOD, SERVICE
 from unity_bridge.server import Bridge, BridgeSettings, Departure
+from unity_bridge.simulators.conversation import goodbye
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch
 
@@ -30,7 +31,7 @@ def measure_ping_pong(message: bytes, reply: bytes, exchanges: int) -> float:
         )
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
-        client = _Client(port, (), message, exchanges)
+        client = _Client(port, message, exchanges)
         taken_us = client.result()
         server.stop(None).wait()
     return taken_us
@@ -39,7 +40,7 @@ def measure_ping_pong(message: bytes, reply: bytes, exchanges: int) -> float:
 def measure_bridge(handshake: Sequence[bytes], message: bytes, exchanges: int) -> float:
     """The same with our bridge, which decodes every message and answers with zeros."""
     with Bridge(BridgeSettings(seed=1)) as bridge:
-        client = _Client(bridge.listen(port=0), handshake, message, exchanges)
+        client = _Client(bridge.listen(port=0), message, exchanges, before=handshake, after=[goodbye()])
         specs: dict[str, BehaviorSpec] = {}
         departed = False
         while not departed:
@@ -61,10 +62,19 @@ def measure_bridge(handshake: Sequence[bytes], message: bytes, exchanges: int) -
 class _Client:
     """The client's process."""
 
-    def __init__(self, port: int, handshake: Sequence[bytes], message: bytes, exchanges: int) -> None:
+    def __init__(
+        self,
+        port: int,
+        message: bytes,
+        exchanges: int,
+        *,
+        before: Sequence[bytes] = (),
+        after: Sequence[bytes] = (),
+    ) -> None:
+        """Sends the message so many times, with stopwatch; what comes before and after it, without."""
         spawn = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
         self._pipe, theirs = spawn.Pipe(duplex=False)
-        arguments = (port, tuple(handshake), message, exchanges, theirs)
+        arguments = (port, tuple(before), message, exchanges, tuple(after), theirs)
         self._process = spawn.Process(target=_call_repeatedly, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
@@ -77,17 +87,24 @@ class _Client:
 
 
 def _call_repeatedly(
-    port: int, handshake: Sequence[bytes], message: bytes, exchanges: int, result: Connection
+    port: int,
+    before: Sequence[bytes],
+    message: bytes,
+    exchanges: int,
+    after: Sequence[bytes],
+    result: Connection,
 ) -> None:
     options = [("grpc.enable_http_proxy", 0), ("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
         grpc.channel_ready_future(channel).result(timeout=_PATIENCE_S)
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{SERVICE}/{METHOD}")
-        for first in handshake:
-            call(first)
+        for unmeasured in before:
+            call(unmeasured)
         taken = []
         for _ in range(exchanges):
             started = time.perf_counter_ns()
             call(message)
             taken.append(time.perf_counter_ns() - started)
+        for unmeasured in after:
+            call(unmeasured)
     result.send(median(taken) / 1e3)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+
+from measuring.exchange import ExchangeCosts
+from measuring.report import as_json, comparison, middle, split_table, times_faster
+from measuring.runs import Block, Run
+from measuring.scenes import SCENES, Case
+from measuring.training_log import Summary
+
+CASE = Case(SCENES["basic"], agents=1, steps=400)
+
+
+def steady_run(trainer: str, rate: float, mean_return: float) -> Run:
+    """400 steps at so many a second, after a start of one second."""
+    steps = (200, 300, 400)
+    return Run(trainer, 1, tuple(Summary(n, n / rate, n / rate + 1, mean_return) for n in steps))
+
+
+def cells(table: str, label: str) -> list[str]:
+    line = next(line for line in table.splitlines() if line.strip().startswith(label))
+    return line.strip().removeprefix(label).split()
+
+
+def test_a_ratio_above_one_is_in_our_favour() -> None:
+    assert times_faster(6.0, 2.0) == 3.0
+    assert times_faster(2.0, 6.0, less_is_better=True) == 3.0
+
+
+def test_a_missing_figure_has_no_ratio() -> None:
+    assert times_faster(None, 2.0) is None
+    assert times_faster(2.0, None) is None
+    assert times_faster(2.0, 0.0) is None
+
+
+def test_the_middle_is_that_of_the_values_that_exist() -> None:
+    assert middle([5.0, None, 1.0, 3.0]) == 3.0
+    assert middle([None]) is None
+
+
+def test_a_comparison_shows_both_and_their_ratio() -> None:
+    table = comparison(CASE, [steady_run("ours", 100, 0.95)], [steady_run("theirs", 50, 0.5)])
+    assert cells(table, "agent steps/s, steady") == ["100", "50", "2.00"]
+    assert cells(table, "agent steps/s, start-up included") == ["80", "44", "1.80"]
+    assert cells(table, "seconds to mean return 0.9") == ["3.0", "-"]
+    assert cells(table, "mean return at the end") == ["0.95", "0.50"]
+    assert "theirs, seed 1: did not reach mean return 0.9" in table
+
+
+def test_a_run_that_failed_counts_in_no_figure_and_is_named() -> None:
+    failed = Run(
+        "ours", 2, steady_run("ours", 1, 0.95).summaries, failure="ended after 3 of 400 steps\n  Oops"
+    )
+    table = comparison(CASE, [failed, steady_run("ours", 100, 0.95)], [])
+    assert cells(table, "agent steps/s, steady") == ["100", "-"]
+    assert "ours, seed 2: FAILED, ended after 3 of 400 steps" in table
+
+
+def test_the_split_is_shared_out_over_exchanges() -> None:
+    split = {"receive": Block(3.0, 1000), "update": Block(1.0, 2)}
+    alone = ExchangeCosts(170.4, 46.0, 8.0, (), b"", b"")
+    table = split_table([Run("ours", 1, (), split)], alone)
+    assert cells(table, "update") == ["25.0%", "1,000"]
+    assert cells(table, "receive")[:2] == ["75.0%", "3,000"]
+    assert "alone 170 us" in table
+
+
+def test_every_figure_can_be_written_as_json() -> None:
+    document = json.loads(json.dumps(as_json(CASE, [steady_run("ours", 100, 0.95)], [])))
+    assert document["figures"]["agent steps/s, steady"] == {"ours": [100.0], "theirs": []}
+    assert document["runs"][0]["summaries"][0]["step"] == 200

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+from measuring.scenes import SCENES, Case, cases
+
+from trainer_service.config import load_run_options
+from unity_bridge.simulators.registry import SCENES as BUNDLED
+
+
+def test_every_scene_is_bundled() -> None:
+    assert set(SCENES) <= set(BUNDLED)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_the_settings_of_every_scene_are_valid_and_outlast_the_run(name: str) -> None:
+    options = load_run_options(SCENES[name].config).options
+    (behavior,) = options.behaviors.values()
+    assert behavior.max_steps > SCENES[name].steps
+
+
+def test_without_numbers_a_scene_brings_its_own() -> None:
+    ball = SCENES["3dball"]
+    assert cases(["3dball"], None, None) == [Case(ball, 12, 204_000), Case(ball, 96, 288_000)]
+
+
+def test_given_numbers_hold_for_every_scene() -> None:
+    assert cases(["all"], [3], 500) == [Case(scene, 3, 500) for scene in SCENES.values()]
