@@ -18,6 +18,8 @@ from trainer_service.files import write_atomic
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 _FORMAT = 1
+_ARCHIVE = b"PK\x03\x04"
+"""How a zip archive begins."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +59,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         UserError: the file is missing, damaged, or was not written by this trainer.
     """
     try:
+        _require_archive(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"checkpoint '{path}' does not exist") from None
@@ -100,6 +103,13 @@ def differences(known: BehaviorSpec, declared: BehaviorSpec) -> str | None:
 
 def _describe_actions(spec: ActionSpec) -> str:
     return f"{spec.continuous_size} continuous and branches {list(spec.discrete_branches)}"
+
+
+def _require_archive(path: Path) -> None:
+    """Raises ValueError for what no version of ours wrote: torch would warn of it before it refuses."""
+    with path.open("rb") as file:
+        if file.read(len(_ARCHIVE)) != _ARCHIVE:
+            raise ValueError("expected a zip archive, as torch writes")
 
 
 def _alternatives(path: Path) -> str:
