@@ -63,7 +63,9 @@ class Actor:
         for done in (True, False) if ends else (False,):
             for walker in range(WALKERS):
                 info = infos.add(id=walker, done=done, reward=0.0 if ends and not done else 1.0)
-                info.observations.add(shape=[3]).float_data.data.extend([walker, self._steps % EPISODE, 1.0])
+                info.observations.add(shape=[3], name="eyes").float_data.data.extend(
+                    [walker, self._steps % EPISODE, 1.0]
+                )
         self._steps += 1
         return message
 

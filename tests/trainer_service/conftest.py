@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import shlex
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
+from trainer_service.algorithms import Compute
+from trainer_service.behavior import Behavior
 from trainer_service.cli import main
+from trainer_service.config import TrainerSettings
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,38 @@ SMALL: Mapping[str, Any] = {
     "summary_freq": 100,
     "checkpoint_interval": 100,
 }
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port where nobody listened a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@pytest.fixture
+def make_behavior() -> Callable[..., Behavior]:
+    """A small behavior: one vector sensor of ``sizes`` each, and these actions; keywords replace its settings."""
+
+    def make(
+        *,
+        name: str = "Probe",
+        sizes: Sequence[int] = (1,),
+        continuous: int = 0,
+        branches: Sequence[int] = (),
+        seed: int = 1,
+        learns: bool = True,
+        **settings: Any,
+    ) -> Behavior:
+        sensors = tuple(ObservationSpec(f"sensor_{i}", (size,)) for i, size in enumerate(sizes))
+        spec = BehaviorSpec(
+            sensors, ActionSpec(continuous, tuple(branches or ([2] if not continuous else [])))
+        )
+        chosen = TrainerSettings.model_validate({**SMALL, **settings})
+        return Behavior(name, spec, chosen, Compute(torch.device("cpu"), seed), learns=learns)
+
+    return make
 
 
 @pytest.fixture
