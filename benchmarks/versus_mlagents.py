@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from measuring.exchange import measure_exchange
-from measuring.peer import PeerError, learn_command, prepare
+from measuring.peer import PeerError, describe, learn_command, prepare
 from measuring.report import as_json, comparison, split_table
 from measuring.runs import Run, run
 from measuring.scenes import DEFAULT_SCENES, SCENES, Case, cases
@@ -79,10 +79,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def _peer(environment: Path | None) -> Peer | None:
     """The real trainer, or None and a line that says why not."""
     try:
-        return Peer(learn_command(environment or prepare(say=_say)))
+        environment = environment or prepare(say=_say)
+        peer = Peer(learn_command(environment))
     except PeerError as error:
         print(f"mlagents-learn is skipped: {error}", flush=True)
         return None
+    print(describe(environment), flush=True)
+    return peer
 
 
 def _race(

@@ -98,6 +98,17 @@ def prepare(folder: Path = FOLDER, say: Say = print) -> Path:
     raise PeerError("; ".join(refusals))
 
 
+def describe(environment: Path) -> str:
+    """Which trainer of which environment is run, and what to think of it."""
+    version = _version_of(environment / "bin" / "python")
+    if version is None:
+        return f"mlagents-learn of {environment}"
+    warning = (
+        "" if version <= (3, 10) else " - slower than on 3.10, where its protobuf is C++: ratios flatter us"
+    )
+    return f"mlagents-learn of {environment}, Python {_dotted(version)}{warning}"
+
+
 def _install(recipe: Recipe, python: Path, environment: Path, log: Path, say: Say) -> None:
     shutil.rmtree(environment, ignore_errors=True)
     environment.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from measuring import peer
-from measuring.peer import PeerError, Recipe, learn_command, prepare
+from measuring.peer import PeerError, Recipe, describe, learn_command, prepare
 
 linux_only = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the real trainer is run on Linux"
@@ -22,6 +22,18 @@ def test_the_trainer_of_an_environment_is_found(tmp_path: Path) -> None:
     command.parent.mkdir()
     command.touch(0o755)
     assert learn_command(tmp_path) == command
+
+
+@linux_only
+@pytest.mark.parametrize(("version", "flatters"), [("3 10", False), ("3 11", True)])
+def test_a_python_that_slows_the_trainer_down_is_told(tmp_path: Path, version: str, flatters: bool) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f"#!/bin/sh\necho {version}\n")
+    python.chmod(0o755)
+    described = describe(tmp_path)
+    assert f"Python {version.replace(' ', '.')}" in described
+    assert ("flatter" in described) is flatters
 
 
 @linux_only
