@@ -1,0 +1,180 @@
+"""The documentation holds: its commands parse, its links lead somewhere, its examples work."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from trainer_service import cli
+from trainer_service.config import parse_run_options
+from unity_bridge.launcher import Command
+from unity_bridge.server import Bridge, BridgeSettings, Tick
+from unity_bridge.simulators import command as simulator
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+
+REPOSITORY = Path(__file__).parents[1]
+PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")])
+
+LINK = re.compile(r"\[[^]]*]\((?P<target>[^)\s]+)\)")
+HEADING = re.compile(r"^#+ (?P<text>.+)$", re.MULTILINE)
+FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND_LINE = re.compile(r"^    (?P<line>(?:mlagents-style|make|python) .+)$", re.MULTILINE)
+CODE_SPAN = re.compile(r"`(?P<text>[^`\n]+)`")
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+
+
+def label(path: Path) -> str:
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def everything() -> str:
+    return "\n".join(map(text_of, PAGES))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [match["text"] for match in FENCE.finditer(text_of(page)) if match["language"] == language]
+
+
+def command_lines(program: str) -> list[list[str]]:
+    """What stands after ``program`` in the indented lines of all pages, and in code spans."""
+    text = everything()
+    lines = [match["line"] for match in COMMAND_LINE.finditer(text)]
+    lines += [match["text"] for match in CODE_SPAN.finditer(text)]
+    # Two blanks or more before a '#' begin a comment; '>' and what follows is the shell's.
+    bare = [re.split(r"\s{2,}#|\s>\s", line)[0] for line in lines if line.startswith(f"{program} ")]
+    return [shlex.split(line)[1:] for line in bare]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that headings have, as GitHub makes them."""
+    kept = (re.sub(r"[^\w\- ]", "", match["text"]).strip() for match in HEADING.finditer(text_of(page)))
+    return {text.lower().replace(" ", "-") for text in kept}
+
+
+def relative_links() -> Iterator[tuple[Path, str]]:
+    for page in PAGES:
+        for match in LINK.finditer(text_of(page)):
+            if "://" not in match["target"]:
+                yield page, match["target"]
+
+
+@pytest.mark.parametrize(
+    ("page", "target"), [pytest.param(*link, id=str(link[1])) for link in relative_links()]
+)
+def test_links_lead_somewhere(page: Path, target: str) -> None:
+    path, _, anchor = target.partition("#")
+    there = (page.parent / path).resolve() if path else page
+    assert there.exists(), f"{label(page)} links to {target}"
+    assert not anchor or anchor in anchors(there), f"{label(page)} links to {target}"
+
+
+@pytest.mark.parametrize("arguments", command_lines("mlagents-style"), ids=" ".join)
+def test_commands_parse(arguments: list[str]) -> None:
+    _, unknown = cli._parser().parse_known_args(arguments)
+    assert not unknown
+    if arguments[0] == "simulate":
+        simulator.parse(arguments[1:])
+
+
+def test_every_command_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    listed = set(re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE))
+    assert listed
+    assert listed <= {arguments[0] for arguments in command_lines("mlagents-style")}
+
+
+def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    known = set()
+    for arguments in (["learn"], ["evaluate"], ["check"], ["simulate", "sim:basic"]):
+        with pytest.raises(SystemExit):
+            cli.main([*arguments, "--help"])
+        known |= set(FLAG.findall(capsys.readouterr().out))
+    spans = " ".join(match["text"] for match in CODE_SPAN.finditer(everything()))
+    of_others = {"--strict", "--check", "--logdir"}  # of mypy, ruff and TensorBoard
+    unknown = set(FLAG.findall(spans)) - known - of_others
+    assert not unknown, f"no command of ours has {sorted(unknown)}"
+
+
+@pytest.mark.parametrize("target", sorted({words[0] for words in command_lines("make") if words}))
+def test_make_targets_exist(target: str) -> None:
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    assert re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE)
+
+
+@pytest.mark.parametrize("script", sorted({words[0] for words in command_lines("python") if words}))
+def test_scripts_exist(script: str) -> None:
+    assert (REPOSITORY / script).is_file()
+
+
+@pytest.mark.parametrize("config", sorted((REPOSITORY / "configs").glob("*.yaml")), ids=label)
+def test_every_bundled_configuration_is_told_of(config: Path) -> None:
+    assert f"configs/{config.name}" in text_of(REPOSITORY / "README.md")
+
+
+def test_configurations_in_the_documentation_are_valid() -> None:
+    found = [block for page in PAGES for block in blocks(page, "yaml")]
+    assert found
+    for block in found:
+        parse_run_options(yaml.safe_load(block))
+
+
+def test_python_in_the_documentation_imports_what_exists() -> None:
+    found = [block for page in PAGES for block in blocks(page, "python")]
+    assert found
+    for block in found:
+        for node in ast.walk(ast.parse(block)):
+            if (
+                isinstance(node, ast.ImportFrom)
+                and node.module
+                and not node.module.startswith("mlagents_envs")
+            ):
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "trainer_service":
+                assert hasattr(importlib.import_module("trainer_service"), node.attr), ast.unparse(node)
+
+
+@pytest.mark.parametrize("example", ["sign.py", "sign_scene.py"])
+def test_the_example_simulators_reward_the_right_sign(example: str, tmp_path: Path) -> None:
+    program = str(REPOSITORY / "docs" / "examples" / example)
+    command = Command(env=example, executable=(sys.executable, program))
+    with Bridge(BridgeSettings(seed=1, run_logs=tmp_path, timeout_wait_s=30)) as bridge:
+        bridge.launch(command)
+        spec, batches = converse(bridge, exchanges=4)
+    assert spec.action_spec == ActionSpec(0, (2,))
+    assert [sensor.name for sensor in spec.observation_specs] == ["number"]
+    for batch in batches[1:]:
+        assert batch.terminated[: batch.num_terminal].all()
+        np.testing.assert_array_equal(batch.rewards, batch.terminated.astype(np.float32))
+
+
+def converse(bridge: Bridge, *, exchanges: int) -> tuple[BehaviorSpec, list[StepBatch]]:
+    """Names every sign rightly. Returns the behavior and what was heard."""
+    specs: Mapping[str, BehaviorSpec] = {}
+    batches: list[StepBatch] = []
+    while len(batches) < exchanges:
+        for tick in bridge.receive(30.0):
+            assert isinstance(tick, Tick), tick
+            specs = specs or tick.new_specs
+            ((behavior, batch),) = tick.steps.items()
+            positive = batch.observations[0][batch.num_terminal :] > 0
+            batches.append(batch)
+            answer = ActionBatch(np.zeros((len(positive), 0), np.float32), positive.astype(np.int32))
+            bridge.reply(tick.simulator, {behavior: answer})
+    (spec,) = specs.values()
+    return spec, batches
