@@ -79,8 +79,8 @@ class Behavior:
 
     @property
     def finished(self) -> bool:
-        """The step budget is used up."""
-        return self.step >= self.settings.max_steps
+        """The step budget is used up. Who only acts has none."""
+        return self._learns and self.step >= self.settings.max_steps
 
     @property
     def steps_per_s(self) -> float:

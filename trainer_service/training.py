@@ -159,7 +159,8 @@ def _creator(
                 writer.truncate_after(name, behavior.step)
         elif origin is not None:
             behavior.initialize(origin)
-            _logger.info("Starting '%s' from step 0 with the weights of '%s'.", name, origin.behavior)
+            source = settings.init_path or options.checkpoint_settings.initialize_from
+            _logger.info("Starting '%s' from step 0 with the weights of '%s'.", name, source)
         elif saved.resume:
             _logger.warning("'%s' has no checkpoint in this run: it starts from step 0.", name)
         _describe_settings(writers, name, settings)

@@ -27,7 +27,7 @@ from trainer_service.ops.schedules import scheduled
 from trainer_service.rewards import REWARD_SOURCES
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
-from unity_bridge.specs import BehaviorSpec
+from unity_bridge.specs import BehaviorSpec, ObservationType
 
 _VALUE_COEFFICIENT = 0.5
 # What the linear schedules end at, as in ML-Agents.
@@ -50,6 +50,7 @@ class PPO:
             for name, signal in settings.reward_signals.items()
         ]
         network = settings.network_settings
+        _refuse_goals(spec, network.goal_conditioning_type)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
             self._network = ActorCritic(
@@ -259,6 +260,15 @@ class PPO:
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self._device)
+
+
+def _refuse_goals(spec: BehaviorSpec, conditioning: str) -> None:
+    for sensor in spec.observation_specs:
+        if sensor.observation_type is ObservationType.GOAL_SIGNAL and conditioning != "none":
+            raise ValueError(
+                f"sensor '{sensor.name}' states a goal, and goal_conditioning_type '{conditioning}' is not "
+                "supported yet; 'none' takes it as an ordinary sensor"
+            )
 
 
 class _Rollout(NamedTuple):

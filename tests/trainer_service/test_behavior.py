@@ -1,0 +1,50 @@
+"""What one behavior accepts, and when it is done."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from trainer_service.algorithms import Compute
+from trainer_service.behavior import Behavior
+from trainer_service.config import parse_run_options
+from trainer_service.errors import UserError
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
+
+VECTOR = ObservationSpec("v", (2,))
+
+
+def behavior(*sensors: ObservationSpec, learns: bool = True, **settings: object) -> Behavior:
+    options = parse_run_options({"behaviors": {"B": settings}}).options
+    spec = BehaviorSpec(sensors, ActionSpec(1))
+    return Behavior("B", spec, options.behaviors["B"], Compute(torch.device("cpu"), 1), learns=learns)
+
+
+def test_a_step_budget_ends_learning() -> None:
+    ball = behavior(VECTOR, max_steps=10)
+    ball.step = 10
+    assert ball.finished
+    assert not ball.training
+
+
+def test_who_only_acts_has_no_step_budget() -> None:
+    ball = behavior(VECTOR, max_steps=10, learns=False)
+    ball.step = 10
+    assert not ball.finished
+
+
+def test_a_goal_is_refused_until_it_is_declared_an_ordinary_sensor() -> None:
+    goal = ObservationSpec("target", (3,), observation_type=ObservationType.GOAL_SIGNAL)
+    with pytest.raises(UserError, match="behavior 'B': sensor 'target' states a goal"):
+        behavior(VECTOR, goal)
+    assert behavior(VECTOR, goal, network_settings={"goal_conditioning_type": "none"}).step == 0
+
+
+def test_pictures_are_refused_by_name() -> None:
+    with pytest.raises(UserError, match=r"behavior 'B': sensor 'camera' has shape \(3, 84, 84\)"):
+        behavior(VECTOR, ObservationSpec("camera", (3, 84, 84)))
+
+
+def test_a_behavior_that_sees_nothing_is_refused() -> None:
+    with pytest.raises(UserError, match="no sensors"):
+        behavior()
