@@ -31,6 +31,12 @@ class Spoken:
     err: str
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Tests run side by side, and their networks are small: more threads would only wait for each other."""
+    torch.set_num_threads(1)
+
+
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder that is the current one."""
