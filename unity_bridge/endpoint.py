@@ -1,7 +1,7 @@
-"""The gRPC edge: a port whose calls are parked until somebody answers them.
+"""The gRPC edge: a port whose calls wait until somebody answers them.
 
-A gRPC thread puts the call into the inbox and sleeps until it is answered, its client is gone or the endpoint
-stops; it does nothing else. Bytes go in and out as they are: who reads the inbox parses.
+Threads of gRPC put calls into the inbox and do nothing else. Bytes go in and out as they are: who reads the
+inbox parses.
 """
 
 from __future__ import annotations
@@ -9,53 +9,50 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
-import grpc
-
 from unity_bridge.errors import BridgeError, PortInUse
+from unity_bridge.grpc_direct import DirectServer, usable
+from unity_bridge.grpc_threads import ThreadedServer
 
 SERVICE = "communicator_objects.UnityToExternalProto"
 METHOD = "Exchange"
 
 # gRPC carries a status text as a header of up to 12 bytes per character, and clients take headers of 8 KiB.
 _REFUSAL_CHARACTERS = 600
-_FLUSH_S = 0.5
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # else two trainers share a port, and simulators, without a word
+    ("grpc.max_receive_message_length", -1),  # pictures pass the default of 4 MiB
+    ("grpc.max_send_message_length", -1),
+)
+
+Server = type[DirectServer] | type[ThreadedServer]
 
 
 class Call:
     """One message of one simulator, and the way back."""
 
-    __slots__ = ("_outcome", "data", "endpoint", "has_returned", "peer")
+    __slots__ = ("_respond", "data", "endpoint", "peer")
 
-    def __init__(self, endpoint: Endpoint, peer: str, data: bytes) -> None:
+    def __init__(
+        self, endpoint: Endpoint, peer: str, data: bytes, respond: Callable[[bytes | str | None], None]
+    ) -> None:
         self.endpoint = endpoint
         self.peer = peer
         """Who calls, as gRPC names it: stable for one connection."""
         self.data = data
-        self.has_returned = False
-        """Set by the parked thread once its part is done, so that the end of the call is no news."""
-        # A queue, since an answer and a hang-up may race: the first wins, the other is never read.
-        self._outcome: SimpleQueue[bytes | str | None] = SimpleQueue()
+        self._respond = respond
 
     def answer(self, data: bytes) -> None:
-        """Sends a message back."""
-        self._outcome.put(data)
+        """Sends a message back. Whatever follows, the first response counts."""
+        self._respond(data)
 
     def refuse(self, text: str) -> None:
         """Fails the call with status INVALID_ARGUMENT and this text."""
-        self._outcome.put(text[:_REFUSAL_CHARACTERS])
-
-    def abandon(self) -> None:
-        """Lets the parked thread go: nobody listens any more."""
-        self._outcome.put(None)
-
-    def wait(self) -> bytes | str | None:
-        """What became of the call: a message, a refusal, or nobody there. For the parked thread."""
-        return self._outcome.get()
+        self._respond(text[:_REFUSAL_CHARACTERS])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,14 +65,17 @@ class HangUp:
 class Endpoint:
     """A port that accepts any number of simulators and puts everything they say into an inbox."""
 
-    def __init__(self, host: str, port: int, inbox: SimpleQueue[Any], *, capacity: int) -> None:
+    def __init__(
+        self, host: str, port: int, inbox: SimpleQueue[Any], *, capacity: int, server: Server | None = None
+    ) -> None:
         """Listens.
 
         Args:
             host: address or name to bind.
             port: 0 lets the system choose.
             inbox: where Calls and HangUps go.
-            capacity: calls that may be parked at once; each holds a thread. More are refused.
+            capacity: calls that may wait at once. More are refused.
+            server: what serves; None takes the faster one that the installed grpcio can carry.
 
         Raises:
             PortInUse: another process listens there.
@@ -85,26 +85,19 @@ class Endpoint:
             _probe(host, port)
         self.host = host
         self._inbox = inbox
-        self._threads = ThreadPoolExecutor(capacity, thread_name_prefix="exchange")
-        self._server = grpc.server(
-            self._threads,
-            handlers=[
-                grpc.method_handlers_generic_handler(
-                    SERVICE, {METHOD: grpc.unary_unary_rpc_method_handler(self._exchange)}
-                )
-            ],
-            options=(
-                ("grpc.so_reuseport", 0),  # else two trainers share a port, and simulators, without a word
-                ("grpc.max_receive_message_length", -1),  # pictures pass the default of 4 MiB
-                ("grpc.max_send_message_length", -1),
-            ),
-            maximum_concurrent_rpcs=capacity,
-        )
+        serve: Server = server or (DirectServer if usable() else ThreadedServer)
         try:
-            self.port: int = self._server.add_insecure_port(_address(host, port))
+            self._server = serve(
+                _address(host, port),
+                (SERVICE, METHOD),
+                _OPTIONS,
+                capacity=capacity,
+                accept=self._accept,
+                on_hang_up=lambda call: inbox.put(HangUp(call)),
+            )
         except RuntimeError as error:
             raise BridgeError(f"{_address(host, port)}: cannot listen: {error}") from error
-        self._server.start()
+        self.port = self._server.port
 
     @property
     def address(self) -> str:
@@ -113,25 +106,12 @@ class Endpoint:
 
     def stop(self) -> None:
         """Sends what has been answered, drops every other call and frees the port."""
-        stopped = self._server.stop(_FLUSH_S)
-        stopped.wait()
-        self._threads.shutdown()
+        self._server.stop()
 
-    def _exchange(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        call = Call(self, context.peer(), data)
-        if not context.add_callback(lambda: self._ended(call)):
-            return b""  # gone already
+    def _accept(self, peer: str, data: bytes, respond: Callable[[bytes | str | None], None]) -> Call:
+        call = Call(self, peer, data, respond)
         self._inbox.put(call)
-        outcome = call.wait()
-        call.has_returned = True
-        if isinstance(outcome, str):
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, outcome)
-        return outcome or b""
-
-    def _ended(self, call: Call) -> None:
-        if not call.has_returned:
-            call.abandon()
-            self._inbox.put(HangUp(call))
+        return call
 
 
 def _address(host: str, port: int) -> str:

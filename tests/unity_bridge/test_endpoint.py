@@ -9,8 +9,10 @@ from typing import Any
 import grpc
 import pytest
 
-from unity_bridge.endpoint import Call, Endpoint, HangUp
+from unity_bridge.endpoint import Call, Endpoint, HangUp, Server
 from unity_bridge.errors import BridgeError
+from unity_bridge.grpc_direct import DirectServer, usable
+from unity_bridge.grpc_threads import ThreadedServer
 
 PATIENCE_S = 60.0
 
@@ -20,9 +22,16 @@ def inbox() -> SimpleQueue[Any]:
     return SimpleQueue()
 
 
+@pytest.fixture(params=[DirectServer, ThreadedServer])
+def server(request: pytest.FixtureRequest) -> Server:
+    if request.param is DirectServer and not usable():
+        pytest.skip("the installed grpcio has another core interface than DirectServer stands on")
+    return request.param
+
+
 @pytest.fixture
-def endpoint(inbox: SimpleQueue[Any]) -> Iterator[Endpoint]:
-    opened = Endpoint("127.0.0.1", 0, inbox, capacity=2)
+def endpoint(inbox: SimpleQueue[Any], server: Server) -> Iterator[Endpoint]:
+    opened = Endpoint("127.0.0.1", 0, inbox, capacity=2, server=server)
     yield opened
     opened.stop()
 
@@ -83,8 +92,10 @@ def test_more_calls_than_there_is_room_for_are_refused(
     assert (first.result(PATIENCE_S), second.result(PATIENCE_S)) == (b"1", b"2")
 
 
-def test_stopping_lets_parked_calls_go(inbox: SimpleQueue[Any], connect: Callable[[int], Any]) -> None:
-    endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2)
+def test_stopping_lets_parked_calls_go(
+    inbox: SimpleQueue[Any], server: Server, connect: Callable[[int], Any]
+) -> None:
+    endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2, server=server)
     sent = connect(endpoint.port).raw_call(b"")
     parked(inbox)
     endpoint.stop()
@@ -102,10 +113,21 @@ def test_clients_of_one_machine_are_told_apart(
     assert {each.result(PATIENCE_S).decode() for each in sent} == {first.peer, second.peer}
 
 
-def test_an_ipv6_address_is_written_with_brackets(inbox: SimpleQueue[Any]) -> None:
+def test_an_ipv6_address_is_written_with_brackets(inbox: SimpleQueue[Any], server: Server) -> None:
     try:
-        endpoint = Endpoint("::1", 0, inbox, capacity=1)
+        endpoint = Endpoint("::1", 0, inbox, capacity=1, server=server)
     except BridgeError as error:
         pytest.skip(f"no IPv6 here: {error}")
     assert endpoint.address == f"[::1]:{endpoint.port}"
     endpoint.stop()
+
+
+def test_other_methods_are_unimplemented(endpoint: Endpoint) -> None:
+    with grpc.insecure_channel(endpoint.address) as channel, pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary("/communicator_objects.UnityToExternalProto/Initialize")(b"", timeout=PATIENCE_S)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_an_address_of_another_machine_cannot_be_bound(inbox: SimpleQueue[Any], server: Server) -> None:
+    with pytest.raises(BridgeError, match="cannot listen"):
+        Endpoint("192.0.2.1", 0, inbox, capacity=1, server=server)
