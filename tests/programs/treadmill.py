@@ -2,11 +2,12 @@
 
 Three agents walk for six decisions an episode: what they see depends on what they did in this episode, and
 on nothing before it. One of the three is interrupted instead of ending. An episode of all three is 18 agent
-steps.
+steps. The first line that it prints is the id of its process.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 
@@ -59,4 +60,5 @@ class Treadmill:
 
 
 if __name__ == "__main__":
+    print(os.getpid(), flush=True)
     run(Treadmill(), int(sys.argv[sys.argv.index("--mlagents-port") + 1]), connect_timeout_s=30.0)

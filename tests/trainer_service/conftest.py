@@ -60,23 +60,51 @@ def mlagents_style(workplace: Path, capfd: pytest.CaptureFixture[str]) -> Callab
     return run
 
 
-@pytest.fixture
-def start_process(workplace: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts ``mlagents-style`` in a process of its own; none outlives the test."""
-    started: list[subprocess.Popen[str]] = []
+class Running:
+    """A command in a process of its own."""
 
-    def start(*arguments: object) -> subprocess.Popen[str]:
-        line = [sys.executable, "-u", "-m", "trainer_service", *map(str, arguments)]
-        process = subprocess.Popen(
-            line, cwd=workplace, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    def __init__(self, line: Sequence[str], folder: Path) -> None:
+        self.process = subprocess.Popen(
+            line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        started.append(process)
-        return process
+        self.said = ""
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    def until(self, words: str) -> str:
+        """Waits for the next line with these words in it."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said += line
+            if words in line:
+                return line
+        raise AssertionError(f"it ended without saying {words!r}:\n{self.said}")
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        """Waits for the end. Returns the exit code."""
+        assert self.process.stdout is not None
+        self.said += self.process.stdout.read()
+        return self.process.wait()
+
+
+@pytest.fixture
+def start(workplace: Path) -> Iterator[Callable[..., Running]]:
+    """Starts ``mlagents-style``, or a program, in a process of its own; none outlives the test."""
+    started: list[Running] = []
+
+    def begin(*arguments: object, program: Path | None = None) -> Running:
+        ours = [sys.executable, "-u", "-m", "trainer_service"]
+        line = [*(ours if program is None else [str(program)]), *map(str, arguments)]
+        started.append(Running(line, workplace))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.process.kill()
+        each.process.wait()
+        if each.process.stdout is not None:
+            each.process.stdout.close()
 
 
 @pytest.fixture

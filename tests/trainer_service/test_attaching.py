@@ -1,0 +1,81 @@
+"""Simulators that come by themselves, and go."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals, and simulators that are scripts")
+
+FOR_EVER = 10**9
+
+
+def test_simulators_come_and_go_while_the_run_goes_on(
+    start, configure, program, actor, free_port: int
+) -> None:
+    configure("Treadmill", "Walker", max_steps=FOR_EVER, summary_freq=180)
+    treadmill = program("treadmill")
+    run = start("learn", "config.yaml", f"--port={free_port}", "--seed=1")
+    run.until(f"Listening on port {free_port}.")
+
+    def come(path):
+        return start("--mlagents-port", free_port, program=path)
+
+    first = come(treadmill)
+    run.until("Connected new brain: Treadmill?team=0")
+    run.until("Treadmill. Step: ")
+    second = come(treadmill)
+    run.until("Connected to Unity environment")
+    run.until("Treadmill. Step: ")
+
+    first.signal(signal.SIGTERM)
+    assert "simulator 0 (" in run.until("stopped by itself (status 400)")
+    assert first.end() == 0, first.said
+    run.until("Treadmill. Step: ")
+
+    come(actor("introduce", "confirm", "step", "garbage"))
+    run.until("Connected new brain: Walker?team=0")
+    run.until("expected a UnityMessageProto, got 15 bytes that are none")
+    run.until("Treadmill. Step: ")
+
+    run.signal(signal.SIGINT)
+    assert run.end() == 0, run.said
+    assert second.end() == 0, second.said
+
+
+def test_the_run_goes_on_without_one_that_was_killed(start, configure, program, free_port: int) -> None:
+    configure("Treadmill", max_steps=FOR_EVER, summary_freq=180)
+    treadmill = program("treadmill")
+    killed, other = (start("--mlagents-port", free_port, program=treadmill) for _ in range(2))
+    run = start("learn", "config.yaml", f"--port={free_port}", "--seed=1", "--timeout-wait=3")
+    for _ in range(2):
+        run.until("Connected to Unity environment")
+    run.until("Treadmill. Step: ")
+    killed.signal(signal.SIGKILL)
+    # In its own turn nothing but its silence tells of its death; gRPC keeps closed connections to itself.
+    reason = run.until("[WARNING] simulator ")
+    assert re.search("closed its connection while it waited for a reply|silent for 3 s", reason)
+    run.until("Treadmill. Step: ")
+    run.signal(signal.SIGINT)
+    assert run.end() == 0, run.said
+    assert other.end() == 0, other.said
+
+
+def test_the_bundled_simulator_attaches_by_hand_and_leaves_with_the_run(
+    start, configure, free_port: int
+) -> None:
+    configure("Basic", max_steps=600)
+    run = start("learn", "config.yaml", f"--port={free_port}", "--seed=1")
+    run.until("Listening on port")
+    passing = start("simulate", "sim:basic", "--mlagents-port", free_port, "--episodes", 1)
+    assert passing.end() == 0, passing.said
+    assert "1 episodes are complete" in passing.said
+    run.until("stopped by itself (status 400)")
+    staying = start("simulate", "sim:basic", "--mlagents-port", free_port, "--agents", 4)
+    assert run.end() == 0, run.said
+    assert "Finished. Everything is in results/ppo" in run.said
+    assert staying.end() == 0, staying.said
+    assert "the trainer ended the conversation" in staying.said
