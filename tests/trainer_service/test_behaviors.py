@@ -1,0 +1,117 @@
+"""From behavior ids to behaviors, and whose actions are whose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trainer_service.behaviors import Behaviors, parse_behavior_id
+from trainer_service.errors import UserError
+from unity_bridge.server import Tick
+from unity_bridge.simulators.scene import step_batch
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.steps import StepBatch
+
+SPEC = BehaviorSpec((ObservationSpec("sensor_0", (1,)),), ActionSpec(1))
+
+
+@pytest.mark.parametrize(
+    ("behavior_id", "expected"),
+    [
+        ("Walker?team=0", ("Walker", 0)),
+        ("Walker?team=12", ("Walker", 12)),
+        ("Walker", ("Walker", 0)),
+        ("My Walker 2?team=1", ("My Walker 2", 1)),
+        ("Walker?side=left&team=3&more=x", ("Walker", 3)),
+    ],
+)
+def test_an_id_is_a_name_and_a_team(behavior_id: str, expected: tuple[str, int]) -> None:
+    assert parse_behavior_id(behavior_id) == expected
+
+
+@pytest.mark.parametrize(
+    "behavior_id", ["", "?team=1", "../up?team=0", "Walker?team=", "Walker?team=-1", "a/b"]
+)
+def test_an_id_that_could_be_no_folder_is_refused(behavior_id: str) -> None:
+    with pytest.raises(UserError, match="behavior"):
+        parse_behavior_id(behavior_id)
+
+
+@pytest.fixture
+def behaviors(make_behavior) -> Behaviors:
+    def create(name: str, spec: BehaviorSpec):
+        return make_behavior(name=name, continuous=1)
+
+    return Behaviors(create)
+
+
+def asks(*agents: int) -> StepBatch:
+    ids = np.array(agents, np.int64)
+    allowed = np.ones((len(ids), 0), np.bool_)
+    zeros = np.zeros((len(ids), 1), np.float32)
+    return step_batch([zeros], zeros[:, 0], agent_ids=ids, allowed_actions=allowed)
+
+
+def test_teams_share_a_behavior(behaviors: Behaviors) -> None:
+    behaviors.declare("Walker?team=0", SPEC)
+    behaviors.declare("Walker?team=1", SPEC)
+    behaviors.declare("Flyer?team=1", SPEC)
+    assert list(behaviors) == ["Walker", "Flyer"]
+
+
+def test_a_behavior_that_is_declared_differently_is_refused(behaviors: Behaviors) -> None:
+    behaviors.declare("Walker?team=0", SPEC)
+    other = BehaviorSpec((ObservationSpec("sensor_0", (1,)),), ActionSpec(2))
+    with pytest.raises(
+        UserError, match=r"'Walker\?team=1' differs from what was declared before: actions were"
+    ):
+        behaviors.declare("Walker?team=1", other)
+
+
+def test_everyone_gets_their_own_actions(behaviors: Behaviors) -> None:
+    for behavior_id in ("Walker?team=0", "Walker?team=1", "Flyer?team=0"):
+        behaviors.declare(behavior_id, SPEC)
+    behaviors.observe(
+        [
+            Tick(4, {}, {"Flyer?team=0": asks(1), "Walker?team=0": asks(1, 2, 3)}),
+            Tick(9, {}, {"Walker?team=0": asks(), "Walker?team=1": asks(1, 2)}),
+        ]
+    )
+    replies = behaviors.act()
+    counts = {
+        number: {name: len(batch) for name, batch in reply.items()} for number, reply in replies.items()
+    }
+    assert counts == {
+        4: {"Flyer?team=0": 1, "Walker?team=0": 3},
+        9: {"Walker?team=0": 0, "Walker?team=1": 2},
+    }
+
+
+def test_the_same_id_in_two_teams_is_two_agents(behaviors: Behaviors) -> None:
+    for team in (0, 1):
+        behaviors.declare(f"Walker?team={team}", SPEC)
+    tick = Tick(0, {}, {"Walker?team=0": asks(7), "Walker?team=1": asks(7)})
+    for _ in range(2):
+        behaviors.observe([tick])
+        behaviors.act()
+    assert behaviors["Walker"].step == 2
+
+
+def test_a_simulator_that_left_is_forgotten(behaviors: Behaviors) -> None:
+    behaviors.declare("Walker?team=0", SPEC)
+    tick = Tick(0, {}, {"Walker?team=0": asks(7)})
+    behaviors.observe([tick])
+    behaviors.act()
+    behaviors.drop(0)
+    behaviors.observe([tick])
+    assert behaviors["Walker"].step == 0
+
+
+def test_nothing_is_finished_before_anything_showed_up(behaviors: Behaviors) -> None:
+    assert not behaviors.finished
+    behaviors.declare("Walker?team=0", SPEC)
+    behaviors.declare("Flyer?team=0", SPEC)
+    behaviors["Walker"].step = 10**9
+    assert not behaviors.finished
+    behaviors["Flyer"].step = 10**9
+    assert behaviors.finished

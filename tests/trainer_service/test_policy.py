@@ -1,0 +1,125 @@
+"""A trained policy, used from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trainer_service
+from trainer_service.checkpoint import save_checkpoint
+from trainer_service.errors import UserError
+from trainer_service.policy import Policy, load_policy
+
+
+@pytest.fixture
+def policy(make_behavior):
+    """A fresh policy of a behavior with two sensors, two numbers and two branches."""
+
+    def make(seed: int = 0) -> Policy:
+        behavior = make_behavior(sizes=(2, 3), continuous=2, branches=(2, 3))
+        return Policy(behavior.checkpoint(), seed=seed)
+
+    return make
+
+
+def seen(rows: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    return [rng.normal(size=(rows, size)).astype(np.float32) for size in (2, 3)]
+
+
+def test_actions_are_as_a_simulator_takes_them(policy) -> None:
+    actions = policy().act(seen(500), deterministic=False)
+    assert actions.continuous.shape == (500, 2)
+    assert actions.continuous.dtype == np.float32
+    assert np.abs(actions.continuous).max() <= 1.0
+    assert actions.discrete.shape == (500, 2)
+    assert actions.discrete.dtype == np.int32
+    assert [set(column) for column in actions.discrete.T.tolist()] == [{0, 1}, {0, 1, 2}]
+
+
+def test_the_likeliest_action_is_always_the_same(policy) -> None:
+    decide = policy()
+    once, again = decide.act(seen(20)), decide.act(seen(20))
+    np.testing.assert_array_equal(once.continuous, again.continuous)
+    np.testing.assert_array_equal(once.discrete, again.discrete)
+
+
+def test_a_seed_makes_chance_repeat_itself(policy) -> None:
+    draws = [policy(seed).act(seen(20), deterministic=False).continuous for seed in (3, 3, 4)]
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert not np.array_equal(draws[0], draws[2])
+
+
+def test_each_row_is_decided_by_itself(policy) -> None:
+    together = policy().act(seen(20))
+    alone = policy().act([sensor[7:8] for sensor in seen(20)])
+    np.testing.assert_allclose(together.continuous[7:8], alone.continuous, atol=1e-6)
+    np.testing.assert_array_equal(together.discrete[7:8], alone.discrete)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_what_is_not_allowed_is_not_chosen(policy, deterministic: bool) -> None:
+    allowed = np.ones((300, 5), np.bool_)
+    allowed[:150, 0] = False  # the first branch's first choice, for half of the agents
+    allowed[150:, 2:4] = False  # of the second branch all but the last, for the others
+    discrete = policy().act(seen(300), allowed, deterministic=deterministic).discrete
+    assert set(discrete[:150, 0].tolist()) == {1}
+    assert set(discrete[150:, 1].tolist()) == {2}
+
+
+def test_nobody_to_decide_for_is_no_error(policy) -> None:
+    assert len(policy().act(seen(0))) == 0
+
+
+def test_a_single_sensor_needs_no_list(make_behavior) -> None:
+    behavior = make_behavior(sizes=(2,), branches=(4,))
+    decide = Policy(behavior.checkpoint())
+    array = np.ones((3, 2))
+    np.testing.assert_array_equal(decide.act(array).discrete, decide.act([array]).discrete)
+
+
+@pytest.mark.parametrize(
+    ("observations", "allowed", "expected"),
+    [
+        ([np.zeros((4, 2))], None, "expected 2 observation arrays, got 1"),
+        ([np.zeros((4, 2)), np.zeros((4, 2))], None, r"sensor 'sensor_1': expected shape \('M', 3\), got"),
+        ([np.zeros((4, 2)), np.zeros((5, 3))], None, "sensor 'sensor_1': expected shape"),
+        ([np.zeros(2), np.zeros(3)], None, "sensor 'sensor_0': expected shape"),
+        (
+            [np.zeros((4, 2)), np.zeros((4, 3))],
+            np.ones((4, 3)),
+            r"allowed_actions: expected shape \(4, 5\), got \(4, 3\)",
+        ),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(policy, observations, allowed, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        policy().act(observations, allowed)
+
+
+def test_a_policy_is_loaded_from_the_folder_of_a_run(make_behavior, tmp_path: Path) -> None:
+    behavior = make_behavior(name="Walker", sizes=(2,), continuous=1)
+    behavior.step = 1234
+    save_checkpoint(behavior.checkpoint(), tmp_path / "Walker" / "checkpoint.pt")
+    loaded = trainer_service.load_policy(tmp_path)
+    assert (loaded.behavior, loaded.step, loaded.spec) == ("Walker", 1234, behavior.spec)
+    array = np.ones((3, 2))
+    expected = Policy(behavior.checkpoint()).act(array)
+    np.testing.assert_array_equal(loaded.act(array).continuous, expected.continuous)
+
+
+def test_of_several_behaviors_one_must_be_named(make_behavior, tmp_path: Path) -> None:
+    for name in ("Walker", "Flyer"):
+        save_checkpoint(make_behavior(name=name).checkpoint(), tmp_path / name / "checkpoint.pt")
+    assert load_policy(tmp_path, "Flyer").behavior == "Flyer"
+    with pytest.raises(UserError, match="one of several behaviors must be named; it has Flyer, Walker"):
+        load_policy(tmp_path)
+    with pytest.raises(UserError, match="no behavior 'Fly'; it has Flyer, Walker"):
+        load_policy(tmp_path, "Fly")
+
+
+def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds no checkpoint .*expected the folder of a run"):
+        load_policy(tmp_path)
