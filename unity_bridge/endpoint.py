@@ -1,7 +1,6 @@
 """The gRPC edge: a port whose calls wait until somebody answers them.
 
-Threads of gRPC put calls into the inbox and do nothing else. Bytes go in and out as they are: who reads the
-inbox parses.
+Calls go into the inbox and do nothing else. Bytes go in and out as they are: who reads the inbox parses.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
-from typing import Any
 
 from unity_bridge.errors import BridgeError, PortInUse
-from unity_bridge.grpc_direct import DirectServer, usable
+from unity_bridge.grpc_direct import DirectServer
 from unity_bridge.grpc_threads import ThreadedServer
+from unity_bridge.inbox import Inbox
 
 SERVICE = "communicator_objects.UnityToExternalProto"
 METHOD = "Exchange"
@@ -28,8 +26,6 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # pictures pass the default of 4 MiB
     ("grpc.max_send_message_length", -1),
 )
-
-Server = type[DirectServer] | type[ThreadedServer]
 
 
 class Call:
@@ -65,17 +61,14 @@ class HangUp:
 class Endpoint:
     """A port that accepts any number of simulators and puts everything they say into an inbox."""
 
-    def __init__(
-        self, host: str, port: int, inbox: SimpleQueue[Any], *, capacity: int, server: Server | None = None
-    ) -> None:
+    def __init__(self, host: str, port: int, inbox: Inbox, *, capacity: int) -> None:
         """Listens.
 
         Args:
             host: address or name to bind.
             port: 0 lets the system choose.
-            inbox: where Calls and HangUps go.
+            inbox: where Calls and HangUps go; its reader serves, if it reads gRPC's core.
             capacity: calls that may wait at once. More are refused.
-            server: what serves; None takes the faster one that the installed grpcio can carry.
 
         Raises:
             PortInUse: another process listens there.
@@ -85,12 +78,13 @@ class Endpoint:
             _probe(host, port)
         self.host = host
         self._inbox = inbox
-        serve: Server = server or (DirectServer if usable() else ThreadedServer)
+        serve = ThreadedServer if inbox.core is None else DirectServer
         try:
             self._server = serve(
                 _address(host, port),
                 (SERVICE, METHOD),
                 _OPTIONS,
+                inbox,
                 capacity=capacity,
                 accept=self._accept,
                 on_hang_up=lambda call: inbox.put(HangUp(call)),

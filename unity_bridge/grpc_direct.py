@@ -1,40 +1,25 @@
-"""A unary gRPC server that answers from whatever thread has the answer.
+"""A unary gRPC server without threads: whoever reads the inbox serves.
 
 grpcio's public server hands each call to a thread pool and between its threads, five times before the answer
-leaves, and every hand-over wakes a sleeping core: of the 350 µs of an idle machine's exchange two thirds are
-that. This one has a single thread, which waits for events; a message goes straight into the inbox, and the
-answer is given to gRPC's core by the thread that made it.
-
-It stands on ``grpc._cython.cygrpc``, which grpcio's own server is written with. That is not a promised
-interface, so ``usable`` is asked first, and ThreadedServer does the same on the public one.
+leaves, and every hand-over wakes a sleeping core. Here a message wakes the reader of the inbox itself, and the
+answer is given to gRPC's core by the thread that made it. It halves the exchange of an idle machine.
 """
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-try:
-    from grpc._cython import cygrpc  # type: ignore[attr-defined]  # compiled, without types
-except ImportError:  # another grpcio than those we know
-    cygrpc = None
+from unity_bridge.grpc_core import cygrpc
+from unity_bridge.inbox import Inbox
 
 if TYPE_CHECKING:
     from unity_bridge.endpoint import Call
 
-_NEEDED = (
-    "CompletionQueue", "CompletionType", "Server", "StatusCode", "ReceiveCloseOnServerOperation",
-    "ReceiveMessageOperation", "SendInitialMetadataOperation", "SendMessageOperation",
-    "SendStatusFromServerOperation",
-)  # fmt: skip
 _FLUSH_S = 0.5
+_GIVE_UP_S = 5.0
 _NO_FLAGS = 0
-
-
-def usable() -> bool:
-    """Whether the installed grpcio has everything that this server stands on."""
-    return cygrpc is not None and all(hasattr(cygrpc, name) for name in _NEEDED)
 
 
 class DirectServer:
@@ -45,6 +30,7 @@ class DirectServer:
         address: str,
         path: tuple[str, str],
         options: tuple[tuple[str, int], ...],
+        inbox: Inbox,
         *,
         capacity: int,
         accept: Callable[[str, bytes, Callable[[bytes | str | None], None]], Call],
@@ -56,61 +42,51 @@ class DirectServer:
             address: host and port; port 0 lets the system choose.
             path: service and method; any other is unimplemented.
             options: gRPC channel arguments.
+            inbox: whose reader serves; it must read a core queue.
             capacity: calls that may wait at once; more are refused as exhausted.
-            accept: told of each message, in the server's thread: peer, data, and how to respond (bytes answer,
-                a text refuses, None lets go). Returns the call that hang-ups will name.
+            accept: told of each message: peer, data, and how to respond (bytes answer, a text refuses, None
+                lets go). Returns the call that hang-ups will name.
             on_hang_up: told of a call whose client is gone before it was responded to.
 
         Raises:
             RuntimeError: the address cannot be bound.
         """
         self._path = f"/{path[0]}/{path[1]}".encode()
+        self._inbox = inbox
         self._capacity = capacity
         self._accept = accept
         self._on_hang_up = on_hang_up
         self._open = 0
-        self._stopped = threading.Event()
-        self._queue = cygrpc.CompletionQueue()
+        self._is_down = False
         self._server = cygrpc.Server(options, False)
-        self._server.register_completion_queue(self._queue)
+        self._server.register_completion_queue(inbox.core)
         self.port: int = self._server.add_http2_port(address.encode())
+        self._server.start()
         if not self.port:
-            self._server.start()  # a server that was never started cannot be shut down
-            self._begin_thread()
             self.stop()
             raise RuntimeError(f"failed to bind to address {address}")
-        self._server.start()
         self._request_call()
-        self._begin_thread()
 
     def stop(self) -> None:
         """Sends what has been answered, drops every other call and frees the port."""
-        self._server.shutdown(self._queue, self._end)
-        if not self._stopped.wait(_FLUSH_S):
+        self._server.shutdown(self._inbox.core, self._end)
+        self._serve_until_down(_FLUSH_S)
+        if not self._is_down:
             self._server.cancel_all_calls()
-            self._stopped.wait()
-        self._thread.join()
+            self._serve_until_down(_GIVE_UP_S)
         self._server.destroy()
 
-    def _begin_thread(self) -> None:
-        self._thread = threading.Thread(target=self._serve, name="exchange", daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        """Every event carries what to do about it."""
-        while True:
-            event = self._queue.poll()
-            if event.completion_type == cygrpc.CompletionType.queue_shutdown:
-                return
-            event.tag(event)
+    def _serve_until_down(self, timeout_s: float) -> None:
+        until = time.monotonic() + timeout_s
+        while not self._is_down and time.monotonic() < until:
+            self._inbox.turn(until - time.monotonic())
 
     def _end(self, event: Any) -> None:
         """The last call is over."""
-        self._stopped.set()
-        self._queue.shutdown()
+        self._is_down = True
 
     def _request_call(self) -> None:
-        self._server.request_call(self._queue, self._queue, self._begin)
+        self._server.request_call(self._inbox.core, self._inbox.core, self._begin)
 
     def _begin(self, event: Any) -> None:
         """A client calls."""
@@ -128,7 +104,7 @@ class DirectServer:
 
 
 class _Rpc:
-    """One call, from its first event to its last. Events come in the server's thread, a response from any."""
+    """One call, from its first event to its last."""
 
     def __init__(self, server: DirectServer, rpc: Any) -> None:
         self._server = server

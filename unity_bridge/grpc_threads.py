@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from unity_bridge.inbox import Inbox
+
 if TYPE_CHECKING:
     from unity_bridge.endpoint import Call
 
@@ -23,12 +25,13 @@ class ThreadedServer:
         address: str,
         path: tuple[str, str],
         options: tuple[tuple[str, int], ...],
+        inbox: Inbox,
         *,
         capacity: int,
         accept: Callable[[str, bytes, Callable[[bytes | str | None], None]], Call],
         on_hang_up: Callable[[Call], None],
     ) -> None:
-        """Listens; see DirectServer for the arguments. Raises RuntimeError where the address cannot be bound."""
+        """Listens; see DirectServer, but any inbox will do. Raises RuntimeError if it cannot be bound."""
         self._accept = accept
         self._on_hang_up = on_hang_up
         self._threads = ThreadPoolExecutor(capacity, thread_name_prefix="exchange")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any
 
 from unity_bridge.endpoint import Endpoint
 from unity_bridge.errors import LaunchError
+from unity_bridge.inbox import Inbox
 from unity_bridge.launcher import Command, Program, RestartBudget
 
 _CAPACITY = 8  # one call is in flight in practice; any other shall be heard, and refused by name
@@ -30,7 +29,7 @@ class LaunchPlan:
     port: int
     """0 lets the system choose."""
     run_logs: Path
-    inbox: SimpleQueue[Any]
+    inbox: Inbox
     """Where the endpoint's events and the Exit go."""
     restarts: RestartBudget
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty
 from types import TracebackType
 from typing import Self
 from urllib.parse import unquote
@@ -22,6 +22,7 @@ from urllib.parse import unquote
 from unity_bridge.connection import Connection
 from unity_bridge.endpoint import Call, Endpoint, HangUp
 from unity_bridge.errors import BridgeError, LaunchError, SimulatorLost, WireError
+from unity_bridge.inbox import Inbox
 from unity_bridge.launched import Exit, Launched, LaunchPlan
 from unity_bridge.launcher import Command, RestartBudget, stop_programs
 from unity_bridge.session import STOP_MESSAGE, Awaited, Goodbye, Reintroduction, Reply, Session, Step
@@ -119,7 +120,7 @@ class Bridge:
 
     def __init__(self, settings: BridgeSettings) -> None:
         self._settings = settings
-        self._inbox: SimpleQueue[_Event] = SimpleQueue()
+        self._inbox = Inbox()
         self._run_logs = settings.run_logs or Path(tempfile.mkdtemp(prefix="run_logs-"))
         self._side_channel = pack_records(engine_records(settings.engine)) if settings.engine else b""
         self._connections: dict[int, Connection] = {}
@@ -232,7 +233,7 @@ class Bridge:
         try:
             events.append(self._inbox.get(timeout=max(0.0, self._nearest(until) - time.monotonic())))
             while True:
-                events.append(self._inbox.get_nowait())
+                events.append(self._inbox.get(timeout=0.0))
         except Empty:
             return events
 

@@ -2,47 +2,51 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from queue import SimpleQueue
+from queue import Empty
 from typing import Any
 
 import grpc
 import pytest
 
-from unity_bridge.endpoint import Call, Endpoint, HangUp, Server
+from unity_bridge.endpoint import Call, Endpoint, HangUp
 from unity_bridge.errors import BridgeError
-from unity_bridge.grpc_direct import DirectServer, usable
-from unity_bridge.grpc_threads import ThreadedServer
+from unity_bridge.grpc_core import usable
+from unity_bridge.inbox import Inbox
 
 PATIENCE_S = 60.0
 
 
-@pytest.fixture
-def inbox() -> SimpleQueue[Any]:
-    return SimpleQueue()
-
-
-@pytest.fixture(params=[DirectServer, ThreadedServer])
-def server(request: pytest.FixtureRequest) -> Server:
-    if request.param is DirectServer and not usable():
-        pytest.skip("the installed grpcio has another core interface than DirectServer stands on")
-    return request.param
+@pytest.fixture(params=[True, False], ids=["direct", "threads"])
+def inbox(request: pytest.FixtureRequest) -> Inbox:
+    if request.param and not usable():
+        pytest.skip("the installed grpcio has another core interface than ours stands on")
+    return Inbox(direct=request.param)
 
 
 @pytest.fixture
-def endpoint(inbox: SimpleQueue[Any], server: Server) -> Iterator[Endpoint]:
-    opened = Endpoint("127.0.0.1", 0, inbox, capacity=2, server=server)
+def endpoint(inbox: Inbox) -> Iterator[Endpoint]:
+    opened = Endpoint("127.0.0.1", 0, inbox, capacity=2)
     yield opened
     opened.stop()
 
 
-def parked(inbox: SimpleQueue[Any]) -> Call:
+def parked(inbox: Inbox) -> Call:
     call = inbox.get(timeout=PATIENCE_S)
     assert isinstance(call, Call)
     return call
 
 
-def test_bytes_pass_as_they_are_both_ways(endpoint: Endpoint, inbox: SimpleQueue[Any], connect: Any) -> None:
+def serve_until(inbox: Inbox, done: Callable[[], bool]) -> None:
+    """Reads an inbox in which nothing but the server's own business is expected."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not done() and time.monotonic() < deadline:
+        with pytest.raises(Empty):
+            inbox.get(timeout=0.01)
+
+
+def test_bytes_pass_as_they_are_both_ways(endpoint: Endpoint, inbox: Inbox, connect: Any) -> None:
     sent = connect(endpoint.port).raw_call(b"\x00not a message\xff")
     call = parked(inbox)
     assert call.data == b"\x00not a message\xff"
@@ -50,14 +54,14 @@ def test_bytes_pass_as_they_are_both_ways(endpoint: Endpoint, inbox: SimpleQueue
     assert sent.result(PATIENCE_S) == b"\xffno answer either"
 
 
-def test_a_refusal_arrives_with_its_text(endpoint: Endpoint, inbox: SimpleQueue[Any], connect: Any) -> None:
+def test_a_refusal_arrives_with_its_text(endpoint: Endpoint, inbox: Inbox, connect: Any) -> None:
     sent = connect(endpoint.port).raw_call(b"")
     parked(inbox).refuse("agent 3: expected 8 floats, got 7 — §1.9")
     assert sent.exception(PATIENCE_S).code() is grpc.StatusCode.INVALID_ARGUMENT
     assert sent.details() == "agent 3: expected 8 floats, got 7 — §1.9"
 
 
-def test_a_refusal_of_any_length_arrives(endpoint: Endpoint, inbox: SimpleQueue[Any], connect: Any) -> None:
+def test_a_refusal_of_any_length_arrives(endpoint: Endpoint, inbox: Inbox, connect: Any) -> None:
     sent = connect(endpoint.port).raw_call(b"")
     parked(inbox).refuse("🎱" * 100_000)
     assert sent.exception(PATIENCE_S).code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -65,7 +69,7 @@ def test_a_refusal_of_any_length_arrives(endpoint: Endpoint, inbox: SimpleQueue[
 
 
 def test_a_client_that_is_gone_is_news_only_while_its_call_is_open(
-    endpoint: Endpoint, inbox: SimpleQueue[Any], connect: Any
+    endpoint: Endpoint, inbox: Inbox, connect: Any
 ) -> None:
     client = connect(endpoint.port)
     answered = client.raw_call(b"first")
@@ -80,31 +84,28 @@ def test_a_client_that_is_gone_is_news_only_while_its_call_is_open(
 
 
 def test_more_calls_than_there_is_room_for_are_refused(
-    endpoint: Endpoint, inbox: SimpleQueue[Any], connect: Any
+    endpoint: Endpoint, inbox: Inbox, connect: Any
 ) -> None:
     client = connect(endpoint.port)
     first, second = client.raw_call(b"1"), client.raw_call(b"2")
     calls = [parked(inbox), parked(inbox)]
     surplus = client.raw_call(b"3")
+    serve_until(inbox, surplus.done)
     assert surplus.exception(PATIENCE_S).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     for call in calls:
         call.answer(call.data)
     assert (first.result(PATIENCE_S), second.result(PATIENCE_S)) == (b"1", b"2")
 
 
-def test_stopping_lets_parked_calls_go(
-    inbox: SimpleQueue[Any], server: Server, connect: Callable[[int], Any]
-) -> None:
-    endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2, server=server)
+def test_stopping_lets_parked_calls_go(inbox: Inbox, connect: Callable[[int], Any]) -> None:
+    endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2)
     sent = connect(endpoint.port).raw_call(b"")
     parked(inbox)
     endpoint.stop()
     assert isinstance(sent.exception(PATIENCE_S), grpc.RpcError)
 
 
-def test_clients_of_one_machine_are_told_apart(
-    endpoint: Endpoint, inbox: SimpleQueue[Any], connect: Any
-) -> None:
+def test_clients_of_one_machine_are_told_apart(endpoint: Endpoint, inbox: Inbox, connect: Any) -> None:
     sent = [connect(endpoint.port).raw_call(b"") for _ in range(2)]
     first, second = parked(inbox), parked(inbox)
     assert first.peer != second.peer
@@ -113,21 +114,32 @@ def test_clients_of_one_machine_are_told_apart(
     assert {each.result(PATIENCE_S).decode() for each in sent} == {first.peer, second.peer}
 
 
-def test_an_ipv6_address_is_written_with_brackets(inbox: SimpleQueue[Any], server: Server) -> None:
+def test_an_ipv6_address_is_written_with_brackets(inbox: Inbox) -> None:
     try:
-        endpoint = Endpoint("::1", 0, inbox, capacity=1, server=server)
+        endpoint = Endpoint("::1", 0, inbox, capacity=1)
     except BridgeError as error:
         pytest.skip(f"no IPv6 here: {error}")
     assert endpoint.address == f"[::1]:{endpoint.port}"
     endpoint.stop()
 
 
-def test_other_methods_are_unimplemented(endpoint: Endpoint) -> None:
-    with grpc.insecure_channel(endpoint.address) as channel, pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary("/communicator_objects.UnityToExternalProto/Initialize")(b"", timeout=PATIENCE_S)
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+def test_other_methods_are_unimplemented(endpoint: Endpoint, inbox: Inbox) -> None:
+    with grpc.insecure_channel(endpoint.address) as channel:
+        other = channel.unary_unary("/communicator_objects.UnityToExternalProto/Initialize")
+        sent = other.future(b"", timeout=PATIENCE_S)
+        serve_until(inbox, sent.done)
+        assert sent.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_an_address_of_another_machine_cannot_be_bound(inbox: SimpleQueue[Any], server: Server) -> None:
+def test_a_client_may_connect_and_call_long_before_anybody_reads(endpoint: Endpoint, inbox: Inbox) -> None:
+    with grpc.insecure_channel(endpoint.address) as channel:
+        grpc.channel_ready_future(channel).result(PATIENCE_S)  # nobody has read the inbox yet
+        exchange = channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
+        sent = exchange.future(b"hello", timeout=PATIENCE_S)
+        parked(inbox).answer(b"there you are")
+        assert sent.result(PATIENCE_S) == b"there you are"
+
+
+def test_an_address_of_another_machine_cannot_be_bound(inbox: Inbox) -> None:
     with pytest.raises(BridgeError, match="cannot listen"):
-        Endpoint("192.0.2.1", 0, inbox, capacity=1, server=server)
+        Endpoint("192.0.2.1", 0, inbox, capacity=1)
