@@ -29,6 +29,7 @@ def live() -> Callable[[Behavior, World, int], None]:
     def run(behavior: Behavior, world: World, updates: int) -> None:
         batch = world.begin()
         while updates:
+            assert not behavior.finished, "its step budget is too small for so many updates"
             behavior.observe(TeamSteps(simulator=0, team=0, batch=batch))
             if behavior.ready_to_update():
                 behavior.update()

@@ -1,0 +1,95 @@
+"""Policy and critic: shapes, what they share, and how they begin."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from trainer_service.networks.actor_critic import ActorCritic, batched_values, in_chunks
+from trainer_service.networks.encoder import ObservationEncoder
+from trainer_service.networks.layers import LinearBody, kaiming_linear
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+SENSORS = (ObservationSpec("order", (3,)), ObservationSpec("trolley", (2,)))
+
+
+def network(continuous: int = 2, branches: tuple[int, ...] = (3, 4), **changes: object) -> ActorCritic:
+    torch.manual_seed(7)
+    settings = {"hidden_units": 16, "num_layers": 2, "value_heads": 2, "shared_critic": False, **changes}
+    return ActorCritic(BehaviorSpec(SENSORS, ActionSpec(continuous, branches)), **settings)  # type: ignore[arg-type]
+
+
+def seen(rows: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(rows)
+    return [torch.randn(rows, sensor.size, generator=generator) for sensor in SENSORS]
+
+
+@pytest.mark.parametrize(("continuous", "branches"), [(2, ()), (0, (3,)), (0, (3, 4)), (2, (3, 4))])
+@pytest.mark.parametrize("shared_critic", [False, True])
+def test_shapes(continuous: int, branches: tuple[int, ...], shared_critic: bool) -> None:
+    policy, values = network(continuous, branches, shared_critic=shared_critic).policy_and_values(seen(5))
+    assert policy.mean.shape == (5, continuous)
+    assert policy.log_sigma.shape == (continuous,)
+    assert policy.logits.shape == (5, sum(branches))
+    assert values.shape == (5, 2)
+
+
+@pytest.mark.parametrize("shared_critic", [False, True])
+def test_both_at_once_are_what_each_is_alone(shared_critic: bool) -> None:
+    both = network(shared_critic=shared_critic)
+    policy, values = both.policy_and_values(seen(5))
+    torch.testing.assert_close(policy, both.policy(seen(5)))
+    torch.testing.assert_close(values, both.values(seen(5)))
+
+
+@pytest.mark.parametrize("shared_critic", [False, True])
+def test_the_critic_moves_the_actors_body_only_where_it_is_shared(shared_critic: bool) -> None:
+    both = network(shared_critic=shared_critic)
+    both.values(seen(5)).sum().backward()
+    moved = [parameter.grad is not None for parameter in both.actor.parameters()]
+    assert all(moved) if shared_critic else not any(moved)
+
+
+def test_every_sensor_counts() -> None:
+    both = network()
+    before = both.policy(seen(1)).mean
+    for sensor in range(len(SENSORS)):
+        changed = seen(1)
+        changed[sensor] += 1.0
+        assert not torch.allclose(both.policy(changed).mean, before)
+
+
+def test_a_fresh_policy_is_undecided() -> None:
+    policy = network(hidden_units=128).policy(seen(200))
+    assert policy.mean.abs().mean() < 0.5
+    assert torch.equal(policy.log_sigma, torch.zeros(2))
+    first_branch = torch.softmax(policy.logits[:, :3], dim=-1)
+    assert first_branch.min() > 0.2
+    assert first_branch.max() < 0.5
+
+
+def test_layers_begin_in_ml_agents_scale() -> None:
+    torch.manual_seed(1)
+    layer = kaiming_linear(400, 300, gain=0.2)
+    assert layer.weight.std().item() == pytest.approx(0.2 / 400**0.5, rel=0.02)
+    assert not layer.bias.any()
+
+
+@pytest.mark.parametrize(("num_layers", "expected"), [(0, 1), (1, 1), (3, 3)])
+def test_a_body_has_at_least_one_layer(num_layers: int, expected: int) -> None:
+    body = LinearBody(5, 8, num_layers)
+    assert len(body.layers) == expected
+    assert body(torch.zeros(2, 5)).shape == (2, 8)
+
+
+def test_sensors_stand_side_by_side_in_order() -> None:
+    encoder = ObservationEncoder(SENSORS)
+    together = encoder([torch.ones(1, 3), torch.full((1, 2), 2.0)])
+    assert together.tolist() == [[1, 1, 1, 2, 2]]
+
+
+def test_values_in_chunks_are_values_at_once() -> None:
+    both = network()
+    torch.testing.assert_close(batched_values(both, seen(10), chunk=3), both.values(seen(10)).detach())
+    assert batched_values(both, seen(0)).shape == (0, 2)
+    assert [piece.indices(10)[:2] for piece in in_chunks(10, 4)] == [(0, 4), (4, 8), (8, 10)]
