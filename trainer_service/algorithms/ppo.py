@@ -45,6 +45,7 @@ class PPO:
         self._settings = settings
         self._hyper = settings.hyperparameters
         self._device = compute.device
+        self._on_cpu = compute.device.type == "cpu"
         self._rewards = [
             REWARD_SOURCES[name](signal.strength, signal.gamma)
             for name, signal in settings.reward_signals.items()
@@ -81,18 +82,22 @@ class PPO:
         with torch.inference_mode():
             inputs = self._normalizer.forward([self._tensor(sensor) for sensor in observations])
             parameters = self._network.policy(inputs)
-            allowed = self._tensor(allowed_actions)
+            # Most often nothing is forbidden, and then there is nothing to mask.
+            allowed = None if allowed_actions.all() else self._tensor(allowed_actions)
             heads = self._network.actions
             if deterministic:
-                drawn = heads.most_likely(parameters, allowed)
+                continuous, discrete, log_probs = heads.most_likely(parameters, allowed)
             else:
-                drawn = heads.sample(parameters, allowed, self._acting)
-            continuous, discrete, log_probs = (part.cpu().numpy() for part in drawn)
-        return Decisions(continuous, discrete, log_probs)
+                continuous, discrete, log_probs = heads.sample(parameters, allowed, self._acting)
+            return Decisions(_array(continuous), _array(discrete), _array(log_probs))
 
     def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """clip(a, −3, 3)/3: a unit Gaussian's bulk covers [−1, 1]."""
-        return np.clip(decisions.continuous_actions, -SQUASH_LIMIT, SQUASH_LIMIT) / np.float32(SQUASH_LIMIT)
+        if not self._spec.action_spec.continuous_size:
+            return decisions.continuous_actions
+        scaled = decisions.continuous_actions / np.float32(SQUASH_LIMIT)
+        clipped: NDArray[np.float32] = np.minimum(np.maximum(scaled, -1.0), 1.0)
+        return clipped
 
     def record(self, trajectories: Trajectories) -> None:
         """Adds experience of the present policy, and lets the normalizer see it."""
@@ -259,7 +264,13 @@ class PPO:
         self._normalizer.load_state_dict(state["normalizer"])
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
+        tensor = torch.from_numpy(array)
+        return tensor if self._on_cpu else tensor.to(self._device)
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = (tensor if tensor.device.type == "cpu" else tensor.cpu()).numpy()
+    return array
 
 
 def _refuse_goals(spec: BehaviorSpec, conditioning: str) -> None:

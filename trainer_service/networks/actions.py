@@ -55,27 +55,31 @@ class ActionHeads(nn.Module):
         return ActionParameters(mean, log_sigma, logits)
 
     def sample(
-        self, parameters: ActionParameters, allowed: Tensor, generator: torch.Generator
+        self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draws actions. allowed: bool [B, sum of branches].
+        """Draws actions. allowed: bool [B, sum of branches], or None where everything is.
 
         Returns continuous actions [B, C] before squashing, choices int64 [B, branches], and the joint
         log-probability of each row [B].
         """
         continuous, log_sigma = parameters.mean, parameters.log_sigma
-        discrete = self._no_choices(parameters)
-        log_prob = continuous.new_zeros(len(continuous))
+        log_prob: Tensor | None = None
         if self.mean is not None:
             noise = torch.empty_like(continuous).normal_(generator=generator)
-            continuous = continuous + noise * log_sigma.exp()
+            continuous = torch.addcmul(continuous, noise, log_sigma.exp())
             log_prob = dist.standard_gaussian_log_prob(noise, log_sigma)
-        if self.logits is not None:
+        if self.logits is None:
+            discrete = self._no_choices(parameters)
+        else:
             log_choices = dist.masked_log_softmax(parameters.logits, allowed, self.branches)
             discrete = dist.sample_categorical(log_choices, self.branches, generator)
-            log_prob = log_prob + dist.categorical_log_prob(log_choices, discrete + self.offsets)
-        return continuous, discrete, log_prob
+            chosen = dist.categorical_log_prob(log_choices, discrete + self.offsets)
+            log_prob = chosen if log_prob is None else log_prob + chosen
+        return continuous, discrete, continuous.new_zeros(len(continuous)) if log_prob is None else log_prob
 
-    def most_likely(self, parameters: ActionParameters, allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def most_likely(
+        self, parameters: ActionParameters, allowed: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The same without chance: the mean, and each branch's likeliest choice."""
         discrete = self._no_choices(parameters)
         if self.logits is not None:
@@ -84,7 +88,7 @@ class ActionHeads(nn.Module):
         return parameters.mean, discrete, self.log_prob(parameters, allowed, parameters.mean, discrete)
 
     def log_prob(
-        self, parameters: ActionParameters, allowed: Tensor, continuous: Tensor, discrete: Tensor
+        self, parameters: ActionParameters, allowed: Tensor | None, continuous: Tensor, discrete: Tensor
     ) -> Tensor:
         """Joint log-probability over all dimensions and branches. Shape [B]."""
         log_prob = parameters.mean.new_zeros(len(parameters.mean))
@@ -95,7 +99,7 @@ class ActionHeads(nn.Module):
             log_prob = log_prob + dist.categorical_log_prob(log_choices, discrete + self.offsets)
         return log_prob
 
-    def entropy(self, parameters: ActionParameters, allowed: Tensor) -> Tensor:
+    def entropy(self, parameters: ActionParameters, allowed: Tensor | None) -> Tensor:
         """Mean over the batch, in ML-Agents' scale (see ops.distributions). A scalar."""
         entropy = parameters.mean.new_zeros(())
         if self.mean is not None:
