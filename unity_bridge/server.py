@@ -1,8 +1,8 @@
 """The bridge: every simulator, launched or attached, behind one receive and one reply.
 
-Threads end at the endpoints' inbox. Everything here runs in the caller's thread, so no lock guards anything.
-That includes decoding: done in the gRPC threads it was no faster with 1 or 8 simulators of 12 or 96 agents, and
-simulators that wait together were found apart (1.4 to 1.6 ticks per receive instead of 1.8 to 4.2).
+Threads, where there are any, end at the inbox. Everything here runs in the caller's thread, so no lock guards
+anything. That includes decoding: done in gRPC's threads it was no faster with 1 or 8 simulators of 12 or 96 agents,
+and simulators that wait together were found apart (1.4 to 1.6 ticks per receive instead of 1.8 to 4.2).
 """
 
 from __future__ import annotations
@@ -188,9 +188,7 @@ class Bridge:
     def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:
         """Answers a simulator's tick. Agents of behaviors that are left out do nothing.
 
-        A simulator that departed after its tick is answered in vain, which is no error. Reply last: the answer
-        leaves in a gRPC thread, which may get the interpreter only when the caller blocks, in ``receive`` at
-        the latest (300 µs of Python after a reply delayed it by 300 µs).
+        A simulator that departed after its tick is answered in vain, which is no error.
 
         Raises:
             ValueError: it has no tick to answer, or not these agents.
