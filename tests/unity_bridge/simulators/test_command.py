@@ -101,9 +101,7 @@ def test_an_environment_that_fails_on_the_way_gives_exit_code_2(trainer, serve, 
 
 
 def test_what_only_a_unity_player_needs_is_passed_over() -> None:
-    line = (
-        "sim:basic -nographics -batchmode --mlagents-port 5005 -logFile player.log -screen-width 84 --agents 3"
-    )
+    line = "sim:basic -nographics -batchmode --mlagents-port 5005 -logFile player.log -screen-width 84 --agents 3"
     arguments = parse(line.split())
     assert (arguments.env, arguments.mlagents_port, arguments.agents) == ("sim:basic", 5005, 3)
 
