@@ -24,7 +24,7 @@ check-static: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 check: check-static
-	$(BIN)/python -m pytest -q -n 2 -m "not learning"
+	$(BIN)/python -m pytest -q -n 2 -m "not learning and not network"
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
