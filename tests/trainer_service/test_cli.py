@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 
+import trainer_service
 from trainer_service.cli import main
 
 LINE = re.compile(
@@ -243,6 +244,26 @@ def test_a_behavior_that_is_not_listed_follows_the_defaults(mlagents_style, prog
     said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}")
     assert said.code == 0, said.err
     assert torch.load("results/ppo/Treadmill/checkpoint.pt", weights_only=True)["step"] == 36
+
+
+def test_python_starts_a_run_as_the_command_does(mlagents_style, configure, program) -> None:
+    configure("Treadmill", max_steps=180)
+    treadmill = program("treadmill")
+    line = ("learn", "config.yaml", f"--env={treadmill}", "--seed=4", "--run-id=by-command")
+    assert mlagents_style(*line).code == 0
+    given = {
+        "checkpoint_settings": {"run_id": "by-python"},
+        "env_settings": {"env_path": str(treadmill), "seed": 4},
+    }
+    outcome = trainer_service.train(trainer_service.load_run_options("config.yaml", given).options)
+    assert (outcome.folder, outcome.interrupted) == (Path("results/by-python"), False)
+    assert outcome.steps == {"Treadmill": 180}
+    by_command, by_python = (
+        torch.load(f"results/{run}/Treadmill/checkpoint.pt", weights_only=True)["algorithm"]["network"]
+        for run in ("by-command", "by-python")
+    )
+    for name, weights in by_command.items():
+        assert torch.equal(weights, by_python[name])
 
 
 def test_what_is_not_built_yet_is_refused_before_anything_starts(mlagents_style, configure) -> None:
