@@ -18,7 +18,7 @@ from trainer_service.metrics import Statistics, Summary
 from trainer_service.rollout.agents import Rows
 from trainer_service.rollout.assembler import TrajectoryAssembler
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class _Waiting:
     """Agents that the next ``act`` decides for."""
 
     rows: Rows
-    observations: tuple[NDArray[np.float32], ...]
+    observations: tuple[Observation, ...]
     allowed_actions: NDArray[np.bool_]
 
 
@@ -216,7 +216,7 @@ def _joined(parts: Sequence[_Waiting]) -> _Waiting:
     return _Waiting(
         np.concatenate([part.rows for part in parts]),
         tuple(
-            np.concatenate(sensors) for sensors in zip(*(part.observations for part in parts), strict=True)
+            join_observations(sensors) for sensors in zip(*(part.observations for part in parts), strict=True)
         ),
         np.concatenate([part.allowed_actions for part in parts]),
     )

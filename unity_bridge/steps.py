@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.specs import ActionSpec
+
+Observation = NDArray[np.float32] | NDArray[np.uint8]
+"""What one sensor saw. Bytes are pictures that came compressed, and stand for byte/255: they stay bytes, a quarter
+of the memory, until a network looks at them. A sensor may send bytes in one message and floats in the next."""
+
+
+def as_floats(observation: Observation) -> NDArray[np.float32]:
+    """What the observation stands for: bytes as byte/255, floats as they are."""
+    if observation.dtype == np.uint8:
+        return observation.astype(np.float32) / np.float32(255)
+    floats: NDArray[np.float32] = observation.astype(np.float32, copy=False)
+    return floats
+
+
+def join_observations(parts: Sequence[Observation]) -> Observation:
+    """One sensor's observations end to end: bytes if all parts are bytes."""
+    if all(part.dtype == np.uint8 for part in parts):
+        return np.concatenate(parts, dtype=np.uint8)
+    return np.concatenate([as_floats(part) for part in parts])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,7 +41,7 @@ class StepBatch:
     agent_ids: NDArray[np.int64]
     """Stable for the life of an agent, across its episodes; unique within one simulator. Shape [N]."""
 
-    observations: tuple[NDArray[np.float32], ...]
+    observations: tuple[Observation, ...]
     """One array per sensor, seen *after* the previous action. Shapes [N, *sensor shape]."""
 
     rewards: NDArray[np.float32]

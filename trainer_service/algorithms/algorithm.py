@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.steps import Observation
 
 Metrics = Mapping[str, float]
 """Scalars of one update, by the tag under which ML-Agents users look for them."""
@@ -30,7 +31,7 @@ class Algorithm(Protocol):
 
     def act(
         self,
-        observations: Sequence[NDArray[np.float32]],
+        observations: Sequence[Observation],
         allowed_actions: NDArray[np.bool_],
         *,
         deterministic: bool,

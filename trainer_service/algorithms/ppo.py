@@ -28,6 +28,7 @@ from trainer_service.rewards import REWARD_SOURCES
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
 from unity_bridge.specs import BehaviorSpec, ObservationType
+from unity_bridge.steps import Observation
 
 _VALUE_COEFFICIENT = 0.5
 # What the linear schedules end at, as in ML-Agents.
@@ -73,7 +74,7 @@ class PPO:
 
     def act(
         self,
-        observations: Sequence[NDArray[np.float32]],
+        observations: Sequence[Observation],
         allowed_actions: NDArray[np.bool_],
         *,
         deterministic: bool,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trainer_service.rollout.agents import AgentRows, Rows, agent_keys
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import StepBatch
+from unity_bridge.steps import Observation, StepBatch, as_floats
 
 _FIRST_COLUMNS = 128
 _FIRST_ROWS = 16
@@ -74,6 +74,9 @@ class TrajectoryAssembler:
         self._horizon = horizon
         self._agents = AgentRows()
         self._columns = min(horizon, _FIRST_COLUMNS)
+        self._untouched = True
+        """Nobody has acted yet."""
+        self._observations: list[Observation] = [np.empty(0, np.float32) for _ in spec.observation_specs]
         self._allocate(_FIRST_ROWS)
 
     def observe(self, simulator: int, team: int, batch: StepBatch) -> Observed:
@@ -103,7 +106,7 @@ class TrajectoryAssembler:
     def acted(
         self,
         waiting: Rows,
-        observations: tuple[NDArray[np.float32], ...],
+        observations: tuple[Observation, ...],
         allowed_actions: NDArray[np.bool_],
         decisions: Decisions,
     ) -> None:
@@ -113,8 +116,9 @@ class TrajectoryAssembler:
         at = self._lengths[waiting]
         if int(at.max()) >= self._columns:
             self._widen()
-        for store, observation in zip(self._observations, observations, strict=True):
-            store[waiting, at] = observation
+        for sensor, observation in enumerate(observations):
+            self._remember(sensor, waiting, at, observation)
+        self._untouched = False
         if self._spec.action_spec.continuous_size:
             self._continuous[waiting, at] = decisions.continuous_actions
         if self._spec.action_spec.discrete_size:
@@ -190,12 +194,26 @@ class TrajectoryAssembler:
         self._returns[rows] = 0.0
         self._pending[rows] = False
 
+    def _remember(self, sensor: int, waiting: Rows, at: NDArray[np.int64], observation: Observation) -> None:
+        """Bytes are kept as bytes for as long as a sensor sends nothing else."""
+        stored = self._observations[sensor]
+        if stored.dtype != observation.dtype:
+            if observation.dtype == np.uint8 and self._untouched:
+                stored = np.empty(stored.shape, np.uint8)
+            elif observation.dtype == np.uint8:
+                observation = as_floats(observation)
+            else:
+                stored = as_floats(stored)
+            self._observations[sensor] = stored
+        stored[waiting, at] = observation
+
     def _allocate(self, rows: int) -> None:
         actions = self._spec.action_spec
         shape = (rows, self._columns)
-        self._observations = tuple(
-            np.empty((*shape, *sensor.shape), np.float32) for sensor in self._spec.observation_specs
-        )
+        self._observations = [
+            np.empty((*shape, *sensor.shape), stored.dtype)
+            for sensor, stored in zip(self._spec.observation_specs, self._observations, strict=True)
+        ]
         self._continuous = np.empty((*shape, actions.continuous_size), np.float32)
         self._discrete = np.empty((*shape, actions.discrete_size), np.int64)
         self._allowed = np.empty((*shape, actions.mask_size), np.bool_)

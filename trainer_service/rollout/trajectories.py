@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.steps import Observation, join_observations
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trajectories:
     """P trajectories laid end to end, S steps in all; each is one agent's unbroken steps in one episode."""
 
-    observations: tuple[NDArray[np.float32], ...]
+    observations: tuple[Observation, ...]
     """What the agent saw when it decided; one array per sensor. Shapes [S, *sensor shape]."""
 
     continuous_actions: NDArray[np.float32]
@@ -38,7 +40,7 @@ class Trajectories:
     lengths: NDArray[np.int64]
     """Steps of each trajectory; their sum is S. Shape [P]."""
 
-    final_observations: tuple[NDArray[np.float32], ...]
+    final_observations: tuple[Observation, ...]
     """What the agent saw after its last step. Shapes [P, *sensor shape]."""
 
     terminated: NDArray[np.bool_]
@@ -62,7 +64,7 @@ class Trajectories:
         for field in fields(Trajectories):
             columns = [getattr(part, field.name) for part in parts]
             if isinstance(columns[0], tuple):
-                joined[field.name] = tuple(np.concatenate(sensor) for sensor in zip(*columns, strict=True))
+                joined[field.name] = tuple(join_observations(sensor) for sensor in zip(*columns, strict=True))
             else:
                 joined[field.name] = np.concatenate(columns)
         return Trajectories(**joined)

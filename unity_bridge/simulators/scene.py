@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unity_bridge.errors import BridgeError
 from unity_bridge.specs import BehaviorSpec, DimensionProperty, ObservationSpec
-from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
 
 Steps = Mapping[str, StepBatch]
 """One batch per behavior id that has something to say in this message."""
@@ -58,7 +58,7 @@ def vector_sensor(name: str, size: int) -> ObservationSpec:
 
 
 def step_batch(
-    observations: Sequence[NDArray[np.float32]],
+    observations: Sequence[Observation],
     rewards: NDArray[np.float32],
     *,
     agent_ids: NDArray[np.int64],
@@ -86,7 +86,7 @@ def concatenate(terminal: StepBatch, deciding: StepBatch) -> StepBatch:
     return StepBatch(
         agent_ids=np.concatenate([terminal.agent_ids, deciding.agent_ids]),
         observations=tuple(
-            np.concatenate(pair) for pair in zip(terminal.observations, deciding.observations, strict=True)
+            join_observations(pair) for pair in zip(terminal.observations, deciding.observations, strict=True)
         ),
         rewards=np.concatenate([terminal.rewards, deciding.rewards]),
         terminated=np.concatenate([terminal.terminated, deciding.terminated]),
