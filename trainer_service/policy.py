@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.checkpoint import Checkpoint, load_checkpoint
 from trainer_service.errors import UserError
-from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import ActionBatch
+from unity_bridge.specs import BehaviorSpec, ObservationSpec
+from unity_bridge.steps import ActionBatch, Observation
 
 
 class Policy:
@@ -51,7 +52,7 @@ class Policy:
 
     def act(
         self,
-        observations: Sequence[ArrayLike] | NDArray[np.floating],
+        observations: Sequence[ArrayLike] | NDArray[Any],
         allowed_actions: ArrayLike | None = None,
         *,
         deterministic: bool = True,
@@ -60,7 +61,8 @@ class Policy:
 
         Args:
             observations: one array [M, *sensor shape] per sensor, in the order of ``spec``; for a behavior
-                with a single sensor that array alone will do.
+                with a single sensor that array alone will do. Pictures are [M, C, H, W], as floats in [0, 1]
+                or as bytes.
             allowed_actions: True where a choice is allowed, branches side by side, [M, sum of branches];
                 None allows everything.
             deterministic: the likeliest action instead of a drawn one.
@@ -85,17 +87,25 @@ class Policy:
             self._algorithm.wire_actions(decisions), decisions.discrete_actions.astype(np.int32)
         )
 
-    def _sensors(self, observations: Sequence[ArrayLike] | NDArray[np.floating]) -> list[NDArray[np.float32]]:
+    def _sensors(self, observations: Sequence[ArrayLike] | NDArray[Any]) -> list[Observation]:
         specs = self.spec.observation_specs
         given = [observations] if isinstance(observations, np.ndarray) else list(observations)
         if len(given) != len(specs):
             raise ValueError(f"expected {len(specs)} observation arrays, got {len(given)}")
-        sensors = [np.ascontiguousarray(array, np.float32) for array in given]
+        sensors = [_observation(array, spec) for array, spec in zip(given, specs, strict=True)]
         for spec, array in zip(specs, sensors, strict=True):
             if array.ndim == 0 or array.shape[1:] != spec.shape or len(array) != len(sensors[0]):
                 expected = ("M", *spec.shape)
                 raise ValueError(f"sensor '{spec.name}': expected shape {expected}, got {array.shape}")
         return sensors
+
+
+def _observation(given: ArrayLike, sensor: ObservationSpec) -> Observation:
+    """Bytes are brightness in a picture, and numbers like any others elsewhere."""
+    array = np.asarray(given)
+    if array.dtype == np.uint8 and len(sensor.shape) == 3:
+        return np.ascontiguousarray(array)
+    return np.ascontiguousarray(array, np.float32)
 
 
 def load_policy(

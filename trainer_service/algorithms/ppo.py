@@ -121,9 +121,7 @@ class PPO:
             # section 3.5). On 3dball that saves about a tenth of the steps to a mean return of 90.
             targets, estimate = self._estimate(rollout)
             estimates.append(estimate)
-            # ε is a share of the spread of returns: taken as a number of reward units it would freeze the
-            # critic of a task with large returns. (Times the standard deviation instead: 3dball learns later.)
-            value_clip_range = rates.epsilon * (targets.return_.amax(dim=0) - targets.return_.amin(dim=0))
+            value_clip_range = rates.epsilon * _spread(targets)
             for inputs, batch in self._minibatches(rollout.observations, targets):
                 losses += self._step(inputs, batch, rates, value_clip_range)
                 minibatches += 1
@@ -196,12 +194,19 @@ class PPO:
         """One epoch in random order. The remainder is a smaller minibatch of its own, not lost."""
         rows = len(targets.advantage)
         order = torch.randperm(rows, generator=self._shuffling, device=self._device)
-        # Shuffled once as a whole, so that a minibatch is a slice and no gather.
-        shuffled = [sensor[order] for sensor in observations]
+        # Numbers are shuffled once as a whole, so that a minibatch is a slice and no gather. Pictures are not:
+        # a second copy of them all is what memory may not have.
+        shuffled = [sensor[order] if sensor.dim() == 2 else None for sensor in observations]
         columns = [column[order] for column in targets]
         for start in range(0, rows, self._hyper.batch_size):
             piece = slice(start, start + self._hyper.batch_size)
-            yield [sensor[piece] for sensor in shuffled], PPOTargets(*(column[piece] for column in columns))
+            yield (
+                [
+                    sensor[order[piece]] if already is None else already[piece]
+                    for sensor, already in zip(observations, shuffled, strict=True)
+                ],
+                PPOTargets(*(column[piece] for column in columns)),
+            )
 
     def _step(
         self, observations: list[Tensor], batch: PPOTargets, rates: _Rates, value_clip_range: Tensor
@@ -267,6 +272,17 @@ class PPO:
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)
         return tensor if self._on_cpu else tensor.to(self._device)
+
+
+def _spread(targets: PPOTargets) -> Tensor:
+    """From the lowest to the highest of all returns and values, by reward signal. Shape [value heads].
+
+    ε clips values to a share of it: taken as a number of reward units it would freeze the critic of a task with
+    large returns. (A share of the standard deviation: 3dball learns later.) The values count too, or a critic
+    that is wrong about a return which never varies could not move at all.
+    """
+    both = torch.cat([targets.return_, targets.old_value])
+    return both.amax(dim=0) - both.amin(dim=0)
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:

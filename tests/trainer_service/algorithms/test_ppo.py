@@ -214,3 +214,41 @@ def test_a_policy_that_became_no_number_is_named_and_marked(make_behavior, live)
     ):
         live(behavior, Drift(behavior), updates=20)
     assert behavior.diverged
+
+
+class Toll:
+    """Every episode is one action long and pays the same, whatever is done."""
+
+    def __init__(self, behavior: Behavior, pay: float) -> None:
+        self.size = behavior.spec.observation_specs[0].size
+        self.pay = pay
+
+    def begin(self) -> StepBatch:
+        return self.rows(0.0)
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        return concatenate(self.rows(self.pay, terminated=np.ones(AGENTS, np.bool_)), self.rows(0.0))
+
+    def rows(self, reward: float, **ends: Any) -> StepBatch:
+        observations = [np.ones((AGENTS, self.size), np.float32)]
+        rewards = np.full(AGENTS, reward, np.float32)
+        allowed = np.ones((AGENTS, 2), np.bool_)
+        return step_batch(observations, rewards, agent_ids=np.arange(AGENTS), allowed_actions=allowed, **ends)
+
+
+@pytest.mark.parametrize("pay", [-3.0, 0.5])
+def test_the_critic_learns_a_return_that_never_varies(pay: float, make_behavior, live) -> None:
+    behavior = make_behavior(
+        hyperparameters={
+            "batch_size": 32,
+            "buffer_size": 128,
+            "num_epoch": 8,
+            "learning_rate": 3e-3,
+            "learning_rate_schedule": "constant",
+        },
+        max_steps=100_000,
+    )
+    live(behavior, Toll(behavior, pay), 8)
+    behavior.summarize(0.0)
+    live(behavior, Toll(behavior, pay), 1)
+    assert behavior.summarize(0.0).scalars["Policy/Extrinsic Value Estimate"] == pytest.approx(pay, abs=0.2)
