@@ -27,7 +27,7 @@ PLACES: tuple[tuple[str, ...], ...] = (
     ("trainer_service.behaviors", "trainer_service.recorder", "trainer_service.channels"),
     ("trainer_service.learn", "trainer_service.evaluation"),
     ("trainer_service.training", "trainer_service.importing", "trainer_service.doctor"),
-    ("trainer_service.cli",),
+    ("trainer_service.arguments", "trainer_service.cli"),
     ("trainer_service.__main__", "trainer_service"),
 )
 """From left to right. A module may import its own place and those before it; the longest prefix counts."""

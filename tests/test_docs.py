@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from trainer_service import cli
+from trainer_service.arguments import build_parser
 from trainer_service.config import parse_run_options
 from unity_bridge.launcher import Command
 from unity_bridge.server import Bridge, BridgeSettings, Tick
@@ -84,7 +85,7 @@ def test_links_lead_somewhere(page: Path, target: str) -> None:
 
 @pytest.mark.parametrize("arguments", command_lines("mlagents-style"), ids=" ".join)
 def test_commands_parse(arguments: list[str]) -> None:
-    _, unknown = cli._parser().parse_known_args(arguments)
+    _, unknown = build_parser().parse_known_args(arguments)
     assert not unknown
     if arguments[0] == "simulate":
         simulator.parse(arguments[1:])

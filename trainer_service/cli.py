@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-import trainer_service
+from trainer_service.arguments import build_parser
 from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from trainer_service.evaluation import Score
     from trainer_service.policy import Policy
 
-# Everything heavy is imported in the command that needs it: --help and a mistyped flag answer at once.
+# Everything heavy is imported in the command that needs it, so that each answers at once.
 
 _SECTION_OF_FLAG: Mapping[str, tuple[str, ...]] = {
     "checkpoint_settings": (
@@ -42,12 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code: 0 well, 1 a simulator failed, 2 the user can mend it."""
     from unity_bridge.errors import BridgeError, LaunchError, PortInUse
 
-    parsed, unknown = _parser().parse_known_args(arguments)
+    parsed, unknown = build_parser().parse_known_args(arguments)
     if unknown:
         parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    command: Callable[[argparse.Namespace], int] = parsed.command
     try:
-        return command(parsed)
+        return _COMMANDS[parsed.command](parsed)
     except UserError as error:
         _complain(str(error))
         return error.exit_code
@@ -267,123 +265,14 @@ def _note(message: str) -> None:
     print(f"[WARNING] {message}", file=sys.stderr)
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse that knows the nearest flag or command."""
-
-    def error(self, message: str) -> NoReturn:
-        known = [option for action in self._actions for option in action.option_strings]
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                known += list(action.choices)
-        for word in message.replace("'", " ").replace("=", " ").split():
-            near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
-            if near and near[0] != word and word not in known:
-                message += f" (did you mean '{near[0]}'?)"
-                break
-        super().error(message)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="mlagents-style",
-        description="Trains agents that live in a simulator, over the ML-Agents protocol.",
-    )
-    parser.add_argument(
-        "--version", action="version", version=f"trainer-service {trainer_service.__version__}"
-    )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    _add_learn(commands)
-    _add_check(commands)
-    _add_evaluate(commands)
-    _add_simulate(commands)
-    schema = commands.add_parser("schema", help="print the JSON Schema of the configuration, for editors")
-    schema.set_defaults(command=_schema, parser=schema)
-    return parser
-
-
-def _add_learn(commands: Any) -> None:
-    learn = commands.add_parser(
-        "learn", help="train", argument_default=argparse.SUPPRESS,
-        description="Trains the behaviors of a simulator. Flags win over the configuration file.",
-    )  # fmt: skip
-    learn.set_defaults(command=_learn, parser=learn)
-    learn.add_argument("trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml")
-    learn.add_argument(
-        "--env", dest="env_path", metavar="ENV",
-        help="an executable, sim:NAME, gym:ID; without it simulators attach (Unity Editor: press Play)",
-    )  # fmt: skip
-    run = learn.add_argument_group("run")
-    run.add_argument("--run-id", metavar="ID", help="names the results (default ppo)")
-    run.add_argument("--resume", action="store_true", help="continue the run")
-    run.add_argument("--force", action="store_true", help="overwrite an existing run")
-    run.add_argument("--initialize-from", metavar="ID", help="start with the weights of another run")
-    run.add_argument("--inference", action="store_true", help="act without learning; writes nothing")
-    run.add_argument("--results-dir", metavar="DIR", help="where results go (default results)")
-    run.add_argument("--deterministic", action="store_true", help="likeliest actions instead of drawn ones")
-    run.add_argument("--seed", type=int, metavar="N", help="−1 chooses one")
-    run.add_argument("--debug", action="store_true", help="log everything")
-    run.add_argument("--torch-device", dest="device", metavar="DEVICE", help="cpu, cuda, cuda:0 …")
-    simulators = learn.add_argument_group("simulators")
-    simulators.add_argument("--num-envs", type=int, metavar="N", help="how many to start")
-    simulators.add_argument("--num-areas", type=int, metavar="N", help="training areas in each")
-    simulators.add_argument(
-        "--base-port", type=int, metavar="PORT", help="first port; else the system chooses"
-    )
-    simulators.add_argument("--timeout-wait", type=int, metavar="SECONDS", help="patience with a simulator")
-    simulators.add_argument("--max-lifetime-restarts", type=int, metavar="N")
-    simulators.add_argument("--restarts-rate-limit-n", type=int, metavar="N")
-    simulators.add_argument("--restarts-rate-limit-period-s", type=int, metavar="SECONDS")
-    simulators.add_argument("--host", metavar="ADDRESS", help="where simulators attach (default 127.0.0.1)")
-    simulators.add_argument("--port", type=int, metavar="PORT", help="the port for that (default 5004)")
-    simulators.add_argument(
-        "--env-args", nargs=argparse.REMAINDER, metavar="…", help="everything after it goes to the simulators"
-    )
-    engine = learn.add_argument_group("engine")
-    for flag in ("--width", "--height", "--quality-level", "--target-frame-rate", "--capture-frame-rate"):
-        engine.add_argument(flag, type=int, metavar="N")
-    engine.add_argument("--time-scale", type=float, metavar="X")
-    engine.add_argument("--no-graphics", action="store_true")
-    engine.add_argument("--no-graphics-monitor", action="store_true", help="a window for the first one only")
-    # Removed or deprecated in ML-Agents; old scripts still pass them.
-    learn.add_argument("--load", dest="load_model", action="store_true", help=argparse.SUPPRESS)
-    learn.add_argument("--train", dest="train_model", action="store_true", help=argparse.SUPPRESS)
-    for flag in ("--torch", "--tensorflow"):
-        learn.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
-
-
-def _add_check(commands: Any) -> None:
-    check = commands.add_parser("check", help="validate configurations without running them")
-    check.set_defaults(command=_check, parser=check)
-    check.add_argument("files", nargs="+", type=Path, metavar="CONFIG.yaml")
-
-
-def _add_evaluate(commands: Any) -> None:
-    evaluate = commands.add_parser("evaluate", help="play a frozen policy and report its returns")
-    evaluate.set_defaults(command=_evaluate, parser=evaluate)
-    evaluate.add_argument("run_id", metavar="RUN_ID")
-    evaluate.add_argument("--env", metavar="ENV", help="where to play (default: what the run was trained on)")
-    evaluate.add_argument("--episodes", type=int, default=100, metavar="N", help="per behavior (default 100)")
-    evaluate.add_argument(
-        "--seed", type=int, default=20_000, metavar="N", help="of the simulator and the draws"
-    )
-    evaluate.add_argument("--stochastic", action="store_true", help="draw actions instead of the likeliest")
-    evaluate.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    evaluate.add_argument("--record", type=Path, metavar="FILE.gif", help="record bundled environments")
-    evaluate.add_argument("--results-dir", default="results", metavar="DIR")
-    evaluate.add_argument("--torch-device", default="cpu", metavar="DEVICE")
-    evaluate.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
-
-
-def _add_simulate(commands: Any) -> None:
-    simulate = commands.add_parser(
-        "simulate", help="run a bundled simulator by hand", add_help=False,
-        description="Attaches a bundled simulator to a running trainer.",
-    )  # fmt: skip
-    simulate.set_defaults(command=_simulate, parser=simulate)
-    simulate.add_argument("env", metavar="ENV", help="sim:NAME, gym:ID")
-    simulate.add_argument(
-        "rest", nargs=argparse.REMAINDER, metavar="…", help="see: simulate sim:3dball --help"
-    )
+_COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "learn": _learn,
+    "check": _check,
+    "evaluate": _evaluate,
+    "simulate": _simulate,
+    "schema": _schema,
+}
+"""What each command does. Its flags are in ``arguments.py``."""
 
 
 if __name__ == "__main__":
