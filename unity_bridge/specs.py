@@ -55,6 +55,23 @@ class ObservationSpec:
         """Number of floats of one observation."""
         return math.prod(self.shape)
 
+    @property
+    def is_picture(self) -> bool:
+        """Rank 3, looks alike everywhere along its last two dimensions, or says nothing about itself."""
+        if len(self.shape) != 3:
+            return False
+        if not any(self.dimension_property):
+            return True
+        return all(
+            DimensionProperty.TRANSLATIONAL_EQUIVARIANCE in axis for axis in self.dimension_property[1:]
+        )
+
+    @property
+    def is_entities(self) -> bool:
+        """Rank 2, with rows that may be absent: an agent's list of things, in no order."""
+        properties = self.dimension_property
+        return len(self.shape) == 2 and bool(properties) and DimensionProperty.VARIABLE_SIZE in properties[0]
+
 
 @dataclass(frozen=True, slots=True)
 class ActionSpec:
