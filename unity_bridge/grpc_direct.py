@@ -58,6 +58,7 @@ class DirectServer:
         self._accept = accept
         self._on_hang_up = on_hang_up
         self._open = 0
+        self._is_stopping = False
         self._is_down = False
         self._server = cygrpc.Server(options, False)
         self._server.register_completion_queue(inbox.core)
@@ -70,6 +71,7 @@ class DirectServer:
 
     def stop(self) -> None:
         """Sends what has been answered, drops every other call and frees the port."""
+        self._is_stopping = True
         self._server.shutdown(self._inbox.core, self._end)
         self._serve_until_down(_FLUSH_S)
         if not self._is_down:
@@ -94,6 +96,9 @@ class DirectServer:
         if not event.success:
             return  # we are shutting down
         rpc = event.call
+        if self._is_stopping:  # it waited in the queue when we began to stop
+            _close(rpc, cygrpc.StatusCode.unavailable, "the trainer has stopped")
+            return
         if event.call_details.method != self._path:
             _close(rpc, cygrpc.StatusCode.unimplemented, "only Exchange is implemented")
         elif self._open >= self._capacity:

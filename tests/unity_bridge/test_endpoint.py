@@ -105,6 +105,24 @@ def test_stopping_lets_parked_calls_go(inbox: Inbox, connect: Callable[[int], An
     assert isinstance(sent.exception(PATIENCE_S), grpc.RpcError)
 
 
+@pytest.mark.skipif(not usable(), reason="the installed grpcio has another core interface")
+def test_a_call_that_nobody_has_read_when_stopping_begins_is_let_go(
+    connect: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox = Inbox(direct=True)
+    endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2)
+    sent = connect(endpoint.port).raw_call(b"")
+    arrived = [inbox.core.poll(deadline=time.time() + PATIENCE_S)]  # in gRPC's queue, and not acted upon
+
+    def turn(timeout: float) -> bool:
+        event = arrived.pop() if arrived else None
+        return Inbox.turn(inbox, timeout) if event is None else event.tag(event)
+
+    monkeypatch.setattr(inbox, "turn", turn)
+    endpoint.stop()
+    assert sent.exception(PATIENCE_S).code() is grpc.StatusCode.UNAVAILABLE
+
+
 def test_clients_of_one_machine_are_told_apart(endpoint: Endpoint, inbox: Inbox, connect: Any) -> None:
     sent = [connect(endpoint.port).raw_call(b"") for _ in range(2)]
     first, second = parked(inbox), parked(inbox)
