@@ -1,4 +1,4 @@
-"""Side channels: small messages that ride along with the exchanges, outside observations and actions.
+"""How messages of side channels share one payload.
 
 A payload is any number of records side by side. One record is 16 bytes of channel id (a GUID in .NET's byte
 order: the first three groups little-endian), the length of the body as a little-endian int32, and the body.
@@ -13,9 +13,6 @@ from uuid import UUID
 
 from unity_bridge.errors import WireError
 
-ENGINE_CONFIGURATION = UUID("e951342c-4f7e-11ea-b238-784f4387d1f7")
-"""Trainer to simulator: screen, quality and time scale of the engine."""
-
 _LENGTH = struct.Struct("<i")
 _GUID_BYTES = 16
 _HEADER_BYTES = _GUID_BYTES + _LENGTH.size
@@ -26,30 +23,9 @@ class SideChannelRecord:
     """One message on one channel."""
 
     channel: UUID
+
     body: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSettings:
-    """How a Unity build shall draw and how fast its clock shall run."""
-
-    width: int = 84
-    """Pixels."""
-
-    height: int = 84
-    """Pixels."""
-
-    quality_level: int = 5
-    """Index into the build's own list of quality settings."""
-
-    time_scale: float = 20.0
-    """Simulated seconds per second; 1 is real time."""
-
-    target_frame_rate: int = -1
-    """Frames per second; −1 draws as fast as possible."""
-
-    capture_frame_rate: int = 60
-    """Frames per simulated second, drawn at even distances."""
+    """On a channel of raw bytes, the message itself."""
 
 
 def pack_records(records: Iterable[SideChannelRecord]) -> bytes:
@@ -59,6 +35,11 @@ def pack_records(records: Iterable[SideChannelRecord]) -> bytes:
     )
 
 
+def packed_size(record: SideChannelRecord) -> int:
+    """Bytes that the record takes in a payload."""
+    return _HEADER_BYTES + len(record.body)
+
+
 def unpack_records(payload: bytes) -> list[SideChannelRecord]:
     """The records of a payload in their order.
 
@@ -66,6 +47,7 @@ def unpack_records(payload: bytes) -> list[SideChannelRecord]:
         WireError: the payload ends inside a record, or a length is negative.
     """
     records: list[SideChannelRecord] = []
+    channels: dict[bytes, UUID] = {}  # few channels say much
     start = 0
     while start < len(payload):
         body_start = start + _HEADER_BYTES
@@ -74,7 +56,8 @@ def unpack_records(payload: bytes) -> list[SideChannelRecord]:
                 f"side channel record {len(records)}: expected {_HEADER_BYTES} bytes of id and length, "
                 f"got {len(payload) - start}"
             )
-        channel = UUID(bytes_le=payload[start : start + _GUID_BYTES])
+        guid = payload[start : start + _GUID_BYTES]
+        channel = channels.get(guid) or channels.setdefault(guid, UUID(bytes_le=guid))
         (length,) = _LENGTH.unpack_from(payload, start + _GUID_BYTES)
         if not 0 <= length <= len(payload) - body_start:
             raise WireError(
@@ -84,15 +67,3 @@ def unpack_records(payload: bytes) -> list[SideChannelRecord]:
         start = body_start + length
         records.append(SideChannelRecord(channel, payload[body_start:start]))
     return records
-
-
-def engine_records(settings: EngineSettings) -> list[SideChannelRecord]:
-    """The settings as messages on the engine channel, each an int32 kind before its values."""
-    bodies = (
-        struct.pack("<iii", 0, settings.width, settings.height),
-        struct.pack("<ii", 1, settings.quality_level),
-        struct.pack("<if", 2, settings.time_scale),
-        struct.pack("<ii", 3, settings.target_frame_rate),
-        struct.pack("<ii", 4, settings.capture_frame_rate),
-    )
-    return [SideChannelRecord(ENGINE_CONFIGURATION, body) for body in bodies]

@@ -1,0 +1,80 @@
+"""Side channels: small messages that ride along with the exchanges, outside observations and actions.
+
+Each channel has a file of its own, with its id, what may be said on it, and both ways across the wire.
+"""
+
+from __future__ import annotations
+
+from unity_bridge.side_channels.analytics import (
+    TRAINING_ANALYTICS,
+    AnalyticsMessage,
+    TrainingBehaviorInitialized,
+    TrainingEnvironmentInitialized,
+    analytics_records,
+    hashed_name,
+    parse_analytics,
+)
+from unity_bridge.side_channels.engine import (
+    ENGINE_CONFIGURATION,
+    EngineSettings,
+    apply_engine_message,
+    engine_records,
+)
+from unity_bridge.side_channels.framing import (
+    SideChannelRecord,
+    pack_records,
+    packed_size,
+    unpack_records,
+)
+from unity_bridge.side_channels.parameters import (
+    ENVIRONMENT_PARAMETERS,
+    EnvironmentParameterMessage,
+    FloatParameter,
+    GaussianSampler,
+    MultiRangeUniformSampler,
+    UniformSampler,
+    parameter_records,
+    parse_parameter,
+)
+from unity_bridge.side_channels.properties import (
+    FLOAT_PROPERTIES,
+    FloatProperty,
+    parse_property,
+    property_record,
+)
+from unity_bridge.side_channels.stats import STATS, Aggregation, StatMessage, parse_stat, stat_records
+
+__all__ = [
+    "ENGINE_CONFIGURATION",
+    "ENVIRONMENT_PARAMETERS",
+    "FLOAT_PROPERTIES",
+    "STATS",
+    "TRAINING_ANALYTICS",
+    "Aggregation",
+    "AnalyticsMessage",
+    "EngineSettings",
+    "EnvironmentParameterMessage",
+    "FloatParameter",
+    "FloatProperty",
+    "GaussianSampler",
+    "MultiRangeUniformSampler",
+    "SideChannelRecord",
+    "StatMessage",
+    "TrainingBehaviorInitialized",
+    "TrainingEnvironmentInitialized",
+    "UniformSampler",
+    "analytics_records",
+    "apply_engine_message",
+    "engine_records",
+    "hashed_name",
+    "pack_records",
+    "packed_size",
+    "parameter_records",
+    "parse_analytics",
+    "parse_parameter",
+    "parse_property",
+    "parse_stat",
+    "property_record",
+    "stat_records",
+    "unpack_records",
+]
