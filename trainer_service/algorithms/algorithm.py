@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from trainer_service.algorithms.policy_network import PolicyNetwork
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.steps import Observation
@@ -66,4 +67,8 @@ class Algorithm(Protocol):
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Takes only what the policy knows (networks and normalizer), to start a new run from it."""
+        ...
+
+    def policy_network(self) -> PolicyNetwork:
+        """A copy of what decides, as it is now: what a model file is made of."""
         ...

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.collected import from_tensors, to_tensors
+from trainer_service.algorithms.policy_network import PolicyNetwork
 from trainer_service.config import PPOSettings, TrainerSettings
 from trainer_service.networks.actions import SQUASH_LIMIT
 from trainer_service.networks.actor_critic import ActorCritic, batched_values
@@ -268,6 +269,10 @@ class PPO:
     def load_weights(self, state: Mapping[str, Any]) -> None:
         self._network.load_state_dict(state["network"])
         self._normalizer.load_state_dict(state["normalizer"])
+
+    def policy_network(self) -> PolicyNetwork:
+        """Normalizer and actor as they are now, to be exported."""
+        return PolicyNetwork(self._normalizer, self._network)
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)

@@ -1,0 +1,33 @@
+"""What decides, apart from how it learns: the part of an algorithm that a model file holds."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from trainer_service.networks.actions import SQUASH_LIMIT, ActionParameters
+from trainer_service.networks.actor_critic import ActorCritic
+from trainer_service.networks.normalizer import ObservationNormalizer
+
+
+class PolicyNetwork(nn.Module):
+    """From raw observations to the parameters of the actions, and from an action to what a simulator gets.
+
+    A copy on the CPU, ready to be traced: whoever holds it cannot disturb the training that it was taken
+    from. An algorithm whose actions are bounded in another way overrides ``squash``.
+    """
+
+    def __init__(self, normalizer: ObservationNormalizer, network: ActorCritic) -> None:
+        super().__init__()
+        self.normalizer = copy.deepcopy(normalizer).cpu()
+        self.network = copy.deepcopy(network).cpu()
+
+    def forward(self, observations: Sequence[Tensor]) -> ActionParameters:
+        """observations: float32 as the simulator sent them, one [B, *sensor shape] per sensor."""
+        return self.network.policy(self.normalizer.forward(observations))
+
+    def squash(self, continuous: Tensor) -> Tensor:
+        """Continuous actions as they go over the wire: clip(a, −3, 3)/3. Shape kept."""
+        return continuous.clamp(-SQUASH_LIMIT, SQUASH_LIMIT) / SQUASH_LIMIT

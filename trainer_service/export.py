@@ -1,0 +1,185 @@
+"""Policies as ONNX files, with the names, shapes and constants that Unity's ML-Agents packages look for.
+
+Inputs ``obs_0`` … and, with discrete actions, ``action_masks`` (1 = allowed). Outputs, in this order, those
+of an action kind only where the behavior has it::
+
+    version_number                     float32 [1]            3
+    memory_size                        float32 [1]            0: policies have no memory yet
+    continuous_actions                 float32 [batch, size]  drawn inside the graph
+    continuous_action_output_shape     float32 [1]            size
+    deterministic_continuous_actions   float32 [batch, size]
+    discrete_actions                   int64 [batch, branches]
+    discrete_action_output_shape       float32 [1, branches]  choices of each branch
+    deterministic_discrete_actions     int64 [batch, branches]
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.algorithms.policy_network import PolicyNetwork
+from trainer_service.errors import UserError
+from trainer_service.files import write_atomic
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+
+if TYPE_CHECKING:
+    import onnx
+
+OPSET = 9
+"""Version of the operator set that the files use: what ML-Agents writes, so what its packages are tried with."""
+NEWEST_OPSET = 15
+"""The newest that the packages' inference engines promise to read."""
+MODEL_VERSION = 3.0
+"""Unity's ``ModelApiVersion.MLAgents2_0``."""
+
+_FORBIDDEN = 1e8
+"""How far below the others a forbidden choice's logit lies: its probability is zero in single precision."""
+
+
+class ExportError(UserError):
+    """A policy that could not be written as a model; the weights are not concerned."""
+
+
+def export_policy(network: PolicyNetwork, spec: BehaviorSpec, *paths: Path) -> None:
+    """Writes the same model to every path, each replaced in one piece.
+
+    Raises:
+        ExportError: onnx is not installed, or the policy cannot be expressed; nothing was written.
+        SaveError: a file could not be written.
+    """
+    try:
+        model = to_onnx(network, spec)
+    except ImportError as error:
+        raise ExportError(f"no model could be written: {error}. Install it with: pip install onnx") from None
+    except Exception as error:
+        # torch's exporter raises whatever the operator at hand raises. A model that is missing can be
+        # written later from the checkpoint; a run that ended over it cannot.
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ExportError(f"no model could be written: {reason[:300]}") from error
+    for path in paths:
+        write_atomic(path, model)
+
+
+def to_onnx(network: PolicyNetwork, spec: BehaviorSpec) -> bytes:
+    """The policy as an ONNX file, checked. Draws from no random stream of the caller's.
+
+    Raises:
+        ImportError: onnx is not installed.
+        Exception: what torch's exporter or the ONNX checker finds fault with.
+    """
+    import onnx
+
+    file = io.BytesIO()
+    graph = _Graph(network, spec.action_spec).eval()
+    inputs, outputs = input_shapes(spec), output_names(spec.action_spec)
+    dynamic = [*inputs, *(name for name in outputs if name.endswith("_actions"))]
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), torch.no_grad():
+        warnings.simplefilter("ignore")  # the exporter is old and says so each time; nobody here can mend it
+        torch.onnx.export(
+            graph,
+            tuple(torch.zeros(1, *shape) for shape in inputs.values()),
+            file,
+            input_names=list(inputs),
+            output_names=outputs,
+            dynamic_axes={name: {0: "batch"} for name in dynamic},
+            opset_version=OPSET,
+            dynamo=False,  # the new exporter writes newer operators than asked for, and takes seconds
+        )
+    model = onnx.load_model_from_string(file.getvalue())
+    _declare_inputs(model, spec)
+    onnx.checker.check_model(model)
+    _require_opset(model)
+    return model.SerializeToString()
+
+
+def input_shapes(spec: BehaviorSpec) -> dict[str, tuple[int, ...]]:
+    """Names of a model's inputs, in order, and their shapes without the batch dimension."""
+    shapes = {f"obs_{index}": sensor.shape for index, sensor in enumerate(spec.observation_specs)}
+    if spec.action_spec.discrete_branches:
+        shapes["action_masks"] = (spec.action_spec.mask_size,)
+    return shapes
+
+
+def output_names(actions: ActionSpec) -> list[str]:
+    """Names of a model's outputs, in order."""
+    names = ["version_number", "memory_size"]
+    if actions.continuous_size:
+        names += ["continuous_actions", "continuous_action_output_shape", "deterministic_continuous_actions"]
+    if actions.discrete_branches:
+        names += ["discrete_actions", "discrete_action_output_shape", "deterministic_discrete_actions"]
+    return names
+
+
+class _Graph(nn.Module):
+    """A policy from a model's inputs to its outputs, as it is traced."""
+
+    version_number: Tensor
+    memory_size: Tensor
+    continuous_shape: Tensor
+    discrete_shape: Tensor
+
+    def __init__(self, network: PolicyNetwork, actions: ActionSpec) -> None:
+        super().__init__()
+        self.network = network
+        self._branches = actions.discrete_branches
+        self._continuous = actions.continuous_size > 0
+        self.register_buffer("version_number", torch.tensor([MODEL_VERSION]))
+        self.register_buffer("memory_size", torch.tensor([0.0]))
+        self.register_buffer("continuous_shape", torch.tensor([float(actions.continuous_size)]))
+        self.register_buffer("discrete_shape", torch.tensor([self._branches], dtype=torch.float32))
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        observations, masks = (inputs[:-1], inputs[-1:]) if self._branches else (inputs, ())
+        parameters = self.network.forward(observations)
+        outputs: list[Tensor] = [self.version_number, self.memory_size]
+        if self._continuous:
+            drawn, likeliest = self._continuous_actions(parameters.mean, parameters.log_sigma)
+            outputs += [drawn, self.continuous_shape, likeliest]
+        if self._branches:
+            drawn, likeliest = self._choices(parameters.logits, *masks)
+            outputs += [drawn, self.discrete_shape, likeliest]
+        return tuple(outputs)
+
+    def _continuous_actions(self, mean: Tensor, log_sigma: Tensor) -> tuple[Tensor, Tensor]:
+        drawn = mean + torch.randn_like(mean) * log_sigma.exp()
+        return self.network.squash(drawn), self.network.squash(mean)
+
+    def _choices(self, logits: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
+        # Arithmetic where a condition would be clearer: old inference engines have no Where.
+        masked = logits * masks - _FORBIDDEN * (1.0 - masks)
+        drawn, likeliest, start = [], [], 0
+        for size in self._branches:
+            branch = torch.softmax(masked[:, start : start + size], dim=-1)
+            drawn.append(torch.multinomial(branch, 1))
+            likeliest.append(branch.argmax(dim=-1, keepdim=True))
+            start += size
+        return _side_by_side(drawn), _side_by_side(likeliest)
+
+
+def _side_by_side(columns: Sequence[Tensor]) -> Tensor:
+    return columns[0] if len(columns) == 1 else torch.cat(list(columns), dim=-1)
+
+
+def _declare_inputs(model: onnx.ModelProto, spec: BehaviorSpec) -> None:
+    """Names every input, in order: tracing drops one that influences nothing, and Unity would miss it."""
+    import onnx
+
+    declared = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", *shape])
+        for name, shape in input_shapes(spec).items()
+    ]
+    del model.graph.input[:]
+    model.graph.input.extend(declared)
+
+
+def _require_opset(model: onnx.ModelProto) -> None:
+    versions = {each.domain: each.version for each in model.opset_import}
+    if versions != {"": OPSET} or OPSET > NEWEST_OPSET:
+        raise ValueError(f"the exporter wrote operator sets {versions}; expected version {OPSET} alone")
