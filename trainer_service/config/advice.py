@@ -67,8 +67,12 @@ def _about_curricula(options: RunOptions) -> Iterator[Problem]:
 
 def _about_checkpoints(options: RunOptions) -> Iterator[Problem]:
     if options.checkpoint_settings.load_model:
-        yield Problem(("checkpoint_settings", "load_model"), "deprecated and ignored: use resume")
+        yield Problem(
+            ("checkpoint_settings", "load_model"),
+            "the --load option is deprecated and has no effect: use --resume instead",
+        )
     if options.checkpoint_settings.train_model:
         yield Problem(
-            ("checkpoint_settings", "train_model"), "deprecated and ignored: training is the default"
+            ("checkpoint_settings", "train_model"),
+            "the --train option is deprecated and has no effect: training is the default, --inference only acts",
         )

@@ -213,6 +213,8 @@ def _any_form(value: Any) -> Any:
     if "sampler_type" in value or "sampler_parameters" in value:
         return Sampler.model_validate(value)
     keys = ", ".join(map(str, value)) or "no keys"
+    if "sampler-type" in value:
+        keys += "; samplers are written {sampler_type: …, sampler_parameters: {…}} now"
     raise problem(
         "expected a number, a sampler (sampler_type, sampler_parameters) or a curriculum, "
         f"got a mapping with {keys}"

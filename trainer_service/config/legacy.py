@@ -119,6 +119,11 @@ def _modernize_parameter(parameter: dict[str, Any], location: Location, notices:
     lessons = parameter.get("curriculum")
     if not isinstance(lessons, list):
         return
+    for position, lesson in enumerate(lessons):
+        if (named := _lesson_with_name(lesson)) is not None:
+            lessons[position] = named
+            text = f"an old spelling, read as '- name: {named['name']}' with its keys beside it"
+            notices.append(Problem((*location, "curriculum", position), text))
     for where, lesson in _mappings(lessons, (*location, "curriculum")):
         if isinstance(lesson.get("value"), dict):
             _modernize_sampler(lesson["value"])
@@ -127,6 +132,14 @@ def _modernize_parameter(parameter: dict[str, Any], location: Location, notices:
             notices.append(
                 Problem((*where, "completion_criteria"), "ignored: nothing comes after the last lesson")
             )
+
+
+def _lesson_with_name(lesson: Any) -> dict[str, Any] | None:
+    """``- Lesson0: {value: …}``, as ML-Agents' own converter of old files writes it, in today's form."""
+    if not isinstance(lesson, dict) or len(lesson) != 1:
+        return None
+    ((name, keys),) = lesson.items()
+    return {"name": name, **keys} if isinstance(keys, dict) and "value" in keys else None
 
 
 def _modernize_sampler(sampler: dict[str, Any]) -> None:

@@ -36,6 +36,13 @@ def _as_behavior_name(name: str) -> str:
     return name
 
 
+_OLD_KEYS = {
+    "curriculum": "lessons stand under 'environment_parameters', as NAME: {curriculum: [lesson, …]}",
+    "parameter_randomization": "samplers stand under 'environment_parameters', as NAME: {sampler_type: …}",
+    "default": "what all behaviors share stands under 'default_settings', and each of them under 'behaviors'",
+}
+"""Sections of ML-Agents before release 7, and what became of them."""
+
 RunId = Annotated[Text, AfterValidator(_as_run_id)]
 BehaviorName = Annotated[str, AfterValidator(_as_behavior_name)]
 
@@ -163,6 +170,14 @@ class RunOptions(Section):
 
     debug: Flag = False
     """Whether the log tells everything."""
+
+    @classmethod
+    def unknown_key(cls, key: str) -> str:
+        if key in _OLD_KEYS:
+            return f"not read any more: {_OLD_KEYS[key]}"
+        if nearest(key, cls.model_fields):
+            return super().unknown_key(key)
+        return f"{super().unknown_key(key)}. A behavior stands under 'behaviors'"
 
     def behavior_settings(self, name: str) -> TrainerSettings:
         """The settings of behavior ``name`` (without its team).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
@@ -27,9 +27,8 @@ class Section(BaseModel):
         """What to say of ``key``, which this section does not have."""
         if nearest(key, cls.model_fields):
             return unknown_among(key, cls.model_fields)
-        for name, field in cls.model_fields.items():
-            if key in _keys_of(field.annotation):
-                return f"unknown key (it belongs under '{name}')"
+        if home := _home_of(key, cls):
+            return f"unknown key (it belongs under '{home}')"
         return unknown_among(key, cls.model_fields)
 
     @model_validator(mode="wrap")
@@ -46,9 +45,24 @@ class Section(BaseModel):
         raise ValidationError.from_exception_data(cls.__name__, problems)
 
 
-def _keys_of(annotation: Any) -> Iterable[str]:
-    is_section = isinstance(annotation, type) and issubclass(annotation, Section)
-    return annotation.model_fields if is_section else ()
+def _home_of(key: str, section: type[Section]) -> str | None:
+    """The dotted path of the section below ``section`` that has ``key``, the shallowest first."""
+    inner = {name: _section_in(field.annotation) for name, field in section.model_fields.items()}
+    homes = [name for name, model in inner.items() if model is not None and key in model.model_fields]
+    homes += [
+        f"{name}.{deeper}"
+        for name, model in inner.items()
+        if model is not None and (deeper := _home_of(key, model)) is not None
+    ]
+    return homes[0] if homes else None
+
+
+def _section_in(annotation: Any) -> type[Section] | None:
+    """The section that a field holds, be it optional; None where it holds something else."""
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, Section):
+            return kind
+    return None
 
 
 def unknown_among(key: str, choices: Iterable[str]) -> str:

@@ -15,6 +15,14 @@ from trainer_service.config.self_play import SelfPlaySettings
 from trainer_service.config.values import Count, Flag, PositiveCount, Text, WholeNumber, problem
 
 _ATTENTION_HEADS = 4
+_OLD_KEYS = {
+    "trainer": "write trainer_type",
+    "summary_path": "results go to the folder of the run id",
+    "model_path": "results go to the folder of the run id",
+    "use_recurrent": "'memory: {}' under 'network_settings' switches memory on",
+    "use_curiosity": "curiosity is an entry of 'reward_signals'",
+}
+"""Keys of ML-Agents before release 1, and what became of them."""
 
 
 def _defaults_of_type(validated: dict[str, Any]) -> Hyperparameters:
@@ -75,6 +83,10 @@ class TrainerSettings(Section):
 
     behavioral_cloning: BehavioralCloningSettings | None = None
     """Null where nothing is learned from demonstrations."""
+
+    @classmethod
+    def unknown_key(cls, key: str) -> str:
+        return f"not read any more: {_OLD_KEYS[key]}" if key in _OLD_KEYS else super().unknown_key(key)
 
     @field_validator("trainer_type", mode="before")
     @classmethod

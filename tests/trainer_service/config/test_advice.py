@@ -28,11 +28,11 @@ Load = Callable[..., LoadedOptions]
         ),
         (
             "behaviors: {A: {}}\ncheckpoint_settings: {load_model: true}",
-            "2: checkpoint_settings.load_model: deprecated",
+            "2: checkpoint_settings.load_model: the --load option is deprecated",
         ),
         (
             "behaviors: {A: {}}\ncheckpoint_settings: {train_model: true}",
-            "2: checkpoint_settings.train_model: deprecated",
+            "2: checkpoint_settings.train_model: the --train option is deprecated",
         ),
         (
             "behaviors: {A: {}}\nenvironment_parameters: {p: {curriculum: [{name: a, value: 1, "

@@ -6,6 +6,7 @@ import pytest
 
 from trainer_service.config import LoadedOptions
 from trainer_service.config.rewards import CuriositySettings
+from trainer_service.errors import ConfigError
 
 Load = Callable[..., LoadedOptions]
 
@@ -76,3 +77,57 @@ def test_completion_criteria_of_the_last_lesson_are_told_and_ignored(load: Load)
 def test_old_keys_in_default_settings_are_told_once(load: Load) -> None:
     loaded = load("default_settings: {framework: pytorch}\nbehaviors: {A: {}, B: {}}")
     assert only_warning(loaded).startswith("1: default_settings.framework: ")
+
+
+def test_lessons_under_their_names_are_read_as_lessons_with_names(load: Load) -> None:
+    text = """
+behaviors: {A: {}}
+environment_parameters:
+  height:
+    curriculum:
+      - Low:
+          value: 1.5
+          completion_criteria: {behavior: A, threshold: 0.1, measure: progress}
+      - High:
+          value: 4
+"""
+    loaded = load(text)
+    lessons = (loaded.options.environment_parameters or {})["height"].curriculum
+    assert [(lesson.name, lesson.value) for lesson in lessons] == [("Low", 1.5), ("High", 4.0)]
+    assert [warning.split("run.yaml:")[1] for warning in loaded.warnings] == [
+        f"{line}: environment_parameters.height.curriculum[{i}]: an old spelling, "
+        f"read as '- name: {name}' with its keys beside it"
+        for i, (line, name) in enumerate([(6, "Low"), (9, "High")])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "remedy"),
+    [
+        ("curriculum: {A: {}}", "curriculum", "'environment_parameters'"),
+        ("parameter_randomization: {}", "parameter_randomization", "'environment_parameters'"),
+        ("default: {trainer: ppo}", "default", "'default_settings'"),
+        ("Walker: {batch_size: 64}", "Walker", "A behavior stands under 'behaviors'"),
+        ("behaviors: {A: {trainer: ppo}}", "behaviors.A.trainer", "trainer_type"),
+        ("behaviors: {A: {summary_path: x}}", "behaviors.A.summary_path", "run id"),
+        ("behaviors: {A: {use_recurrent: true}}", "behaviors.A.use_recurrent", "'memory: {}'"),
+        (
+            "behaviors: {A: {memory_size: 64}}",
+            "behaviors.A.memory_size",
+            "belongs under 'network_settings.memory'",
+        ),
+        (
+            "environment_parameters: {mass: {sampler-type: uniform, min_value: 1}}",
+            "environment_parameters.mass",
+            "{sampler_type: …, sampler_parameters: {…}}",
+        ),
+    ],
+)
+def test_layouts_of_old_versions_are_answered_with_todays(
+    load: Load, text: str, path: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    (message,) = caught.value.problems
+    assert f"run.yaml:1: {path}: " in message
+    assert remedy in message
