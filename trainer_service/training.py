@@ -180,7 +180,7 @@ def choose_device(name: str | None) -> torch.device:
     chosen = name or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(chosen)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # a device that holds no numbers, such as meta, is none
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"torch device '{chosen}' cannot be used here: {reason}") from None

@@ -158,10 +158,11 @@ def test_an_environment_that_cannot_be_started(refused, configure, env: str, exp
     assert expected in message
 
 
-def test_a_device_that_is_not_there(refused, configure) -> None:
+@pytest.mark.parametrize("device", ["abacus", "cuda:77", "meta"])
+def test_a_device_that_is_not_there(refused, configure, device: str) -> None:
     configure("Basic")
-    message = refused("learn", "config.yaml", "--env=sim:basic", "--torch-device=abacus")
-    assert "torch device 'abacus' cannot be used here" in message
+    message = refused("learn", "config.yaml", "--env=sim:basic", f"--torch-device={device}")
+    assert f"torch device '{device}' cannot be used here" in message
 
 
 @posix_only
