@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from unity_bridge.endpoint import Call
 from unity_bridge.launched import Launched
+from unity_bridge.outbox import Outbox
 from unity_bridge.session import STOP_MESSAGE, Awaited, Session
 from unity_bridge.steps import ActionBatch
 
@@ -36,6 +37,9 @@ class Connection:
 
     has_stepped: bool = False
 
+    outbox: Outbox = field(default_factory=Outbox)
+    """What it shall hear on side channels with the next reply."""
+
     farewell: str = ""
     """Why the conversation is over, while the process has a moment left to exit."""
 
@@ -45,9 +49,15 @@ class Connection:
         Raises:
             ValueError: no tick waits, or not for these actions.
         """
-        if self.last_call is None or not self.owed_actions:
-            raise ValueError(f"{self.name} has no tick to answer")
-        self.last_call.answer(self.session.reply(actions))
+        call = self._waiting_call()
+        call.answer(self.session.reply(actions, self.outbox.take()))
+        self.owed_actions = False
+        self.expect_message(timeout_s)
+
+    def reset(self, *, timeout_s: float) -> None:
+        """Answers the tick that waits with RESET; raises like ``reply``."""
+        call = self._waiting_call()
+        call.answer(self.session.reset(self.outbox.take()))
         self.owed_actions = False
         self.expect_message(timeout_s)
 
@@ -59,6 +69,11 @@ class Connection:
     def is_overdue(self, now: float) -> bool:
         """Whether it has been silent for too long."""
         return self.deadline is not None and now >= self.deadline
+
+    @property
+    def is_greeted(self) -> bool:
+        """Whether it has had its first reset, and the conversation goes on."""
+        return self.session.awaited in (Awaited.FIRST_STEP, Awaited.STEP)
 
     def tell_to_stop(self) -> bool:
         """Ends the conversation by status 400 if a tick waits. Returns whether one did."""
@@ -73,3 +88,8 @@ class Connection:
         if self.last_call is not None and self.owed_actions:
             self.last_call.refuse(f"{self.name}: {reason}")
             self.owed_actions = False
+
+    def _waiting_call(self) -> Call:
+        if self.last_call is None or not self.owed_actions:
+            raise ValueError(f"{self.name} has no tick to answer")
+        return self.last_call

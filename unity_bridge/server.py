@@ -11,7 +11,7 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
@@ -25,8 +25,9 @@ from unity_bridge.errors import BridgeError, LaunchError, SimulatorLost, WireErr
 from unity_bridge.inbox import Inbox
 from unity_bridge.launched import Exit, Launched, LaunchPlan
 from unity_bridge.launcher import Command, RestartBudget, stop_programs
+from unity_bridge.outbox import Outbox
 from unity_bridge.session import STOP_MESSAGE, Awaited, Goodbye, Reintroduction, Reply, Session, Step
-from unity_bridge.side_channels import EngineSettings, engine_records, pack_records
+from unity_bridge.side_channels import EngineSettings, SideChannelRecord, engine_records
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -53,6 +54,9 @@ class Tick:
     steps: Mapping[str, StepBatch]
     """Behaviors with at least one row, by full id in alphabetical order. May be empty."""
 
+    messages: tuple[SideChannelRecord, ...] = ()
+    """What it said on side channels, in order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Departure:
@@ -65,6 +69,19 @@ class Departure:
 
     reason: str
     """One line that names the simulator."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatorInfo:
+    """How a simulator introduced itself."""
+
+    package_version: str
+    """Of ML-Agents in Unity; empty if it names none."""
+
+    communication_version: str
+
+    capabilities: frozenset[str]
+    """Names of the flags that it set, such as ``trainingAnalytics``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +99,10 @@ class BridgeSettings:
 
     engine: EngineSettings | None = None
     """Sent with the first reset; None sends nothing."""
+
+    greeting: Callable[[int], Sequence[SideChannelRecord]] = lambda simulator: ()
+    """What simulator number n hears on side channels with its first reset, after the engine's settings. Asked
+    whenever that is due: a simulator that was started again is greeted again."""
 
     base_port: int | None = None
     """Launched simulator number n gets port base_port + n; None lets the system choose each."""
@@ -122,7 +143,6 @@ class Bridge:
         self._settings = settings
         self._inbox = Inbox()
         self._run_logs = settings.run_logs or Path(tempfile.mkdtemp(prefix="run_logs-"))
-        self._side_channel = pack_records(engine_records(settings.engine)) if settings.engine else b""
         self._connections: dict[int, Connection] = {}
         self._by_endpoint: dict[Endpoint, Connection] = {}
         self._by_peer: dict[str, Connection] = {}
@@ -193,12 +213,51 @@ class Bridge:
         Raises:
             ValueError: it has no tick to answer, or not these agents.
         """
-        if simulator in self._unanswerable:
-            self._unanswerable.discard(simulator)
-            return
-        if simulator not in self._connections:
-            raise ValueError(f"simulator {simulator} has no tick to answer")
-        self._connections[simulator].reply(actions, timeout_s=self._settings.timeout_wait_s)
+        connection = self._answerable(simulator)
+        if connection:
+            connection.reply(actions, timeout_s=self._settings.timeout_wait_s)
+
+    def reset(self, simulator: int, records: Iterable[SideChannelRecord] = ()) -> None:
+        """Answers a simulator's tick with RESET instead of actions, and with side channel records.
+
+        All its agents begin new episodes without a word about the old ones: these are worth nothing, and who
+        keeps their unfinished pieces must drop them. Raises like ``reply``.
+        """
+        connection = self._answerable(simulator)
+        if connection:
+            connection.outbox.put(records)
+            connection.reset(timeout_s=self._settings.timeout_wait_s)
+
+    def send(self, records: Iterable[SideChannelRecord], simulator: int | None = None) -> None:
+        """Queues side channel records for the next reply to a simulator; if None, to everyone.
+
+        Everyone is who has had the first reset: those who come later are greeted. A simulator that departed
+        hears nothing, which is no error.
+
+        Raises:
+            ValueError: there never was a simulator of this number.
+        """
+        if simulator is None:
+            records = list(records)
+            for connection in self._connections.values():
+                if connection.is_greeted:
+                    connection.outbox.put(records)
+        elif simulator in self._connections:
+            self._connections[simulator].outbox.put(records)
+        elif not 0 <= simulator < self._next_number:
+            raise ValueError(f"there is no simulator {simulator}")
+
+    @property
+    def simulators(self) -> Mapping[int, SimulatorInfo]:
+        """Those who have introduced themselves, by number, until they depart."""
+        sessions = {number: each.session for number, each in self._connections.items()}
+        return {
+            number: SimulatorInfo(
+                session.package_version, session.communication_version, session.capabilities
+            )
+            for number, session in sessions.items()
+            if session.communication_version
+        }
 
     def reject(self, simulator: int, reason: str) -> None:
         """Refuses a simulator's tick for a reason that only the trainer can see; instead of ``reply``.
@@ -224,6 +283,15 @@ class Bridge:
                 endpoint.stop()
             if self._settings.run_logs is None:
                 shutil.rmtree(self._run_logs, ignore_errors=True)
+
+    def _answerable(self, simulator: int) -> Connection | None:
+        """Who waits for an answer; None if it departed meanwhile. ValueError if there never was a tick."""
+        if simulator in self._unanswerable:
+            self._unanswerable.discard(simulator)
+            return None
+        if simulator not in self._connections:
+            raise ValueError(f"simulator {simulator} has no tick to answer")
+        return self._connections[simulator]
 
     def _waiting_events(self, until: float) -> list[_Event]:
         """Everything in the inbox; blocks for the first until then or until somebody's silence is a fact."""
@@ -277,11 +345,11 @@ class Bridge:
             call.refuse(f"{connection.name}: {error}")
             return [self._end(connection, str(error))]
         match message:
-            case Step(new_specs, batches):
+            case Step(new_specs, batches, messages):
                 connection.owed_actions = connection.has_stepped = True
                 connection.deadline = None
                 self._unanswerable.discard(connection.number)
-                return [Tick(connection.number, new_specs, batches)]
+                return [Tick(connection.number, new_specs, batches, messages)]
             case Reply(data):
                 call.answer(data)
                 connection.expect_message(self._settings.timeout_wait_s)
@@ -390,10 +458,20 @@ class Bridge:
     def _converse(self, number: int, name: str) -> Connection:
         settings = self._settings
         seed = (settings.seed + number) % 2**31
-        session = Session(seed=seed, num_areas=settings.num_areas, side_channel=self._side_channel)
-        connection = Connection(number, name, session, time.monotonic() + settings.timeout_wait_s)
-        self._connections[number] = connection
-        return connection
+        outbox = Outbox()
+        session = Session(
+            seed=seed, num_areas=settings.num_areas, greeting=lambda: self._greeting(number, outbox)
+        )
+        deadline = time.monotonic() + settings.timeout_wait_s
+        self._connections[number] = Connection(number, name, session, deadline, outbox=outbox)
+        return self._connections[number]
+
+    def _greeting(self, number: int, outbox: Outbox) -> list[SideChannelRecord]:
+        """What a simulator hears with its first reset: ours, and then what is queued for it already."""
+        engine = self._settings.engine
+        ours = [*(engine_records(engine) if engine else ()), *self._settings.greeting(number)]
+        outbox.put_first(ours)
+        return outbox.take()
 
     def _take_number(self) -> int:
         self._next_number += 1

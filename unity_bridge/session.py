@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
-from unity_bridge.codec import StepDecoder, decode_behavior_spec, encode_actions
+from unity_bridge.codec import Description, StepDecoder, decode_behavior_spec, encode_actions
 from unity_bridge.errors import WireError
-from unity_bridge.side_channels import unpack_records
+from unity_bridge.side_channels import SideChannelRecord, pack_records, unpack_records
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
@@ -76,6 +76,9 @@ class Step:
     batches: Mapping[str, StepBatch]
     """Behaviors with at least one agent in this message, by full behavior id, in alphabetical order."""
 
+    messages: tuple[SideChannelRecord, ...] = ()
+    """What it said on side channels, in order."""
+
 
 class Goodbye:
     """The simulator stopped by itself."""
@@ -88,20 +91,24 @@ class Reintroduction:
 class Session:
     """What is known of one conversation. Methods take and return serialized messages."""
 
-    def __init__(self, *, seed: int, num_areas: int, side_channel: bytes = b"") -> None:
+    def __init__(
+        self, *, seed: int, num_areas: int, greeting: Callable[[], Iterable[SideChannelRecord]] = tuple
+    ) -> None:
         """A conversation that waits for its first message.
 
         Args:
             seed: for the simulator's own randomness; fits an int32.
             num_areas: copies of the training area that it shall make, at least 1.
-            side_channel: payload to deliver with the reset.
+            greeting: what to say on side channels with the first reset; asked when that is due.
         """
         self.awaited = Awaited.INTRODUCTION
         self.package_version = ""
         self.communication_version = ""
+        self.capabilities: frozenset[str] = frozenset()
+        """Names of the flags that the simulator set, such as ``trainingAnalytics``."""
         self._seed = seed
         self._num_areas = num_areas
-        self._side_channel = side_channel
+        self._greeting = greeting
         self._specs: dict[str, BehaviorSpec] = {}
         self._decoders: dict[str, StepDecoder] = {}
         self._without_agents: dict[str, BrainParametersProto] = {}
@@ -122,8 +129,12 @@ class Session:
             self.close()
             raise
 
-    def reply(self, actions: Mapping[str, ActionBatch]) -> bytes:
+    def reply(self, actions: Mapping[str, ActionBatch], records: Iterable[SideChannelRecord] = ()) -> bytes:
         """The answer to the last Step. Agents of behaviors that are left out do nothing this time.
+
+        Args:
+            actions: by full behavior id, a row for each agent that waits.
+            records: what to say on side channels.
 
         Raises:
             ValueError: actions for agents that did not ask.
@@ -133,13 +144,20 @@ class Session:
             if len(batch) != asked:
                 raise ValueError(f"{len(batch)} actions for {asked} agents of '{behavior}'")
         self._waiting = {}
-        message = _ok_message()
+        message = _ok_message(records)
         rl_input = message.unity_input.rl_input
         # An empty one counts: without it Unity keeps the agents in its queue and misplaces the next actions.
         rl_input.SetInParent()
         for behavior, batch in actions.items():
             if len(batch):
                 rl_input.agent_actions[behavior] = encode_actions(batch)
+        return message.SerializeToString()
+
+    def reset(self, records: Iterable[SideChannelRecord] = ()) -> bytes:
+        """Another answer to the last Step: all agents begin new episodes, and do not say that the old ones end."""
+        self._waiting = {}
+        message = _ok_message(records)
+        message.unity_input.rl_input.command = CommandProto.RESET
         return message.SerializeToString()
 
     def close(self) -> None:
@@ -162,7 +180,7 @@ class Session:
         if self.awaited is Awaited.CONFIRMATION:
             self._describe(message.unity_output)
             self.awaited = Awaited.FIRST_STEP
-            return Reply(self._reset())
+            return Reply(self.reset(self._greeting()))
         self.awaited = Awaited.STEP
         return self._step(message.unity_output)
 
@@ -173,6 +191,9 @@ class Session:
         check_version(introduction.communication_version)
         self.communication_version = introduction.communication_version
         self.package_version = introduction.package_version
+        self.capabilities = frozenset(
+            field.name for field, value in introduction.capabilities.ListFields() if value
+        )
         self._describe(output)
         self.awaited = Awaited.CONFIRMATION
         return Reply(self._initialization())
@@ -188,15 +209,9 @@ class Session:
         initialization.num_areas = self._num_areas
         return message.SerializeToString()
 
-    def _reset(self) -> bytes:
-        message = _ok_message()
-        message.unity_input.rl_input.command = CommandProto.RESET
-        message.unity_input.rl_input.side_channel = self._side_channel
-        return message.SerializeToString()
-
     def _step(self, output: RowViewOutput) -> Step:
-        if output.rl_output.side_channel:
-            unpack_records(output.rl_output.side_channel)
+        payload = output.rl_output.side_channel
+        messages = tuple(unpack_records(payload)) if payload else ()
         self._describe(output)
         batches = {}
         for behavior, rows in _rows(output.rl_output):
@@ -208,7 +223,7 @@ class Session:
             batches[behavior] = decoder.decode(rows)
         self._waiting = {behavior: len(batch) - batch.num_terminal for behavior, batch in batches.items()}
         new_specs, self._new_specs = self._new_specs, {}
-        return Step(new_specs, batches)
+        return Step(new_specs, batches, messages)
 
     def _describe(self, output: RowViewOutput) -> None:
         """Learns the behaviors that the message describes.
@@ -222,15 +237,17 @@ class Session:
             return
         for behavior, rows in _rows(output.rl_output):
             if behavior in self._without_agents:
-                self._learn(behavior, decode_behavior_spec(self._without_agents.pop(behavior), rows[0]))
+                parameters = self._without_agents.pop(behavior)
+                self._learn(behavior, decode_behavior_spec(parameters, rows[0], self.package_version))
         for behavior in self._specs:
             self._without_agents.pop(behavior, None)  # a repetition that says nothing about sensors
 
-    def _learn(self, behavior: str, spec: BehaviorSpec) -> None:
+    def _learn(self, behavior: str, description: Description) -> None:
+        spec, layouts = description
         known = self._specs.get(behavior)
         if known is None:
             self._specs[behavior] = self._new_specs[behavior] = spec
-            self._decoders[behavior] = StepDecoder(behavior, spec)
+            self._decoders[behavior] = StepDecoder(behavior, spec, layouts)
         elif known != spec:
             raise WireError(f"behavior '{behavior}': {difference(known, spec)}")
 
@@ -288,8 +305,11 @@ def _rows(rl_output: RowViewRLOutput) -> list[tuple[str, list[bytes]]]:
     return [(behavior, list(infos[behavior].value)) for behavior in sorted(infos) if infos[behavior].value]
 
 
-def _ok_message() -> RowViewMessage:
-    return RowViewMessage(header=HeaderProto(status=OK))
+def _ok_message(records: Iterable[SideChannelRecord] = ()) -> RowViewMessage:
+    message = RowViewMessage(header=HeaderProto(status=OK))
+    if payload := pack_records(records):
+        message.unity_input.rl_input.side_channel = payload
+    return message
 
 
 _CAPABILITIES = UnityRLCapabilitiesProto(

@@ -20,7 +20,7 @@ BALL = "Ball?team=0"
 
 @pytest.fixture
 def session() -> Session:
-    return Session(seed=7, num_areas=3, side_channel=b"")
+    return Session(seed=7, num_areas=3)
 
 
 def hear(session: Session, message: UnityMessageProto) -> Any:
@@ -70,13 +70,13 @@ def test_unity_packages_1_0_hear_a_trainer_version_that_they_accept(session: Ses
 
 
 def test_the_confirmation_is_answered_with_reset_and_the_side_channels(messages: Any) -> None:
-    payload = pack_records(engine_records(EngineSettings()))
-    session = Session(seed=0, num_areas=1, side_channel=payload)
+    records = engine_records(EngineSettings())
+    session = Session(seed=0, num_areas=1, greeting=lambda: records)
     answer(session, messages.introduction())
     reply = answer(session, messages.confirmation())
     assert reply.header.status == 200
     assert reply.unity_input.rl_input.command == RESET
-    assert reply.unity_input.rl_input.side_channel == payload
+    assert reply.unity_input.rl_input.side_channel == pack_records(records)
 
 
 def test_a_step_waits_for_actions_and_gets_them_in_its_rows_order(session: Session, messages: Any) -> None:
