@@ -9,7 +9,7 @@ from trainer_service.algorithms import Compute
 from trainer_service.behavior import Behavior
 from trainer_service.config import parse_run_options
 from trainer_service.errors import UserError
-from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 VECTOR = ObservationSpec("v", (2,))
 
@@ -33,16 +33,9 @@ def test_who_only_acts_has_no_step_budget() -> None:
     assert not ball.finished
 
 
-def test_a_goal_is_refused_until_it_is_declared_an_ordinary_sensor() -> None:
-    goal = ObservationSpec("target", (3,), observation_type=ObservationType.GOAL_SIGNAL)
-    with pytest.raises(UserError, match="behavior 'B': sensor 'target' states a goal"):
-        behavior(VECTOR, goal)
-    assert behavior(VECTOR, goal, network_settings={"goal_conditioning_type": "none"}).step == 0
-
-
-def test_pictures_are_refused_by_name() -> None:
-    with pytest.raises(UserError, match=r"behavior 'B': sensor 'camera' has shape \(3, 84, 84\)"):
-        behavior(VECTOR, ObservationSpec("camera", (3, 84, 84)))
+def test_pictures_too_small_for_their_encoder_are_refused_by_name() -> None:
+    with pytest.raises(UserError, match="behavior 'B': sensor 'camera' shows pictures 16 wide and 30 high"):
+        behavior(VECTOR, ObservationSpec("camera", (3, 30, 16)))
 
 
 def test_a_behavior_that_sees_nothing_is_refused() -> None:

@@ -28,7 +28,7 @@ from trainer_service.ops.schedules import scheduled
 from trainer_service.rewards import REWARD_SOURCES
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
-from unity_bridge.specs import BehaviorSpec, ObservationType
+from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
 
 _VALUE_COEFFICIENT = 0.5
@@ -53,15 +53,10 @@ class PPO:
             for name, signal in settings.reward_signals.items()
         ]
         network = settings.network_settings
-        _refuse_goals(spec, network.goal_conditioning_type)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
             self._network = ActorCritic(
-                spec,
-                hidden_units=network.hidden_units,
-                num_layers=network.num_layers,
-                value_heads=len(self._rewards),
-                shared_critic=self._hyper.shared_critic,
+                spec, network, value_heads=len(self._rewards), shared_critic=self._hyper.shared_critic
             ).to(self._device)
         self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=network.normalize)
         self._normalizer.to(self._device)
@@ -293,15 +288,6 @@ def _spread(targets: PPOTargets) -> Tensor:
 def _array(tensor: Tensor) -> NDArray[Any]:
     array: NDArray[Any] = (tensor if tensor.device.type == "cpu" else tensor.cpu()).numpy()
     return array
-
-
-def _refuse_goals(spec: BehaviorSpec, conditioning: str) -> None:
-    for sensor in spec.observation_specs:
-        if sensor.observation_type is ObservationType.GOAL_SIGNAL and conditioning != "none":
-            raise ValueError(
-                f"sensor '{sensor.name}' states a goal, and goal_conditioning_type '{conditioning}' is not "
-                "supported yet; 'none' takes it as an ordinary sensor"
-            )
 
 
 class _Rollout(NamedTuple):

@@ -10,13 +10,18 @@ import torch
 from torch import Tensor, nn
 
 
-def kaiming_linear(inputs: int, outputs: int, *, gain: float = 1.0) -> nn.Linear:
-    """Weights normal with standard deviation gain/√inputs, biases zero."""
+def normal_linear(inputs: int, outputs: int, *, deviation: float) -> nn.Linear:
+    """Weights normal, biases zero."""
     layer = nn.Linear(inputs, outputs)
     with torch.no_grad():
-        layer.weight.normal_(0.0, gain / inputs**0.5)
+        layer.weight.normal_(0.0, deviation)
         layer.bias.zero_()
     return layer
+
+
+def kaiming_linear(inputs: int, outputs: int, *, gain: float = 1.0) -> nn.Linear:
+    """Weights normal with standard deviation gain/√inputs, biases zero."""
+    return normal_linear(inputs, outputs, deviation=gain / inputs**0.5)
 
 
 def xavier_linear(inputs: int, outputs: int) -> nn.Linear:

@@ -48,8 +48,7 @@ def values_of() -> Callable[..., np.ndarray]:
         settings, state = behavior.settings, behavior.checkpoint().algorithm
         network = ActorCritic(
             behavior.spec,
-            hidden_units=settings.network_settings.hidden_units,
-            num_layers=settings.network_settings.num_layers,
+            settings.network_settings,
             value_heads=len(settings.reward_signals),
             shared_critic=settings.hyperparameters.shared_critic,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.actor_critic import ActorCritic, batched_values, in_chunks
 from trainer_service.networks.encoder import ObservationEncoder
 from trainer_service.networks.layers import LinearBody, kaiming_linear
@@ -13,10 +14,17 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 SENSORS = (ObservationSpec("order", (3,)), ObservationSpec("trolley", (2,)))
 
 
-def network(continuous: int = 2, branches: tuple[int, ...] = (3, 4), **changes: object) -> ActorCritic:
+def network(
+    continuous: int = 2,
+    branches: tuple[int, ...] = (3, 4),
+    *,
+    hidden_units: int = 16,
+    shared_critic: bool = False,
+) -> ActorCritic:
     torch.manual_seed(7)
-    settings = {"hidden_units": 16, "num_layers": 2, "value_heads": 2, "shared_critic": False, **changes}
-    return ActorCritic(BehaviorSpec(SENSORS, ActionSpec(continuous, branches)), **settings)  # type: ignore[arg-type]
+    settings = NetworkSettings(hidden_units=hidden_units)
+    spec = BehaviorSpec(SENSORS, ActionSpec(continuous, branches))
+    return ActorCritic(spec, settings, value_heads=2, shared_critic=shared_critic)
 
 
 def seen(rows: int) -> list[torch.Tensor]:
@@ -83,7 +91,7 @@ def test_a_body_has_at_least_one_layer(num_layers: int, expected: int) -> None:
 
 
 def test_sensors_stand_side_by_side_in_order() -> None:
-    encoder = ObservationEncoder(SENSORS)
+    encoder = ObservationEncoder(SENSORS, NetworkSettings())
     together = encoder([torch.ones(1, 3), torch.full((1, 2), 2.0)])
     assert together.tolist() == [[1, 1, 1, 2, 2]]
 
