@@ -1,0 +1,133 @@
+"""Side channels that users wrote, between their objects and the simulators."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+from unity_bridge import mlagents_alias
+from unity_bridge.side_channels import SideChannelRecord
+
+_logger = logging.getLogger(__name__)
+
+
+class SideChannel(Protocol):
+    """What ``mlagents_envs.side_channel.SideChannel`` and its subclasses are."""
+
+    message_queue: list[Any]
+    """Bodies that wait to be sent, as bytes or bytearrays."""
+
+    @property
+    def channel_id(self) -> UUID:
+        """Which records are for it."""
+
+    def on_message_received(self, msg: Any) -> None:
+        """Takes an ``IncomingMessage``."""
+
+
+class ChannelHub:
+    """Gathers what channels want to say, and hands them what is said to them.
+
+    A list of channels is shared by all simulators: what was queued before the first of them came is said to each
+    one that comes, and what is queued later to all that are there. A function makes channels for each simulator
+    alone, and others for its successor when it is started again.
+    """
+
+    def __init__(self, channels: Sequence[SideChannel] | Callable[[int], Sequence[SideChannel]] = ()) -> None:
+        """Takes the channels, or what makes those of simulator number n.
+
+        Raises:
+            ValueError: two channels have one id.
+            ImportError: mlagents-envs, which defines their messages, cannot be imported.
+        """
+        self._make = channels if callable(channels) else None
+        self._shared = _Group(() if callable(channels) else channels)
+        self._groups: dict[int, _Group] = {}
+
+    def greeting(self, simulator: int) -> list[SideChannelRecord]:
+        """What a simulator shall hear with its first reset; from then on it takes part. ValueError as above."""
+        self._groups[simulator] = _Group(self._make(simulator)) if self._make else self._shared
+        return self._groups[simulator].join(simulator)
+
+    def outgoing(self, simulator: int) -> list[SideChannelRecord]:
+        """What was queued for a simulator since it was asked last: channel by channel, each in its order."""
+        group = self._groups.get(simulator)
+        return group.outgoing(simulator) if group else []
+
+    def deliver(self, simulator: int, record: SideChannelRecord) -> bool:
+        """Hands a simulator's message to its channel. False if there is none of that id.
+
+        What the channel raises is logged, and ends nothing.
+        """
+        group = self._groups.get(simulator)
+        return group is not None and group.deliver(simulator, record)
+
+    def drop(self, simulator: int) -> None:
+        """Forgets a simulator that departed. A successor of its number is greeted again."""
+        group = self._groups.pop(simulator, None)
+        if group:
+            group.leave(simulator)
+
+
+class _Group:
+    """Channels, and the simulators that they speak to."""
+
+    def __init__(self, channels: Iterable[SideChannel]) -> None:
+        self._channels: dict[UUID, SideChannel] = {}
+        for channel in channels:
+            if self._channels.setdefault(channel.channel_id, channel) is not channel:
+                raise ValueError(f"two side channels have the id {channel.channel_id}")
+        self._incoming_message = _import_incoming_message() if self._channels else None
+        self._opening: list[SideChannelRecord] | None = None
+        self._unsaid: dict[int, list[SideChannelRecord]] = {}
+
+    def join(self, simulator: int) -> list[SideChannelRecord]:
+        opening = self._gather()
+        self._unsaid[simulator] = []
+        return list(opening)
+
+    def leave(self, simulator: int) -> None:
+        self._unsaid.pop(simulator, None)
+
+    def outgoing(self, simulator: int) -> list[SideChannelRecord]:
+        self._gather()
+        records = self._unsaid[simulator]
+        self._unsaid[simulator] = []
+        return records
+
+    def deliver(self, simulator: int, record: SideChannelRecord) -> bool:
+        channel = self._channels.get(record.channel)
+        if channel is None or self._incoming_message is None:
+            return False
+        try:
+            channel.on_message_received(self._incoming_message(record.body))
+        except Exception:
+            _logger.exception(
+                "Side channel %s failed on a message of simulator %d.", record.channel, simulator
+            )
+        return True
+
+    def _gather(self) -> list[SideChannelRecord]:
+        """Empties the channels' queues into those of the simulators. Returns what all of them hear first."""
+        said = [record for channel in self._channels.values() for record in _drain(channel)]
+        if self._opening is None:
+            self._opening = said
+        for unsaid in self._unsaid.values():
+            unsaid.extend(said)
+        return self._opening
+
+
+def _drain(channel: SideChannel) -> list[SideChannelRecord]:
+    # Emptied in place, and by what was read: another thread of the user's may be adding to it.
+    bodies = list(channel.message_queue)
+    del channel.message_queue[: len(bodies)]
+    return [SideChannelRecord(channel.channel_id, bytes(body)) for body in bodies]
+
+
+def _import_incoming_message() -> Callable[[bytes], Any]:
+    mlagents_alias.install()
+    message: Callable[[bytes], Any] = importlib.import_module("mlagents_envs.side_channel").IncomingMessage
+    return message
