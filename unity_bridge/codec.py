@@ -5,10 +5,13 @@ Everything here is a pure function of bytes, except that a StepDecoder remembers
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from google.protobuf.message import DecodeError
 
 from unity_bridge.action_codec import decode_actions, encode_actions
 from unity_bridge.errors import WireError
+from unity_bridge.sensor_layout import SensorLayout, tell_layout
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 from unity_bridge.step_decoder import StepDecoder
 from unity_bridge.step_encoder import encode_steps
@@ -18,6 +21,7 @@ from unity_bridge.wire.observation_pb2 import NONE, ObservationProto
 from unity_bridge.wire.space_type_pb2 import continuous
 
 __all__ = [
+    "Description",
     "StepDecoder",
     "decode_actions",
     "decode_behavior_spec",
@@ -31,12 +35,28 @@ LARGEST_ACTION = 1 << 20
 from outside must not decide how much memory is taken."""
 
 
-def decode_behavior_spec(brain: BrainParametersProto, first_row: bytes) -> BehaviorSpec:
+LARGEST_OBSERVATION = 1 << 24
+"""Most numbers that one observation may claim to have: a picture of 2364 x 2364 in three colours."""
+
+
+class Description(NamedTuple):
+    """What is known of a behavior from its first message."""
+
+    spec: BehaviorSpec
+
+    layouts: tuple[SensorLayout, ...]
+    """How each sensor's values lie in this simulator's messages; other simulators may send them otherwise."""
+
+
+def decode_behavior_spec(
+    brain: BrainParametersProto, first_row: bytes, package_version: str = ""
+) -> Description:
     """What a behavior sees and does: its actions as declared, its sensors as in its first agent's info.
 
     Args:
         brain: The declaration. Old simulators fill in only the deprecated fields, which are read then.
         first_row: A serialized AgentInfoProto from the message that carried the declaration.
+        package_version: What the simulator said of itself; tells in which order its pictures lie.
 
     Raises:
         WireError: The row cannot be parsed, or one of the two describes what cannot be; names the behavior.
@@ -46,11 +66,13 @@ def decode_behavior_spec(brain: BrainParametersProto, first_row: bytes) -> Behav
         info = AgentInfoProto.FromString(first_row)
     except DecodeError as error:
         raise WireError(f"{where}: expected an AgentInfoProto, got {len(first_row)} other bytes") from error
-    sensors = tuple(
+    declared = [
         _decode_sensor(observation, f"{where}, sensor {index} '{observation.name}'")
         for index, observation in enumerate(info.observations)
-    )
-    return BehaviorSpec(sensors, _decode_action_spec(brain, where))
+    ]
+    sensors = [tell_layout(sensor, package_version) for sensor in declared]
+    spec = BehaviorSpec(tuple(spec for spec, _ in sensors), _decode_action_spec(brain, where))
+    return Description(spec, tuple(layout for _, layout in sensors))
 
 
 def encode_behavior_spec(behavior_id: str, spec: ActionSpec) -> BrainParametersProto:

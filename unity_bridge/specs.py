@@ -20,6 +20,14 @@ class DimensionProperty(enum.IntFlag):
     VARIABLE_SIZE = 4
 
 
+PICTURE = (
+    DimensionProperty.NONE,
+    DimensionProperty.TRANSLATIONAL_EQUIVARIANCE,
+    DimensionProperty.TRANSLATIONAL_EQUIVARIANCE,
+)
+"""The dimensions of a picture: channels, then rows from the top, then columns."""
+
+
 class ObservationType(enum.IntEnum):
     """Whether a sensor is an ordinary input or states the agent's goal."""
 

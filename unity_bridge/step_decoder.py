@@ -22,6 +22,7 @@ from unity_bridge.agent_info_layout import (
 )
 from unity_bridge.errors import WireError
 from unity_bridge.rows import RowLayout, read_varints
+from unity_bridge.sensor_layout import SensorLayout, layouts_as_declared
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
@@ -80,9 +81,21 @@ class StepDecoder:
     with the behavior, the agent and the sensor in the text.
     """
 
-    def __init__(self, behavior_id: str, spec: BehaviorSpec) -> None:
+    def __init__(
+        self, behavior_id: str, spec: BehaviorSpec, layouts: Sequence[SensorLayout] | None = None
+    ) -> None:
+        """A decoder that has seen no row yet.
+
+        Args:
+            behavior_id: for error messages.
+            spec: of the behavior.
+            layouts: how each sensor's values lie in the messages; like in our arrays if None.
+        """
         self._where = f"behavior '{behavior_id}'"
         self._spec = spec
+        self._sensor_layouts = (
+            layouts_as_declared(spec.observation_specs) if layouts is None else tuple(layouts)
+        )
         self._layouts: dict[int, list[RowLayout]] = {}
         self._fewest_bytes = 4 * sum(sensor.size for sensor in spec.observation_specs)
 
@@ -177,8 +190,10 @@ class StepDecoder:
             raise WireError(
                 f"{self._where}, agent {info.id}: expected {len(specs)} sensors, got {len(info.observations)}"
             )
-        for sensor, (observation, spec) in enumerate(zip(info.observations, specs, strict=True)):
-            _require_fit(observation, spec, f"{self._where}, agent {info.id}, sensor {sensor} '{spec.name}'")
+        sensors = zip(info.observations, specs, self._sensor_layouts, strict=True)
+        for sensor, (observation, spec, layout) in enumerate(sensors):
+            where = f"{self._where}, agent {info.id}, sensor {sensor} '{spec.name}'"
+            _require_fit(observation, spec, layout, where)
         return info
 
     def _store_table(self, columns: Columns, where: NDArray[np.intp], table: NDArray[np.void]) -> None:
@@ -266,8 +281,10 @@ class StepDecoder:
         return StepBatch(
             agent_ids=columns.agent_ids,
             observations=tuple(
-                values.reshape(-1, *spec.shape)
-                for values, spec in zip(columns.observations, self._spec.observation_specs, strict=True)
+                layout.arrange(values, spec)
+                for values, spec, layout in zip(
+                    columns.observations, self._spec.observation_specs, self._sensor_layouts, strict=True
+                )
             ),
             rewards=columns.rewards,
             terminated=columns.done & ~columns.interrupted,
@@ -278,13 +295,15 @@ class StepDecoder:
         )
 
 
-def _require_fit(observation: ObservationProto, spec: ObservationSpec, where: str) -> None:
+def _require_fit(
+    observation: ObservationProto, spec: ObservationSpec, layout: SensorLayout, where: str
+) -> None:
     if observation.compression_type != NONE:
         raise WireError(f"{where}: expected uncompressed floats, got a compressed picture")
     if observation.name and spec.name and observation.name != spec.name:
         raise WireError(f"{where}: expected the sensor of the first message, got '{observation.name}'")
-    if observation.shape and tuple(observation.shape) != spec.shape:
-        raise WireError(f"{where}: expected shape {spec.shape}, got {tuple(observation.shape)}")
+    if observation.shape and tuple(observation.shape) != layout.shape:
+        raise WireError(f"{where}: expected shape {layout.shape}, got {tuple(observation.shape)}")
     count = len(observation.float_data.data)
     if count != spec.size:
         raise WireError(f"{where}: expected {spec.size} floats, got {count}")

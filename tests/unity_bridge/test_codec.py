@@ -6,7 +6,14 @@ import pytest
 
 from unity_bridge.codec import LARGEST_ACTION, decode_behavior_spec, encode_behavior_spec
 from unity_bridge.errors import WireError
-from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
+from unity_bridge.specs import (
+    PICTURE,
+    ActionSpec,
+    BehaviorSpec,
+    DimensionProperty,
+    ObservationSpec,
+    ObservationType,
+)
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 from unity_bridge.wire.brain_parameters_pb2 import ActionSpecProto, BrainParametersProto
 from unity_bridge.wire.observation_pb2 import GOAL_SIGNAL, PNG, ObservationProto
@@ -25,7 +32,7 @@ def row(*observations: ObservationProto) -> bytes:
 
 @pytest.mark.parametrize("spec", [ActionSpec(2), ActionSpec(0, (3, 2)), ActionSpec(1, (2,)), ActionSpec()])
 def test_actions_are_declared_and_understood(spec: ActionSpec) -> None:
-    assert decode_behavior_spec(encode_behavior_spec(BALL, spec), row()) == BehaviorSpec((), spec)
+    assert decode_behavior_spec(encode_behavior_spec(BALL, spec), row()).spec == BehaviorSpec((), spec)
 
 
 def test_sensors_are_those_of_the_first_row() -> None:
@@ -37,8 +44,8 @@ def test_sensors_are_those_of_the_first_row() -> None:
         float_data=ObservationProto.FloatData(data=[0.0] * 6),
     )
     picture = ObservationProto(name="camera", shape=[3, 8, 8], compression_type=PNG, compressed_data=b"...")
-    spec = decode_behavior_spec(encode_behavior_spec(BALL, ActionSpec(1)), row(vector(), buffer, picture))
-    assert spec.observation_specs == (
+    brain = encode_behavior_spec(BALL, ActionSpec(1))
+    assert decode_behavior_spec(brain, row(vector(), buffer, picture)).spec.observation_specs == (
         ObservationSpec("", (2,)),
         ObservationSpec(
             "entities",
@@ -46,7 +53,7 @@ def test_sensors_are_those_of_the_first_row() -> None:
             (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE),
             ObservationType.GOAL_SIGNAL,
         ),
-        ObservationSpec("camera", (3, 8, 8)),
+        ObservationSpec("camera", (3, 8, 8), PICTURE),
     )
 
 
@@ -59,13 +66,13 @@ def test_old_simulators_declare_actions_in_the_deprecated_fields(space_type: int
         vector_action_size_deprecated=[3, 4] if space_type == discrete else [3],
         vector_action_space_type_deprecated=space_type,  # type: ignore[arg-type]  # the enum's numbers
     )
-    assert decode_behavior_spec(brain, row()).action_spec == spec
+    assert decode_behavior_spec(brain, row()).spec.action_spec == spec
 
 
 def test_what_is_declared_today_overrides_the_deprecated_fields() -> None:
     brain = encode_behavior_spec(BALL, ActionSpec(2))
     brain.vector_action_size_deprecated.append(7)
-    assert decode_behavior_spec(brain, row()).action_spec == ActionSpec(2)
+    assert decode_behavior_spec(brain, row()).spec.action_spec == ActionSpec(2)
 
 
 def declared(**fields: object) -> BrainParametersProto:

@@ -1,0 +1,101 @@
+"""How a sensor's values lie in a simulator's messages, and in which order our arrays hold them.
+
+Pictures are (channels, height, width) in every array of ours. Packages before 3.0.0-exp.1 send (height, width,
+channels). And three later ones declare (channels, height, width), but write the floats of a picture that is not
+compressed in the old order.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.specs import PICTURE, DimensionProperty, ObservationSpec
+
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?!\d)")
+
+_FIRST_CHANNELS_FIRST = 3
+"""First major version of the Unity package whose pictures are (channels, height, width)."""
+
+_SCRAMBLED = ((3, 0, 0), (4, 0, 0))
+"""Versions of the Unity package, their previews included, that write floats in another order than they declare."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SensorLayout:
+    """One sensor of one simulator, as its messages have it."""
+
+    shape: tuple[int, ...]
+    """As the messages declare it."""
+
+    channels_last: bool = False
+    """The floats of a picture lie as (height, width, channels), whatever the shape says."""
+
+    def arrange(self, floats: NDArray[np.float32], spec: ObservationSpec) -> NDArray[np.float32]:
+        """The floats of N rows as they came, [N, size], as our arrays hold them: [N, *spec.shape]."""
+        if not self.channels_last:
+            return floats.reshape(len(floats), *spec.shape)
+        channels, height, width = spec.shape
+        pictures = floats.reshape(-1, height, width, channels).transpose(0, 3, 1, 2)
+        return np.ascontiguousarray(pictures)
+
+
+def layouts_as_declared(sensors: Sequence[ObservationSpec]) -> tuple[SensorLayout, ...]:
+    """The layouts of a simulator whose messages are like our arrays."""
+    return tuple(SensorLayout(sensor.shape) for sensor in sensors)
+
+
+def tell_layout(declared: ObservationSpec, package_version: str) -> tuple[ObservationSpec, SensorLayout]:
+    """Our spec of a sensor, and how its messages differ from it.
+
+    Dimension properties decide. A simulator that gives none is judged by its version: of an unknown one,
+    pictures are (channels, height, width).
+
+    Args:
+        declared: the sensor as the messages have it.
+        package_version: what the simulator said of itself.
+    """
+    version = _version(package_version)
+    if _is_channels_last(declared, version):
+        height, width, channels = declared.shape
+        picture = replace(declared, shape=(channels, height, width), dimension_property=PICTURE)
+        return picture, SensorLayout(declared.shape, channels_last=True)
+    if not declared.is_picture:
+        return declared, SensorLayout(declared.shape)
+    picture = replace(declared, dimension_property=PICTURE)
+    scrambled = version in _SCRAMBLED and declared.shape[0] > 1
+    if scrambled:
+        _tell_of_scrambled_pictures(package_version)
+    return picture, SensorLayout(declared.shape, channels_last=scrambled)
+
+
+def _is_channels_last(declared: ObservationSpec, version: tuple[int, ...] | None) -> bool:
+    if len(declared.shape) != 3:
+        return False
+    if not any(declared.dimension_property):
+        return version is not None and version[0] < _FIRST_CHANNELS_FIRST
+    equivariant = [DimensionProperty.TRANSLATIONAL_EQUIVARIANCE in p for p in declared.dimension_property]
+    return equivariant == [True, True, False]
+
+
+def _version(package_version: str) -> tuple[int, ...] | None:
+    match = _VERSION.match(package_version)
+    return tuple(map(int, match.groups())) if match else None
+
+
+@cache
+def _tell_of_scrambled_pictures(package_version: str) -> None:
+    """Says so once, not once per simulator and sensor."""
+    _log.info(
+        "Unity package %s declares pictures as (channels, height, width), but writes uncompressed ones as "
+        "(height, width, channels); they are put in order here",
+        package_version,
+    )
