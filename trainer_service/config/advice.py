@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainer_service.config.document import Problem
-from trainer_service.config.environment_parameters import Curriculum
 from trainer_service.config.hyperparameters import OnPolicyHyperparameters
 from trainer_service.config.run_options import RunOptions
 from trainer_service.config.section import Location
@@ -14,7 +13,7 @@ from trainer_service.config.trainer import TrainerSettings
 
 def advice(options: RunOptions) -> list[Problem]:
     """Everything odd about ``options``."""
-    return [*_about_behaviors(options), *_about_curricula(options), *_about_checkpoints(options)]
+    return [*_about_behaviors(options), *_about_checkpoints(options)]
 
 
 def _about_behaviors(options: RunOptions) -> Iterator[Problem]:
@@ -41,28 +40,6 @@ def _about_behavior(location: Location, settings: TrainerSettings) -> Iterator[P
     if settings.self_play and not 0 <= settings.self_play.play_against_latest_model_ratio <= 1:
         where = (*location, "self_play", "play_against_latest_model_ratio")
         yield Problem(where, "is a probability and should lie between 0 and 1")
-
-
-def _about_curricula(options: RunOptions) -> Iterator[Problem]:
-    if options.default_settings is not None:
-        return
-    for name, parameter in (options.environment_parameters or {}).items():
-        if not isinstance(parameter, Curriculum):
-            continue
-        for position, lesson in enumerate(parameter.curriculum):
-            criteria = lesson.completion_criteria
-            if criteria is not None and criteria.behavior not in options.behaviors:
-                where = (
-                    "environment_parameters",
-                    name,
-                    "curriculum",
-                    position,
-                    "completion_criteria",
-                    "behavior",
-                )
-                yield Problem(
-                    where, f"behavior '{criteria.behavior}' is not listed, so the lesson cannot end"
-                )
 
 
 def _about_checkpoints(options: RunOptions) -> Iterator[Problem]:

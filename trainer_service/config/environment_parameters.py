@@ -223,3 +223,10 @@ def _any_form(value: Any) -> Any:
 
 EnvironmentParameter = Annotated[float | Sampler | Curriculum, BeforeValidator(_any_form)]
 """A constant, a sampler, or a curriculum of either."""
+
+
+def lessons_of(name: str, parameter: float | Sampler | Curriculum) -> tuple[Lesson, ...]:
+    """The lessons of a parameter; one that never changes has a single lesson, called like itself."""
+    if isinstance(parameter, Curriculum):
+        return parameter.curriculum
+    return (Lesson(name=name, value=parameter),)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
-from trainer_service.config.environment_parameters import EnvironmentParameter
+from trainer_service.config.environment_parameters import EnvironmentParameter, lessons_of
 from trainer_service.config.names import behavior_name_problem, run_id_problem
-from trainer_service.config.section import Section, nearest
+from trainer_service.config.section import Section, mistake, nearest
 from trainer_service.config.trainer import TrainerSettings
 from trainer_service.config.values import (
     Count,
@@ -178,6 +178,24 @@ class RunOptions(Section):
         if nearest(key, cls.model_fields):
             return super().unknown_key(key)
         return f"{super().unknown_key(key)}. A behavior stands under 'behaviors'"
+
+    @model_validator(mode="after")
+    def _lessons_can_end(self) -> Self:
+        if self.default_settings is not None:
+            return self  # any behavior may show up
+        for name, parameter in (self.environment_parameters or {}).items():
+            for position, lesson in enumerate(lessons_of(name, parameter)[:-1]):
+                behavior = lesson.completion_criteria.behavior if lesson.completion_criteria else None
+                if behavior is not None and behavior not in self.behaviors:
+                    where = ("environment_parameters", name, "curriculum", position, "completion_criteria")
+                    raise mistake((*where, "behavior"), self._not_listed(behavior))
+        return self
+
+    def _not_listed(self, behavior: str) -> str:
+        near = nearest(behavior, self.behaviors)
+        hint = f" (is '{near}' meant?)" if near else ""
+        listed = ", ".join(f"'{known}'" for known in self.behaviors) or "none"
+        return f"expected a behavior that is listed, which are {listed}, got '{behavior}'{hint}"
 
     def behavior_settings(self, name: str) -> TrainerSettings:
         """The settings of behavior ``name`` (without its team).

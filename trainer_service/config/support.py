@@ -22,10 +22,6 @@ def unsupported_features(options: RunOptions) -> list[str]:
         missing += unsupported_in_behavior(f"behaviors.{name}", settings)
     if not options.behaviors and options.default_settings is not None:
         missing += unsupported_in_behavior("default_settings", options.default_settings)
-    missing += (
-        f"environment_parameters.{name}: environment parameters are not supported yet"
-        for name in options.environment_parameters or {}
-    )
     return missing
 
 

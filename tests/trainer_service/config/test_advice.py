@@ -34,11 +34,6 @@ Load = Callable[..., LoadedOptions]
             "behaviors: {A: {}}\ncheckpoint_settings: {train_model: true}",
             "2: checkpoint_settings.train_model: the --train option is deprecated",
         ),
-        (
-            "behaviors: {A: {}}\nenvironment_parameters: {p: {curriculum: [{name: a, value: 1, "
-            "completion_criteria: {behavior: B}}, {name: b, value: 2}]}}",
-            "behavior 'B' is not listed, so the lesson cannot end",
-        ),
     ],
 )
 def test_what_is_legal_but_odd_is_told(load: Load, text: str, advice: str) -> None:

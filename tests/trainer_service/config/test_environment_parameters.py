@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from trainer_service.config import Curriculum, LoadedOptions, Sampler
+from trainer_service.config.environment_parameters import lessons_of
 
 Load = Callable[..., LoadedOptions]
 Refuse = Callable[..., list[str]]
@@ -121,3 +122,33 @@ def test_a_mistake_in_a_parameter_is_named(refuse: Refuse, form: str, message: s
     assert any(
         line.startswith(f"run.yaml:2: environment_parameters.{message}") for line in refuse(parameter(form))
     )
+
+
+WATCHED = """
+    environment_parameters:
+      p:
+        curriculum:
+        - {{name: a, value: 1, completion_criteria: {{behavior: {behavior}}}}}
+        - {{name: b, value: 2}}
+"""
+
+
+def test_a_lesson_that_waits_for_a_behavior_nobody_has_is_a_mistake(refuse: Refuse) -> None:
+    (line,) = refuse("    behaviors: {BigWall: {}, SmallWall: {}}" + WATCHED.format(behavior="BigWal"))
+    assert "environment_parameters.p.curriculum[0].completion_criteria.behavior: expected a behavior" in line
+    assert "'BigWall', 'SmallWall', got 'BigWal' (is 'BigWall' meant?)" in line
+
+
+def test_with_default_settings_any_behavior_may_show_up(load: Load) -> None:
+    assert load("    default_settings: {trainer_type: ppo}" + WATCHED.format(behavior="B")).warnings == ()
+
+
+def test_criteria_of_the_last_lesson_are_never_asked_and_may_name_anything(load: Load) -> None:
+    load(parameter("{curriculum: [{name: a, value: 1, completion_criteria: {behavior: Nobody}}]}"))
+
+
+def test_what_never_changes_is_one_lesson_of_its_own_name(load: Load) -> None:
+    parameters = load(parameter("3")).options.environment_parameters
+    assert parameters is not None
+    (lesson,) = lessons_of("p", parameters["p"])
+    assert (lesson.name, lesson.value, lesson.completion_criteria) == ("p", 3.0, None)

@@ -30,13 +30,6 @@ def test_what_cannot_run_yet_is_named_by_its_key(load: Load, behavior: str, key:
     assert unsupported_features(options) == [f"behaviors.A.{key} not supported yet"]
 
 
-def test_environment_parameters_cannot_run_yet(load: Load) -> None:
-    options = load("behaviors: {A: {}}\nenvironment_parameters: {mass: 1}").options
-    assert unsupported_features(options) == [
-        "environment_parameters.mass: environment parameters are not supported yet"
-    ]
-
-
 def test_default_settings_count_where_no_behavior_is_listed(load: Load) -> None:
     text = "default_settings: {trainer_type: sac}\n"
     assert unsupported_features(load(text).options) == [
