@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer_service.networks.layers import normal_linear
+from trainer_service.networks.layers import normal_linear, standardized
 from unity_bridge.specs import ObservationSpec
 
 EMBEDDING = 128
@@ -46,8 +46,8 @@ class EntityAttention(nn.Module):
     def forward(self, sensors: Sequence[Tensor], context: Tensor | None) -> Tensor:
         """One [B, N, S] per sensor, and [B, context] unless that is 0, to [B, 128]."""
         present = torch.cat([presence(entities) for entities in sensors], dim=1)
-        embedded = normalized(torch.cat(self._embedded(sensors, context), dim=1))
-        attended = normalized(embedded + self._mixed(embedded, present))
+        embedded = standardized(torch.cat(self._embedded(sensors, context), dim=1), EMBEDDING)
+        attended = standardized(embedded + self._mixed(embedded, present), EMBEDDING)
         # Where nobody is there the mean is zero, not 0/0.
         count = present.sum(dim=1, keepdim=True) + 1e-7
         return (attended * present.unsqueeze(-1)).sum(dim=1) / count
@@ -86,8 +86,3 @@ class EntityAttention(nn.Module):
 def presence(entities: Tensor) -> Tensor:
     """1 for entities that are there, 0 for rows of (nearly) nothing: Σ x² < 0.01. [B, N, S] to [B, N]."""
     return 1.0 - ((entities**2).sum(dim=-1) < _ABSENT_BELOW).to(entities.dtype)
-
-
-def normalized(features: Tensor) -> Tensor:
-    """Layer normalization without parameters, Ba et al. 2016 (arXiv:1607.06450)."""
-    return functional.layer_norm(features, features.shape[-1:], eps=1e-5)

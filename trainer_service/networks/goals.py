@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer_service.networks.layers import LinearBody
+from trainer_service.networks.layers import LinearBody, standardized
 
 _GENERATOR_LAYERS = 2
 
@@ -29,8 +29,7 @@ class GeneratedLinear(nn.Module):
     def forward(self, features: Tensor, goal: Tensor) -> Tensor:
         """[B, inputs] and [B, goal] to [B, outputs]."""
         inputs, outputs = self.shape
-        hidden = self.hidden.forward(goal)
-        weights = self.weights.forward(functional.layer_norm(hidden, hidden.shape[-1:], eps=1e-5))
+        weights = self.weights.forward(standardized(self.hidden.forward(goal), self.hidden.output_size))
         product = torch.matmul(features.reshape(-1, 1, inputs), weights.reshape(-1, inputs, outputs))
         return product.reshape(-1, outputs) + self.bias
 

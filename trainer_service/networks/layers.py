@@ -32,6 +32,11 @@ def xavier_linear(inputs: int, outputs: int) -> nn.Linear:
     return layer
 
 
+def standardized(features: Tensor, size: int) -> Tensor:
+    """Layer normalization without parameters, Ba et al. 2016 (arXiv:1607.06450). Shape [..., size]."""
+    return nn.functional.layer_norm(features, (size,), eps=1e-5)
+
+
 class LinearBody(nn.Module):
     """``num_layers`` times Linear and Swish, at least one."""
 

@@ -1,0 +1,109 @@
+"""What ML-Agents calls the tensors of our networks, in the modules that its checkpoints consist of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from trainer_service.config.network import NetworkSettings
+from unity_bridge.specs import BehaviorSpec
+
+ACTOR = "Policy"
+CRITIC = "Optimizer:critic"
+"""With a shared critic it is the actor once more."""
+
+_BODY = "network_body."
+_PROCESSORS = f"{_BODY}observation_encoder.processors."
+_ATTENTION: Mapping[str, str] = {"query": "fc_q", "key": "fc_k", "value": "fc_v", "output": "fc_out"}
+_RESNET_STACK = 4
+"""Layers of each stack there: a convolution, a maximum, two residual blocks."""
+
+
+class Source(NamedTuple):
+    """Where a tensor of ours lies: one key, or several whose tensors stand side by side along dimension 0."""
+
+    module: str
+    keys: tuple[str, ...]
+
+
+def source_of(name: str, spec: BehaviorSpec, settings: NetworkSettings, signals: Sequence[str]) -> Source:
+    """Where the tensor lies that ``ActorCritic.state_dict`` calls ``name``.
+
+    signals: the reward signals, in the order of their value heads.
+    """
+    part, _, rest = name.partition(".")
+    kind = name.rpartition(".")[2]
+    if part == "value":
+        return Source(CRITIC, tuple(f"value_heads.value_heads.{signal}.{kind}" for signal in signals))
+    if part in ("actor", "critic"):
+        module = ACTOR if part == "actor" else CRITIC
+        return Source(module, (_BODY + _trunk_key(rest, spec, settings),))
+    if rest == "log_sigma":
+        return Source(ACTOR, ("action_model._continuous_distribution.log_sigma",))
+    if rest.startswith("mean."):
+        return Source(ACTOR, (f"action_model._continuous_distribution.mu.{kind}",))
+    branches = range(spec.action_spec.discrete_size)
+    return Source(ACTOR, tuple(f"action_model._discrete_distribution.branches.{k}.{kind}" for k in branches))
+
+
+def normalizer_key(sensor: int, statistic: str) -> str:
+    """The key of a running statistic of a vector sensor."""
+    return f"{_PROCESSORS}{sensor}.normalizer.{statistic}"
+
+
+def parameter_keys(module: Mapping[str, object]) -> list[str]:
+    """Keys of a module's parameters in the order of its ``parameters()``: without statistics, each once."""
+    return [key for key in module if ".normalizer." not in key and not key.startswith(f"{_BODY}processors.")]
+
+
+def _trunk_key(name: str, spec: BehaviorSpec, settings: NetworkSettings) -> str:
+    encoder, goal_layer = "observation_encoder.", 2 * (settings.num_layers - 1)
+    match name.split("."):
+        case ["body", "layers", layer, kind]:
+            return f"_body_endoder.seq_layers.{2 * int(layer)}.{kind}"
+        case ["body", "ordinary", "layers", layer, kind]:
+            return f"_body_endoder.layers.{2 * int(layer)}.{kind}"
+        case ["body", "generated", "hidden", "layers", layer, kind]:
+            return f"_body_endoder.layers.{goal_layer}.hypernet.{2 * int(layer)}.{kind}"
+        case ["body", "generated", "weights", kind]:
+            return f"_body_endoder.layers.{goal_layer}.hypernet.5.{kind}"
+        case ["body", "generated", "bias"]:
+            return f"_body_endoder.layers.{goal_layer}.bias"
+        case ["encoder", "attention", "own", kind]:
+            return f"{encoder}x_self_encoder.seq_layers.0.{kind}"
+        case ["encoder", "attention", "embeddings", entities, kind]:
+            sensor = _entity_sensors(spec)[int(entities)]
+            return f"{encoder}processors.{sensor}.self_ent_encoder.seq_layers.0.{kind}"
+        case ["encoder", "attention", projection, kind]:
+            return f"{encoder}rsa.{_ATTENTION[projection]}.{kind}"
+        case ["encoder", "sensors", sensor, *layer]:
+            resnet = settings.vis_encode_type == "resnet"
+            key = _resnet_key(layer) if resnet else _convolutional_key(layer)
+            return f"{encoder}processors.{sensor}.{key}"
+    raise ValueError(f"tensor '{name}' has no counterpart in ML-Agents")
+
+
+def _convolutional_key(layer: list[str]) -> str:
+    match layer:
+        case ["convolutions", number, kind]:
+            return f"conv_layers.{2 * int(number)}.{kind}"
+        case ["dense", kind]:
+            return f"dense.0.{kind}"
+    raise ValueError(f"layer '{'.'.join(layer)}' has no counterpart in ML-Agents")
+
+
+def _resnet_key(layer: list[str]) -> str:
+    match layer:
+        case ["convolutions", stack, kind]:
+            return f"sequential.{_RESNET_STACK * int(stack)}.{kind}"
+        case ["blocks", number, half, kind]:
+            stack, block = divmod(int(number), 2)
+            position = {"first": 1, "second": 3}[half]
+            return f"sequential.{_RESNET_STACK * stack + 2 + block}.layers.{position}.{kind}"
+        case ["dense", kind]:
+            return f"dense.{kind}"
+    raise ValueError(f"layer '{'.'.join(layer)}' has no counterpart in ML-Agents")
+
+
+def _entity_sensors(spec: BehaviorSpec) -> list[int]:
+    return [index for index, sensor in enumerate(spec.observation_specs) if sensor.is_entities]
