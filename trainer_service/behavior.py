@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.checkpoint import Checkpoint, differences
 from trainer_service.config import TrainerSettings
+from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.metrics import Statistics, Summary
 from trainer_service.rollout.agents import Rows
@@ -63,10 +64,11 @@ class Behavior:
         self._deterministic = settings.network_settings.deterministic
         self._assembler = TrajectoryAssembler(spec, settings.time_horizon)
         self._statistics = Statistics(name)
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[tuple[int, _Waiting]] = []
         self._next_summary = settings.summary_freq
         self._last_summary = (0, time.perf_counter())
-        self._recent_returns: list[float] = []
+        self._returns_since_save: list[float] = []
+        self._returns_since_look: list[float] = []
         try:
             self._algorithm = ALGORITHMS[settings.trainer_type](spec, settings, compute)
         except ValueError as error:
@@ -95,21 +97,22 @@ class Behavior:
         self.step += observed.transitions
         if observed.episodes is not None:
             self._statistics.add_episodes(observed.episodes.returns, observed.episodes.lengths)
-            self._recent_returns.extend(observed.episodes.returns.tolist())
+            returns = observed.episodes.returns.tolist()
+            self._returns_since_save.extend(returns)
+            self._returns_since_look.extend(returns)
         if observed.trajectories is not None and training:
             self._algorithm.record(observed.trajectories)
         first = steps.batch.num_terminal
-        self._waiting.append(
-            _Waiting(
-                observed.waiting,
-                tuple(sensor[first:] for sensor in steps.batch.observations),
-                steps.batch.allowed_actions[first:],
-            )
+        waiting = _Waiting(
+            observed.waiting,
+            tuple(sensor[first:] for sensor in steps.batch.observations),
+            steps.batch.allowed_actions[first:],
         )
+        self._waiting.append((steps.simulator, waiting))
 
     def act(self) -> list[ActionBatch]:
         """Decides for everyone who waits, in one forward pass; one batch per observed tick, in order."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = [part for _, part in self._waiting], []
         counts = [len(part.rows) for part in waiting]
         everyone = waiting[0] if len(waiting) == 1 else _joined(waiting)
         if len(everyone.rows) == 0:
@@ -129,8 +132,9 @@ class Behavior:
         ]
 
     def drop(self, simulator: int) -> None:
-        """Forgets the unfinished pieces of a simulator that left."""
+        """Forgets the unfinished pieces of a simulator that left or begins anew, and who waits there."""
         self._assembler.drop(simulator)
+        self._waiting = [(number, part) for number, part in self._waiting if number != simulator]
 
     def ready_to_update(self) -> bool:
         """Enough was collected, and there is still something to learn."""
@@ -163,15 +167,19 @@ class Behavior:
         at = self.step // frequency * frequency
         self._next_summary = at + frequency
         steps_per_s = self.steps_per_s
+        learned = self._learns and self._last_summary[0] < self.settings.max_steps
         self._last_summary = (self.step, time.perf_counter())
-        return self._statistics.drain(
-            step=at, wall_s=wall_s, steps_per_s=steps_per_s, is_training=self._learns
-        )
+        return self._statistics.drain(step=at, wall_s=wall_s, steps_per_s=steps_per_s, is_training=learned)
 
     def drain_mean_return(self) -> float | None:
         """Mean return of the episodes since the last call, for the list of checkpoints."""
-        returns, self._recent_returns = self._recent_returns, []
+        returns, self._returns_since_save = self._returns_since_save, []
         return float(np.mean(returns)) if returns else None
+
+    def drain_progress(self) -> Progress | None:
+        """What it did since the last call, for lessons that watch it; None for who does not learn."""
+        returns, self._returns_since_look = self._returns_since_look, []
+        return Progress(self.step / max(self.settings.max_steps, 1), returns) if self._learns else None
 
     def checkpoint(self) -> Checkpoint:
         """The behavior as it is now."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from trainer_service.behavior import Behavior, TeamSteps
 from trainer_service.checkpoint import differences
 from trainer_service.config import validate_behavior_name
+from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from unity_bridge.server import Tick
 from unity_bridge.specs import BehaviorSpec
@@ -84,9 +85,15 @@ class Behaviors(Mapping[str, Behavior]):
         return replies
 
     def drop(self, simulator: int) -> None:
-        """Forgets the unfinished pieces of a simulator that left."""
+        """Forgets a simulator that left or begins anew: unfinished pieces, and who asked there."""
         for behavior in self.values():
             behavior.drop(simulator)
+        self._asked = [asked for asked in self._asked if asked[0] != simulator]
+
+    def drain_progress(self) -> dict[str, Progress]:
+        """What those who learn did since the last call, by name."""
+        found = ((behavior.name, behavior.drain_progress()) for behavior in self.values())
+        return {name: progress for name, progress in found if progress is not None}
 
     def _asked_once(self) -> list[tuple[int, str, Behavior]]:
         return list({behavior.name: (s, i, behavior) for s, i, behavior in self._asked}.values())

@@ -2,8 +2,11 @@
 
 {"metadata": {"stats_format_version": "0.3.0", …},
  "<behavior>": {"checkpoints": [{"steps", "file_path", "reward", "creation_time", "auxillary_file_paths"}, …],
-                "final_checkpoint": {…}, "elo": 1200.0},
+                "final_checkpoint": {…}, "elo": 1200.0,
+                "recent_returns": [1.5, …], "lesson_levels": {"<environment parameter>": 1.2}},
  "<environment parameter>": {"lesson_num": 2}}
+
+The two lines about lessons are ours; what else must be known to go on with a lesson where it stood.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import trainer_service
+from trainer_service.curriculum import Standing
 from trainer_service.errors import UserError
 
 STATS_FORMAT_VERSION = "0.3.0"
@@ -60,6 +64,9 @@ class BehaviorStatus:
     final_checkpoint: CheckpointRecord | None = None
     elo: float | None = None
     """Rating under self-play."""
+
+    standing: Standing = field(default_factory=Standing)
+    """What lessons remember of it, as of its checkpoint.pt."""
 
     def with_checkpoint(self, record: CheckpointRecord) -> BehaviorStatus:
         """Returns the status after one more save.
@@ -180,6 +187,10 @@ def _behavior_to_json(status: BehaviorStatus) -> dict[str, Any]:
         document["final_checkpoint"] = _record_to_json(status.final_checkpoint)
     if status.elo is not None:
         document["elo"] = status.elo
+    if status.standing.recent_returns:
+        document["recent_returns"] = list(status.standing.recent_returns)
+    if status.standing.levels:
+        document["lesson_levels"] = dict(status.standing.levels)
     return document
 
 
@@ -199,7 +210,7 @@ def _from_json(document: Mapping[str, Any], torch_version: str) -> TrainingStatu
         behaviors={
             name: _behavior_from_json(entry)
             for name, entry in entries.items()
-            if entry.keys() & {"checkpoints", "final_checkpoint", "elo"}
+            if entry.keys() & {"checkpoints", "final_checkpoint", "elo"}  # others are parameters
         },
         lessons={name: int(entry["lesson_num"]) for name, entry in entries.items() if "lesson_num" in entry},
         torch_version=torch_version,
@@ -212,6 +223,10 @@ def _behavior_from_json(entry: Mapping[str, Any]) -> BehaviorStatus:
         checkpoints=tuple(_record_from_json(record) for record in entry.get("checkpoints", ())),
         final_checkpoint=None if final is None else _record_from_json(final),
         elo=None if elo is None else float(elo),
+        standing=Standing(
+            tuple(float(value) for value in entry.get("recent_returns", ())),
+            {name: float(level) for name, level in dict(entry.get("lesson_levels", {})).items()},
+        ),
     )
 
 

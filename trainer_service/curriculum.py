@@ -1,0 +1,301 @@
+"""Which lesson each environment parameter is in, and when the next one begins.
+
+A parameter that never changes has one lesson. A lesson with completion criteria watches one behavior and ends when
+at least ``min_lesson_length`` of its episodes have ended, and
+
+    step / max_steps > threshold     (measure ``progress``), or
+    m > threshold                    (measure ``reward``; m is the mean of the last returns),
+    s > threshold                    (the same with ``signal_smoothing``: s ← ¼ s + ¾ m with every episode).
+
+Returns are an agent's own, raw. ``m`` reaches back as far as the longest ``min_lesson_length`` of any lesson that
+watches the behavior. Whenever a parameter moves on, all returns are forgotten and counted anew, those for other
+parameters too: what was earned in another task says nothing about this one.
+
+ML-Agents smooths once for every message of a simulator, ended episode or not, and begins from zero. So its ``s``
+is ``m`` after a few messages, but for a moment a negative return looks better than it was, and what the lesson
+before left in ``s`` counts too. Here every episode counts once and the first ``m`` is taken as it is: a lesson ends
+where ML-Agents' settled value would end it, and never because of a start from zero.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainer_service.config import Lesson, Sampler
+from trainer_service.config import environment_parameters as config
+from trainer_service.errors import ConfigError
+from unity_bridge.side_channels import (
+    EnvironmentParameterMessage,
+    FloatParameter,
+    GaussianSampler,
+    MultiRangeUniformSampler,
+    UniformSampler,
+)
+
+Parameters = Mapping[str, float | Sampler | config.Curriculum]
+"""``environment_parameters`` of a configuration, by name."""
+
+_OLD_SHARE = 0.25
+"""What remains of the smoothed return when an episode ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What one behavior did since the last look."""
+
+    share: float
+    """Of max_steps that are used."""
+
+    returns: Sequence[float] = ()
+    """Of the episodes that ended, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What lessons remember of one behavior from look to look."""
+
+    recent_returns: tuple[float, ...] = ()
+    """Newest first."""
+
+    levels: Mapping[str, float] = field(default_factory=dict)
+    """What is compared with the threshold, by parameter whose lesson watches the behavior's returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class LessonInForce:
+    """Where one parameter stands."""
+
+    number: int
+    """Counts from 0."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LessonChange:
+    """A parameter has moved on to its next lesson."""
+
+    parameter: str
+
+    require_reset: bool
+    """The lesson that ended wants simulators to begin anew."""
+
+
+class Curriculum:
+    """The lessons of all parameters, as one state machine. Without parameters it does nothing."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        lessons: Mapping[str, int] | None = None,
+        standings: Mapping[str, Standing] | None = None,
+    ) -> None:
+        """Begins with the first lessons, or goes on.
+
+        Args:
+            parameters: with their seeds; see ``with_sampler_seeds``.
+            lessons: numbers to go on from, by parameter. A number beyond the last lesson is the last one.
+            standings: what was remembered of behaviors then.
+
+        Raises:
+            ConfigError: a parameter that cannot be told to a simulator.
+        """
+        self._lessons = {name: config.lessons_of(name, each) for name, each in parameters.items()}
+        self._messages = {
+            name: [_message(name, lesson) for lesson in each] for name, each in self._lessons.items()
+        }
+        self._numbers = {
+            name: min((lessons or {}).get(name, 0), len(each) - 1) for name, each in self._lessons.items()
+        }
+        self._returns: dict[str, deque[float]] = {
+            behavior: deque(maxlen=length) for behavior, length in _memories(self._lessons).items()
+        }
+        self._levels: dict[str, float] = {}
+        for behavior, standing in (standings or {}).items():
+            self._recall(behavior, standing)
+
+    @property
+    def lessons(self) -> dict[str, LessonInForce]:
+        """Where each parameter stands, in the order of the configuration."""
+        return {
+            name: LessonInForce(number, self._lessons[name][number].name)
+            for name, number in self._numbers.items()
+        }
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """Behaviors that some lesson waits for."""
+        return frozenset(self._returns)
+
+    def messages(self) -> list[EnvironmentParameterMessage]:
+        """All parameters as they are in force, for a simulator to hear."""
+        return [self._messages[name][number] for name, number in self._numbers.items()]
+
+    def describe(self, parameter: str) -> str:
+        """Where the parameter stands, in the words that ML-Agents' users look for in the log."""
+        number = self._numbers[parameter]
+        name, value = self._lessons[parameter][number].name, _shown(self._messages[parameter][number])
+        return f"Parameter '{parameter}' is in lesson '{name}' and has value '{value}'."
+
+    def advance(self, progress: Mapping[str, Progress]) -> list[LessonChange]:
+        """Takes in what behaviors did; moves each parameter on by one lesson where its lesson is over."""
+        for behavior in self._returns:
+            if behavior in progress:
+                for episode_return in progress[behavior].returns:
+                    self._take(behavior, episode_return)
+        changes = [
+            LessonChange(name, criteria.require_reset)
+            for name, criteria in self._criteria()
+            if criteria.behavior in progress and self._is_over(name, criteria, progress[criteria.behavior])
+        ]
+        if changes:
+            self._begin(changes)
+        return changes
+
+    def standing(self, behavior: str) -> Standing:
+        """What is remembered of a behavior, to go on from later."""
+        levels = {
+            name: self._levels[name]
+            for name, criteria in self._criteria()
+            if criteria.behavior == behavior and name in self._levels
+        }
+        return Standing(tuple(self._returns.get(behavior, ())), levels)
+
+    def _criteria(self) -> list[tuple[str, config.CompletionCriteria]]:
+        """What ends the lessons in force, by parameter; those in their last lesson are left out."""
+        in_force = ((name, each, self._numbers[name]) for name, each in self._lessons.items())
+        return [
+            (name, criteria)
+            for name, each, number in in_force
+            if number < len(each) - 1 and (criteria := each[number].completion_criteria) is not None
+        ]
+
+    def _take(self, behavior: str, episode_return: float) -> None:
+        returns = self._returns[behavior]
+        returns.appendleft(episode_return)
+        for name, criteria in self._criteria():
+            if criteria.behavior != behavior or len(returns) < criteria.min_lesson_length:
+                continue
+            mean = sum(returns) / len(returns)
+            if criteria.signal_smoothing and name in self._levels:
+                mean = _OLD_SHARE * self._levels[name] + (1 - _OLD_SHARE) * mean
+            self._levels[name] = mean
+
+    def _is_over(self, name: str, criteria: config.CompletionCriteria, progress: Progress) -> bool:
+        if len(self._returns[criteria.behavior]) < criteria.min_lesson_length:
+            return False
+        if criteria.measure == "progress":
+            return progress.share > criteria.threshold
+        return name in self._levels and self._levels[name] > criteria.threshold
+
+    def _begin(self, changes: Sequence[LessonChange]) -> None:
+        for change in changes:
+            self._numbers[change.parameter] += 1
+        for returns in self._returns.values():
+            returns.clear()
+        self._levels.clear()
+
+    def _recall(self, behavior: str, standing: Standing) -> None:
+        if behavior in self._returns:
+            self._returns[behavior].extend(standing.recent_returns[: self._returns[behavior].maxlen])
+            watching = {name for name, criteria in self._criteria() if criteria.behavior == behavior}
+            self._levels.update({name: standing.levels[name] for name in watching & standing.levels.keys()})
+
+
+def with_sampler_seeds(parameters: Parameters, seed: int, *, anew: bool = False) -> Parameters:
+    """The parameters with a seed for every sampler.
+
+    A seed of −1 becomes the run's plus an offset, which counts every lesson of every parameter that has no seed of
+    its own, in the order of the file. Constants count too, as in ML-Agents, though they draw nothing.
+
+    Args:
+        seed: the run's.
+        anew: seeds that are given are replaced as well.
+    """
+    offset = 0
+
+    def seeded(value: float | Sampler) -> float | Sampler:
+        nonlocal offset
+        if isinstance(value, Sampler) and value.sampler_parameters.seed != -1 and not anew:
+            return value
+        offset += 1
+        if not isinstance(value, Sampler):
+            return value
+        chosen = {"seed": (seed + offset - 1) % 2**31}  # it travels as an int32
+        return value.model_copy(
+            update={"sampler_parameters": value.sampler_parameters.model_copy(update=chosen)}
+        )
+
+    result: dict[str, float | Sampler | config.Curriculum] = {}
+    for name, parameter in parameters.items():
+        if isinstance(parameter, config.Curriculum):
+            lessons = [each.model_copy(update={"value": seeded(each.value)}) for each in parameter.curriculum]
+            result[name] = parameter.model_copy(update={"curriculum": tuple(lessons)})
+        else:
+            result[name] = seeded(parameter)
+    return result
+
+
+def differences(parameters: Parameters, lessons: Mapping[str, int]) -> list[str]:
+    """How the parameters do not fit the lessons that a run had reached, and what becomes of it; one line each."""
+    lines = []
+    for name, number in lessons.items():
+        if name not in parameters:
+            lines.append(
+                f"the run was in lesson number {number} of environment parameter '{name}', which the "
+                "configuration does not name any more: simulators go on without it"
+            )
+        elif number >= (count := len(config.lessons_of(name, parameters[name]))):
+            last = config.lessons_of(name, parameters[name])[-1].name
+            lines.append(
+                f"the run was in lesson number {number} of environment parameter '{name}', which now has only "
+                f"{count} (counted from 0): it goes on in the last one, '{last}'"
+            )
+    new = [f"'{name}'" for name in parameters if name not in lessons]
+    if new and lessons:
+        lines.append(f"environment parameters {', '.join(new)} are new in this run: they begin in lesson 0")
+    return lines
+
+
+def _memories(lessons: Mapping[str, Sequence[Lesson]]) -> dict[str, int]:
+    """How many returns of which behaviors matter."""
+    memories: dict[str, int] = {}
+    for each in lessons.values():
+        for lesson in each[:-1]:
+            if criteria := lesson.completion_criteria:
+                known = memories.get(criteria.behavior, 1)
+                memories[criteria.behavior] = max(known, criteria.min_lesson_length)
+    return memories
+
+
+def _message(name: str, lesson: Lesson) -> EnvironmentParameterMessage:
+    try:
+        if not isinstance(lesson.value, Sampler):
+            return FloatParameter(name, lesson.value)
+        match lesson.value.sampler_parameters:
+            case config.UniformParameters(seed=seed, min_value=low, max_value=high):
+                return UniformSampler(name, seed, low, high)
+            case config.GaussianParameters(seed=seed, mean=mean, st_dev=st_dev):
+                return GaussianSampler(name, seed, mean, st_dev)
+            case config.MultiRangeUniformParameters(seed=seed, intervals=intervals):
+                return MultiRangeUniformSampler(name, seed, intervals)
+            case config.ConstantParameters(value=value):
+                return FloatParameter(name, value)
+    except ValueError as error:
+        raise ConfigError(f"environment_parameters.{name}: lesson '{lesson.name}': {error}") from None
+    raise TypeError(f"a sampler of type {lesson.value.sampler_type} cannot be told to a simulator")
+
+
+def _shown(message: EnvironmentParameterMessage) -> str:
+    """A value as ML-Agents words it."""
+    match message:
+        case FloatParameter(value=value):
+            return f"Float: value={value}"
+        case UniformSampler(min_value=low, max_value=high):
+            return f"Uniform sampler: min={low}, max={high}"
+        case GaussianSampler(mean=mean, st_dev=st_dev):
+            return f"Gaussian sampler: mean={mean}, stddev={st_dev}"
+        case MultiRangeUniformSampler(intervals=intervals):
+            return f"MultiRangeUniform sampler: intervals={[list(each) for each in intervals]}"
