@@ -9,24 +9,26 @@ from typing import Any
 from trainer_service.config.document import Problem
 from trainer_service.config.section import Location
 
-_IGNORED_IN_BEHAVIOR = {
+IGNORED_IN_BEHAVIOR = {
     "framework": "deprecated and ignored: PyTorch is the only framework",
     "output_path": "ignored: ML-Agents dropped this key; the run id says where results go",
 }
-_EMPTY_MEANS_DEFAULTS = ("hyperparameters", "network_settings", "reward_signals")
-_EMPTY_MEANS_DEFAULTS_ON_TOP = (
+EMPTY_MEANS_DEFAULTS = ("hyperparameters", "network_settings", "reward_signals")
+EMPTY_MEANS_DEFAULTS_ON_TOP = (
     "behaviors",
     "env_settings",
     "engine_settings",
     "checkpoint_settings",
     "torch_settings",
 )
+SAMPLERS_ALSO_CALLED = {"multirange_uniform": "multirangeuniform"}
+"""ML-Agents' documents spell one sampler differently from its code."""
 
 
 def modernized(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
     """A copy of ``raw`` in today's spelling, and what to warn of. Malformed parts pass through untouched."""
     options = copy.deepcopy(dict(raw))
-    _drop_empty(options, _EMPTY_MEANS_DEFAULTS_ON_TOP)
+    _drop_empty(options, EMPTY_MEANS_DEFAULTS_ON_TOP)
     _empty_entries_to_mappings(options.get("behaviors"))
     notices: list[Problem] = []
     for location, behavior in _behaviors(options):
@@ -64,8 +66,8 @@ def _empty_entries_to_mappings(section: Any) -> None:
 
 
 def _modernize_behavior(behavior: dict[str, Any], location: Location, notices: list[Problem]) -> None:
-    _drop_empty(behavior, _EMPTY_MEANS_DEFAULTS)
-    for key, reason in _IGNORED_IN_BEHAVIOR.items():
+    _drop_empty(behavior, EMPTY_MEANS_DEFAULTS)
+    for key, reason in IGNORED_IN_BEHAVIOR.items():
         if key in behavior:
             del behavior[key]
             notices.append(Problem((*location, key), reason))
@@ -143,6 +145,6 @@ def _lesson_with_name(lesson: Any) -> dict[str, Any] | None:
 
 
 def _modernize_sampler(sampler: dict[str, Any]) -> None:
-    """ML-Agents' documents spell one sampler differently from its code."""
-    if sampler.get("sampler_type") == "multirange_uniform":
-        sampler["sampler_type"] = "multirangeuniform"
+    kind = sampler.get("sampler_type")
+    if isinstance(kind, str):
+        sampler["sampler_type"] = SAMPLERS_ALSO_CALLED.get(kind, kind)

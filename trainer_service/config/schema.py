@@ -1,4 +1,7 @@
-"""The configuration as JSON Schema, so that editors complete keys and mark mistakes while one types."""
+"""The configuration as JSON Schema, so that editors complete keys and mark mistakes while one types.
+
+Draft 7, which every editor knows. An editor reads YAML 1.2, where ``3e-4`` is a number, so numbers are numbers here.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,27 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from trainer_service.config.environment_parameters import SAMPLERS
-from trainer_service.config.hyperparameters import HYPERPARAMETERS
-from trainer_service.config.rewards import REWARD_SIGNALS
+from trainer_service.config.hyperparameters import HYPERPARAMETERS, SACSettings
+from trainer_service.config.legacy import (
+    EMPTY_MEANS_DEFAULTS,
+    EMPTY_MEANS_DEFAULTS_ON_TOP,
+    IGNORED_IN_BEHAVIOR,
+    SAMPLERS_ALSO_CALLED,
+)
+from trainer_service.config.network import NetworkSettings
+from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings
 from trainer_service.config.run_options import RunOptions
+from trainer_service.config.trainer import TrainerSettings
 
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_DIALECT = "http://json-schema.org/draft-07/schema#"
+_NOTHING = {"type": "null"}
+_NEVER_EMPTY = {"RunOptions", "Curriculum", "Lesson", "Sampler", "SamplerParameters"} | {
+    model.__name__ for model in SAMPLERS.values()
+}
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema of a YAML file (draft 2020-12)."""
+    """The schema of a YAML file."""
     models: list[type[BaseModel]] = [
         RunOptions,
         *HYPERPARAMETERS.values(),
@@ -26,27 +41,108 @@ def json_schema() -> dict[str, Any]:
     ]
     _, schema = models_json_schema([(model, "validation") for model in models])
     definitions = schema["$defs"]
-    _choose_by_sibling(definitions["TrainerSettings"], "trainer_type", "hyperparameters", HYPERPARAMETERS)
-    _choose_by_sibling(definitions["Sampler"], "sampler_type", "sampler_parameters", SAMPLERS)
-    signals = definitions["TrainerSettings"]["properties"]["reward_signals"]
+    trainer, sampler = definitions["TrainerSettings"], definitions["Sampler"]
+    _choose_by_sibling(trainer, "trainer_type", "hyperparameters", HYPERPARAMETERS)
+    _choose_by_sibling(sampler, "sampler_type", "sampler_parameters", _samplers_by_any_name())
+    signals = trainer["properties"]["reward_signals"]
     signals["properties"] = {name: _reference(model) for name, model in REWARD_SIGNALS.items()}
     signals["additionalProperties"] = False
-    return {"$schema": _DIALECT, "$defs": definitions, **_reference(RunOptions)}
+    _accept_what_is_old(definitions)
+    _accept_what_is_empty(definitions)
+    return {
+        "$schema": _DIALECT,
+        "title": "Configuration of a training run",
+        "allOf": [_reference(RunOptions)],
+        "$defs": {name: _tidied(definition) for name, definition in sorted(definitions.items())},
+    }
+
+
+def _samplers_by_any_name() -> dict[str, type[BaseModel]]:
+    return {**SAMPLERS, **{alias: SAMPLERS[name] for alias, name in SAMPLERS_ALSO_CALLED.items()}}
 
 
 def _choose_by_sibling(
     section: dict[str, Any], kind_key: str, key: str, models: Mapping[str, type[BaseModel]]
 ) -> None:
-    """Says that what is allowed under ``key`` depends on what stands under ``kind_key`` beside it."""
+    """Says that what is allowed under ``key`` depends on what stands under ``kind_key`` beside it.
+
+    Where that is not given, it may come from elsewhere (default_settings), so any of the models will do.
+    """
     section["properties"][kind_key]["enum"] = list(models)
     del section["properties"][key]["$ref"]
     section["allOf"] = [
         {
-            "if": {"properties": {kind_key: {"const": kind}}},
+            "if": {"properties": {kind_key: {"const": kind}}, "required": [kind_key]},
             "then": {"properties": {key: _reference(model)}},
         }
         for kind, model in models.items()
     ]
+    section["allOf"].append(
+        {
+            "if": {"not": {"required": [kind_key]}},
+            "then": {"properties": {key: {"anyOf": [*map(_reference, dict.fromkeys(models.values()))]}}},
+        }
+    )
+
+
+def _accept_what_is_old(definitions: dict[str, Any]) -> None:
+    """Keys that are read, or read over, with a warning."""
+    old: list[tuple[type[BaseModel], str, str]] = [
+        *((TrainerSettings, key, reason) for key, reason in IGNORED_IN_BEHAVIOR.items()),
+        (SACSettings, "reward_signal_num_update", "ignored: replaced by reward_signal_steps_per_update"),
+        (NetworkSettings, "conditioning_type", "read as goal_conditioning_type"),
+        *(
+            (model, "encoding_size", "deprecated: use network_settings.hidden_units")
+            for model in REWARD_SIGNALS.values()
+            if model is not ExtrinsicSettings
+        ),
+    ]
+    for model, key, reason in old:
+        definitions[model.__name__]["properties"][key] = {"description": reason, "deprecationMessage": reason}
+
+
+def _accept_what_is_empty(definitions: dict[str, Any]) -> None:
+    """Keys with nothing after them: most sections then have their defaults, or are absent."""
+    for name, definition in definitions.items():
+        if name not in _NEVER_EMPTY:
+            definition["type"] = ["object", "null"]
+    for key in EMPTY_MEANS_DEFAULTS_ON_TOP:
+        _let_be_empty(definitions["RunOptions"]["properties"][key])
+    for key in EMPTY_MEANS_DEFAULTS:
+        _let_be_empty(definitions["TrainerSettings"]["properties"][key])
+
+
+def _let_be_empty(schema: dict[str, Any]) -> None:
+    if schema.get("type") == "object":
+        schema["type"] = ["object", "null"]
+
+
+def _tidied(node: Any) -> Any:
+    """Without what only repeats: titles made of names, and defaults of whole sections."""
+    if isinstance(node, list):
+        return [_tidied(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    kept = {key: _tidied(value) for key, value in node.items() if not _repeats(key, value)}
+    if isinstance(description := kept.get("description"), str):
+        kept["description"] = " ".join(description.replace("``", "`").split())
+    if kept.get("anyOf", [])[1:] == [_NOTHING]:
+        kept = {**kept.pop("anyOf")[0], **kept}
+        _add_nothing(kept)
+    if "prefixItems" in kept:  # newer than draft 7; all our tuples have one kind of item
+        kept["items"] = kept.pop("prefixItems")[0]
+    return kept
+
+
+def _add_nothing(schema: dict[str, Any]) -> None:
+    """``anyOf`` with null, in the form about which editors say the clearer things. A $ref allows null already."""
+    if "type" in schema:
+        kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        schema["type"] = [*kinds, "null"]
+
+
+def _repeats(key: str, value: Any) -> bool:
+    return (key == "title" and isinstance(value, str)) or (key == "default" and isinstance(value, dict))
 
 
 def _reference(model: type[BaseModel]) -> dict[str, str]:

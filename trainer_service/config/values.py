@@ -10,7 +10,7 @@ import datetime
 import math
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -122,4 +122,9 @@ Seed = Annotated[int, Field(ge=-1, le=2**31 - 1), BeforeValidator(whole_number)]
 """−1 asks for a seed chosen at random. The wire carries 32 bits."""
 
 Flag = Annotated[bool, BeforeValidator(flag)]
-Text = Annotated[str, BeforeValidator(text), AfterValidator(_not_empty)]
+Text = Annotated[
+    str,
+    WithJsonSchema({"type": ["string", "number"], "minLength": 1}),
+    BeforeValidator(text),
+    AfterValidator(_not_empty),
+]

@@ -1,9 +1,43 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
-from trainer_service.config import HYPERPARAMETERS, REWARD_SIGNALS, json_schema
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+from trainer_service.config import HYPERPARAMETERS, REWARD_SIGNALS, json_schema, parse_run_options
+from trainer_service.errors import ConfigError
+
+HERE = Path(__file__).parent
+CONFIGS = HERE.parents[2] / "configs"
+VALID = [*sorted((HERE / "ml_agents_style").glob("*.yaml")), *sorted(CONFIGS.glob("*.yaml"))]
+
+
+class EditorsLoader(yaml.SafeLoader):
+    """YAML 1.2 as editors read it: 3e-4 is a number."""
+
+
+EditorsLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?$"),
+    list("-+.0123456789"),
+)
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    """What an editor gets."""
+    return json.loads(json.dumps(json_schema()))
+
+
+@pytest.fixture(scope="module")
+def validator(schema: dict[str, Any]) -> Draft7Validator:
+    Draft7Validator.check_schema(schema)
+    return Draft7Validator(schema)
 
 
 def references(node: Any) -> list[str]:
@@ -15,36 +49,93 @@ def references(node: Any) -> list[str]:
     return []
 
 
-def test_the_schema_is_json_and_every_reference_in_it_resolves() -> None:
-    schema = json.loads(json.dumps(json_schema()))
-    assert schema["$ref"] == "#/$defs/RunOptions"
+@pytest.mark.parametrize("path", VALID, ids=lambda path: path.name)
+def test_no_red_line_in_a_valid_file(validator: Draft7Validator, path: Path) -> None:
+    values = yaml.load(path.read_text(encoding="utf-8"), EditorsLoader)
+    assert not [(list(error.absolute_path), error.message) for error in validator.iter_errors(values)]
+    parse_run_options(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("bahaviors: {}", []),
+        ("behaviors: {A: {max_stepz: 5}}", ["behaviors", "A"]),
+        ("behaviors: {A: {max_steps: lots}}", ["behaviors", "A", "max_steps"]),
+        ("behaviors: {A: {summary_freq: 0}}", ["behaviors", "A", "summary_freq"]),
+        ("behaviors: {A: {trainer_type: pppo}}", ["behaviors", "A", "trainer_type"]),
+        (
+            "behaviors: {A: {trainer_type: sac, hyperparameters: {lambd: 0.9}}}",
+            ["behaviors", "A", "hyperparameters"],
+        ),
+        (
+            "behaviors: {A: {trainer_type: poca, hyperparameters: {shared_critic: true}}}",
+            ["behaviors", "A", "hyperparameters"],
+        ),
+        (
+            "behaviors: {A: {network_settings: {vis_encode_type: vgg}}}",
+            ["behaviors", "A", "network_settings", "vis_encode_type"],
+        ),
+        ("behaviors: {A: {reward_signals: {curiousity: {}}}}", ["behaviors", "A", "reward_signals"]),
+        (
+            "behaviors: {A: {reward_signals: {gail: {strength: 1}}}}",
+            ["behaviors", "A", "reward_signals", "gail"],
+        ),
+        ("env_settings: {num_envs: 0}", ["env_settings", "num_envs"]),
+        ("environment_parameters: {mass: heavy}", ["environment_parameters", "mass"]),
+        (
+            "environment_parameters: {mass: {sampler_type: uniform, sampler_parameters: {mean: 1}}}",
+            ["environment_parameters", "mass"],
+        ),
+        (
+            "environment_parameters: {mass: {curriculum: [{name: a}]}}",
+            ["environment_parameters", "mass"],
+        ),
+    ],
+)
+def test_a_red_line_where_a_run_would_be_refused(
+    validator: Draft7Validator, text: str, path: list[str]
+) -> None:
+    values = yaml.load(text, EditorsLoader)
+    assert [list(error.absolute_path) for error in validator.iter_errors(values)] == [path]
+    with pytest.raises(ConfigError):
+        parse_run_options(values)
+
+
+def test_hyperparameters_whose_trainer_type_stands_elsewhere_may_be_anyones(
+    validator: Draft7Validator,
+) -> None:
+    text = "{default_settings: {trainer_type: sac}, behaviors: {A: {hyperparameters: {tau: 0.1}}}}"
+    assert validator.is_valid(yaml.safe_load(text))
+    assert not validator.is_valid(yaml.safe_load("behaviors: {A: {hyperparameters: {tua: 0.1}}}"))
+
+
+def test_every_reference_resolves(schema: dict[str, Any]) -> None:
+    assert references(schema)
     for reference in references(schema):
         assert reference.removeprefix("#/$defs/") in schema["$defs"]
 
 
-def test_the_hyperparameters_depend_on_the_trainer_type() -> None:
-    behavior = json_schema()["$defs"]["TrainerSettings"]
-    branches = {
-        branch["if"]["properties"]["trainer_type"]["const"]: branch["then"]["properties"]["hyperparameters"]
-        for branch in behavior["allOf"]
-    }
-    assert branches == {
-        kind: {"$ref": f"#/$defs/{model.__name__}"} for kind, model in HYPERPARAMETERS.items()
-    }
+def test_every_family_has_its_own_keys(schema: dict[str, Any]) -> None:
+    definitions = schema["$defs"]
+    for model in (*HYPERPARAMETERS.values(), *REWARD_SIGNALS.values()):
+        assert set(model.model_fields) <= set(definitions[model.__name__]["properties"])
+        assert definitions[model.__name__]["additionalProperties"] is False
 
 
-def test_unknown_keys_and_signals_are_marked_while_typing() -> None:
-    definitions = json_schema()["$defs"]
-    assert definitions["PPOSettings"]["additionalProperties"] is False
-    signals = definitions["TrainerSettings"]["properties"]["reward_signals"]
-    assert set(signals["properties"]) == set(REWARD_SIGNALS)
-    assert signals["additionalProperties"] is False
+def test_every_key_is_explained_in_an_editors_words(schema: dict[str, Any]) -> None:
+    for name, definition in schema["$defs"].items():
+        assert definition["description"], name
+        for key, value in definition["properties"].items():
+            if "$ref" not in value:
+                assert value.get("description"), f"{name}.{key} has no description"
+            assert "``" not in value.get("description", ""), f"{name}.{key}"
+            assert "title" not in value, f"{name}.{key}"
 
 
-def test_every_key_is_explained_and_bounds_are_kept() -> None:
-    definitions = json_schema()["$defs"]
-    for name, definition in definitions.items():
-        for key, value in definition.get("properties", {}).items():
-            assert value.get("description"), f"{name}.{key} has no description"
-    assert definitions["PPOSettings"]["properties"]["num_epoch"]["minimum"] == 1
-    assert definitions["PPOSettings"]["properties"]["learning_rate"]["exclusiveMinimum"] == 0
+def test_bounds_and_defaults_are_kept(schema: dict[str, Any]) -> None:
+    ppo = schema["$defs"]["PPOSettings"]["properties"]
+    assert ppo["num_epoch"]["minimum"] == 1
+    assert ppo["learning_rate"]["exclusiveMinimum"] == 0
+    assert ppo["learning_rate"]["default"] == 3e-4
+    assert ppo["max_grad_norm"]["type"] == ["number", "null"]
