@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -20,6 +21,8 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, Obse
 _FORMAT = 1
 _ARCHIVE = b"PK\x03\x04"
 """How a zip archive begins."""
+_CODE = re.compile(r"GLOBAL (\S+)")
+"""How torch says that a file names more than tensors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,15 +61,36 @@ def load_checkpoint(path: Path) -> Checkpoint:
     Raises:
         UserError: the file is missing, damaged, or was not written by this trainer.
     """
+    return parse_checkpoint(read_archive(path), path)
+
+
+def read_archive(path: Path) -> Any:
+    """What torch saved in a file, onto the CPU. Executes nothing of what the file says.
+
+    Raises:
+        UserError: the file is missing or damaged, or holds more than tensors and plain Python.
+    """
     try:
         _require_archive(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"checkpoint '{path}' does not exist") from None
     except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         raise UserError(
             f"checkpoint '{path}' is damaged: {_first_line(error)}{_alternatives(path)}"
         ) from None
+
+
+def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
+    """The record that ``read_archive`` found in a file of ours.
+
+    Raises:
+        UserError: it is not such a record.
+    """
+    if isinstance(content, dict) and "Policy" in content:
+        raise UserError(
+            f"'{path}' was written by ML-Agents; make a run of it with: mlagents-style import-checkpoint"
+        )
     if not isinstance(content, dict) or "format" not in content:
         raise UserError(f"'{path}' is not a checkpoint of this trainer{_alternatives(path)}")
     if content["format"] != _FORMAT:
@@ -127,6 +151,8 @@ def _alternatives(path: Path) -> str:
 
 
 def _first_line(error: Exception) -> str:
+    if code := _CODE.search(str(error)):
+        return f"it names '{code[1]}', and code is never loaded"
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 

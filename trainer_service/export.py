@@ -85,7 +85,7 @@ def to_onnx(network: PolicyNetwork, spec: BehaviorSpec) -> bytes:
         torch.onnx.export(
             graph,
             tuple(torch.zeros(1, *shape) for shape in inputs.values()),
-            file,
+            file,  # type: ignore[arg-type]  # the old exporter takes a file too, whatever the signature says
             input_names=list(inputs),
             output_names=outputs,
             dynamic_axes={name: {0: "batch"} for name in dynamic},

@@ -14,6 +14,16 @@ CRITIC = "Optimizer:critic"
 
 _BODY = "network_body."
 _PROCESSORS = f"{_BODY}observation_encoder.processors."
+_DUPLICATES = f"{_BODY}processors."
+_CONSTANTS = frozenset({
+    "version_number", "is_continuous_int_deprecated", "continuous_act_size_vector", "discrete_act_size_vector",
+    "act_size_vector_deprecated", "memory_size_vector",
+})  # fmt: skip
+_STATISTICS: Mapping[str, str] = {
+    "rows": "normalization_steps",
+    "mean": "running_mean",
+    "sum_squares": "running_variance",  # a sum of squares there too, whatever it is called
+}
 _ATTENTION: Mapping[str, str] = {"query": "fc_q", "key": "fc_k", "value": "fc_v", "output": "fc_out"}
 _RESNET_STACK = 4
 """Layers of each stack there: a convolution, a maximum, two residual blocks."""
@@ -46,14 +56,25 @@ def source_of(name: str, spec: BehaviorSpec, settings: NetworkSettings, signals:
     return Source(ACTOR, tuple(f"action_model._discrete_distribution.branches.{k}.{kind}" for k in branches))
 
 
-def normalizer_key(sensor: int, statistic: str) -> str:
-    """The key of a running statistic of a vector sensor."""
-    return f"{_PROCESSORS}{sensor}.normalizer.{statistic}"
+def statistic_of(name: str) -> Source:
+    """Where the running statistic lies that ``ObservationNormalizer.state_dict`` calls ``name``."""
+    _, sensor, statistic = name.split(".")
+    return Source(ACTOR, (f"{_PROCESSORS}{sensor}.normalizer.{_STATISTICS[statistic]}",))
+
+
+def tensor_keys(module: Mapping[str, object]) -> list[str]:
+    """Keys of what a module of a checkpoint learned: without its constants, and each tensor once."""
+    return [key for key in module if key not in _CONSTANTS and not key.startswith(_DUPLICATES)]
 
 
 def parameter_keys(module: Mapping[str, object]) -> list[str]:
-    """Keys of a module's parameters in the order of its ``parameters()``: without statistics, each once."""
-    return [key for key in module if ".normalizer." not in key and not key.startswith(f"{_BODY}processors.")]
+    """Keys of a module's parameters, constants included, in the order of its ``parameters()``."""
+    return [key for key in module if ".normalizer." not in key and not key.startswith(_DUPLICATES)]
+
+
+def has_own_actor(critic: Mapping[str, object]) -> bool:
+    """Whether a critic's module is the whole actor, as a shared critic's is."""
+    return not _CONSTANTS.isdisjoint(critic)
 
 
 def _trunk_key(name: str, spec: BehaviorSpec, settings: NetworkSettings) -> str:
@@ -97,9 +118,9 @@ def _resnet_key(layer: list[str]) -> str:
         case ["convolutions", stack, kind]:
             return f"sequential.{_RESNET_STACK * int(stack)}.{kind}"
         case ["blocks", number, half, kind]:
-            stack, block = divmod(int(number), 2)
+            in_stack, block = divmod(int(number), 2)
             position = {"first": 1, "second": 3}[half]
-            return f"sequential.{_RESNET_STACK * stack + 2 + block}.layers.{position}.{kind}"
+            return f"sequential.{_RESNET_STACK * in_stack + 2 + block}.layers.{position}.{kind}"
         case ["dense", kind]:
             return f"dense.{kind}"
     raise ValueError(f"layer '{'.'.join(layer)}' has no counterpart in ML-Agents")
