@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import grpc
 
 from unity_bridge.errors import BridgeError
+from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.conversation import Exchange, converse, goodbye
 from unity_bridge.simulators.scene import Scene
 
@@ -46,6 +47,7 @@ def run(
     episodes: int | None = None,
     watch: Callable[[], None] = lambda: None,
     connect_timeout_s: float,
+    academy: Academy | None = None,
 ) -> str:
     """Connects to the trainer on this machine's port and plays the scene for it; see ``converse``.
 
@@ -64,7 +66,7 @@ def run(
         exchange: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
         try:
             _wait_for_trainer(channel, address, connect_timeout_s)
-            return _play(exchange, address, scene, seed, episodes, watch)
+            return _play(exchange, address, scene, seed, episodes, watch, academy)
         except KeyboardInterrupt:
             with contextlib.suppress(grpc.RpcError):
                 exchange(goodbye(), timeout=GOODBYE_S)
@@ -85,6 +87,7 @@ def _play(
     seed: int | None,
     episodes: int | None,
     watch: Callable[[], None],
+    academy: Academy | None,
 ) -> str:
     answered = False
 
@@ -95,7 +98,7 @@ def _play(
         return reply
 
     try:
-        return converse(counted, scene, seed=seed, episodes=episodes, watch=watch)
+        return converse(counted, scene, seed=seed, episodes=episodes, watch=watch, academy=academy)
     except grpc.RpcError as error:
         # Every error that a call raises is also that call, which its published type does not say.
         code, details = error.code(), error.details()

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from unity_bridge.errors import BridgeError
+from unity_bridge.side_channels import FloatParameter
+from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.client import run
+from unity_bridge.simulators.grid_camera import PictureFormat
 from unity_bridge.simulators.recording import LONGEST_S, Recorder
-from unity_bridge.simulators.registry import DEFAULT_AGENTS, SCENES, open_scene
+from unity_bridge.simulators.registry import SCENES, open_scene
 from unity_bridge.simulators.scene import Scene, SceneError
 
 DEFAULT_PORT = 5004
@@ -32,14 +36,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = parse(argv)
     try:
+        academy = Academy({parameter.name: parameter.value for parameter in arguments.parameter})
         scene = open_scene(
             arguments.env,
             agents=arguments.agents,
+            academy=academy,
+            pictures=arguments.pictures,
             env_kwargs=arguments.env_kwargs,
             rendered=arguments.record is not None,
         )
         try:
-            return _run(scene, arguments)
+            return _run(scene, academy, arguments)
         finally:
             scene.close()
     except SceneError as error:
@@ -48,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{arguments.env}: {error}", 1)
 
 
-def _run(scene: Scene, arguments: argparse.Namespace) -> int:
+def _run(scene: Scene, academy: Academy, arguments: argparse.Namespace) -> int:
     recorder = Recorder(scene, arguments.record) if arguments.record else None
     try:
         reason = run(
@@ -58,6 +65,7 @@ def _run(scene: Scene, arguments: argparse.Namespace) -> int:
             episodes=arguments.episodes,
             watch=recorder.capture if recorder else lambda: None,
             connect_timeout_s=arguments.connect_timeout,
+            academy=academy,
         )
         print(f"{arguments.env}: {reason}", file=sys.stderr)
         return 0
@@ -123,6 +131,19 @@ def _parser() -> argparse.ArgumentParser:
         help=f"save what the first {LONGEST_S:g} seconds look like, when all is over",
     )
     parser.add_argument(
+        "--pictures",
+        choices=get_args(PictureFormat),
+        help="how cameras send what they see: compressed, or as plain floats (default png)",
+    )
+    parser.add_argument(
+        "--parameter",
+        type=_parameter,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="hold an environment parameter at a value, whatever the trainer says; may be given several times",
+    )
+    parser.add_argument(
         "--env-kwargs",
         type=_json_object,
         metavar="JSON",
@@ -142,8 +163,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _summary(name: str) -> str:
-    document = sys.modules[SCENES[name].__module__].__doc__ or ""
-    return f"{document.partition(': ')[2].strip().rstrip('.')} (--agents {DEFAULT_AGENTS[name]})"
+    scene = SCENES[name]
+    document = sys.modules[scene.kind.__module__].__doc__ or ""
+    flags = [f"--agents {scene.agents}"]
+    flags += ["--pictures png"] if scene.has_camera else []
+    flags += [f"--parameter {parameter}={value:g}" for parameter, value in scene.parameters.items()]
+    return f"{document.partition(': ')[2].strip().rstrip('.')} ({', '.join(flags)})"
 
 
 def _refuse_misspelt(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> None:
@@ -185,6 +210,17 @@ def _seconds(text: str) -> float:
     if not 0 <= seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"expected seconds from 0 on, got {text}")
     return seconds
+
+
+def _parameter(text: str) -> FloatParameter:
+    name, equals, value = text.partition("=")
+    try:
+        number = float(value)
+        if not (name and equals and math.isfinite(number)):
+            raise ValueError
+        return FloatParameter(name, number)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE with a number, got {text!r}") from None
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from unity_bridge.codec import decode_actions, encode_behavior_spec, encode_steps
 from unity_bridge.errors import WireError
 from unity_bridge.session import API_VERSION, OK, STOP
+from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.scene import Scene, Steps
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch
@@ -34,6 +35,7 @@ def converse(
     seed: int | None = None,
     episodes: int | None = None,
     watch: Callable[[], None] = lambda: None,
+    academy: Academy | None = None,
 ) -> str:
     """Plays the scene for a trainer until one of the two has enough.
 
@@ -43,6 +45,7 @@ def converse(
         seed: of the scene; what the trainer says if None.
         episodes: say goodbye after the message that completes so many; None plays on.
         watch: called whenever the scene has changed.
+        academy: the scene's, where it has one.
 
     Returns:
         Why it ended, in a few words.
@@ -57,18 +60,21 @@ def converse(
     if not reply.unity_input.HasField("rl_initialization_input"):
         raise WireError("the trainer's first reply: expected rl_initialization_input, got none")
     given_seed = reply.unity_input.rl_initialization_input.seed
+    academy = academy or Academy()
     reply = _read(exchange(_ok_message().SerializeToString()))
     # A trainer begins with RESET, but any command will do: there is nothing to act on yet.
     if not _goes_on(reply):
         return "the trainer ended the conversation"
 
     sender = StepSender(scene.behaviors)
+    # The first parameters come with the first reset, and hold for it.
+    academy.receive(reply.unity_input.rl_input.side_channel)
     # Random generators want no negative seeds; a trainer's is an int32.
     steps = scene.reset((given_seed if seed is None else seed) % 2**31)
     completed = 0
     while True:
         watch()
-        reply = _read(exchange(sender.message(steps)))
+        reply = _read(exchange(sender.message(steps, academy.outgoing())))
         if not _goes_on(reply):
             return "the trainer ended the conversation"
         completed += sum(batch.num_terminal for batch in steps.values())
@@ -76,6 +82,7 @@ def converse(
             exchange(goodbye())
             return f"{completed} episodes are complete"
         rl_input = reply.unity_input.rl_input
+        academy.receive(rl_input.side_channel)
         if rl_input.command == CommandProto.RESET:
             steps = scene.reset()
         else:
@@ -89,9 +96,10 @@ class StepSender:
         self._behaviors = behaviors
         self._described: set[str] = set()
 
-    def message(self, steps: Steps) -> bytes:
+    def message(self, steps: Steps, side_channel: bytes = b"") -> bytes:
         message = _ok_message()
         output = message.unity_output
+        output.rl_output.side_channel = side_channel
         infos = output.rl_output.agentInfos
         for behavior, batch in steps.items():
             spec = self._behaviors[behavior]

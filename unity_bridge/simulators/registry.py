@@ -4,23 +4,74 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from unity_bridge.simulators import sorter, wall_jump
+from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.basic import Basic
+from unity_bridge.simulators.grid_camera import PictureFormat
+from unity_bridge.simulators.gridworld import GridWorld
 from unity_bridge.simulators.hybrid import Hybrid
 from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.sorter import Sorter
 from unity_bridge.simulators.three_d_ball import ThreeDBall
+from unity_bridge.simulators.wall_jump import WallJump
 
-SCENES: Mapping[str, Callable[[int], Scene]] = {"3dball": ThreeDBall, "basic": Basic, "hybrid": Hybrid}
-"""The scenes of ours, made for a number of agents."""
 
-DEFAULT_AGENTS: Mapping[str, int] = {"3dball": 12, "basic": 1, "hybrid": 6}
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How a scene of ours shall be made."""
+
+    agents: int
+    academy: Academy
+    pictures: PictureFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Bundled:
+    """A scene of ours."""
+
+    kind: type
+    """Its class; the module's first line says what it is about."""
+
+    agents: int
+    """How many there are unless somebody says otherwise."""
+
+    make: Callable[[Order], Scene]
+
+    has_camera: bool = False
+
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    """The environment parameters that it reads, and what they are until the trainer says otherwise."""
+
+
+SCENES: Mapping[str, Bundled] = {
+    "3dball": Bundled(ThreeDBall, 12, lambda order: ThreeDBall(order.agents)),
+    "basic": Bundled(Basic, 1, lambda order: Basic(order.agents)),
+    "hybrid": Bundled(Hybrid, 6, lambda order: Hybrid(order.agents)),
+    "gridworld": Bundled(
+        GridWorld,
+        9,
+        lambda order: GridWorld(order.agents, order.academy, order.pictures),
+        has_camera=True,
+    ),
+    "sorter": Bundled(
+        Sorter, 16, lambda order: Sorter(order.agents, order.academy), parameters=sorter.PARAMETERS
+    ),
+    "walljump": Bundled(
+        WallJump, 16, lambda order: WallJump(order.agents, order.academy), parameters=wall_jump.PARAMETERS
+    ),
+}
+"""By the NAME of ``sim:NAME``."""
 
 
 def open_scene(
     env: str,
     *,
     agents: int | None = None,
+    academy: Academy | None = None,
+    pictures: PictureFormat | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     rendered: bool = False,
 ) -> Scene:
@@ -29,15 +80,28 @@ def open_scene(
     Args:
         env: ``sim:NAME`` or ``gym:ID``.
         agents: how many; the scene's own number if None.
+        academy: where the scene reads parameters and leaves statistics.
+        pictures: how cameras send them; None for the scene's own way.
         env_kwargs: passed on to ``gymnasium.make``; only for ``gym:``.
         rendered: whether render() will be called.
 
     Raises:
-        SceneError: there is no such scene, or it cannot be opened.
+        SceneError: there is no such scene, it cannot be opened, or it has no use for what it was given.
     """
     scheme, _, name = env.partition(":")
-    if scheme == "gym" and name:
+    bundled = None if scheme == "gym" and name else _bundled(env)
+    academy = academy or Academy()
+    _require_camera(env, bundled, pictures)
+    _require_parameters(env, bundled, academy)
+    if bundled is None:
         return _gym(name, agents or 1, env_kwargs, rendered=rendered)
+    if env_kwargs:
+        raise SceneError(f"{env}: --env-kwargs is for gym: environments only")
+    return bundled.make(Order(agents or bundled.agents, academy, pictures or "png"))
+
+
+def _bundled(env: str) -> Bundled:
+    scheme, _, name = env.partition(":")
     if scheme == "pettingzoo":
         raise SceneError(f"{env}: PettingZoo environments are not built yet; expected sim:NAME or gym:ID")
     if scheme != "sim":
@@ -45,9 +109,22 @@ def open_scene(
     if name not in SCENES:
         known = ", ".join(f"sim:{scene}" for scene in SCENES)
         raise SceneError(f"{env}: no such scene; expected one of {known}{_nearest_scene(name)}")
-    if env_kwargs:
-        raise SceneError(f"{env}: --env-kwargs is for gym: environments only")
-    return SCENES[name](agents or DEFAULT_AGENTS[name])
+    return SCENES[name]
+
+
+def _require_camera(env: str, bundled: Bundled | None, pictures: PictureFormat | None) -> None:
+    if pictures and not (bundled and bundled.has_camera):
+        seeing = ", ".join(f"sim:{name}" for name, scene in SCENES.items() if scene.has_camera)
+        raise SceneError(f"{env}: --pictures is for scenes with a camera only: {seeing}")
+
+
+def _require_parameters(env: str, bundled: Bundled | None, academy: Academy) -> None:
+    known = sorted(bundled.parameters) if bundled else []
+    for name in sorted(academy.parameters.fixed - set(known)):
+        near = difflib.get_close_matches(name, known, n=1)
+        expected = f"expected one of {', '.join(known)}" if known else "it has none"
+        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        raise SceneError(f"{env}: no environment parameter '{name}'; {expected}{hint}")
 
 
 def _gym(env_id: str, agents: int, kwargs: Mapping[str, Any] | None, *, rendered: bool) -> Scene:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.errors import BridgeError
-from unity_bridge.specs import BehaviorSpec, DimensionProperty, ObservationSpec
+from unity_bridge.specs import BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
 
 Steps = Mapping[str, StepBatch]
@@ -52,9 +52,22 @@ class Scene(Protocol):
         """Frees what the scene holds."""
 
 
-def vector_sensor(name: str, size: int) -> ObservationSpec:
+def vector_sensor(
+    name: str, size: int, observation_type: ObservationType = ObservationType.DEFAULT
+) -> ObservationSpec:
     """A sensor of plain numbers, described as Unity describes one."""
-    return ObservationSpec(name, (size,), (DimensionProperty.NONE,))
+    return ObservationSpec(name, (size,), (DimensionProperty.NONE,), observation_type)
+
+
+def entity_sensor(name: str, most: int, size: int) -> ObservationSpec:
+    """A sensor that lists up to ``most`` things of ``size`` numbers each, in no order; unused rows are zero."""
+    return ObservationSpec(name, (most, size), (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE))
+
+
+def camera_sensor(name: str, height: int, width: int) -> ObservationSpec:
+    """A camera in colours, shape (3, height, width)."""
+    moves = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
+    return ObservationSpec(name, (3, height, width), (DimensionProperty.NONE, moves, moves))
 
 
 def step_batch(

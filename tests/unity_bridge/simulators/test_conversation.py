@@ -6,10 +6,23 @@ import numpy as np
 import pytest
 
 from unity_bridge.errors import WireError
+from unity_bridge.side_channels import (
+    Aggregation,
+    EnvironmentParameterMessage,
+    FloatParameter,
+    SideChannelRecord,
+    StatMessage,
+    pack_records,
+    parameter_records,
+    parse_stat,
+    unpack_records,
+)
+from unity_bridge.simulators.academy import ECHO, Academy
 from unity_bridge.simulators.basic import Basic
 from unity_bridge.simulators.conversation import converse
 from unity_bridge.simulators.hybrid import Hybrid
 from unity_bridge.simulators.scene import Steps, step_batch, vector_sensor
+from unity_bridge.simulators.sorter import PATIENCE, Sorter
 from unity_bridge.simulators.three_d_ball import ThreeDBall
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch
@@ -19,6 +32,7 @@ from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 BASIC = "Basic?team=0"
 BALL = "3DBall?team=0"
+SORTER = "Sorter?team=0"
 RIGHT, LEFT = 2, 1
 
 
@@ -65,6 +79,16 @@ def infos(message: UnityMessageProto, behavior: str) -> list:
 
 def described(message: UnityMessageProto) -> list[str]:
     return [brain.brain_name for brain in message.unity_output.rl_initialization_output.brain_parameters]
+
+
+def tiles(info) -> int:
+    """How many entities a row of the sorter lists."""
+    entities = np.array(info.observations[0].float_data.data).reshape(20, -1)
+    return int(entities.any(axis=1).sum())
+
+
+def parameters(*messages: EnvironmentParameterMessage) -> bytes:
+    return pack_records(parameter_records(messages))
 
 
 def test_the_introduction_states_versions_and_abilities_and_nothing_else(trainer) -> None:
@@ -208,13 +232,68 @@ def test_terminal_rows_get_no_action(trainer) -> None:
     assert len(trainer.heard) == 7
 
 
-def test_side_channel_bytes_of_any_kind_are_passed_over(trainer) -> None:
+def test_parameters_that_come_with_the_first_reset_hold_for_it(trainer) -> None:
+    academy = Academy()
+    scene = Sorter(3, academy)
+    trainer.begins()
+    trainer.script[1].unity_input.rl_input.side_channel = parameters(FloatParameter("num_tiles", 7))
+    converse(trainer.exchange, scene, academy=academy)
+    assert [tiles(info) for info in infos(trainer.heard[2], SORTER)] == [7, 7, 7]
+
+
+def test_parameters_hold_from_the_reply_that_brings_them_for_the_episodes_that_start_then(trainer) -> None:
+    academy = Academy()
+    scene = Sorter(1, academy)
+    idle = [trainer.act(SORTER, discrete=[[0]]) for _ in range(PATIENCE)]
+    idle[3].unity_input.rl_input.side_channel = parameters(FloatParameter("num_tiles", 7))
+    trainer.begins().says(*idle)
+    converse(trainer.exchange, scene, academy=academy)
+    *running, (ended, next_one) = [infos(message, SORTER) for message in trainer.heard[2:]]
+    assert {tiles(info) for (info,) in running} == {tiles(ended)} == {4}
+    assert tiles(next_one) == 7
+
+
+def test_a_parameter_rides_along_with_a_reset(trainer) -> None:
+    academy = Academy()
+    reset = trainer.command(CommandProto.RESET)
+    reset.unity_input.rl_input.side_channel = parameters(FloatParameter("num_tiles", 9))
+    trainer.begins().says(trainer.act(SORTER, discrete=[[0], [0]]), reset)
+    converse(trainer.exchange, Sorter(2, academy), academy=academy)
+    before, _, after = [
+        [(info.id, tiles(info), info.done) for info in infos(message, SORTER)]
+        for message in trainer.heard[2:]
+    ]
+    assert before == [(0, 4, False), (1, 4, False)]
+    assert after == [(0, 9, False), (1, 9, False)]
+
+
+def test_statistics_leave_with_the_message_of_the_step_that_they_are_about(trainer) -> None:
+    academy = Academy()
+    trainer.begins().says(trainer.act(SORTER, discrete=[[0]]), trainer.act(SORTER, discrete=[[0]]))
+    converse(trainer.exchange, Sorter(1, academy), academy=academy)
+    said = [message.unity_output.rl_output.side_channel for message in trainer.heard]
+    (record,) = unpack_records(said[2])
+    assert parse_stat(record.body) == StatMessage("Tiles/Number", 4.0, Aggregation.MOST_RECENT)
+    assert said[:2] == [b"", b""]
+    assert said[3:] == [b"", b""]
+
+
+def test_what_comes_on_the_echo_channel_goes_back_on_it(trainer) -> None:
+    shout = SideChannelRecord(ECHO, b"\x00hello")
+    noisy = trainer.act(BALL, continuous=[[0, 0]])
+    noisy.unity_input.rl_input.side_channel = pack_records([shout, shout])
+    trainer.begins().says(noisy, trainer.act(BALL, continuous=[[0, 0]]))
+    converse(trainer.exchange, ThreeDBall(1))
+    heard = [message.unity_output.rl_output.side_channel for message in trainer.heard[3:]]
+    assert heard == [pack_records([shout, shout]), b""]
+
+
+def test_side_channel_bytes_that_are_not_framed_are_named(trainer) -> None:
     noisy = trainer.act(BALL, continuous=[[0, 0]])
     noisy.unity_input.rl_input.side_channel = b"\xff not framed at all"
     trainer.begins().says(noisy)
-    trainer.script[1].unity_input.rl_input.side_channel = b"\x01"
-    assert converse(trainer.exchange, ThreeDBall(1)) == "the trainer ended the conversation"
-    assert len(trainer.heard) == 4
+    with pytest.raises(WireError, match="the trainer's side channels: side channel record 0"):
+        converse(trainer.exchange, ThreeDBall(1))
 
 
 @pytest.mark.parametrize("replies", [0, 1, 2, 3])

@@ -4,28 +4,30 @@ import sys
 
 import pytest
 
-from unity_bridge.simulators.registry import DEFAULT_AGENTS, SCENES, open_scene
-from unity_bridge.simulators.scene import SceneError
+from unity_bridge.simulators.registry import SCENES, open_scene
+from unity_bridge.simulators.scene import Scene, SceneError
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_a_scene_has_its_own_number_of_agents_unless_told_otherwise(name: str) -> None:
-    (steps,) = open_scene(f"sim:{name}").reset(0).values()
-    assert len(steps) == DEFAULT_AGENTS[name]
-    (steps,) = open_scene(f"sim:{name}", agents=5).reset(0).values()
-    assert len(steps) == 5
+    def waiting(scene: Scene) -> int:
+        return sum(map(len, scene.reset(0).values()))
+
+    assert waiting(open_scene(f"sim:{name}")) == SCENES[name].agents
+    assert waiting(open_scene(f"sim:{name}", agents=5)) == 5
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_a_scene_describes_what_its_rows_hold(name: str) -> None:
     scene = open_scene(f"sim:{name}")
-    ((behavior, spec),) = scene.behaviors.items()
-    steps = scene.reset(0)[behavior]
-    assert [observation.shape[1:] for observation in steps.observations] == [
-        sensor.shape for sensor in spec.observation_specs
-    ]
-    assert steps.allowed_actions.shape[1] == spec.action_spec.mask_size
-    assert behavior.endswith("?team=0")
+    told = scene.reset(0)
+    assert set(told) == set(scene.behaviors)
+    for behavior, spec in scene.behaviors.items():
+        sensors = spec.observation_specs
+        assert [seen.shape[1:] for seen in told[behavior].observations] == [each.shape for each in sensors]
+        assert sorted(sensors, key=lambda sensor: sensor.name) == list(sensors)
+        assert told[behavior].allowed_actions.shape[1] == spec.action_spec.mask_size
+        assert behavior.endswith("?team=0")
 
 
 def test_gym_environments_get_their_arguments() -> None:

@@ -1,0 +1,81 @@
+"""What a scene and its trainer tell each other beside observations and actions: the simulator's side channels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from unity_bridge.errors import WireError
+from unity_bridge.side_channels import (
+    ENGINE_CONFIGURATION,
+    ENVIRONMENT_PARAMETERS,
+    FLOAT_PROPERTIES,
+    Aggregation,
+    EngineSettings,
+    SideChannelRecord,
+    StatMessage,
+    apply_engine_message,
+    pack_records,
+    parse_parameter,
+    parse_property,
+    property_record,
+    stat_records,
+    unpack_records,
+)
+from unity_bridge.simulators.parameters import EnvironmentParameters
+
+ECHO = UUID("81da6860-deab-52bd-9ba1-4d2503d0f962")
+"""A channel of raw bytes: whatever comes on it goes back on it with the simulator's next message."""
+
+
+class Academy:
+    """The place where a scene reads parameters and leaves statistics, named after Unity's.
+
+    Engine settings and float properties are kept for whoever wants to read them; a float property that was set is
+    confirmed by being sent back, with the value as it arrived. Analytics are meant for an editor that we
+    are not, and like messages on channels that nobody knows they are passed over.
+    """
+
+    def __init__(self, fixed_parameters: Mapping[str, float] | None = None) -> None:
+        """
+        Args:
+            fixed_parameters: environment parameters that the trainer shall not change.
+        """
+        self.parameters = EnvironmentParameters(fixed_parameters)
+        self.engine = EngineSettings()
+        self.properties: dict[str, float] = {}
+        self._outgoing: list[SideChannelRecord] = []
+
+    def add_statistic(self, name: str, value: float, aggregation: Aggregation = Aggregation.AVERAGE) -> None:
+        """Leaves with the simulator's next message."""
+        self._outgoing += stat_records([StatMessage(name, value, aggregation)])
+
+    def receive(self, payload: bytes) -> None:
+        """Takes in the side channel bytes of a reply.
+
+        Raises:
+            WireError: they cannot be read.
+        """
+        try:
+            for record in unpack_records(payload):
+                self._take(record)
+        except WireError as error:
+            raise WireError(f"the trainer's side channels: {error}") from error
+
+    def outgoing(self) -> bytes:
+        """The side channel bytes of the next message. Nothing of it is said twice."""
+        payload = pack_records(self._outgoing)
+        self._outgoing.clear()
+        return payload
+
+    def _take(self, record: SideChannelRecord) -> None:
+        if record.channel == ENGINE_CONFIGURATION:
+            self.engine = apply_engine_message(self.engine, record.body)
+        elif record.channel == ENVIRONMENT_PARAMETERS:
+            self.parameters.set(parse_parameter(record.body))
+        elif record.channel == FLOAT_PROPERTIES:
+            given = parse_property(record.body)
+            self.properties[given.name] = given.value
+            self._outgoing.append(property_record(given))
+        elif record.channel == ECHO:
+            self._outgoing.append(record)

@@ -1,0 +1,163 @@
+"""``sim:gridworld``: look at a board through a camera and walk to the goal that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.side_channels import Aggregation
+from unity_bridge.simulators.academy import Academy
+from unity_bridge.simulators.drawing import grid_cells
+from unity_bridge.simulators.grid_camera import PIXELS, SIDE, BoardCamera, PictureFormat
+from unity_bridge.simulators.scene import Steps, camera_sensor, concatenate, step_batch, vector_sensor
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationType
+from unity_bridge.steps import ActionBatch, StepBatch
+
+Bools = NDArray[np.bool_]
+
+BEHAVIOR = "GridWorld?team=0"
+PLUS, EX = range(2)
+STAY, UP, DOWN, LEFT, RIGHT = range(5)
+STEP_REWARD = -0.01
+RIGHT_REWARD = 1.0
+WRONG_REWARD = -1.0
+MAX_DECISIONS = 100
+BEST_MEAN_RETURN = 0.9664
+"""Of the shortest ways around the wrong goal, over all boards."""
+
+_ROW_MOVES = np.array([0, -1, 1, 0, 0])
+_COLUMN_MOVES = np.array([0, 0, 0, -1, 1])
+_FRAMES = np.array([(30, 160, 60), (210, 40, 40)], np.uint8)
+
+
+class GridWorld:
+    """N boards of 5 by 5 cells; on three of them are an agent, a green plus and a red ex.
+
+    Observations: ``CameraSensor`` (3, 84, 84), the board from above, as PNG or as floats; ``GoalSensor`` (2), a
+    goal signal: which of the two shall be reached, plus or ex, one-hot. Action: one branch of 5: stay, up,
+    down, left, right. Moves into the wall are masked. Reward: −0.01 for each decision, +1 on the right
+    goal, −1 on the wrong one; reaching either ends the episode. After 100 decisions it is interrupted.
+    Where everything is, and what is asked for, is drawn anew for each episode, so the best return varies:
+    1 − 0.01 for each cell of the way, 0.9664 in the mean.
+
+    Statistics: ``Goal/Right`` and ``Goal/Wrong``, how many were reached.
+    """
+
+    frame_s = 0.2
+
+    def __init__(
+        self, agents: int = 9, academy: Academy | None = None, pictures: PictureFormat = "png"
+    ) -> None:
+        self._agent_ids = np.arange(agents, dtype=np.int64)
+        self._academy = academy or Academy()
+        self._camera = BoardCamera(pictures)
+        self._rng = np.random.default_rng()
+        self._goals = np.zeros((2, agents), np.int64)
+        """Cells of the plus and of the ex, row by row from 0. Shape [2, N]."""
+        self._agents = np.zeros(agents, np.int64)
+        self._wanted = np.zeros(agents, np.int64)
+        self._decisions = np.zeros(agents, np.int64)
+
+    @property
+    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+        sensors = (
+            camera_sensor("CameraSensor", PIXELS, PIXELS),
+            vector_sensor("GoalSensor", 2, ObservationType.GOAL_SIGNAL),
+        )
+        return {BEHAVIOR: BehaviorSpec(sensors, ActionSpec(discrete_branches=(len(_ROW_MOVES),)))}
+
+    def reset(self, seed: int | None = None) -> Steps:
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        self._start(self._everybody())
+        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), self._everybody())}
+
+    def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
+        self._move(actions[BEHAVIOR].discrete[:, 0])
+        reached = self._goals == self._agents
+        arrived = reached.any(axis=0)
+        right = reached[self._wanted, self._agent_ids]
+        wrong = arrived & ~right
+        rewards = STEP_REWARD + RIGHT_REWARD * right + WRONG_REWARD * wrong
+        ended = arrived | (self._decisions >= MAX_DECISIONS)
+        if not ended.any():
+            return {BEHAVIOR: self._batch(rewards, self._everybody())}
+        self._count(right, wrong)
+        terminal = self._batch(rewards, ended, terminated=arrived[ended], truncated=~arrived[ended])
+        self._start(ended)
+        return {BEHAVIOR: concatenate(terminal, self._batch(np.where(ended, 0, rewards), self._everybody()))}
+
+    def close(self) -> None:
+        pass
+
+    def _start(self, which: Bools) -> None:
+        count = int(np.count_nonzero(which))
+        order = self._rng.random((SIDE * SIDE, count)).argsort(axis=0)
+        self._agents[which] = order[0]
+        self._goals[:, which] = order[1:3]
+        self._wanted[which] = self._rng.integers(2, size=count)
+        self._decisions[which] = 0
+
+    def _move(self, choices: NDArray[np.int32]) -> None:
+        """A forbidden move does nothing, as a mask promises."""
+        rows, columns = np.divmod(self._agents, SIDE)
+        rows = np.clip(rows + _ROW_MOVES[choices], 0, SIDE - 1)
+        columns = np.clip(columns + _COLUMN_MOVES[choices], 0, SIDE - 1)
+        self._agents = rows * SIDE + columns
+        self._decisions += 1
+
+    def _count(self, right: Bools, wrong: Bools) -> None:
+        for name, reached in (("Goal/Right", right), ("Goal/Wrong", wrong)):
+            if count := int(np.count_nonzero(reached)):
+                self._academy.add_statistic(name, count, Aggregation.SUM)
+
+    def _everybody(self) -> Bools:
+        return np.ones(len(self._agent_ids), np.bool_)
+
+    def _batch(
+        self,
+        rewards: NDArray[np.float64],
+        rows: Bools,
+        *,
+        terminated: Bools | None = None,
+        truncated: Bools | None = None,
+    ) -> StepBatch:
+        agents = self._agents[rows]
+        return step_batch(
+            [
+                self._camera.look((*self._goals[:, rows], agents)),
+                np.eye(2, dtype=np.float32)[self._wanted[rows]],
+            ],
+            rewards[rows].astype(np.float32),
+            agent_ids=self._agent_ids[rows],
+            allowed_actions=_ALLOWED[agents],
+            terminated=terminated,
+            truncated=truncated,
+        )
+
+    def render(self) -> NDArray[np.uint8]:
+        """Every board, in a frame of the colour that is asked for."""
+        shown, frame = min(len(self._agent_ids), 9), 6
+        size = PIXELS + 2 * frame
+        corners, width, height = grid_cells(shown, cell=(size, size), columns=3)
+        page = np.full((height, width, 3), 255, np.uint8)
+        seen = BoardCamera("png").look((*self._goals[:, :shown], self._agents[:shown]))
+        for board, (left, top) in enumerate(corners):
+            page[top + 2 : top + size - 2, left + 2 : left + size - 2] = _FRAMES[self._wanted[board]]
+            page[top + frame : top + frame + PIXELS, left + frame : left + frame + PIXELS] = seen[
+                board
+            ].transpose(1, 2, 0)
+        return page
+
+
+def _allowed_moves() -> Bools:
+    """Which moves stay on the board, from each cell. Shape [25, 5]."""
+    rows, columns = np.divmod(np.arange(SIDE * SIDE)[:, None], SIDE)
+    rows, columns = rows + _ROW_MOVES, columns + _COLUMN_MOVES
+    inside: Bools = (rows >= 0) & (rows < SIDE) & (columns >= 0) & (columns < SIDE)
+    return inside
+
+
+_ALLOWED = _allowed_moves()

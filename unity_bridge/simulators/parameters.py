@@ -1,0 +1,85 @@
+"""Environment parameters, as a scene reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.errors import WireError
+from unity_bridge.side_channels import (
+    EnvironmentParameterMessage,
+    FloatParameter,
+    GaussianSampler,
+    MultiRangeUniformSampler,
+    UniformSampler,
+)
+
+Floats = NDArray[np.float64]
+Draw = Callable[[int], Floats]
+"""So many values, another draw for each."""
+
+
+class EnvironmentParameters:
+    """By name: numbers, or samplers that draw anew for each reading.
+
+    A sampler's draws follow from the seed that the trainer gave it, and begin again whenever it is given again, as
+    in Unity. Only that the numbers themselves are NumPy's.
+    """
+
+    def __init__(self, fixed: Mapping[str, float] | None = None) -> None:
+        """
+        Args:
+            fixed: what the user of the simulator asked for. It stays, whatever the trainer says.
+        """
+        self.fixed = frozenset(fixed or {})
+        """Names of what stays."""
+        self._draws: dict[str, Draw] = {
+            name: _draw(FloatParameter(name, value)) for name, value in (fixed or {}).items()
+        }
+
+    def set(self, message: EnvironmentParameterMessage) -> None:
+        """What the trainer says.
+
+        Raises:
+            WireError: a sampler without intervals.
+        """
+        if message.name not in self.fixed:
+            self._draws[message.name] = _draw(message)
+
+    def read(self, name: str, default: float, count: int) -> Floats:
+        """Reads a parameter for each of ``count`` agents; the default if nobody set it. Shape [count]."""
+        draw = self._draws.get(name)
+        return np.full(count, default) if draw is None else draw(count)
+
+
+def _draw(message: EnvironmentParameterMessage) -> Draw:
+    if isinstance(message, FloatParameter):
+        value = message.value
+        return lambda count: np.full(count, value)
+    rng = np.random.default_rng(message.seed % 2**32)
+    match message:
+        case UniformSampler(min_value=low, max_value=high):
+            return lambda count: low + (high - low) * rng.random(count)
+        case GaussianSampler(mean=mean, st_dev=st_dev):
+            return lambda count: mean + st_dev * rng.standard_normal(count)
+        case MultiRangeUniformSampler():
+            return _multi_range(message, rng)
+
+
+def _multi_range(message: MultiRangeUniformSampler, rng: np.random.Generator) -> Draw:
+    if not message.intervals:
+        raise WireError(
+            f"environment parameter '{message.name}': expected intervals to sample from, got none"
+        )
+    low, high = np.array(message.intervals).T
+    ends = np.cumsum(high - low)
+
+    def draw(count: int) -> Floats:
+        # A place on all the intervals laid end to end: long ones are hit more often.
+        which = np.searchsorted(ends, ends[-1] * rng.random(count), side="right").clip(max=len(ends) - 1)
+        values: Floats = low[which] + (high - low)[which] * rng.random(count)
+        return values
+
+    return draw
