@@ -38,7 +38,7 @@ PACKAGE_VERSION = "1.1.0"
 """The ML-Agents trainer that we stand in for."""
 
 _PACKAGE_VERSION_FOR_UNITY_1 = "0.20.0"
-"""Unity packages 1.0.x refuse trainers that say they are newer than 0.25."""
+"""Unity packages before 2.0 refuse trainers that say they are newer than 0.25."""
 
 OK = 200
 STOP = 400
@@ -173,8 +173,7 @@ class Session:
         if message.header.status == STOP:
             self.close()
             return Goodbye()
-        if message.header.status != OK:
-            raise WireError(f"header.status: expected {OK} or {STOP}, got {message.header.status}")
+        self._expect_ok(message.header.status)
         if self.awaited is Awaited.INTRODUCTION:
             return self._introduce(message.unity_output)
         if self.awaited is Awaited.CONFIRMATION:
@@ -183,6 +182,12 @@ class Session:
             return Reply(self.reset(self._greeting()))
         self.awaited = Awaited.STEP
         return self._step(message.unity_output)
+
+    def _expect_ok(self, status: int) -> None:
+        # ML-Agents never looked at the handshake's header, so there a simulator may leave it out.
+        in_handshake = self.awaited in (Awaited.INTRODUCTION, Awaited.CONFIRMATION)
+        if status != OK and not (in_handshake and status == 0):
+            raise WireError(f"header.status: expected {OK} or {STOP}, got {status}")
 
     def _introduce(self, output: RowViewOutput) -> Reply:
         if not output.HasField("rl_initialization_output"):
@@ -203,7 +208,7 @@ class Session:
         initialization = message.unity_input.rl_initialization_input
         initialization.seed = self._seed
         initialization.communication_version = API_VERSION
-        is_unity_1 = self.package_version.startswith("1.0.")
+        is_unity_1 = self.package_version.startswith("1.")
         initialization.package_version = _PACKAGE_VERSION_FOR_UNITY_1 if is_unity_1 else PACKAGE_VERSION
         initialization.capabilities.CopyFrom(_CAPABILITIES)
         initialization.num_areas = self._num_areas
@@ -295,8 +300,9 @@ def _parse(data: bytes) -> RowViewMessage:
 
 
 def _is_introduction(output: RowViewOutput) -> bool:
-    """Later messages may describe behaviors in the same field, but say no version again."""
-    return bool(output.rl_initialization_output.communication_version)
+    """Later messages may describe behaviors in the same field, and even say the version again, beside agents."""
+    said = bool(output.rl_initialization_output.communication_version)
+    return said and not output.HasField("rl_output")
 
 
 def _rows(rl_output: RowViewRLOutput) -> list[tuple[str, list[bytes]]]:

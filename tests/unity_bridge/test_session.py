@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
 
 from unity_bridge.errors import WireError
 from unity_bridge.session import STOP_MESSAGE, Awaited, Goodbye, Reintroduction, Reply, Session, Step
-from unity_bridge.side_channels import EngineSettings, engine_records, pack_records
+from unity_bridge.side_channels import (
+    EngineSettings,
+    SideChannelRecord,
+    engine_records,
+    pack_records,
+    unpack_records,
+)
 from unity_bridge.specs import ActionSpec
 from unity_bridge.steps import ActionBatch
 from unity_bridge.wire.command_pb2 import RESET, STEP
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 BALL = "Ball?team=0"
+RECORDS = [
+    SideChannelRecord(UUID("00112233-4455-6677-8899-aabbccddeeff"), b"\x00\xff"),
+    SideChannelRecord(UUID("621f0a70-4f87-11ea-a6bf-784f4387d1f7"), b""),
+]
 
 
 @pytest.fixture
@@ -64,9 +75,29 @@ def test_the_introduction_is_answered_with_seed_versions_capabilities_and_areas(
     assert not reply.unity_input.HasField("rl_input")
 
 
-def test_unity_packages_1_0_hear_a_trainer_version_that_they_accept(session: Session, messages: Any) -> None:
-    reply = answer(session, messages.introduction(package="1.0.8"))
+@pytest.mark.parametrize("package", ["1.0.8", "1.0.0-preview.2", "1.9.1-preview"])
+def test_unity_packages_before_2_hear_a_trainer_version_that_they_accept(
+    session: Session, messages: Any, package: str
+) -> None:
+    reply = answer(session, messages.introduction(version="1.0.0", package=package))
     assert reply.unity_input.rl_initialization_input.package_version == "0.20.0"
+
+
+@pytest.mark.parametrize("package", ["2.0.1", "3.0.0-exp.1", "10.0.0", ""])
+def test_other_packages_hear_the_trainer_version_that_we_stand_for(
+    session: Session, messages: Any, package: str
+) -> None:
+    reply = answer(session, messages.introduction(package=package))
+    assert reply.unity_input.rl_initialization_input.package_version == "1.1.0"
+
+
+def test_what_the_simulator_can_do_is_known_from_its_introduction(session: Session, messages: Any) -> None:
+    introduction = messages.introduction(package="2.3.0-exp.3")
+    capabilities = introduction.unity_output.rl_initialization_output.capabilities
+    capabilities.baseRLCapabilities = capabilities.trainingAnalytics = True
+    answer(session, introduction)
+    assert session.package_version == "2.3.0-exp.3"
+    assert session.capabilities == {"baseRLCapabilities", "trainingAnalytics"}
 
 
 def test_the_confirmation_is_answered_with_reset_and_the_side_channels(messages: Any) -> None:
@@ -188,8 +219,32 @@ def test_bytes_that_are_no_message_are_refused(session: Session, data: bytes) ->
         session.receive(data)
 
 
-def test_a_message_without_a_status_is_refused(session: Session) -> None:
+def test_the_handshake_may_come_without_a_status(session: Session, messages: Any) -> None:
+    introduction = messages.introduction()
+    introduction.ClearField("header")
+    answer(session, introduction)
+    assert answer(session, UnityMessageProto()).unity_input.rl_input.command == RESET
+
+
+def test_a_step_without_a_status_is_refused(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
     with pytest.raises(WireError, match=r"header\.status: expected 200 or 400, got 0"):
+        session.receive(b"")
+
+
+@pytest.mark.parametrize("heard", [0, 1, 2])
+def test_any_other_status_is_refused_at_any_time(session: Session, messages: Any, heard: int) -> None:
+    conversation = (messages.introduction(), messages.confirmation(), messages.first_step())
+    for message in conversation[:heard]:
+        hear(session, message)
+    wrong = conversation[heard]
+    wrong.header.status = 500
+    with pytest.raises(WireError, match=r"header\.status: expected 200 or 400, got 500"):
+        hear(session, wrong)
+
+
+def test_nothing_at_all_is_no_introduction(session: Session) -> None:
+    with pytest.raises(WireError, match="first message: expected an introduction"):
         session.receive(b"")
 
 
@@ -246,11 +301,60 @@ def test_a_cut_side_channel_is_refused(session: Session, messages: Any) -> None:
         hear(session, message)
 
 
-def test_messages_on_unknown_side_channels_are_ignored(session: Session, messages: Any) -> None:
+def test_what_is_said_on_side_channels_comes_with_the_step_in_its_order(
+    session: Session, messages: Any
+) -> None:
     shake_hands(session, messages)
-    message = messages.first_step()
-    message.unity_output.rl_output.side_channel = pack_records(engine_records(EngineSettings()))
-    assert list(step(session, message).batches) == [BALL]
+    assert step(session, messages.first_step()).messages == ()
+    session.reply({})
+    message = messages.step()
+    said = [*RECORDS, RECORDS[0]]
+    message.unity_output.rl_output.side_channel = pack_records(said)
+    outcome = step(session, message)
+    assert list(outcome.batches) == [BALL]
+    assert outcome.messages == tuple(said)
+
+
+def test_side_channels_may_speak_without_any_agent(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    message = messages.confirmation()
+    message.unity_output.rl_output.side_channel = pack_records(RECORDS)
+    outcome = step(session, message)
+    assert (outcome.batches, outcome.messages) == ({}, tuple(RECORDS))
+
+
+def test_a_reply_carries_records_beside_the_actions(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    reply = UnityMessageProto.FromString(session.reply({BALL: actions((0.5, -0.5))}, RECORDS))
+    rl_input = reply.unity_input.rl_input
+    assert (rl_input.command, len(rl_input.agent_actions[BALL].value)) == (STEP, 1)
+    assert unpack_records(rl_input.side_channel) == RECORDS
+
+
+def test_a_step_may_be_answered_with_reset_and_the_conversation_goes_on(
+    session: Session, messages: Any
+) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    rl_input = UnityMessageProto.FromString(session.reset(RECORDS)).unity_input.rl_input
+    assert (rl_input.command, dict(rl_input.agent_actions)) == (RESET, {})
+    assert unpack_records(rl_input.side_channel) == RECORDS
+    again = step(session, messages.step([(7, 8, 9)]))
+    assert again.batches[BALL].observations[0].tolist() == [[7, 8, 9]]
+    reply = UnityMessageProto.FromString(session.reply({BALL: actions((1, 1))}))
+    assert reply.unity_input.rl_input.command == STEP
+
+
+def test_a_greeting_is_asked_for_when_the_first_reset_is_due(messages: Any) -> None:
+    asked: list[str] = []
+    session = Session(seed=0, num_areas=1, greeting=lambda: [asked.append(session.package_version)][:0])
+    answer(session, messages.introduction(package="2.0.1"))
+    assert asked == []
+    answer(session, messages.confirmation())
+    step(session, messages.first_step())
+    session.reset()
+    assert asked == ["2.0.1"]
 
 
 def test_status_400_is_a_goodbye_at_any_time(session: Session, messages: Any) -> None:
@@ -278,6 +382,15 @@ def test_another_introduction_belongs_to_another_conversation(session: Session, 
     step(session, messages.first_step())
     assert isinstance(hear(session, messages.introduction()), Reintroduction)
     assert session.awaited is Awaited.NOTHING
+
+
+def test_a_version_said_again_beside_agents_is_no_introduction(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    message = messages.first_step()
+    message.unity_output.rl_initialization_output.communication_version = "1.5.0"
+    assert list(step(session, message).new_specs) == [BALL]
+    session.reply({})
+    assert list(step(session, message).batches) == [BALL]
 
 
 def test_what_is_awaited_follows_the_handshake(session: Session, messages: Any) -> None:
