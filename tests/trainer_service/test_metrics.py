@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from trainer_service.curriculum import LessonInForce
 from trainer_service.files import SaveError
 from trainer_service.metrics import (
     ConsoleWriter,
     EpisodeStats,
     GaugeWriter,
     JsonlWriter,
+    Series,
     Statistics,
     Summary,
     TensorBoardWriter,
@@ -24,11 +26,19 @@ from trainer_service.metrics import (
     summary_line,
 )
 from trainer_service.timers import Timers
+from unity_bridge.side_channels import Aggregation, StatMessage
 
 
 def summary(behavior: str = "Ball", step: int = 1000, **changes: Any) -> Summary:
-    fields: dict[str, Any] = {"wall_s": 7.6991, "steps_per_s": 130.0, **changes}
+    """With ``scalars``, single values by tag, beside the fields of a summary."""
+    scalars = changes.pop("scalars", {})
+    series = {tag: Series.of(value) for tag, value in scalars.items()}
+    fields: dict[str, Any] = {"wall_s": 7.6991, "steps_per_s": 130.0, "series": series, **changes}
     return Summary(behavior=behavior, step=step, **fields)
+
+
+def values(drained: Summary) -> dict[str, float]:
+    return {tag: series.value for tag, series in drained.series.items()}
 
 
 def episodes(*returns: float, groups: tuple[float, ...] = ()) -> EpisodeStats:
@@ -70,13 +80,13 @@ def test_a_scalar_is_the_mean_over_all_its_values() -> None:
     statistics.add("Losses/Value Loss", 4)
     statistics.add("Policy/Nothing", [])
     drained = statistics.drain(step=10, wall_s=1.0, steps_per_s=5.0)
-    assert drained.scalars == {"Policy/Entropy": 3.0, "Losses/Value Loss": 4.0}
+    assert values(drained) == {"Policy/Entropy": 3.0, "Losses/Value Loss": 4.0}
 
 
 def test_many_small_floats_are_summed_in_double_precision() -> None:
     statistics = Statistics("Ball")
     statistics.add("x", np.full(1_000_000, 0.1, dtype=np.float32))
-    mean = statistics.drain(step=1, wall_s=1.0, steps_per_s=1.0).scalars["x"]
+    mean = statistics.drain(step=1, wall_s=1.0, steps_per_s=1.0).series["x"].mean
     assert mean == pytest.approx(float(np.float32(0.1)), rel=1e-12)
 
 
@@ -93,7 +103,7 @@ def test_draining_hands_everything_out_once() -> None:
     np.testing.assert_array_equal(first.stats.group_returns, [7.0])
     second = statistics.drain(step=20, wall_s=2.0, steps_per_s=5.0)
     assert second.stats.episodes == 0
-    assert second.scalars == {}
+    assert second.series == {}
 
 
 @pytest.mark.parametrize(
@@ -238,8 +248,8 @@ def test_tensorboard_reads_the_tags_of_ml_agents(tmp_path: Path) -> None:
         "Policy/Entropy": [(1000, 1.5), (2000, 1.5)],
     }
     assert set(read.Tags()["scalars"]) == set(expected)
-    for tag, values in expected.items():
-        assert [(event.step, event.value) for event in read.Scalars(tag)] == values
+    for tag, points in expected.items():
+        assert [(event.step, event.value) for event in read.Scalars(tag)] == points
     histograms = {"Environment/Cumulative Reward_hist", "Environment/Group Cumulative Reward_hist"}
     assert set(read.Tags()["histograms"]) == histograms
 
@@ -362,10 +372,86 @@ def test_the_console_writer_logs_the_line(caplog: pytest.LogCaptureFixture) -> N
 
 def test_gauges_are_named_as_in_ml_agents() -> None:
     timers = Timers()
-    GaugeWriter(timers).write(summary(stats=episodes(1.0, 5.0), scalars={"Losses/Policy Loss": 0.5}))
+    told = Series(1.5, 3)
+    GaugeWriter(timers).write(summary(stats=episodes(1.0, 5.0), series={"Losses/Policy Loss": told}))
     gauges = json.loads(timers.to_json())["gauges"]
     assert {name: gauge["value"] for name, gauge in gauges.items()} == {
         "Ball.Environment.CumulativeReward.mean": 3.0,
+        "Ball.Environment.CumulativeReward.sum": 6.0,
         "Ball.Environment.EpisodeLength.mean": 10.0,
+        "Ball.Environment.EpisodeLength.sum": 20.0,
         "Ball.Losses.PolicyLoss.mean": 0.5,
+        "Ball.Losses.PolicyLoss.sum": 1.5,
+        "Ball.IsTraining.mean": 1.0,
+        "Ball.IsTraining.sum": 1.0,
+        "Ball.Step.mean": 1000.0,
+        "Ball.Step.sum": 1000.0,
     }
+
+
+def stat(value: float, aggregation: Aggregation, name: str = "Goals") -> StatMessage:
+    return StatMessage(name, value, aggregation)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "value"),
+    [
+        (Aggregation.AVERAGE, 3.0),
+        (Aggregation.SUM, 9.0),
+        (Aggregation.MOST_RECENT, 1.0),
+        (Aggregation.HISTOGRAM, 3.0),
+    ],
+)
+def test_a_simulators_statistic_is_gathered_as_it_asks(aggregation: Aggregation, value: float) -> None:
+    statistics = Statistics("Ball")
+    for each in (2.0, 6.0, 1.0):
+        statistics.add_stat(stat(each, aggregation))
+    drained = statistics.drain(step=1, wall_s=1.0, steps_per_s=1.0)
+    assert values(drained) == {"Goals": value}
+    assert drained.series["Goals"].samples.tolist() == (
+        [2.0, 6.0, 1.0] if aggregation is Aggregation.HISTOGRAM else []
+    )
+
+
+def test_a_simulators_histogram_is_kept_by_both_files(tmp_path: Path) -> None:
+    statistics = Statistics("Ball")
+    for each in (0.0, 0.0, 30.0, math.nan):
+        statistics.add_stat(stat(each, Aggregation.HISTOGRAM))
+    told = statistics.drain(step=1, wall_s=1.0, steps_per_s=1.0)
+    tensorboard = TensorBoardWriter(lambda _: tmp_path)
+    tensorboard.write(told)
+    tensorboard.close()
+    (event,) = events(tmp_path).Histograms("Goals_hist")
+    assert (event.histogram_value.num, event.histogram_value.sum) == (3, 30.0)
+    JsonlWriter(tmp_path / "metrics.jsonl").write(told)
+    (entry,) = entries(tmp_path / "metrics.jsonl")
+    assert entry["Goals_hist"] == {"edges": list(range(31)), "counts": [2, *[0] * 28, 1]}
+
+
+def test_a_simulator_cannot_speak_for_the_episodes_that_we_counted() -> None:
+    liar = summary(stats=episodes(1.0, 5.0), scalars={"Environment/Cumulative Reward": 99.0, "Goals": 2.0})
+    assert liar.tagged()["Environment/Cumulative Reward"].mean == 3.0
+    assert liar.tagged()["Goals"].mean == 2.0
+
+
+LESSONS = {"Ball size": LessonInForce(2, "huge"), "mass": LessonInForce(0, "mass")}
+
+
+def test_lessons_are_told_by_number_and_name(tmp_path: Path) -> None:
+    told = summary(lessons=LESSONS)
+    tensorboard = TensorBoardWriter(lambda _: tmp_path)
+    tensorboard.write(told)
+    tensorboard.close()
+    read = events(tmp_path)
+    assert read.Scalars("Environment/Lesson Number/Ball size")[0].value == 2.0
+    assert read.Scalars("Environment/Lesson Number/mass")[0].value == 0.0
+    JsonlWriter(tmp_path / "metrics.jsonl").write(told)
+    (entry,) = entries(tmp_path / "metrics.jsonl")
+    assert entry["lesson"] == {"Ball size": "huge", "mass": "mass"}
+    assert (entry["lesson_number/ball_size"], entry["lesson_number/mass"]) == (2.0, 0.0)
+
+
+def test_without_parameters_nothing_is_said_of_lessons(tmp_path: Path) -> None:
+    JsonlWriter(tmp_path / "metrics.jsonl").write(summary())
+    (entry,) = entries(tmp_path / "metrics.jsonl")
+    assert not [key for key in entry if "lesson" in key]

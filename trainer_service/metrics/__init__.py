@@ -1,0 +1,22 @@
+"""What a run tells about its progress: statistics between two summaries, and the files that keep them."""
+
+from trainer_service.metrics.jsonl import JsonlWriter, json_key, to_json
+from trainer_service.metrics.statistics import Statistics
+from trainer_service.metrics.summary import EpisodeStats, Series, Summary, summary_line
+from trainer_service.metrics.tensorboard import TensorBoardWriter
+from trainer_service.metrics.writers import ConsoleWriter, GaugeWriter, SummaryWriter
+
+__all__ = [
+    "ConsoleWriter",
+    "EpisodeStats",
+    "GaugeWriter",
+    "JsonlWriter",
+    "Series",
+    "Statistics",
+    "Summary",
+    "SummaryWriter",
+    "TensorBoardWriter",
+    "json_key",
+    "summary_line",
+    "to_json",
+]

@@ -1,0 +1,117 @@
+"""metrics.jsonl: one JSON object for each summary."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from trainer_service.files import SaveError, write_atomic
+from trainer_service.metrics.histogram import bins, finite
+from trainer_service.metrics.summary import EPISODE_TAGS, Summary
+
+_CATEGORIES = ("Losses/", "Policy/", "Environment/", "Self-play/")
+"""Parts of ML-Agents' tags that metrics.jsonl leaves out."""
+
+
+class JsonlWriter:
+    """One JSON object per line: easy to grep, to plot, to follow with ``tail -f``.
+
+    A reader sees whole lines only. The half line that a killed trainer left is removed at construction.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        lines = _lines(path)
+        if lines and _parsed(lines[-1]) is None:
+            self._replace(lines[:-1])
+        elif lines and not lines[-1].endswith(b"\n"):
+            self._replace([*lines[:-1], lines[-1] + b"\n"])
+
+    def write(self, summary: Summary) -> None:
+        """Appends a line."""
+        line = json.dumps(to_json(summary), allow_nan=False) + "\n"
+        size = self._path.stat().st_size if self._path.exists() else 0
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab") as file:
+                file.write(line.encode())
+        except OSError as error:
+            with contextlib.suppress(OSError):  # a full disk may have taken half of the line
+                os.truncate(self._path, size)
+            raise SaveError(self._path, error) from error
+
+    def truncate_after(self, behavior: str, step: int) -> None:
+        """Removes the lines of a behavior whose step is greater."""
+        lines = _lines(self._path)
+        kept = [line for line in lines if not _is_beyond(_parsed(line), behavior, step)]
+        if len(kept) < len(lines):
+            self._replace(kept)
+
+    def close(self) -> None:
+        """Nothing to do: every line is on its own."""
+
+    def _replace(self, lines: list[bytes]) -> None:
+        write_atomic(self._path, b"".join(lines))
+
+
+def to_json(summary: Summary) -> dict[str, Any]:
+    """Returns the object of one line of metrics.jsonl. NaN and infinities become None: JSON lacks them."""
+    stats = summary.stats
+    own = {
+        "behavior": summary.behavior,
+        "step": summary.step,
+        "wall_s": round(summary.wall_s, 3),
+        "episodes": stats.episodes,
+        "mean_return": _finite(stats.mean_return),
+        "std_return": _finite(stats.std_return),
+        "mean_length": _finite(stats.mean_length),
+        "mean_group_return": _finite(stats.mean_group_return),
+        "steps_per_s": _finite(summary.steps_per_s),
+    }
+    if summary.lessons:
+        own["lesson"] = {name: lesson.name for name, lesson in summary.lessons.items()}
+    others: dict[str, Any] = {}
+    for tag, series in summary.tagged().items():
+        if tag not in EPISODE_TAGS:
+            others[json_key(tag)] = _finite(series.value)
+            if len(samples := finite(series.samples)):
+                counts, edges = bins(samples)
+                others[f"{json_key(tag)}_hist"] = {"edges": edges.tolist(), "counts": counts.tolist()}
+    return {**own, **{key: value for key, value in others.items() if key not in own}}
+
+
+def json_key(tag: str) -> str:
+    """Returns ``policy_loss`` for ``Losses/Policy Loss``; tags in no category of ours stay as they are."""
+    for category in _CATEGORIES:
+        if tag.startswith(category):
+            return tag.removeprefix(category).lower().replace(" ", "_").replace("-", "_")
+    return tag
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise SaveError(path, error) from error
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _is_beyond(entry: dict[str, Any] | None, behavior: str, step: int) -> bool:
+    return entry is not None and entry.get("behavior") == behavior and entry.get("step", 0) > step
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

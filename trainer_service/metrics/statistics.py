@@ -1,0 +1,94 @@
+"""Collecting what happens to one behavior until its next summary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from trainer_service.metrics.summary import EpisodeStats, Floats, Series, Summary
+from unity_bridge.side_channels import Aggregation, StatMessage
+
+
+class Statistics:
+    """Collects what happens to one behavior, and hands it out as one summary."""
+
+    def __init__(self, behavior: str) -> None:
+        self._behavior = behavior
+        self._clear()
+
+    def add(self, tag: str, value: ArrayLike) -> None:
+        """Adds one value or an array of them; the summary has the mean over all values since the last one."""
+        values = np.asarray(value, dtype=np.float64)
+        self._collected.setdefault(tag, _Collected()).add(float(values.sum()), values.size)
+
+    def add_stat(self, stat: StatMessage) -> None:
+        """Adds what a simulator said; the latest message decides what becomes of all values of its name."""
+        if stat.aggregation is Aggregation.MOST_RECENT:
+            self._collected[stat.name] = _Collected()
+        collected = self._collected.setdefault(stat.name, _Collected())
+        collected.add(stat.value, 1)
+        collected.is_sum = stat.aggregation is Aggregation.SUM
+        if stat.aggregation is Aggregation.HISTOGRAM:
+            collected.samples.append(stat.value)
+
+    def add_episodes(
+        self, returns: ArrayLike, lengths: ArrayLike, group_returns: ArrayLike | None = None
+    ) -> None:
+        """Adds episodes that ended.
+
+        Args:
+            returns: one per agent, shape [E] or a single number.
+            lengths: of the same episodes, in decisions.
+            group_returns: one per group whose episode ended, shape [G] or a single number.
+        """
+        self._returns.append(_row(returns))
+        self._lengths.append(_row(lengths))
+        if group_returns is not None:
+            self._group_returns.append(_row(group_returns))
+
+    def drain(self, *, step: int, wall_s: float, steps_per_s: float, is_training: bool = True) -> Summary:
+        """Returns everything since the last call, and starts anew."""
+        summary = Summary(
+            behavior=self._behavior,
+            step=step,
+            wall_s=wall_s,
+            steps_per_s=steps_per_s,
+            is_training=is_training,
+            stats=EpisodeStats(_joined(self._returns), _joined(self._lengths), _joined(self._group_returns)),
+            series={tag: each.series() for tag, each in self._collected.items() if each.count},
+        )
+        self._clear()
+        return summary
+
+    def _clear(self) -> None:
+        self._collected: dict[str, _Collected] = {}
+        self._returns: list[Floats] = []
+        self._lengths: list[Floats] = []
+        self._group_returns: list[Floats] = []
+
+
+@dataclass(slots=True)
+class _Collected:
+    """Values of one tag so far."""
+
+    total: float = 0.0
+    count: int = 0
+    is_sum: bool = False
+    samples: list[float] = field(default_factory=list)
+
+    def add(self, total: float, count: int) -> None:
+        self.total += total
+        self.count += count
+
+    def series(self) -> Series:
+        return Series(self.total, self.count, self.is_sum, np.array(self.samples))
+
+
+def _row(values: ArrayLike) -> Floats:
+    return np.atleast_1d(np.asarray(values, dtype=np.float64))
+
+
+def _joined(parts: list[Floats]) -> Floats:
+    return np.concatenate(parts) if parts else np.empty(0)

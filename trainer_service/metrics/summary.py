@@ -1,0 +1,163 @@
+"""What one behavior did between two summaries, and how it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.curriculum import LessonInForce
+
+Floats = NDArray[np.float64]
+
+_ELO = "Self-play/ELO"
+_REWARD = "Environment/Cumulative Reward"
+_GROUP_REWARD = "Environment/Group Cumulative Reward"
+_LENGTH = "Environment/Episode Length"
+_LESSON = "Environment/Lesson Number/"
+
+EPISODE_TAGS = frozenset({_REWARD, _GROUP_REWARD, _LENGTH})
+"""Tags that only the trainer may use, because they stand for the episodes it counted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EpisodeStats:
+    """The episodes that ended between two summaries. Means are None when there was none."""
+
+    returns: Floats = field(default_factory=lambda: np.empty(0))
+    """Sum of one agent's own rewards over its episode, before strengths and normalisation. Shape [E]."""
+
+    lengths: Floats = field(default_factory=lambda: np.empty(0))
+    """Decisions of that episode. Shape [E]."""
+
+    group_returns: Floats = field(default_factory=lambda: np.empty(0))
+    """The group's reward and its members' own, summed over its episode. Shape [G]; empty without groups."""
+
+    def __post_init__(self) -> None:
+        if self.returns.shape != self.lengths.shape:
+            raise ValueError(f"{self.returns.shape} returns for {self.lengths.shape} episode lengths")
+
+    @property
+    def episodes(self) -> int:
+        """How many agents' episodes ended."""
+        return len(self.returns)
+
+    @property
+    def mean_return(self) -> float | None:
+        """Mean over episodes."""
+        return _mean(self.returns)
+
+    @property
+    def std_return(self) -> float | None:
+        """Standard deviation of these very episodes (not an estimate for all others)."""
+        return float(self.returns.std()) if len(self.returns) else None
+
+    @property
+    def mean_length(self) -> float | None:
+        """Mean over episodes, in decisions."""
+        return _mean(self.lengths)
+
+    @property
+    def mean_group_return(self) -> float | None:
+        """Mean over group episodes."""
+        return _mean(self.group_returns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """All values of one statistic between two summaries."""
+
+    total: float
+    """Their sum."""
+
+    count: int
+    """At least 1."""
+
+    is_sum: bool = False
+    """Their sum is what counts, not their mean: a simulator may ask for that."""
+
+    samples: Floats = field(default_factory=lambda: np.empty(0))
+    """The values themselves, where a histogram of them is wanted; otherwise empty. Shape [count]."""
+
+    @classmethod
+    def of(cls, value: float) -> Series:
+        """A single value."""
+        return cls(value, 1)
+
+    @classmethod
+    def over(cls, samples: Floats) -> Series:
+        """Values that shall be shown as a histogram too. Shape [count], not empty."""
+        return cls(float(samples.sum()), len(samples), samples=samples)
+
+    @property
+    def mean(self) -> float:
+        """Over all values."""
+        return self.total / self.count
+
+    @property
+    def value(self) -> float:
+        """The one number that stands for them."""
+        return self.total if self.is_sum else self.mean
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Summary:
+    """One behavior between two multiples of ``summary_freq``."""
+
+    behavior: str
+
+    step: int
+    """Agent steps of the behavior."""
+
+    wall_s: float
+    """Since the start of the run."""
+
+    steps_per_s: float
+    """Agent steps per second since the last summary."""
+
+    is_training: bool = True
+    """False in inference and after ``max_steps``."""
+
+    stats: EpisodeStats = field(default_factory=EpisodeStats)
+
+    series: Mapping[str, Series] = field(default_factory=dict)
+    """By ML-Agents' tags: ``Losses/Policy Loss``, ``Policy/Entropy`` …, and those that simulators chose."""
+
+    lessons: Mapping[str, LessonInForce] = field(default_factory=dict)
+    """Where each environment parameter stands."""
+
+    def tagged(self) -> dict[str, Series]:
+        """Everything that has a tag. No simulator's tag can stand for what we say of episodes and lessons."""
+        stats = self.stats
+        tags = {tag: series for tag, series in self.series.items() if tag not in EPISODE_TAGS}
+        tags |= {f"{_LESSON}{name}": Series.of(lesson.number) for name, lesson in self.lessons.items()}
+        for tag, values in ((_REWARD, stats.returns), (_GROUP_REWARD, stats.group_returns)):
+            if len(values):
+                tags[tag] = Series.over(values)
+        if len(stats.lengths):
+            tags[_LENGTH] = Series(float(stats.lengths.sum()), len(stats.lengths))
+        return tags
+
+
+def summary_line(summary: Summary) -> str:
+    """Returns the summary as ML-Agents words it: ``B. Step: 1000. Time Elapsed: 7.699 s. Mean Reward: …``."""
+    stats = summary.stats
+    parts = [summary.behavior, f"Step: {summary.step}", f"Time Elapsed: {summary.wall_s:.3f} s"]
+    if stats.mean_return is None:
+        parts.append("No episode was completed since last summary")
+    else:
+        parts.append(f"Mean Reward: {stats.mean_return:.3f}")
+        if stats.mean_group_return is None:
+            parts.append(f"Std of Reward: {stats.std_return:.3f}")
+        else:
+            parts.append(f"Mean Group Reward: {stats.mean_group_return:.3f}")
+    parts.append("Training" if summary.is_training else "Not Training")
+    if _ELO in summary.series:
+        parts.append(f"ELO: {summary.series[_ELO].value:.3f}")
+    return ". ".join(parts) + "."
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
