@@ -33,7 +33,7 @@ from unity_bridge.environment_channels import EnvironmentChannels
 from unity_bridge.errors import BridgeError, PortInUse
 from unity_bridge.launcher import resolve_program
 from unity_bridge.low_level_steps import Steps, action_batch, low_level_spec, low_level_steps, no_steps
-from unity_bridge.one_simulator import OneSimulator
+from unity_bridge.one_simulator import EXIT_WAIT_S, OneSimulator
 from unity_bridge.session import API_VERSION, Step
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch
@@ -105,7 +105,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         self._simulator = OneSimulator(
             seed=seed, num_areas=num_areas, timeout_s=timeout_wait, outgoing=self._channels.outgoing
         )
-        self._hold = weakref.finalize(self, self._simulator.close, 0.0)
+        self._hold = weakref.finalize(self, self._simulator.close, EXIT_WAIT_S)
         """Leaves nothing running when the program forgets to close."""
         try:
             if file_name is None:

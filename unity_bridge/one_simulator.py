@@ -223,10 +223,10 @@ class OneSimulator:
                 f"{self._name} closed its connection while it waited for a reply"
             )
         waited, owed = f"{self._timeout_s:g} s", self._session.awaited.value
-        if self._launched is None and self._last is None:
+        if self._endpoint is not None and self._launched is None and self._last is None:
             return UnityTimeOutException(
-                f"nobody attached as {self._name} within {waited}: start a simulator, or press Play in the "
-                "Unity Editor"
+                f"nobody attached to {self._endpoint.address} within {waited}: start a simulator, or press Play "
+                "in the Unity Editor"
             )
         last_words = self._launched.last_words() if self._launched else ""
         return UnityTimeOutException(
