@@ -51,13 +51,15 @@ class EnvironmentSettings(Section):
     """Which simulators to start, and what to do when one of them fails."""
 
     env_path: Text | None = None
-    """An executable, ``sim:NAME``, ``gym:ID`` or ``pettingzoo:MODULE``; null waits for simulators to come."""
+    """An executable, ``sim:NAME``, ``gym:ID`` or ``pettingzoo:MODULE``; null waits for simulators to come.
+    ML-Agents knows executables only."""
 
     env_args: tuple[Text, ...] | None = None
     """Arguments for each simulator that is started."""
 
     base_port: Port | None = None
-    """Port of the first simulator that is started, the next ones counting up; null lets the system choose."""
+    """Port of the first simulator that is started, the next ones counting up; null lets the system choose.
+    ML-Agents counts from 5005."""
 
     num_envs: PositiveCount = 1
     """How many simulators to start."""

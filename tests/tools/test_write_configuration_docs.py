@@ -1,0 +1,96 @@
+"""The page and the schema say what the models say."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    path = REPOSITORY / "tools" / "write_configuration_docs.py"
+    spec = importlib.util.spec_from_file_location("write_configuration_docs", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A repository with nothing but the page."""
+    for folder in ("docs", "configs"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(REPOSITORY / "docs" / "configuration.md", tmp_path / "docs")
+    return tmp_path
+
+
+def test_nothing_is_stale(tool: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    stale = tool.main(["--check"], REPOSITORY)
+    assert stale == 0, capsys.readouterr().out
+
+
+def test_what_is_stale_is_named_and_left_alone_by_a_check(
+    tool: ModuleType, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = copy / "docs" / "configuration.md"
+    page.write_text(page.read_text().replace("| `tau` |", "| `tao` |"))
+    before = page.read_text()
+    assert tool.main(["--check"], copy) == 1
+    said = capsys.readouterr().out
+    assert "docs/configuration.md is stale" in said.replace("\\", "/")
+    assert "configs/schema.json is stale" in said.replace("\\", "/")
+    assert page.read_text() == before
+
+
+def test_writing_leaves_what_is_written_by_hand(tool: ModuleType, copy: Path) -> None:
+    page = copy / "docs" / "configuration.md"
+    text = page.read_text()
+    page.write_text("My words.\n" + text.replace("| `tau` |", "| `tao` |") + "The end.\n")
+    assert tool.main([], copy) == 0
+    assert page.read_text() == "My words.\n" + text + "The end.\n"
+    assert tool.main(["--check"], copy) == 0
+
+
+def test_a_page_without_markers_is_refused(tool: ModuleType) -> None:
+    with pytest.raises(ValueError, match="lacks one of the two markers"):
+        tool.page_with("No markers.", "generated")
+
+
+def test_every_key_of_every_section_has_a_row(tool: ModuleType) -> None:
+    told = tool.tables()
+    definitions = tool.json_schema()["$defs"]
+    in_chapters = {name for chapter in tool.chapters() for name in chapter.models.values()}
+    bases = {"Hyperparameters", "RewardSignalSettings", "SamplerParameters"}
+    assert in_chapters == set(definitions) - bases
+    for name in in_chapters:
+        for key, schema in definitions[name]["properties"].items():
+            assert ("deprecationMessage" in schema) != (f"| `{key}` |" in told), key
+
+
+def test_what_is_not_built_says_so(tool: ModuleType) -> None:
+    from trainer_service.config.support import REWARD_SIGNALS, TRAINER_TYPES
+
+    for kind, model in tool.HYPERPARAMETERS.items():
+        assert tool.is_built(model.__name__) == (kind in TRAINER_TYPES)
+    for kind, model in tool.REWARD_SIGNALS.items():
+        assert tool.is_built(model.__name__) == (kind in REWARD_SIGNALS)
+
+
+@pytest.mark.parametrize(
+    "config", sorted((REPOSITORY / "configs").glob("*.yaml")), ids=lambda path: path.name
+)
+def test_editors_find_the_schema_of_every_bundled_file(config: Path) -> None:
+    first = config.read_text(encoding="utf-8").splitlines()[0]
+    start = "# yaml-language-server: $schema="
+    assert first.startswith(start)
+    assert (config.parent / first.removeprefix(start)).resolve() == REPOSITORY / "configs" / "schema.json"

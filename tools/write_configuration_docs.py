@@ -1,0 +1,210 @@
+"""Writes what the configuration's models say of themselves: the tables of docs/configuration.md, and the schema.
+
+    python tools/write_configuration_docs.py            # writes both
+    python tools/write_configuration_docs.py --check    # writes nothing; exit status 1 where they are stale
+
+In the page only what stands between the two markers is written; the rest is written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer_service.config import HYPERPARAMETERS, REWARD_SIGNALS, TrainerSettings, json_schema
+from trainer_service.config.environment_parameters import SAMPLERS
+from trainer_service.config.legacy import SAMPLERS_ALSO_CALLED
+from trainer_service.config.support import unsupported_in_behavior
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PAGE = Path("docs/configuration.md")
+SCHEMA = Path("configs/schema.json")
+BEGIN = "<!-- Written by tools/write_configuration_docs.py: everything down to the end marker. -->"
+END = "<!-- The end of what is written. -->"
+ABSENT = "–"
+NOT_BUILT = " *Not built yet: a run that asks for it is refused by name.*"
+
+Definitions = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One section of the file."""
+
+    heading: str
+    models: Mapping[str, str]
+    """Names of definitions in the schema, by what distinguishes them; a single one has no name."""
+
+
+def chapters() -> list[Chapter]:
+    """The file from top to bottom."""
+    return [
+        Chapter("The top level", {"": "RunOptions"}),
+        Chapter("`behaviors.NAME`, `default_settings`", {"": "TrainerSettings"}),
+        Chapter("`hyperparameters`", _names(HYPERPARAMETERS)),
+        Chapter("`network_settings`", {"": "NetworkSettings"}),
+        Chapter("`network_settings.memory`", {"": "MemorySettings"}),
+        Chapter("`reward_signals`", _names(REWARD_SIGNALS)),
+        Chapter("`behavioral_cloning`", {"": "BehavioralCloningSettings"}),
+        Chapter("`self_play`", {"": "SelfPlaySettings"}),
+        Chapter("`env_settings`", {"": "EnvironmentSettings"}),
+        Chapter("`engine_settings`", {"": "EngineSettings"}),
+        Chapter("`environment_parameters.NAME`: a sampler", {"": "Sampler"}),
+        Chapter("`sampler_parameters`", _names(SAMPLERS)),
+        Chapter("`environment_parameters.NAME`: a curriculum", {"": "Curriculum"}),
+        Chapter("`curriculum[…]`: a lesson", {"": "Lesson"}),
+        Chapter("`completion_criteria`", {"": "CompletionCriteria"}),
+        Chapter("`checkpoint_settings`", {"": "CheckpointSettings"}),
+        Chapter("`torch_settings`", {"": "TorchSettings"}),
+    ]
+
+
+def _names(models: Mapping[str, type]) -> dict[str, str]:
+    return {kind: model.__name__ for kind, model in models.items()}
+
+
+PROBES: dict[str, dict[str, Any]] = {
+    **{model.__name__: {"trainer_type": kind} for kind, model in HYPERPARAMETERS.items()},
+    **{model.__name__: {"reward_signals": {kind: {}}} for kind, model in REWARD_SIGNALS.items()},
+    "GAILSettings": {"reward_signals": {"gail": {"demo_path": "x"}}},
+    "MemorySettings": {"network_settings": {"memory": {}}},
+    "BehavioralCloningSettings": {"behavioral_cloning": {"demo_path": "x"}},
+    "SelfPlaySettings": {"self_play": {}},
+}
+"""Behaviors that ask for what a model describes; what is refused then is not built."""
+
+
+def is_built(model: str) -> bool:
+    """Whether this version can run what a model describes."""
+    return not unsupported_in_behavior("", TrainerSettings.model_validate(PROBES.get(model, {})))
+
+
+def tables() -> str:
+    """The generated part of the page."""
+    definitions: Definitions = json_schema()["$defs"]
+    return "\n\n".join(_chapter(chapter, definitions) for chapter in chapters())
+
+
+def _chapter(chapter: Chapter, definitions: Definitions) -> str:
+    models = {kind: definitions[name] for kind, name in chapter.models.items()}
+    parts = [f"### {chapter.heading}"]
+    parts.append("\n".join(_introduction(kind, name, definitions) for kind, name in chapter.models.items()))
+    rows = _rows(models)
+    if rows:
+        kinds = list(models)
+        header = ["key", "value", *(["default"] if kinds == [""] else kinds), "meaning"]
+        parts.append("\n".join(["| " + " | ".join(header) + " |", "|" + " --- |" * len(header), *rows]))
+    return "\n\n".join(parts)
+
+
+def _introduction(kind: str, name: str, definitions: Definitions) -> str:
+    text = definitions[name]["description"] + ("" if is_built(name) else NOT_BUILT)
+    return f"- `{kind}`: {text}" if kind else text
+
+
+def _rows(models: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    keys = dict.fromkeys(key for model in models.values() for key in model["properties"])
+    return [row for key in keys if (row := _row(key, models)) is not None]
+
+
+def _row(key: str, models: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """One key, with a column for each model; None for a key that is only accepted for its age."""
+    found = [model["properties"][key] for model in models.values() if key in model["properties"]]
+    if any("deprecationMessage" in schema for schema in found):
+        return None
+    described = next((schema for schema in found if "description" in schema), {})
+    defaults = [_default(key, model) for model in models.values()]
+    cells = [f"`{key}`", _value(found[0]), *defaults, described.get("description", "")]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(key: str, model: Mapping[str, Any]) -> str:
+    schema = model["properties"].get(key)
+    if schema is None:
+        return ABSENT
+    if key in model.get("required", ()):
+        return "required"
+    return f"`{json.dumps(schema['default'])}`" if "default" in schema else ""
+
+
+def _value(schema: Mapping[str, Any]) -> str:
+    """What may stand there, in words."""
+    if "enum" in schema:
+        return ", ".join(f"`{choice}`" for choice in schema["enum"] if choice not in SAMPLERS_ALSO_CALLED)
+    if "anyOf" in schema:
+        return " or ".join(_value(each) for each in schema["anyOf"])
+    if "$ref" in schema:
+        return _name(schema["$ref"])
+    kinds = schema.get("type", "object")
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    text = next(words for kind, words in WORDS.items() if kind in kinds)
+    empty = " or null" if "null" in kinds and "object" not in kinds else ""
+    return text + _bounds(schema) + empty
+
+
+WORDS = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+    "array": "list",
+    "object": "mapping",
+}
+
+
+def _name(reference: str) -> str:
+    return {"Sampler": "sampler", "Curriculum": "curriculum"}.get(reference.rpartition("/")[2], "mapping")
+
+
+def _bounds(schema: Mapping[str, Any]) -> str:
+    low, high, above = schema.get("minimum"), schema.get("maximum"), schema.get("exclusiveMinimum")
+    if above is not None:
+        return f" > {above}"
+    if low is not None and high is not None and high < 2**31 - 1:
+        return f", {low} to {high}"
+    return "" if low is None else f" ≥ {low}"
+
+
+def page_with(text: str, generated: str) -> str:
+    """``text`` with ``generated`` between its markers. Raises ValueError where they are missing."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{PAGE} lacks one of the two markers: {BEGIN} … {END}")
+    return f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}"
+
+
+def expected(repository: Path) -> dict[Path, str]:
+    """What each file should hold."""
+    page = (repository / PAGE).read_text(encoding="utf-8")
+    return {
+        PAGE: page_with(page, tables()),
+        SCHEMA: json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n",
+    }
+
+
+def is_stale(path: Path, text: str) -> bool:
+    return not path.is_file() or path.read_text(encoding="utf-8") != text
+
+
+def main(argv: Sequence[str] | None = None, repository: Path = REPOSITORY) -> int:
+    parser = argparse.ArgumentParser(description="Writes the tables of docs/configuration.md and the schema.")
+    parser.add_argument("--check", action="store_true", help="compare only; exit status 1 on a difference")
+    arguments = parser.parse_args(argv)
+    stale = {path: text for path, text in expected(repository).items() if is_stale(repository / path, text)}
+    for path, text in stale.items():
+        if arguments.check:
+            print(f"{path} is stale; run: python tools/write_configuration_docs.py")
+        else:
+            (repository / path).write_text(text, encoding="utf-8", newline="\n")
+            print(f"{path} written")
+    return 1 if arguments.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
