@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
 from trainer_service.checkpoint import Checkpoint, differences
 from trainer_service.config import TrainerSettings
 from trainer_service.curriculum import Progress
@@ -184,6 +184,10 @@ class Behavior:
     def checkpoint(self) -> Checkpoint:
         """The behavior as it is now."""
         return Checkpoint(self.name, self.step, self.spec, self.settings, self._algorithm.state_dict())
+
+    def policy_network(self) -> PolicyNetwork:
+        """What decides now, to be exported."""
+        return self._algorithm.policy_network()
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continues where the checkpoint was taken. Raises UserError where it is of another behavior."""

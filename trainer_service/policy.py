@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
 from trainer_service.checkpoint import Checkpoint, load_checkpoint
 from trainer_service.errors import UserError
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
@@ -86,6 +86,10 @@ class Policy:
         return ActionBatch(
             self._algorithm.wire_actions(decisions), decisions.discrete_actions.astype(np.int32)
         )
+
+    def network(self) -> PolicyNetwork:
+        """A copy of what decides, to be exported."""
+        return self._algorithm.policy_network()
 
     def _sensors(self, observations: Sequence[ArrayLike] | NDArray[Any]) -> list[Observation]:
         specs = self.spec.observation_specs

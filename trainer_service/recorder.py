@@ -6,12 +6,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from trainer_service.behavior import Behavior
 from trainer_service.checkpoint import save_checkpoint
 from trainer_service.console import Console
+from trainer_service.export import ExportError, export_policy
 from trainer_service.files import SaveError
 from trainer_service.metrics import SummaryWriter
 from trainer_service.run import RunFolder
@@ -136,11 +138,14 @@ class Recorder:
         name, step = behavior.name, behavior.step
         numbered = self._folder.numbered(name, step)
         save_checkpoint(behavior.checkpoint(), numbered, self._folder.checkpoint(name))
+        models = self._export(behavior, final=final)
+        files = [path.as_posix() for path in (*models[:1], numbered)]
         record = CheckpointRecord(
             steps=step,
-            file_path=numbered.as_posix(),
+            file_path=files[0],
             reward=behavior.drain_mean_return(),
             creation_time=time.time(),
+            auxiliary_file_paths=tuple(files[1:]),
         )
         self._list(behavior, record, final=final)
         self._console.checkpoint(name, step)
@@ -149,13 +154,32 @@ class Recorder:
         self._next_save[name] = (step // interval + 1) * interval
         _logger.info("Saved %s", numbered)
 
+    def _export(self, behavior: Behavior, *, final: bool) -> list[Path]:
+        """Writes the model of this step and, at the end, the one to take home; returns their paths.
+
+        None are returned if that failed: a warning says why, and nothing else depends on it.
+        """
+        paths = [self._folder.numbered(behavior.name, behavior.step, ".onnx")]
+        if final:
+            paths.append(self._folder.final_model(behavior.name))
+        try:
+            export_policy(behavior.policy_network(), behavior.spec, *paths)
+        except (ExportError, SaveError) as error:
+            _logger.warning("'%s': %s. Its weights are safe; export them later.", behavior.name, error)
+            return []
+        _logger.info("Exported %s", paths[-1])
+        return paths
+
     def _list(self, behavior: Behavior, record: CheckpointRecord, *, final: bool) -> None:
         status = self._status.behavior(behavior.name).with_checkpoint(record)
         removed: frozenset[str] = frozenset()
         if behavior.settings.keep_checkpoints > 0:
             status, removed = prune_checkpoints(status, behavior.settings.keep_checkpoints)
         if final:
-            status = replace(status, final_checkpoint=status.checkpoints[-1])
+            newest = status.checkpoints[-1]
+            exported = newest.file_path.endswith(".onnx")
+            file = self._folder.final_model(behavior.name).as_posix() if exported else newest.file_path
+            status = replace(status, final_checkpoint=replace(newest, file_path=file))
         self._status = self._status.with_behavior(behavior.name, status)
         self._folder.write_status(self._status)
         self._folder.remove(behavior.name, removed)

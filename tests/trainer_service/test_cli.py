@@ -63,7 +63,10 @@ def test_a_run_leaves_ml_agents_layout(finished: tuple[Path, str]) -> None:
         "run_logs/Player-1.log",
         "Basic/checkpoint.pt",
         "Basic/Basic-600.pt",
+        "Basic/Basic-600.onnx",
         "Basic/Basic-800.pt",
+        "Basic/Basic-800.onnx",
+        "Basic.onnx",
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from trainer_service.algorithms.algorithm import Algorithm, Compute
+from trainer_service.algorithms.policy_network import PolicyNetwork
 from trainer_service.algorithms.ppo import PPO
 from trainer_service.config import TrainerSettings
 from unity_bridge.specs import BehaviorSpec
@@ -13,4 +14,4 @@ ALGORITHMS: Mapping[str, Callable[[BehaviorSpec, TrainerSettings, Compute], Algo
     "ppo": PPO,
 }
 
-__all__ = ["ALGORITHMS", "PPO", "Algorithm", "Compute"]
+__all__ = ["ALGORITHMS", "PPO", "Algorithm", "Compute", "PolicyNetwork"]
