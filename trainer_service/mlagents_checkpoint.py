@@ -44,7 +44,6 @@ class MLAgentsCheckpoint:
 
     path: Path
     step: int
-    trainer_type: str
     modules: Mapping[str, Mapping[str, Any]]
     """State dicts of the policy, the critic, the optimizer …"""
 
@@ -65,7 +64,7 @@ def load_origin(path: Path) -> Origin:
     """Reads a checkpoint of ours or of ML-Agents onto the CPU.
 
     Raises:
-        UserError: the file is missing, damaged, or neither.
+        UserError: the file is missing, damaged, or neither; or by a trainer of ML-Agents that cannot be read.
     """
     content = read_archive(path)
     return _parse(content, path) if is_mlagents(content) else parse_checkpoint(content, path)
@@ -75,7 +74,7 @@ def load_mlagents_checkpoint(path: Path) -> MLAgentsCheckpoint:
     """Reads a ``.pt`` of ML-Agents onto the CPU, without executing anything that it says.
 
     Raises:
-        UserError: the file is missing or damaged, or was not written by ML-Agents.
+        UserError: the file is missing or damaged, not by ML-Agents, or by a trainer of it that cannot be read.
     """
     content = read_archive(path)
     if not is_mlagents(content):
@@ -96,7 +95,7 @@ def as_checkpoint(
     ``seed`` starts the random streams of a converted one; ML-Agents saves none.
 
     Raises:
-        UserError: the file is of other sensors, actions or settings, or of a trainer that cannot be read.
+        UserError: the file is of other sensors, actions or settings.
     """
     if isinstance(origin, Checkpoint):
         return Conversion(origin)
@@ -128,24 +127,25 @@ def as_checkpoint(
 
 
 def _parse(content: Mapping[str, Any], path: Path) -> MLAgentsCheckpoint:
-    written_by = [trainer for module, trainer in _TRAINER_OF.items() if module in content]
+    written_by = next((trainer for module, trainer in _TRAINER_OF.items() if module in content), None)
+    if written_by not in (None, "ppo"):
+        raise UserError(
+            f"'{path}' was written by the trainer '{written_by}' of ML-Agents; only those of 'ppo' can be read so far"
+        )
     try:
         step = int(content[_STEP][_COUNTER])
-        if not written_by or not all(isinstance(module, dict) for module in content.values()):
-            raise ValueError(f"unknown modules {list(content)}")
+        if written_by is None or not all(isinstance(module, dict) for module in content.values()):
+            raise ValueError(f"its modules are {list(content)}")
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
         raise UserError(f"'{path}' is not a complete checkpoint of ML-Agents 1.1.0: {reason}") from None
-    return MLAgentsCheckpoint(path, step, written_by[0], content)
+    return MLAgentsCheckpoint(path, step, content)
 
 
 def _require_supported(origin: MLAgentsCheckpoint, settings: TrainerSettings, where: str) -> PPOSettings:
-    written_by = f"{where} was written by the trainer '{origin.trainer_type}' of ML-Agents"
-    if origin.trainer_type != "ppo":
-        raise UserError(f"{written_by}; only those of 'ppo' can be read so far")
     hyper = settings.hyperparameters
     if not isinstance(hyper, PPOSettings):
-        raise UserError(f"{written_by}, the configuration says '{settings.trainer_type}'")
+        raise UserError(f"{where} is of the trainer 'ppo', the configuration says '{settings.trainer_type}'")
     memory = origin.modules[ACTOR].get("memory_size_vector")
     if isinstance(memory, Tensor) and bool((memory > 0).any()):
         raise UserError(f"{where} is of a policy with memory, which is not supported yet")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from trainer_service.behavior import Behavior
     from trainer_service.checkpoint import Checkpoint
+    from trainer_service.mlagents_checkpoint import Origin
 
 EDITOR_PORT = 5004
 """Where the Unity Editor looks for a trainer."""
@@ -99,7 +100,7 @@ def _serve(
     console: Console,
     bridge: Bridge,
     stop: StopSignals,
-    origins: dict[str, Checkpoint],
+    origins: dict[str, Origin],
     seed: int,
 ) -> Outcome:
     import torch
@@ -135,7 +136,7 @@ def _creator(
     options: RunOptions,
     device: torch.device,
     seed: int,
-    origins: dict[str, Checkpoint],
+    origins: dict[str, Origin],
     writers: Iterable[SummaryWriter],
 ) -> Callable[[str, BehaviorSpec], Behavior]:
     """How a behavior is made when it first shows up: fresh, resumed, or from another run's weights."""
@@ -151,7 +152,7 @@ def _creator(
             raise ConfigError(*missing)
         compute = Compute(device, seed_of(seed, name))
         behavior = Behavior(name, spec, settings, compute, learns=not saved.inference)
-        origin = origins.get(name)
+        origin = _checkpoint(origins.get(name), behavior, compute.seed)
         if origin is not None and saved.resume and settings.init_path is None:
             behavior.restore(origin)
             _logger.info("Resuming '%s' from step %d.", name, behavior.step)
@@ -167,6 +168,18 @@ def _creator(
         return behavior
 
     return create
+
+
+def _checkpoint(origin: Origin | None, behavior: Behavior, seed: int) -> Checkpoint | None:
+    """What a behavior starts from, in our form, whoever wrote it."""
+    from trainer_service.mlagents_checkpoint import as_checkpoint
+
+    if origin is None:
+        return None
+    conversion = as_checkpoint(origin, behavior.name, behavior.spec, behavior.settings, seed=seed)
+    for part in conversion.left_behind:
+        _logger.warning("'%s': not taken over from ML-Agents: %s.", behavior.name, part)
+    return conversion.checkpoint
 
 
 def choose_device(name: str | None) -> torch.device:
@@ -264,7 +277,7 @@ def _listen(bridge: Bridge, host: str, port: int) -> None:
     )  # fmt: skip
 
 
-def _origins(options: RunOptions, folder: RunFolder) -> dict[str, Checkpoint]:
+def _origins(options: RunOptions, folder: RunFolder) -> dict[str, Origin]:
     """Checkpoints to start from, by behavior; all are read before anything starts, so that a damaged one
     costs nothing."""
     saved = options.checkpoint_settings
@@ -278,9 +291,9 @@ def _origins(options: RunOptions, folder: RunFolder) -> dict[str, Checkpoint]:
             paths[name] = folder.initialize_from / name / "checkpoint.pt"
     if not paths:
         return {}
-    from trainer_service.checkpoint import load_checkpoint
+    from trainer_service.mlagents_checkpoint import load_origin
 
-    return {name: load_checkpoint(path) for name, path in paths.items()}
+    return {name: load_origin(path) for name, path in paths.items()}
 
 
 def _init_path(given: str, name: str, folder: RunFolder) -> Path:
