@@ -15,18 +15,20 @@ from uuid import UUID
 
 import numpy as np
 
-RAW_BYTES = UUID("3a1c5f0e-76c4-4b8e-9d3e-0a8d5c4b2f10")
+RAW_BYTES = UUID("81da6860-deab-52bd-9ba1-4d2503d0f962")
+"""The bundled scenes send back whatever comes on this channel."""
 
 
 def play(environment_class, plan):
     """Plays as planned and returns the record: arrays by a path such as ``003/Ball?team=0/decision/obs0``."""
     channels = Channels()
     env = environment_class(side_channels=channels.all, **plan["environment"])
-    channels.talk()
+    channels.talk(plan.get("parameters", {}))
     record = {}
     rng = np.random.RandomState(plan["actions_seed"])
     for step in range(plan["steps"]):
         if step == plan["reset_at"]:
+            channels.say_raw(b"reset")
             env.reset()
         else:
             env.step()
@@ -106,13 +108,19 @@ class Channels:
         self._stats = StatsSideChannel()
         self.all = [self._engine, self._parameters, self._properties, self._raw, self._stats]
 
-    def talk(self):
+    def talk(self, parameters):
         """Queued before the first reset, as programs do."""
         self._engine.set_configuration_parameters(time_scale=20.0, width=84, height=84, quality_level=1)
-        self._parameters.set_float_parameter("size", 2.5)
+        for name, value in parameters.items():
+            self._parameters.set_float_parameter(name, value)
         self._parameters.set_uniform_sampler_parameters("mass", 0.5, 1.5, 3)
+        self._parameters.set_gaussian_sampler_parameters("wind", 0.0, 2.0, 4)
+        self._parameters.set_multirangeuniform_sampler_parameters("light", [(0.0, 1.0), (2.0, 3.0)], 5)
         self._properties.set_property("gravity", -9.81)
-        self._raw.send_raw_data(bytes(range(256)))
+        self.say_raw(bytes(range(256)))
+
+    def say_raw(self, data):
+        self._raw.send_raw_data(data)
 
     def write(self, record):
         for name, values in self._stats.get_and_reset_stats().items():

@@ -163,7 +163,7 @@ def test_the_published_channels_hear_the_same_from_both(
     assert ours.keys() == published.keys()
     for path, values in published.items():
         np.testing.assert_array_equal(ours[path], values, err_msg=path)
-    assert ours["raw"].tolist() == list(range(256))
+    assert ours["raw"].tobytes() == bytes(range(256)) + b"reset"
     assert ours["properties/gravity"] == np.float32(-9.81)
     assert ours["stats/steps"].tolist() == [[0, 0], [1, 0], [2, 0], [3, 0], [4, 0]]
 

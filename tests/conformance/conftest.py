@@ -1,0 +1,154 @@
+"""The real ML-Agents 1.1.0 in an environment of its own, and simulators that it can start."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+REPOSITORY = Path(__file__).parents[2]
+PROGRAMS = REPOSITORY / "tests" / "programs"
+PEER_VARIABLE = "MLAGENTS_PEER"
+PATIENCE_S = 150.0
+
+Record = dict[str, NDArray[Any]]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All that is here needs the real thing."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.conformance)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A virtual environment with the real mlagents and mlagents_envs."""
+
+    environment: Path
+
+    @property
+    def python(self) -> str:
+        return str(self.environment / "bin" / "python")
+
+    def start(self, *words: object, folder: Path, **variables: str) -> subprocess.Popen[str]:
+        """Starts its Python with these arguments; what it says can be read from stdout."""
+        # A path that was set for our packages must not lead it to them.
+        clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return subprocess.Popen(
+            [self.python, *map(str, words)],
+            cwd=folder,
+            env={**clean, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+
+@pytest.fixture(scope="session")
+def peer() -> Peer:
+    """The side environment; `make conformance` makes it, or MLAGENTS_PEER names one."""
+    made = REPOSITORY / "benchmarks" / ".peer"
+    named = os.environ.get(PEER_VARIABLE)
+    if named:
+        return Peer(Path(named).absolute())
+    if not (made / "installed").exists():
+        pytest.skip(f"no real ML-Agents: {made} is not there (`make conformance` tries to make it)")
+    return Peer(made / "venv")
+
+
+@pytest.fixture
+def finish() -> Iterator[Callable[[subprocess.Popen[str]], str]]:
+    """Waits for a process that must end by itself and well; returns what it said."""
+    running: list[subprocess.Popen[str]] = []
+
+    def end(process: subprocess.Popen[str]) -> str:
+        running.append(process)
+        said, _ = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, said
+        return said
+
+    yield end
+    for process in running:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Callable[..., Path]:
+    """An executable that is called like a Unity build and runs this command line before its own arguments.
+
+    Whoever starts it, it finds our packages if the first word is our Python.
+    """
+
+    def make(*words: object) -> Path:
+        path = tmp_path / f"build-{len(list(tmp_path.iterdir()))}.x86_64"
+        ours = f"PYTHONPATH={shlex.quote(str(REPOSITORY))} " if words[0] == sys.executable else ""
+        path.write_text(f'#!/bin/sh\n{ours}exec {shlex.join(map(str, words))} "$@"\n')
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def bundled(build: Callable[..., Path]) -> Callable[..., Path]:
+    """The bundled simulator with these arguments, as an executable."""
+    return lambda *words: build(sys.executable, "-m", "unity_bridge.simulators", *words)
+
+
+@pytest.fixture
+def real_record(
+    peer: Peer, tmp_path: Path, finish: Callable[[subprocess.Popen[str]], str]
+) -> Callable[..., Record]:
+    """What the real UnityEnvironment hears, playing as planned; see tests/programs/low_level.py."""
+
+    def play(plan: dict[str, Any], *, meanwhile: Callable[[], object] = lambda: None) -> Record:
+        (tmp_path / "plan.json").write_text(json.dumps(plan))
+        driver = peer.start(PROGRAMS / "low_level.py", "real", "plan.json", "real.npz", folder=tmp_path)
+        meanwhile()
+        finish(driver)
+        with np.load(tmp_path / "real.npz") as record:
+            return dict(record)
+
+    return play
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    """Ports where nobody listened a moment ago."""
+
+    def find() -> int:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            return int(probe.getsockname()[1])
+
+    return find
+
+
+@pytest.fixture
+def start_simulator() -> Iterator[Callable[[Sequence[object]], subprocess.Popen[bytes]]]:
+    """Starts a program that shall attach; none outlives the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(words: Sequence[object]) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(list(map(str, words)), stderr=subprocess.DEVNULL))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()

@@ -1,0 +1,95 @@
+"""The real UnityEnvironment 1.1.0 drives every bundled scene, and hears what ours hears."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unity_bridge.environment import UnityEnvironment
+from unity_bridge.low_level_steps import low_level_spec
+from unity_bridge.simulators.registry import SCENES, open_scene
+
+PROGRAM = Path(__file__).parents[1] / "programs" / "low_level.py"
+AGENTS = 3
+PICTURES = [(name, form) for name, scene in SCENES.items() if scene.has_camera for form in ("png", "float")]
+ENVIRONMENTS = [
+    *((f"sim:{name}", ()) for name, scene in SCENES.items() if not scene.has_camera),
+    *((f"sim:{name}", ("--pictures", form)) for name, form in PICTURES),
+    ("gym:CartPole-v1", ()),
+]
+"""Every scene, in each form of its pictures, and one of Gymnasium's."""
+
+every_environment = pytest.mark.parametrize(
+    ("env", "options"), ENVIRONMENTS, ids=[" ".join((env, *options)) for env, options in ENVIRONMENTS]
+)
+
+
+def low_level() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("low_level", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def parameters_of(env: str) -> dict[str, float]:
+    """Another value than its own for each parameter that a scene reads."""
+    scene = SCENES.get(env.removeprefix("sim:"))
+    return {name: value + 1 for name, value in scene.parameters.items()} if scene else {}
+
+
+def declared(env: str) -> Any:
+    """What the scene itself says of its behaviors."""
+    specs = {name: low_level_spec(spec) for name, spec in open_scene(env, agents=1).behaviors.items()}
+    return low_level().describe(specs)
+
+
+def require_equal(real: dict[str, Any], ours: dict[str, Any]) -> None:
+    assert real.keys() == ours.keys()
+    for path, values in real.items():
+        assert values.dtype == ours[path].dtype or "group_id" in path, path
+        np.testing.assert_array_equal(ours[path], values, err_msg=path)
+
+
+@every_environment
+def test_it_plays_a_launched_scene_to_its_end_and_hears_what_ours_hears(
+    env: str, options: tuple[str, ...], bundled: Any, real_record: Any, free_port: Any
+) -> None:
+    program = bundled(env, "--agents", AGENTS, *options)
+    setting = {"file_name": str(program), "seed": 19, "timeout_wait": 60}
+    plan = {
+        "steps": 150,
+        "reset_at": 21,
+        "actions_seed": 4,
+        "parameters": parameters_of(env),
+        "environment": setting,
+    }
+    ours = low_level().play(UnityEnvironment, plan)
+    real = real_record({**plan, "environment": {**setting, "base_port": free_port()}})
+    require_equal(real, ours)
+    assert json.loads(str(real["specs"])) == declared(env)
+    assert sum(len(values) for path, values in real.items() if path.endswith("/terminal/reward")) > 0
+    assert real["raw"].tobytes() == bytes(range(256)) + b"reset"
+    assert real["properties/gravity"] == np.float32(-9.81)
+
+
+@every_environment
+def test_it_waits_like_for_the_editor_and_a_scene_attaches(
+    env: str, options: tuple[str, ...], bundled: Any, real_record: Any, free_port: Any, start_simulator: Any
+) -> None:
+    port = free_port()
+    setting = {"file_name": None, "base_port": port, "seed": 2, "timeout_wait": 60}
+    plan = {"steps": 12, "reset_at": 5, "actions_seed": 1, "environment": setting}
+    words = [bundled(env, "--agents", AGENTS, *options), "--mlagents-port", port, "--connect-timeout", 60]
+    attached = []
+    real = real_record(plan, meanwhile=lambda: attached.append(start_simulator(words)))
+    assert attached[0].wait(60) == 0  # the real class says goodbye, and the simulator leaves in peace
+    start_simulator(words)
+    require_equal(real, low_level().play(UnityEnvironment, plan))
