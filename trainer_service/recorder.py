@@ -13,12 +13,20 @@ import torch
 from trainer_service.behavior import Behavior
 from trainer_service.checkpoint import save_checkpoint
 from trainer_service.console import Console
+from trainer_service.curriculum import Curriculum
 from trainer_service.export import ExportError, export_policy
-from trainer_service.files import SaveError
+from trainer_service.files import SaveError, write_atomic
 from trainer_service.metrics import SummaryWriter
 from trainer_service.run import RunFolder
-from trainer_service.status import CheckpointRecord, TrainingStatus, prune_checkpoints
+from trainer_service.status import (
+    COMPATIBLE_MLAGENTS_VERSION,
+    BehaviorStatus,
+    CheckpointRecord,
+    TrainingStatus,
+    prune_checkpoints,
+)
 from trainer_service.timers import Timers
+from unity_bridge.session import API_VERSION
 
 _logger = logging.getLogger(__name__)
 _RETRY_S = 60.0
@@ -40,6 +48,7 @@ class Recorder:
         status: TrainingStatus,
         expected: Iterable[str] = (),
         autosave_s: float = 300.0,
+        curriculum: Curriculum | None = None,
     ) -> None:
         """Records a run.
 
@@ -49,6 +58,7 @@ class Recorder:
             expected: the behaviors that the configuration names.
             autosave_s: how often checkpoint.pt is renewed between the checkpoints of ``checkpoint_interval``;
                 what a power cut can cost at most.
+            curriculum: whose lessons go into summaries, and are stored with the weights that have met them.
         """
         self._folder = folder
         self._console = console
@@ -56,12 +66,15 @@ class Recorder:
         self._timers = timers
         self._started = time.perf_counter()
         self._next_save: dict[str, int] = {}
+        self._saved_at: dict[str, int] = {}
+        """At which steps this process saved last, numbered."""
         self._retry_at: dict[str, float] = {}
         self._complained: set[str] = set()
         self._status = status
         self._expected = list(expected)
         self._autosave_s = autosave_s
         self._autosave_at: dict[str, float] = {}
+        self._curriculum = curriculum or Curriculum({})
 
     def watch(self, behavior: Behavior) -> None:
         """Starts to record a behavior that just showed up."""
@@ -76,9 +89,17 @@ class Recorder:
         """Writes the summary and the checkpoint of a behavior, where they are due."""
         if behavior.summary_due():
             self._summarize(behavior)
-        if behavior.step >= self._next_save[behavior.name]:
+        if self._is_saved(behavior):
+            return
+        if behavior.finished or behavior.step >= self._next_save[behavior.name]:
             self._save_in_passing(behavior, self._save)
         elif time.monotonic() >= self._autosave_at[behavior.name]:
+            self._save_in_passing(behavior, self._autosave)
+
+    def lessons_changed(self, behaviors: Iterable[Behavior]) -> None:
+        """Renews what ``--resume`` continues from, so that a run that is killed goes on in the new lessons."""
+        for behavior in behaviors:
+            self._autosave_at[behavior.name] = 0.0  # until it has succeeded
             self._save_in_passing(behavior, self._autosave)
 
     def finish(self, behaviors: Sequence[Behavior]) -> None:
@@ -93,11 +114,13 @@ class Recorder:
         if self._folder.writable:
             for behavior in behaviors:
                 try:
-                    self._save(behavior, final=True)
+                    if not self._is_saved(behavior):
+                        self._save(behavior)
+                    self._finalize(behavior)
                 except SaveError as error:
                     failures.append(error)
             try:
-                self._folder.write_timers(self._timers.to_json({"pytorch_version": torch.__version__}))
+                self._folder.write_timers(self._timers.to_json(_versions()))
             except SaveError as error:
                 failures.append(error)
         for writer in self._writers:
@@ -108,6 +131,7 @@ class Recorder:
     def _summarize(self, behavior: Behavior) -> None:
         self._name_missing()
         summary = behavior.summarize(time.perf_counter() - self._started)
+        summary = replace(summary, lessons=self._curriculum.lessons)
         for writer in self._writers:
             try:
                 writer.write(summary)
@@ -128,9 +152,18 @@ class Recorder:
         """Renews what ``--resume`` continues from, and nothing else."""
         if not behavior.diverged:
             save_checkpoint(behavior.checkpoint(), self._folder.checkpoint(behavior.name))
+            if self._curriculum.lessons:
+                self._store(self._status.behavior(behavior.name), behavior)
         self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
 
-    def _save(self, behavior: Behavior, *, final: bool = False) -> None:
+    def _is_saved(self, behavior: Behavior) -> bool:
+        """Nothing was learned since this process saved it last."""
+        saved_at = self._saved_at.get(behavior.name)
+        if saved_at is None:
+            return False
+        return saved_at == behavior.step or (behavior.finished and saved_at >= behavior.settings.max_steps)
+
+    def _save(self, behavior: Behavior) -> None:
         """Weights first: whatever fails after them, they are safe."""
         if behavior.diverged:
             _logger.warning("'%s' is not saved: its weights are no numbers any more.", behavior.name)
@@ -138,8 +171,7 @@ class Recorder:
         name, step = behavior.name, behavior.step
         numbered = self._folder.numbered(name, step)
         save_checkpoint(behavior.checkpoint(), numbered, self._folder.checkpoint(name))
-        models = self._export(behavior, final=final)
-        files = [path.as_posix() for path in (*models[:1], numbered)]
+        files = [path.as_posix() for path in (*self._export(behavior), numbered)]
         record = CheckpointRecord(
             steps=step,
             file_path=files[0],
@@ -147,42 +179,59 @@ class Recorder:
             creation_time=time.time(),
             auxiliary_file_paths=tuple(files[1:]),
         )
-        self._list(behavior, record, final=final)
+        self._list(behavior, record)
         self._console.checkpoint(name, step)
         self._autosave_at[name] = time.monotonic() + self._autosave_s
+        self._saved_at[name] = step
         interval = behavior.settings.checkpoint_interval
         self._next_save[name] = (step // interval + 1) * interval
         _logger.info("Saved %s", numbered)
 
-    def _export(self, behavior: Behavior, *, final: bool) -> list[Path]:
-        """Writes the model of this step and, at the end, the one to take home; returns their paths.
+    def _export(self, behavior: Behavior) -> list[Path]:
+        """Writes the model of this step; returns its path, or nothing if that failed.
 
-        None are returned if that failed: a warning says why, and nothing else depends on it.
+        A warning then says why, and nothing else depends on it.
         """
-        paths = [self._folder.numbered(behavior.name, behavior.step, ".onnx")]
-        if final:
-            paths.append(self._folder.final_model(behavior.name))
+        path = self._folder.numbered(behavior.name, behavior.step, ".onnx")
         try:
-            export_policy(behavior.policy_network(), behavior.spec, *paths)
+            export_policy(behavior.policy_network(), behavior.spec, path)
         except (ExportError, SaveError) as error:
             _logger.warning("'%s': %s. Its weights are safe; export them later.", behavior.name, error)
             return []
-        _logger.info("Exported %s", paths[-1])
-        return paths
+        _logger.info("Exported %s", path)
+        return [path]
 
-    def _list(self, behavior: Behavior, record: CheckpointRecord, *, final: bool) -> None:
+    def _list(self, behavior: Behavior, record: CheckpointRecord) -> None:
         status = self._status.behavior(behavior.name).with_checkpoint(record)
         removed: frozenset[str] = frozenset()
         if behavior.settings.keep_checkpoints > 0:
             status, removed = prune_checkpoints(status, behavior.settings.keep_checkpoints)
-        if final:
-            newest = status.checkpoints[-1]
-            exported = newest.file_path.endswith(".onnx")
-            file = self._folder.final_model(behavior.name).as_posix() if exported else newest.file_path
-            status = replace(status, final_checkpoint=replace(newest, file_path=file))
-        self._status = self._status.with_behavior(behavior.name, status)
-        self._folder.write_status(self._status)
+        self._store(status, behavior)
         self._folder.remove(behavior.name, removed)
+
+    def _finalize(self, behavior: Behavior) -> None:
+        """Copies the newest model to where it is taken home from, and lists it as the final one."""
+        status = self._status.behavior(behavior.name)
+        if not status.checkpoints:
+            return
+        newest = status.checkpoints[-1]
+        model = self._folder.numbered(behavior.name, newest.steps, ".onnx")
+        home = self._folder.final_model(behavior.name)
+        file_path = newest.file_path
+        if model.name in newest.file_names and model.is_file():
+            write_atomic(home, model.read_bytes())
+            _logger.info("Copied %s to %s.", model, home)
+            file_path = home.as_posix()
+        self._store(replace(status, final_checkpoint=replace(newest, file_path=file_path)), behavior)
+
+    def _store(self, status: BehaviorStatus, behavior: Behavior) -> None:
+        """Writes what is saved of a behavior, and where its lessons stood then."""
+        status = replace(status, standing=self._curriculum.standing(behavior.name))
+        lessons = {name: lesson.number for name, lesson in self._curriculum.lessons.items()}
+        self._status = replace(
+            self._status.with_behavior(behavior.name, status), lessons={**self._status.lessons, **lessons}
+        )
+        self._folder.write_status(self._status)
 
     def _name_missing(self) -> None:
         """By the first summary every behavior has had its chance to show up."""
@@ -198,3 +247,13 @@ class Recorder:
         if message not in self._complained:
             self._complained.add(message)
             _logger.warning("%s. The run goes on without it.", message)
+
+
+def _versions() -> dict[str, str]:
+    """What timers.json says besides the versions it knows itself."""
+    return {
+        "mlagents_version": COMPATIBLE_MLAGENTS_VERSION,
+        "mlagents_envs_version": COMPATIBLE_MLAGENTS_VERSION,
+        "communication_protocol_version": API_VERSION,
+        "pytorch_version": torch.__version__,
+    }
