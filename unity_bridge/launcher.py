@@ -1,149 +1,31 @@
-"""Finds simulators' programs, starts them, watches them and stops them."""
+"""Starts simulators' programs, watches them and stops them."""
 
 from __future__ import annotations
 
 import errno
 import os
-import platform
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 from unity_bridge.errors import LaunchError
+from unity_bridge.executables import BUNDLED_SCHEMES, Command, resolve_program
 
-BUNDLED_SCHEMES = ("sim", "gym", "pettingzoo")
-"""``scheme:name`` environments that the bundled simulator hosts."""
+__all__ = [
+    "BUNDLED_SCHEMES",
+    "Command",
+    "Program",
+    "RestartBudget",
+    "resolve_program",
+    "stop_programs",
+]
 
-_PLAYER_SUFFIXES = (".app", ".exe", ".x86_64", ".x86")
 _TAIL_BYTES = 16_384
-_KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """What to start, once per simulator."""
-
-    env: str
-    """As the user wrote it: what messages call the program."""
-
-    executable: tuple[str, ...]
-    """The program, with the leading arguments that choose the environment."""
-
-    arguments: tuple[str, ...] = ()
-    """The user's own, always last."""
-
-    is_unity_build: bool = False
-    """Writes its log where ``-logFile`` says, instead of printing it."""
-
-    no_graphics: bool = False
-    no_graphics_monitor: bool = False
-    """Like ``no_graphics``, except for simulator 0."""
-
-    def line(self, *, worker: int, port: int, log: Path) -> list[str]:
-        """The command line of simulator ``worker``, which shall connect to ``port``."""
-        line = list(self.executable)
-        if self.no_graphics or (self.no_graphics_monitor and worker != 0):
-            line += ["-nographics", "-batchmode"]
-        line += ["--mlagents-port", str(port)]
-        if self.is_unity_build and not self._names_a_log():
-            line += ["-logFile", str(log.absolute())]
-        return [*line, *self.arguments]
-
-    def _names_a_log(self) -> bool:
-        return any(argument.lower() == "-logfile" for argument in self.arguments)
-
-
-def resolve_program(
-    env: str,
-    arguments: Sequence[str] = (),
-    *,
-    no_graphics: bool = False,
-    no_graphics_monitor: bool = False,
-    system: str | None = None,
-) -> Command:
-    """What ``--env`` stands for: a bundled environment (``sim:``, ``gym:``, ``pettingzoo:``) or a path.
-
-    Args:
-        env: as the user wrote it. Player suffixes (.x86_64, .exe, .app) may be left out.
-        arguments: passed on to the program, after everything of ours.
-        no_graphics: start programs without a window. Bundled environments have none.
-        no_graphics_monitor: only simulator 0 gets a window.
-        system: as ``platform.system()`` says; that of this machine if None.
-
-    Raises:
-        LaunchError: nothing there can be started. Names what was tried.
-    """
-    scheme, _, name = env.partition(":")
-    if scheme in BUNDLED_SCHEMES:
-        if not name:
-            raise LaunchError(f"env '{env}': expected a name after '{scheme}:'")
-        executable = (sys.executable, "-m", "unity_bridge.simulators", env)
-        return Command(env=env, executable=executable, arguments=tuple(arguments))
-    path = find_executable(env, system or platform.system())
-    return Command(
-        env=env,
-        executable=(str(path),),
-        arguments=tuple(arguments),
-        is_unity_build=_looks_like_unity(path),
-        no_graphics=no_graphics,
-        no_graphics_monitor=no_graphics_monitor,
-    )
-
-
-def find_executable(env: str, system: str) -> Path:
-    """The file that ML-Agents would start for this path on this system (Linux, Darwin, Windows).
-
-    Raises:
-        LaunchError: missing, a folder, or not executable.
-    """
-    candidates = _candidates(Path(env.strip()).absolute(), system)
-    files = [path for path in candidates if path.is_file()]
-    if not files:
-        raise _not_found(env, candidates)
-    if system != "Windows" and not os.access(files[0], os.X_OK):
-        raise LaunchError(f"env '{env}': {files[0]} is not executable; {_executable_hint(files[0])}")
-    return files[0]
-
-
-def _candidates(path: Path, system: str) -> list[Path]:
-    """Where the program may be, best guess first."""
-    bare = path.with_suffix("") if path.suffix.lower() in _PLAYER_SUFFIXES else path
-    if system == "Darwin":
-        binaries = Path(f"{bare}.app") / "Contents" / "MacOS"
-        return [binaries / bare.name, *sorted(binaries.glob("*")), path]
-    if system == "Windows":
-        inside = [exe for exe in sorted(path.glob("*.exe")) if not exe.name.startswith("UnityCrashHandler")]
-        return [Path(f"{bare}.exe"), *inside, path]
-    return [Path(f"{bare}.x86_64"), Path(f"{bare}.x86"), bare, path]
-
-
-def _not_found(env: str, candidates: Sequence[Path]) -> LaunchError:
-    folder = next((path for path in reversed(candidates) if path.is_dir()), None)
-    if folder is not None:
-        return LaunchError(f"env '{env}': {folder} is a folder, expected the program inside it")
-    tried = ", ".join(dict.fromkeys(map(str, candidates)))
-    schemes = ", ".join(f"{scheme}:NAME" for scheme in BUNDLED_SCHEMES)
-    return LaunchError(f"env '{env}': no such program (tried {tried}); expected a path or one of {schemes}")
-
-
-def _executable_hint(path: Path) -> str:
-    if path.suffix == ".py":
-        return f"begin it with the line '#!/usr/bin/env python3' and run: chmod +x {path}"
-    return f"run: chmod +x {path}"
-
-
-def _looks_like_unity(path: Path) -> bool:
-    beside = path.parent
-    return (
-        (beside / f"{path.stem}_Data").is_dir()
-        or any((beside / library).is_file() for library in ("UnityPlayer.so", "UnityPlayer.dll"))
-        or path.match("*.app/Contents/MacOS/*")
-    )
 
 
 class Program:
@@ -179,6 +61,10 @@ class Program:
         self.log = log_folder / f"Player-{worker}.log"
         # A Unity build writes its log by itself; what little it prints goes beside it.
         self._output = self.log.with_suffix(".out") if command.is_unity_build else self.log
+        if keep_log and command.is_unity_build:
+            _set_aside(
+                self.log
+            )  # the build begins its log anew, and why the last one ended may be in the old
         self._exited = threading.Event()
         with self._output.open("ab" if keep_log else "wb") as output:
             self._output_start = output.tell()
@@ -191,7 +77,7 @@ class Program:
 
     def _watch(self, on_exit: Callable[[], None]) -> None:
         self._process.wait()
-        self._signal(_KILL)  # what a wrapper script may have left behind
+        self._end(force=True)  # what a wrapper script may have left behind
         self._exited.set()
         on_exit()
 
@@ -207,12 +93,12 @@ class Program:
     def terminate(self) -> None:
         """Asks the process and its children to leave."""
         if self.running:
-            self._signal(signal.SIGTERM)
+            self._end(force=False)
 
     def kill(self) -> None:
         """Ends the process and its children."""
         if self.running:
-            self._signal(_KILL)
+            self._end(force=True)
 
     def exit_text(self) -> str:
         """How it ended, in words. Only for a process that has."""
@@ -228,14 +114,16 @@ class Program:
             lines = _last_lines(self.log, 0)
         return lines[-count:]
 
-    def _signal(self, number: int) -> None:
-        try:
-            if sys.platform == "win32":
-                self._process.terminate()
-            else:
-                os.killpg(self.pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass  # nobody left; macOS says so by refusing permission
+    def _end(self, *, force: bool) -> None:
+        """Ends the process and its children, or asks them to leave."""
+        if sys.platform == "win32":
+            # The number stays its own while we hold its handle, also when it is gone.
+            command = ["taskkill", *(["/F"] if force else []), "/T", "/PID", str(self.pid)]
+            subprocess.run(command, capture_output=True, check=False)
+            return
+        # Nobody may be left; macOS says so by refusing permission.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL if force else signal.SIGTERM)
 
 
 class RestartBudget:
@@ -302,9 +190,17 @@ def _start_hint(error: OSError) -> str:
     reason = error.strerror or str(error)
     if error.errno == errno.ENOEXEC:
         return f"{reason}; a script needs a first line that names its interpreter, such as #!/bin/sh"
+    if error.errno == errno.EACCES:
+        return f"{reason}; make sure that it and all beside it may be read and executed: chmod -R 755"
     if error.errno == errno.ENOENT:
         return f"{reason}; if it is a script, the interpreter that its first line names is missing"
     return reason
+
+
+def _set_aside(log: Path) -> None:
+    """Player-0.log becomes Player-0-prev.log, as Unity calls what came before."""
+    with suppress(FileNotFoundError):
+        log.replace(log.with_name(f"{log.stem}-prev{log.suffix}"))
 
 
 def _signal_name(number: int) -> str:

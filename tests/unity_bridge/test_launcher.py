@@ -1,10 +1,8 @@
-"""Finding programs as ML-Agents does, and real processes from start to end."""
+"""Real processes from start to end."""
 
 from __future__ import annotations
 
 import os
-import stat
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,129 +14,10 @@ from unity_bridge.launcher import (
     Command,
     Program,
     RestartBudget,
-    find_executable,
-    resolve_program,
     stop_programs,
 )
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="execute permissions, signals and process groups")
-
-
-def touch(path: Path, *, executable: bool = True) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    if executable:
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
-
-
-@pytest.mark.parametrize("env", ["sim:3dball", "gym:CartPole-v1", "pettingzoo:mpe2.simple_spread_v3"])
-def test_bundled_environments_run_in_our_own_simulator(env: str) -> None:
-    command = resolve_program(env, ["--agents", "3"], no_graphics=True)
-    assert command.executable == (sys.executable, "-m", "unity_bridge.simulators", env)
-    line = command.line(worker=0, port=6000, log=Path("Player-0.log"))
-    assert line[4:] == ["--mlagents-port", "6000", "--agents", "3"]
-
-
-def test_a_scheme_without_a_name_is_refused() -> None:
-    with pytest.raises(LaunchError, match="env 'gym:': expected a name after 'gym:'"):
-        resolve_program("gym:")
-
-
-@pytest.mark.parametrize("written", ["Ball.x86_64", "Ball", "Ball.exe", "Ball.x86", "Ball.app"])
-def test_linux_players_are_found_with_or_without_any_suffix(tmp_path: Path, written: str) -> None:
-    player = touch(tmp_path / "Ball.x86_64")
-    touch(tmp_path / "Ball")
-    assert find_executable(str(tmp_path / written), "Linux") == player
-
-
-def test_any_other_executable_is_taken_as_it_is(tmp_path: Path) -> None:
-    program = touch(tmp_path / "simulate.py")
-    assert find_executable(str(program), "Linux") == program
-
-
-def test_relative_paths_start_at_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    touch(tmp_path / "builds" / "Ball.x86_64")
-    monkeypatch.chdir(tmp_path)
-    assert resolve_program("builds/Ball", system="Linux").executable == (
-        str(tmp_path / "builds/Ball.x86_64"),
-    )
-
-
-@pytest.mark.parametrize("written", ["Ball.app", "Ball"])
-@pytest.mark.parametrize("binary", ["Ball", "Another Name"])
-def test_macos_players_are_found_inside_their_bundle(tmp_path: Path, written: str, binary: str) -> None:
-    player = touch(tmp_path / "Ball.app" / "Contents" / "MacOS" / binary)
-    assert find_executable(str(tmp_path / written), "Darwin") == player
-
-
-def test_windows_players_are_found_by_name_or_in_their_folder(tmp_path: Path) -> None:
-    player = touch(tmp_path / "build" / "Ball.exe", executable=False)
-    touch(tmp_path / "build" / "Absent" / "UnityCrashHandler64.exe")
-    touch(tmp_path / "build" / "UnityCrashHandler64.exe")
-    assert find_executable(str(tmp_path / "build" / "Ball"), "Windows") == player
-    assert find_executable(str(tmp_path / "build"), "Windows") == player
-
-
-def test_a_missing_program_is_reported_with_what_was_tried(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match="no such program") as failure:
-        resolve_program(str(tmp_path / "Ball"), system="Linux")
-    for suffix in (".x86_64", ".x86", ""):
-        assert str(tmp_path / f"Ball{suffix}") in str(failure.value)
-    assert "sim:NAME" in str(failure.value)
-
-
-def test_a_folder_is_reported_as_such(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match=f"{tmp_path} is a folder, expected the program inside it"):
-        resolve_program(str(tmp_path), system="Linux")
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("Ball.x86_64", "run: chmod [+]x "),
-        ("ball.py", "begin it with the line '#!/usr/bin/env python3' and run"),
-    ],
-)
-def test_a_program_that_is_not_executable_is_reported_with_the_cure(
-    tmp_path: Path, name: str, hint: str
-) -> None:
-    touch(tmp_path / name, executable=False)
-    with pytest.raises(LaunchError, match=f"{name} is not executable; {hint}"):
-        resolve_program(str(tmp_path / name), system="Linux")
-
-
-def test_a_unity_build_gets_its_flags_in_mlagents_order(tmp_path: Path) -> None:
-    player = touch(tmp_path / "Ball.x86_64")
-    (tmp_path / "Ball_Data").mkdir()
-    command = resolve_program(str(player), ["--level", "3"], no_graphics=True, system="Linux")
-    assert command.line(worker=2, port=5007, log=tmp_path / "Player-2.log") == [
-        *(str(player), "-nographics", "-batchmode", "--mlagents-port", "5007"),
-        *("-logFile", str(tmp_path / "Player-2.log"), "--level", "3"),
-    ]
-
-
-def test_a_log_file_that_the_user_chose_stays(tmp_path: Path) -> None:
-    player = touch(tmp_path / "Ball.x86_64")
-    touch(tmp_path / "UnityPlayer.so")
-    command = resolve_program(str(player), ["-LogFile", "mine.log"], system="Linux")
-    assert command.is_unity_build
-    line = command.line(worker=0, port=5005, log=tmp_path / "Player-0.log")
-    assert line == [str(player), "--mlagents-port", "5005", "-LogFile", "mine.log"]
-
-
-def test_other_programs_get_the_port_only(tmp_path: Path) -> None:
-    program = touch(tmp_path / "simulate")
-    line = resolve_program(str(program), system="Linux").line(worker=0, port=5005, log=tmp_path / "log")
-    assert line == [str(program), "--mlagents-port", "5005"]
-
-
-@pytest.mark.parametrize(("worker", "hidden"), [(0, False), (1, True)])
-def test_a_monitor_leaves_graphics_to_the_first_simulator(tmp_path: Path, worker: int, hidden: bool) -> None:
-    program = touch(tmp_path / "simulate")
-    command = resolve_program(str(program), no_graphics_monitor=True, system="Linux")
-    line = command.line(worker=worker, port=5005, log=tmp_path / "log")
-    assert ("-nographics" in line and "-batchmode" in line) == hidden
 
 
 class Started:
@@ -214,6 +93,20 @@ def test_the_log_of_a_restarted_program_follows_its_predecessors(
     assert (tmp_path / "Player-0.log").read_text() == "first\nsecond\n"
 
 
+def test_the_log_of_a_unity_build_is_set_aside_when_it_is_started_again(
+    start: Callable[..., Started], tmp_path: Path
+) -> None:
+    source = "import sys\nopen(sys.argv[sys.argv.index('-logFile') + 1], 'w').write('first')"
+    start(source, is_unity_build=True).wait()
+    start(source.replace("first", "second"), is_unity_build=True, keep_log=True).wait()
+    assert (tmp_path / "Player-0-prev.log").read_text() == "first"
+    assert (tmp_path / "Player-0.log").read_text() == "second"
+
+
+def test_a_unity_build_without_a_log_is_started_again_all_the_same(start: Callable[..., Started]) -> None:
+    start("", is_unity_build=True, keep_log=True).wait()
+
+
 def test_a_unity_build_that_prints_nothing_is_quoted_from_its_log(
     start: Callable[..., Started], tmp_path: Path
 ) -> None:
@@ -261,19 +154,30 @@ def test_the_children_of_a_wrapper_end_with_it(
         assert childs_end.read() == ""
 
 
+def make_script(path: Path, text: str, mode: int = 0o755) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
 def test_a_script_without_an_interpreter_line_is_explained(tmp_path: Path) -> None:
-    script = touch(tmp_path / "simulate")
-    script.write_text("echo hello\n")
+    script = make_script(tmp_path / "simulate", "echo hello\n")
     with pytest.raises(LaunchError, match=r"cannot be started: .*first line that names its interpreter"):
         Started(script, tmp_path)
 
 
 def test_a_script_whose_interpreter_is_missing_is_explained(tmp_path: Path) -> None:
-    script = touch(tmp_path / "simulate")
-    script.write_text("#!/no/such/python\n")
+    script = make_script(tmp_path / "simulate", "#!/no/such/python\n")
     with pytest.raises(
         LaunchError, match=r"cannot be started: .*interpreter that its first line names is missing"
     ):
+        Started(script, tmp_path)
+
+
+def test_a_program_that_may_not_be_executed_is_reported_with_the_cure(tmp_path: Path) -> None:
+    interpreter = make_script(tmp_path / "interpreter", "", mode=0o644)
+    script = make_script(tmp_path / "simulate", f"#!{interpreter}\n")
+    with pytest.raises(LaunchError, match=r"cannot be started: Permission denied; .* chmod -R 755"):
         Started(script, tmp_path)
 
 
