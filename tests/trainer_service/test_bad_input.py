@@ -145,7 +145,7 @@ def test_nobody_attaches(refused, configure, free_port: int) -> None:
     [
         ("builds/Walker", "no such program"),
         (".", "is a folder"),
-        ("config.yaml", "is not executable; run: chmod +x "),
+        ("config.yaml", "is not executable; run: chmod 755 "),
         ("sim:basik", "did you mean 'sim:basic'?"),
         ("gym:", "expected a name after 'gym:'"),
         ("gym:NoSuchEnvironment-v0", "NoSuchEnvironment"),
