@@ -16,7 +16,12 @@ PLACES: tuple[tuple[str, ...], ...] = (
     ("trainer_service.errors",),
     ("trainer_service.ops",),
     ("trainer_service.config", "trainer_service.files", "trainer_service.lock"),
-    ("trainer_service.status", "trainer_service.timers", "trainer_service.curriculum"),
+    (
+        "trainer_service.status",
+        "trainer_service.timers",
+        "trainer_service.curriculum",
+        "trainer_service.analytics",
+    ),
     ("trainer_service.run", "trainer_service.metrics"),
     ("trainer_service.console", "trainer_service.stopping"),
     ("trainer_service.rollout", "trainer_service.networks"),

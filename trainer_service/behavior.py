@@ -18,6 +18,7 @@ from trainer_service.errors import UserError
 from trainer_service.metrics import Statistics, Summary
 from trainer_service.rollout.agents import Rows
 from trainer_service.rollout.assembler import TrajectoryAssembler
+from unity_bridge.side_channels import StatMessage
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
 
@@ -109,6 +110,10 @@ class Behavior:
             steps.batch.allowed_actions[first:],
         )
         self._waiting.append((steps.simulator, waiting))
+
+    def add_stat(self, stat: StatMessage) -> None:
+        """Takes what a simulator says of itself into the next summary."""
+        self._statistics.add_stat(stat)
 
     def act(self) -> list[ActionBatch]:
         """Decides for everyone who waits, in one forward pass; one batch per observed tick, in order."""
