@@ -30,6 +30,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_check(commands)
     _add_evaluate(commands)
     _add_simulate(commands)
+    _add_export(commands)
+    _add_import(commands)
+    _add_doctor(commands)
     schema = commands.add_parser("schema", help="print the JSON Schema of the configuration, for editors")
     schema.set_defaults(command="schema", parser=schema)
     return parser
@@ -117,6 +120,53 @@ def _add_simulate(commands: Any) -> None:
     simulate.add_argument("env", metavar="ENV", help="sim:NAME, gym:ID")
     simulate.add_argument(
         "rest", nargs=argparse.REMAINDER, metavar="…", help="see: simulate sim:3dball --help"
+    )
+
+
+def _add_doctor(commands: Any) -> None:
+    doctor = commands.add_parser(
+        "doctor", help="what is broken in this installation or set-up", argument_default=argparse.SUPPRESS,
+        description="Looks at the installation, this machine, and a configuration and a simulator if they are given.",
+    )  # fmt: skip
+    doctor.set_defaults(command="doctor", parser=doctor, json=False)
+    doctor.add_argument("trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml")
+    doctor.add_argument("--env", dest="env_path", metavar="ENV", help="a simulator to start and talk with")
+    doctor.add_argument("--no-graphics", action="store_true")
+    doctor.add_argument("--timeout-wait", type=int, metavar="SECONDS", help="patience with the simulator")
+    doctor.add_argument("--results-dir", metavar="DIR", help="where results would go (default results)")
+    doctor.add_argument(
+        "--port", type=int, metavar="PORT", help="where simulators would attach (default 5004)"
+    )
+    doctor.add_argument("--torch-device", dest="device", metavar="DEVICE", help="cpu, cuda, cuda:0 …")
+    doctor.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    doctor.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
+
+
+def _add_export(commands: Any) -> None:
+    export = commands.add_parser("export", help="write the ONNX models of a run again, from its checkpoints")
+    export.set_defaults(command="export", parser=export)
+    export.add_argument("run_id", metavar="RUN_ID")
+    which = export.add_mutually_exclusive_group()
+    which.add_argument("--step", type=int, metavar="N", help="the checkpoints of this step, not the newest")
+    which.add_argument("--checkpoint", type=Path, metavar="FILE.pt", help="this checkpoint")
+    export.add_argument(
+        "--output", type=Path, metavar="PATH", help="a file.onnx or a folder (default: the run's)"
+    )
+    export.add_argument("--results-dir", default="results", metavar="DIR")
+
+
+def _add_import(commands: Any) -> None:
+    imports = commands.add_parser(
+        "import-checkpoint", help="make a run from a results folder of ML-Agents",
+        description="Makes a run from what mlagents-learn 1.1.0 left, to evaluate, export or resume.",
+    )  # fmt: skip
+    imports.set_defaults(command="import-checkpoint", parser=imports)
+    imports.add_argument(
+        "results_folder", type=Path, metavar="RESULTS_FOLDER", help="results/ID of ML-Agents"
+    )
+    imports.add_argument("--run-id", required=True, metavar="ID", help="of the run that is made")
+    imports.add_argument(
+        "--results-dir", type=Path, default=Path("results"), metavar="DIR", help="where it goes"
     )
 
 

@@ -158,11 +158,67 @@ def _simulate(parsed: argparse.Namespace) -> int:
     return simulate([parsed.env, *parsed.rest])
 
 
+def _export(parsed: argparse.Namespace) -> int:
+    from trainer_service.export import export_run
+    from trainer_service.run import RunFolder
+
+    folder = RunFolder.read(parsed.results_dir, parsed.run_id)
+    written = export_run(folder, step=parsed.step, checkpoint=parsed.checkpoint, output=parsed.output)
+    for path, policy in written.items():
+        print(f"Exported {policy.behavior} (step {policy.step}) to {path}")
+    return 0
+
+
+def _import_checkpoint(parsed: argparse.Namespace) -> int:
+    from trainer_service.console import Console
+    from trainer_service.importing import import_results
+
+    with Console(tty=False, stream=sys.stderr):
+        imported = import_results(parsed.results_folder, parsed.run_id, results_dir=parsed.results_dir)
+    for name, conversion in imported.conversions.items():
+        print(f"Imported {name} (step {conversion.checkpoint.step}) into {imported.folder}")
+        for part in conversion.left_behind:
+            print(f"  not taken over: {part}")
+    return 0
+
+
 def _schema(parsed: argparse.Namespace) -> int:
     from trainer_service.config import json_schema
 
     print(json.dumps(json_schema(), indent=2))
     return 0
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from trainer_service.config import RunOptions, load_run_options
+    from trainer_service.doctor import Patient, examine
+    from trainer_service.errors import ConfigError
+
+    given = vars(parsed)
+    config, overrides = given["trainer_config_path"], _overrides(given)
+    try:
+        options = load_run_options(config, overrides).options
+    except ConfigError:  # which is among the findings
+        options = RunOptions.model_validate(overrides)
+    patient = Patient(
+        results_dir=Path(options.checkpoint_settings.results_dir),
+        port=given.get("port", 5004),
+        device=options.torch_settings.device,
+        config=config,
+        env=options.env_settings.env_path,
+        options=options if config is not None else RunOptions.model_validate(overrides),
+    )
+    findings = []
+    for finding in examine(patient):
+        findings.append(finding)
+        if not parsed.json:
+            print(finding, flush=True)
+    broken = [finding.subject for finding in findings if finding.verdict == "fail"]
+    if parsed.json:
+        print(json.dumps({"ok": not broken, "checks": [finding.to_json() for finding in findings]}))
+    elif broken:
+        print(f"To mend: {', '.join(broken)}")
+    return 2 if broken else 0
 
 
 def _policies(folder: Path, device: str, seed: int) -> dict[str, Policy]:
@@ -270,7 +326,10 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "check": _check,
     "evaluate": _evaluate,
     "simulate": _simulate,
+    "export": _export,
+    "import-checkpoint": _import_checkpoint,
     "schema": _schema,
+    "doctor": _doctor,
 }
 """What each command does. Its flags are in ``arguments.py``."""
 

@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from trainer_service.algorithms.policy_network import PolicyNetwork
+from trainer_service.algorithms import PolicyNetwork
 from trainer_service.errors import UserError
 from trainer_service.files import write_atomic
+from trainer_service.policy import Policy, checkpoints_of
+from trainer_service.run import RunFolder
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
 if TYPE_CHECKING:
@@ -65,6 +67,39 @@ def export_policy(network: PolicyNetwork, spec: BehaviorSpec, *paths: Path) -> N
         raise ExportError(f"no model could be written: {reason[:300]}") from error
     for path in paths:
         write_atomic(path, model)
+
+
+def export_run(
+    folder: RunFolder, *, step: int | None = None, checkpoint: Path | None = None, output: Path | None = None
+) -> dict[Path, Policy]:
+    """Writes models from checkpoints that exist.
+
+    Args:
+        folder: the run. Without ``step`` and ``checkpoint`` the newest policy of each of its behaviors becomes
+            the run's final model.
+        step: the policies of that step instead, each beside its checkpoint.
+        checkpoint: that file instead, the model beside it.
+        output: where the models go instead: a file that ends with .onnx, for one behavior, or a folder.
+
+    Returns:
+        What was written, and which policy.
+
+    Raises:
+        UserError: no such checkpoint, one that is damaged, or several behaviors for one file.
+        ExportError, SaveError: see ``export_policy``.
+    """
+    if checkpoint is not None:
+        sources = {checkpoint.with_suffix(".onnx"): checkpoint}
+    elif step is not None:
+        sources = {path.with_suffix(".onnx"): path for path in _of_step(folder, step)}
+    else:
+        sources = {folder.final_model(name): path for name, path in checkpoints_of(folder.path).items()}
+    policies = {target: Policy.load(source) for target, source in sources.items()}
+    if output is not None:
+        policies = _redirected(policies, output)
+    for target, policy in policies.items():
+        export_policy(policy.network(), policy.spec, target)
+    return policies
 
 
 def to_onnx(network: PolicyNetwork, spec: BehaviorSpec) -> bytes:
@@ -115,6 +150,27 @@ def output_names(actions: ActionSpec) -> list[str]:
     if actions.discrete_branches:
         names += ["discrete_actions", "discrete_action_output_shape", "deterministic_discrete_actions"]
     return names
+
+
+def _of_step(folder: RunFolder, step: int) -> list[Path]:
+    names = [entry.name for entry in sorted(folder.path.iterdir()) if entry.is_dir()]
+    found = [path for name in names if (path := folder.path / name / f"{name}-{step}.pt").is_file()]
+    if not found:
+        there = sorted(path.stem for name in names for path in (folder.path / name).glob("*-*.pt"))
+        raise UserError(
+            f"'{folder.path}' has no checkpoint of step {step}; it has {', '.join(there) or 'none'}"
+        )
+    return found
+
+
+def _redirected(policies: dict[Path, Policy], output: Path) -> dict[Path, Policy]:
+    if output.suffix != ".onnx":
+        return {output / f"{policy.behavior}.onnx": policy for policy in policies.values()}
+    if len(policies) > 1:
+        names = ", ".join(policy.behavior for policy in policies.values())
+        raise UserError(f"--output: '{output}' is one file for the behaviors {names}; expected a folder")
+    (policy,) = policies.values()
+    return {output: policy}
 
 
 class _Graph(nn.Module):
