@@ -12,12 +12,13 @@ from google.protobuf.message import DecodeError
 from unity_bridge.action_codec import decode_actions, encode_actions
 from unity_bridge.errors import WireError
 from unity_bridge.sensor_layout import SensorLayout, tell_layout
+from unity_bridge.sensor_reader import is_compressed, require_floats
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 from unity_bridge.step_decoder import StepDecoder
 from unity_bridge.step_encoder import encode_steps
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 from unity_bridge.wire.brain_parameters_pb2 import ActionSpecProto, BrainParametersProto
-from unity_bridge.wire.observation_pb2 import NONE, ObservationProto
+from unity_bridge.wire.observation_pb2 import ObservationProto
 from unity_bridge.wire.space_type_pb2 import continuous
 
 __all__ = [
@@ -37,6 +38,10 @@ from outside must not decide how much memory is taken."""
 
 LARGEST_OBSERVATION = 1 << 24
 """Most numbers that one observation may claim to have: a picture of 2364 x 2364 in three colours."""
+
+
+MOST_DIMENSIONS = 8
+"""Of one observation; ML-Agents knows up to three."""
 
 
 class Description(NamedTuple):
@@ -89,18 +94,23 @@ def encode_behavior_spec(behavior_id: str, spec: ActionSpec) -> BrainParametersP
 
 
 def _decode_sensor(observation: ObservationProto, where: str) -> ObservationSpec:
+    """The sensor as declared. What comes compressed is believed up to a size; its files are read with the row."""
+    shape = tuple(observation.shape)
+    if len(shape) > MOST_DIMENSIONS:
+        raise WireError(f"{where}: expected at most {MOST_DIMENSIONS} dimensions, got {len(shape)}")
     try:
         spec = ObservationSpec(
             name=observation.name,
-            shape=tuple(observation.shape),
+            shape=shape,
             dimension_property=tuple(DimensionProperty(flags) for flags in observation.dimension_properties),
             observation_type=ObservationType(observation.observation_type),
         )
     except ValueError as error:
         raise WireError(f"{where}: {error}") from error
-    count = len(observation.float_data.data)
-    if observation.compression_type == NONE and count != spec.size:
-        raise WireError(f"{where}: expected {spec.size} floats for shape {spec.shape}, got {count}")
+    if spec.size > LARGEST_OBSERVATION:
+        raise WireError(f"{where}: expected at most {LARGEST_OBSERVATION} numbers, got shape {shape}")
+    if not is_compressed(observation, len(shape)):
+        require_floats(observation, spec.size, f"{where}, shape {shape}")
     return spec
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import cast
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -20,58 +20,17 @@ from unity_bridge.agent_info_layout import (
     agent_info_values,
     observation_name,
 )
+from unity_bridge.columns import Columns, PictureColumn, SensorColumn
 from unity_bridge.errors import WireError
 from unity_bridge.rows import RowLayout, read_varints
 from unity_bridge.sensor_layout import SensorLayout, layouts_as_declared
-from unity_bridge.specs import BehaviorSpec, ObservationSpec
-from unity_bridge.steps import StepBatch
+from unity_bridge.sensor_reader import SensorReader, is_compressed
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import Observation, StepBatch
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
-from unity_bridge.wire.observation_pb2 import NONE, ObservationProto
 
 MOST_LAYOUTS = 256
 """Layouts that a decoder remembers. Zeros are left out and ids grow, so an ordinary run meets a few dozen."""
-
-
-class Columns(NamedTuple):
-    """A table of rows in wire order, one array per field, before it is checked and sorted. N rows."""
-
-    agent_ids: NDArray[np.int64]
-    rewards: NDArray[np.float32]
-    done: NDArray[np.bool_]
-    interrupted: NDArray[np.bool_]
-    """Meaningful where done."""
-    allowed: NDArray[np.bool_]
-    observations: tuple[NDArray[np.float32], ...]
-    """Flat: [N, floats of the sensor]."""
-    group_ids: NDArray[np.int64]
-    group_rewards: NDArray[np.float32]
-
-    @staticmethod
-    def empty(rows: int, spec: BehaviorSpec) -> Columns:
-        """Room for ``rows`` rows: everything allowed, everything else zero."""
-        return Columns(
-            agent_ids=np.zeros(rows, np.int64),
-            rewards=np.zeros(rows, np.float32),
-            done=np.zeros(rows, np.bool_),
-            interrupted=np.zeros(rows, np.bool_),
-            allowed=np.ones((rows, spec.action_spec.mask_size), np.bool_),
-            observations=tuple(np.zeros((rows, s.size), np.float32) for s in spec.observation_specs),
-            group_ids=np.zeros(rows, np.int64),
-            group_rewards=np.zeros(rows, np.float32),
-        )
-
-    def take(self, rows: NDArray[np.intp]) -> Columns:
-        """The given rows, in the given order."""
-        return Columns(
-            agent_ids=self.agent_ids[rows],
-            rewards=self.rewards[rows],
-            done=self.done[rows],
-            interrupted=self.interrupted[rows],
-            allowed=self.allowed[rows],
-            observations=tuple(values[rows] for values in self.observations),
-            group_ids=self.group_ids[rows],
-            group_rewards=self.group_rewards[rows],
-        )
 
 
 class StepDecoder:
@@ -92,12 +51,18 @@ class StepDecoder:
             layouts: how each sensor's values lie in the messages; like in our arrays if None.
         """
         self._where = f"behavior '{behavior_id}'"
+        if layouts is None:
+            layouts = layouts_as_declared(spec.observation_specs)
         self._spec = spec
-        self._sensor_layouts = (
-            layouts_as_declared(spec.observation_specs) if layouts is None else tuple(layouts)
+        self._sensors = tuple(
+            SensorReader(index, *pair)
+            for index, pair in enumerate(zip(spec.observation_specs, layouts, strict=True))
+        )
+        self._may_be_compressed = any(sensor.may_be_compressed for sensor in self._sensors)
+        self._fewest_bytes = 4 * sum(
+            sensor.spec.size for sensor in self._sensors if not sensor.may_be_compressed
         )
         self._layouts: dict[int, list[RowLayout]] = {}
-        self._fewest_bytes = 4 * sum(sensor.size for sensor in spec.observation_specs)
 
     def decode(self, rows: Sequence[bytes]) -> StepBatch:
         """The rows as a batch, terminal rows first, each kind in the order in which it came.
@@ -116,11 +81,11 @@ class StepDecoder:
             WireError: A row cannot be parsed, breaks the spec or holds NaN or infinity, or one agent's rows
                 contradict each other.
         """
-        columns = self._sorted(self._read(rows))
+        columns = self._sorted(self._arrays(self._read(rows)))
         self._require_finite(columns)
         return self._batch(columns)
 
-    def _read(self, rows: Sequence[bytes]) -> Columns:
+    def _read(self, rows: Sequence[bytes]) -> Columns[SensorColumn]:
         """The rows as columns, those that share a layout at once, the rest one by one."""
         lengths = list(map(len, rows))
         different = set(lengths)
@@ -128,7 +93,9 @@ class StepDecoder:
             # Refuses the row. The spec's sizes are claims: no memory is taken for floats that did not come.
             short = lengths.index(min(different))
             self._parse(short, rows[short])
-        columns = Columns.empty(len(rows), self._spec)
+        columns = Columns.empty(
+            len(rows), self._spec.action_spec.mask_size, tuple(s.column(len(rows)) for s in self._sensors)
+        )
         if len(different) == 1:
             self._read_equally_long(columns, rows, np.arange(len(rows)))
             return columns
@@ -137,7 +104,22 @@ class StepDecoder:
             self._read_equally_long(columns, rows, np.flatnonzero(length_of_row == length))
         return columns
 
-    def _read_equally_long(self, columns: Columns, rows: Sequence[bytes], indices: NDArray[np.intp]) -> None:
+    def _arrays(self, columns: Columns[SensorColumn]) -> Columns[Observation]:
+        """The columns once all rows are read: an array for every sensor."""
+        if not self._may_be_compressed:
+            return cast(Columns[Observation], columns)
+        return columns.with_arrays(
+            tuple(
+                column.joined(f"{self._where}, {sensor.name}")
+                if isinstance(column, PictureColumn)
+                else column
+                for sensor, column in zip(self._sensors, columns.observations, strict=True)
+            )
+        )
+
+    def _read_equally_long(
+        self, columns: Columns[SensorColumn], rows: Sequence[bytes], indices: NDArray[np.intp]
+    ) -> None:
         """Reads the rows at ``indices``, all of one length, into the columns."""
         for layout in self._layouts.get(len(rows[indices[0]]), ()):
             indices = self._read_fitting(columns, rows, layout, indices)
@@ -146,7 +128,7 @@ class StepDecoder:
         while len(indices):
             first = int(indices[0])
             info = self._parse(first, rows[first])
-            learned = self._learn(rows[first])
+            learned = self._learn(rows[first], info)
             if learned:
                 indices = self._read_fitting(columns, rows, learned, indices)
             else:
@@ -154,7 +136,11 @@ class StepDecoder:
                 indices = indices[1:]
 
     def _read_fitting(
-        self, columns: Columns, rows: Sequence[bytes], layout: RowLayout, indices: NDArray[np.intp]
+        self,
+        columns: Columns[SensorColumn],
+        rows: Sequence[bytes],
+        layout: RowLayout,
+        indices: NDArray[np.intp],
     ) -> NDArray[np.intp]:
         """Reads the rows that have the layout; returns the indices of those that have not."""
         alike = rows if len(indices) == len(rows) else [rows[index] for index in indices.tolist()]
@@ -166,9 +152,13 @@ class StepDecoder:
         self._store_table(columns, indices[fitting], layout.table(data)[fitting])
         return indices[~fitting]
 
-    def _learn(self, row: bytes) -> RowLayout | None:
+    def _learn(self, row: bytes, info: AgentInfoProto) -> RowLayout | None:
         """The layout of a row that fits the spec but no layout met before; None where it has no usual one."""
-        values = agent_info_values(row)
+        compressed = self._may_be_compressed and any(
+            is_compressed(seen, len(sensor.spec.shape))
+            for sensor, seen in zip(self._sensors, info.observations, strict=True)
+        )
+        values = None if compressed else agent_info_values(row)
         if not values:
             return None
         if sum(map(len, self._layouts.values())) == MOST_LAYOUTS:
@@ -185,18 +175,18 @@ class StepDecoder:
             raise WireError(
                 f"{self._where}, row {index}: expected an AgentInfoProto, got {len(row)} other bytes"
             ) from error
-        specs = self._spec.observation_specs
-        if len(info.observations) != len(specs):
+        if len(info.observations) != len(self._sensors):
             raise WireError(
-                f"{self._where}, agent {info.id}: expected {len(specs)} sensors, got {len(info.observations)}"
+                f"{self._where}, agent {info.id}: "
+                f"expected {len(self._sensors)} sensors, got {len(info.observations)}"
             )
-        sensors = zip(info.observations, specs, self._sensor_layouts, strict=True)
-        for sensor, (observation, spec, layout) in enumerate(sensors):
-            where = f"{self._where}, agent {info.id}, sensor {sensor} '{spec.name}'"
-            _require_fit(observation, spec, layout, where)
+        for sensor, observation in zip(self._sensors, info.observations, strict=True):
+            sensor.require_fit(observation, f"{self._where}, agent {info.id}, {sensor.name}")
         return info
 
-    def _store_table(self, columns: Columns, where: NDArray[np.intp], table: NDArray[np.void]) -> None:
+    def _store_table(
+        self, columns: Columns[SensorColumn], where: NDArray[np.intp], table: NDArray[np.void]
+    ) -> None:
         names = table.dtype.names or ()
         for sensor, target in enumerate(columns.observations):
             target[where] = table[observation_name(sensor)]
@@ -215,38 +205,36 @@ class StepDecoder:
         if GROUP_REWARD in names:
             columns.group_rewards[where] = table[GROUP_REWARD]
 
-    def _store_info(self, columns: Columns, index: int, info: AgentInfoProto) -> None:
+    def _store_info(self, columns: Columns[SensorColumn], index: int, info: AgentInfoProto) -> None:
         columns.agent_ids[index] = info.id
         columns.rewards[index] = info.reward
         columns.done[index] = info.done
         columns.interrupted[index] = info.max_step_reached
         columns.group_ids[index] = info.group_id
         columns.group_rewards[index] = info.group_reward
-        for target, observation in zip(columns.observations, info.observations, strict=True):
-            target[index] = observation.float_data.data
+        for sensor, column, seen in zip(self._sensors, columns.observations, info.observations, strict=True):
+            sensor.store(column, index, seen, f"{self._where}, agent {info.id}, {sensor.name}")
         if len(info.action_mask) == columns.allowed.shape[1]:
             columns.allowed[index] = np.logical_not(info.action_mask)
 
-    def _require_finite(self, columns: Columns) -> None:
+    def _require_finite(self, columns: Columns[Observation]) -> None:
         if not _all_finite(columns.rewards):
             self._refuse(columns, columns.rewards, "reward")
         if not _all_finite(columns.group_rewards):
             self._refuse(columns, columns.group_rewards, "group reward")
-        for sensor, values in enumerate(columns.observations):
-            if not _all_finite(values):
-                self._refuse(
-                    columns, values, f"sensor {sensor} '{self._spec.observation_specs[sensor].name}'"
-                )
+        for sensor, values in zip(self._sensors, columns.observations, strict=True):
+            if values.dtype != np.uint8 and not _all_finite(values):
+                self._refuse(columns, values, sensor.name)
 
-    def _refuse(self, columns: Columns, values: NDArray[np.float32], name: str) -> None:
+    def _refuse(self, columns: Columns[Observation], values: Observation, name: str) -> None:
         row, *place = np.argwhere(~np.isfinite(values))[0].tolist()
-        at = f", float {place[0]}" if place else ""
+        at = f", float {', '.join(map(str, place))}" if place else ""
         got = values[(row, *place)]
         raise WireError(
             f"{self._where}, agent {columns.agent_ids[row]}, {name}{at}: expected a finite number, got {got}"
         )
 
-    def _sorted(self, columns: Columns) -> Columns:
+    def _sorted(self, columns: Columns[Observation]) -> Columns[Observation]:
         """Terminal rows first; at most one of each kind per agent."""
         done = columns.done
         if len(set(columns.agent_ids.tolist())) < len(done):
@@ -255,7 +243,7 @@ class StepDecoder:
             return columns.take(np.argsort(~done, kind="stable"))
         return columns
 
-    def _untangle(self, columns: Columns) -> NDArray[np.intp]:
+    def _untangle(self, columns: Columns[Observation]) -> NDArray[np.intp]:
         """Returns the rows to keep, terminal ones first; moves rewards as decode() tells."""
         terminal: dict[int, int] = {}
         deciding: dict[int, int] = {}
@@ -277,14 +265,12 @@ class StepDecoder:
                 raise WireError(f"{self._where}, agent {agent}: two rows of one message end the same episode")
         return np.array([*terminal.values(), *deciding.values()], np.intp)
 
-    def _batch(self, columns: Columns) -> StepBatch:
+    def _batch(self, columns: Columns[Observation]) -> StepBatch:
         return StepBatch(
             agent_ids=columns.agent_ids,
             observations=tuple(
-                layout.arrange(values, spec)
-                for values, spec, layout in zip(
-                    columns.observations, self._spec.observation_specs, self._sensor_layouts, strict=True
-                )
+                values.reshape(-1, *sensor.spec.shape)
+                for values, sensor in zip(columns.observations, self._sensors, strict=True)
             ),
             rewards=columns.rewards,
             terminated=columns.done & ~columns.interrupted,
@@ -295,25 +281,11 @@ class StepDecoder:
         )
 
 
-def _require_fit(
-    observation: ObservationProto, spec: ObservationSpec, layout: SensorLayout, where: str
-) -> None:
-    if observation.compression_type != NONE:
-        raise WireError(f"{where}: expected uncompressed floats, got a compressed picture")
-    if observation.name and spec.name and observation.name != spec.name:
-        raise WireError(f"{where}: expected the sensor of the first message, got '{observation.name}'")
-    if observation.shape and tuple(observation.shape) != layout.shape:
-        raise WireError(f"{where}: expected shape {layout.shape}, got {tuple(observation.shape)}")
-    count = len(observation.float_data.data)
-    if count != spec.size:
-        raise WireError(f"{where}: expected {spec.size} floats, got {count}")
-
-
-def _all_finite(values: NDArray[np.float32]) -> bool:
+def _all_finite(values: Observation) -> bool:
     return bool(np.count_nonzero(np.isfinite(values)) == values.size)
 
 
-def _move_rewards(columns: Columns, *, source: int, target: int) -> None:
+def _move_rewards(columns: Columns[Observation], *, source: int, target: int) -> None:
     for rewards in (columns.rewards, columns.group_rewards):
         with np.errstate(over="ignore"):  # a sum that overflows is refused like any other infinity
             rewards[target] += rewards[source]

@@ -19,6 +19,7 @@ from unity_bridge.agent_info_layout import (
     agent_info_values,
     observation_name,
 )
+from unity_bridge.compressed_rows import encode_compressed
 from unity_bridge.rows import RowLayout, Value, varint_width, write_varints
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import StepBatch
@@ -64,8 +65,9 @@ def encode_steps(batch: StepBatch, spec: BehaviorSpec) -> bytes:
     """One behavior's rows as a serialized ListAgentInfoProto, in the batch's order.
 
     As from Unity, zeros are left out. Masks are sent, for all rows, as soon as one row forbids something.
+    Pictures that are bytes are sent as PNG files, other observations as floats.
 
-    Every row is first written in full, as a record of a table; then the bytes of the zeros are cut out.
+    Without bytes, every row is first written in full, as a record of a table; then the bytes of the zeros are cut out.
 
     Raises:
         ValueError: The observations do not have the spec's shapes, or an id is not one of 0 to 2³¹ − 1.
@@ -73,6 +75,8 @@ def encode_steps(batch: StepBatch, spec: BehaviorSpec) -> bytes:
     _require_shapes(batch, spec)
     if not len(batch):
         return b""
+    if any(values.dtype == np.uint8 for values in batch.observations):
+        return encode_compressed(batch, spec)
     columns = [column for column in _columns(batch) if column.width]
     masked = bool(np.count_nonzero(batch.allowed_actions) < batch.allowed_actions.size)
     layout = _full_layout(spec, masked, tuple((column.name, column.width) for column in columns))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unity_bridge.codec import LARGEST_ACTION, decode_behavior_spec, encode_behavior_spec
+from unity_bridge.codec import LARGEST_ACTION, LARGEST_OBSERVATION, decode_behavior_spec, encode_behavior_spec
 from unity_bridge.errors import WireError
 from unity_bridge.specs import (
     PICTURE,
@@ -110,23 +110,39 @@ def test_impossible_actions_are_refused(brain: BrainParametersProto, reason: str
 @pytest.mark.parametrize(
     ("observation", "reason"),
     [
-        (ObservationProto(name="a", shape=[0]), "sensor 'a': every dimension must be at least 1, got (0,)"),
-        (ObservationProto(name="a", shape=[10**6] * 3), f"expected {10**18} floats for shape"),
+        (ObservationProto(name="a", shape=[0]), ": sensor 'a': every dimension must be at least 1, got (0,)"),
+        (
+            ObservationProto(name="a", shape=[LARGEST_OBSERVATION], float_data={"data": [1.0]}),
+            f", shape ({LARGEST_OBSERVATION},): expected {LARGEST_OBSERVATION} floats, got 1",
+        ),
         (
             ObservationProto(name="a", shape=[2], float_data={"data": [1.0]}),
-            "expected 2 floats for shape (2,), got 1",
+            ", shape (2,): expected 2 floats, got 1",
         ),
         (
-            ObservationProto(name="a", shape=[1], dimension_properties=[1, 1], float_data={"data": [1.0]}),
-            "sensor 'a': 2 dimension properties for 1 dimensions",
+            ObservationProto(name="a", shape=[2], compression_type=PNG, compressed_data=b"..."),
+            ", shape (2,): expected 2 floats, got compressed data of type 1",
         ),
-        (ObservationProto(name="a", shape=[1], observation_type=5), "5 is not a valid ObservationType"),
+        (
+            ObservationProto(name="a", shape=[1, 1, 1], compression_type=7, compressed_data=b"..."),  # type: ignore[arg-type]
+            ", shape (1, 1, 1): expected 1 floats, got compressed data of type 7",
+        ),
+        (
+            ObservationProto(name="a", shape=[3, 10**5, 10**5], compression_type=PNG),
+            f": expected at most {LARGEST_OBSERVATION} numbers, got shape (3, 100000, 100000)",
+        ),
+        (ObservationProto(name="a", shape=[1] * 9), ": expected at most 8 dimensions, got 9"),
+        (
+            ObservationProto(name="a", shape=[1], dimension_properties=[1, 1], float_data={"data": [1.0]}),
+            ": sensor 'a': 2 dimension properties for 1 dimensions",
+        ),
+        (ObservationProto(name="a", shape=[1], observation_type=5), ": 5 is not a valid ObservationType"),
     ],
 )
 def test_impossible_sensors_are_refused(observation: ObservationProto, reason: str) -> None:
     with pytest.raises(WireError) as refusal:
         decode_behavior_spec(encode_behavior_spec(BALL, ActionSpec(1)), row(vector(), observation))
-    assert str(refusal.value).startswith(f"behavior '{BALL}', sensor 1 'a': {reason}")
+    assert str(refusal.value).startswith(f"behavior '{BALL}', sensor 1 'a'{reason}")
 
 
 def test_a_first_row_that_is_no_message_is_refused() -> None:

@@ -269,11 +269,11 @@ class TestRefusals:
         bad.observations[0].name = "c"
         self.refuse(bad, "agent 2, sensor 0 'a': expected the sensor of the first message, got 'c'")
 
-    def test_a_compressed_picture(self) -> None:
+    def test_a_vector_that_is_compressed(self) -> None:
         bad = info(2)
         bad.observations[0].compression_type = PNG
         bad.observations[0].compressed_data = b"..."
-        self.refuse(bad, "agent 2, sensor 0 'a': expected uncompressed floats, got a compressed picture")
+        self.refuse(bad, "agent 2, sensor 0 'a': expected 2 floats, got compressed data of type 1")
 
     @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
     def test_numbers_that_are_not_finite(self, number: float) -> None:
@@ -289,7 +289,7 @@ class TestRefusals:
 def test_a_shape_that_nobody_could_hold_takes_no_memory() -> None:
     spec = BehaviorSpec((ObservationSpec("camera", (10**6, 10**6, 10**6)),), ActionSpec(1))
     picture = ObservationProto(shape=[10**6] * 3, compression_type=PNG, compressed_data=b"...")
-    with pytest.raises(WireError, match="sensor 0 'camera': expected uncompressed floats, got a compressed"):
+    with pytest.raises(WireError, match="sensor 0 'camera': expected a PNG file, got 3 other bytes"):
         StepDecoder(BALL, spec).decode([AgentInfoProto(observations=[picture]).SerializeToString()])
 
 

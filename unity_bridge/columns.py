@@ -1,0 +1,128 @@
+"""A message's rows as columns, one array per field, while they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.errors import WireError
+from unity_bridge.pictures import Picture
+from unity_bridge.sensor_layout import SensorLayout
+from unity_bridge.specs import ObservationSpec
+from unity_bridge.steps import Observation, as_floats
+
+LARGEST_COLUMN = 1 << 30
+"""Most numbers that one sensor's compressed pictures may make in one message. A file may be a thousandth of what
+it unfolds to, so the size of a message is no bound."""
+
+
+class PictureColumn:
+    """What one sensor of rank 3 saw: floats in some rows, PNG files in others. Floats are assigned as to an array.
+
+    No memory is taken before all rows of the message are known to fit.
+    """
+
+    def __init__(self, rows: int, spec: ObservationSpec, layout: SensorLayout) -> None:
+        self._rows = rows
+        self._spec = spec
+        self._layout = layout
+        self._floats: list[tuple[NDArray[np.intp] | int, NDArray[np.float32]]] = []
+        self._pictures: list[tuple[int, Picture]] = []
+
+    def __setitem__(self, rows: NDArray[np.intp] | int, floats: NDArray[np.float32]) -> None:
+        """Floats as they came: [rows, size], or [size] for a single row."""
+        self._floats.append((rows, floats))
+
+    def add(self, row: int, picture: Picture) -> None:
+        """PNG files of one row."""
+        self._pictures.append((row, picture))
+
+    def joined(self, where: str) -> Observation:
+        """All rows: [N, *shape of the spec]; bytes if all of them are.
+
+        Raises:
+            WireError: they would be too large together, or a file cannot be decoded.
+        """
+        if not self._pictures:
+            return self._layout.arrange(self._all_floats(), self._spec)
+        if self._rows * self._spec.size > LARGEST_COLUMN:
+            raise WireError(
+                f"{where}: expected compressed pictures of {LARGEST_COLUMN} numbers at most, "
+                f"got {self._rows} of {self._spec.size}"
+            )
+        pictures = [(row, picture.pixels()) for row, picture in self._pictures]
+        if not self._floats and all(pixels.dtype == np.uint8 for _, pixels in pictures):
+            column = np.empty((self._rows, *self._spec.shape), np.uint8)
+            for row, pixels in pictures:
+                column[row] = pixels
+            return column
+        return self._promoted(pictures)
+
+    def _promoted(self, pictures: Sequence[tuple[int, Observation]]) -> NDArray[np.float32]:
+        column = np.empty((self._rows, *self._spec.shape), np.float32)
+        for row, pixels in pictures:
+            column[row] = as_floats(pixels)
+        for rows, floats in self._floats:
+            column[rows] = self._layout.arrange(np.atleast_2d(floats), self._spec)
+        return column
+
+    def _all_floats(self) -> NDArray[np.float32]:
+        column = np.empty((self._rows, self._spec.size), np.float32)
+        for rows, floats in self._floats:
+            column[rows] = floats
+        return column
+
+
+SensorColumn = NDArray[np.float32] | PictureColumn
+"""Where a sensor's rows go while they are read: a flat array, [N, floats], unless PNG files may come."""
+
+Sensor = TypeVar("Sensor", SensorColumn, Observation)
+
+
+class Columns(NamedTuple, Generic[Sensor]):
+    """A table of rows in wire order, one array per field, before it is checked and sorted. N rows."""
+
+    agent_ids: NDArray[np.int64]
+    rewards: NDArray[np.float32]
+    done: NDArray[np.bool_]
+    interrupted: NDArray[np.bool_]
+    """Meaningful where done."""
+    allowed: NDArray[np.bool_]
+    observations: tuple[Sensor, ...]
+    """[N, …]"""
+    group_ids: NDArray[np.int64]
+    group_rewards: NDArray[np.float32]
+
+    @staticmethod
+    def empty(rows: int, mask_size: int, observations: tuple[SensorColumn, ...]) -> Columns[SensorColumn]:
+        """Room for ``rows`` rows: everything allowed, everything else zero."""
+        return Columns(
+            agent_ids=np.zeros(rows, np.int64),
+            rewards=np.zeros(rows, np.float32),
+            done=np.zeros(rows, np.bool_),
+            interrupted=np.zeros(rows, np.bool_),
+            allowed=np.ones((rows, mask_size), np.bool_),
+            observations=observations,
+            group_ids=np.zeros(rows, np.int64),
+            group_rewards=np.zeros(rows, np.float32),
+        )
+
+    def with_arrays(self, observations: tuple[Observation, ...]) -> Columns[Observation]:
+        """The same rows once all are read."""
+        return Columns(**{**self._asdict(), "observations": observations})
+
+    def take(self: Columns[Observation], rows: NDArray[np.intp]) -> Columns[Observation]:
+        """The given rows, in the given order."""
+        return Columns(
+            agent_ids=self.agent_ids[rows],
+            rewards=self.rewards[rows],
+            done=self.done[rows],
+            interrupted=self.interrupted[rows],
+            allowed=self.allowed[rows],
+            observations=tuple(values[rows] for values in self.observations),
+            group_ids=self.group_ids[rows],
+            group_rewards=self.group_rewards[rows],
+        )

@@ -1,0 +1,175 @@
+"""PNG files back to back: found, held against the size that they must have, and decoded. Nothing is believed.
+
+A file is walked chunk by chunk before anything is decoded, because a header is a claim: Pillow would take as much
+memory as it says. Chunks that do not change the pixels are left out, so that nobody expands a compressed text.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.errors import WireError
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+"""The first bytes of every PNG file."""
+
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+"""Numbers per pixel, by colour type: grey, colours, index into a palette, grey with alpha, colours with alpha."""
+
+_DEPTHS = {0: (1, 2, 4, 8), 2: (8,), 3: (1, 2, 4, 8), 4: (8,), 6: (8,)}
+"""Bits per number, by colour type, as far as a byte holds them."""
+
+_PALETTE = 3
+
+_KEPT = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
+"""The chunks that make the pixels."""
+
+
+class _Header(NamedTuple):
+    """The content of the first chunk of a file."""
+
+    width: int
+    height: int
+    depth: int
+    colour_type: int
+    compression: int
+    filtering: int
+    interlaced: int
+
+    @property
+    def stream_size(self) -> int:
+        """Bytes of all pixels once inflated: per row, a byte that names its filter, then the pixels."""
+        bits = self.width * self.depth * _CHANNELS[self.colour_type]
+        return self.height * (1 + -(-bits // 8))
+
+
+_HEADER = struct.Struct(">IIBBBBB")
+
+
+@dataclass(frozen=True, slots=True)
+class PngFile:
+    """One complete file whose header fits; its pixels are not decoded yet."""
+
+    data: bytes
+    """Only the chunks that make the pixels."""
+
+    header: _Header
+
+    where: str
+    """For error messages."""
+
+    @property
+    def bands(self) -> int:
+        """1 grey; 2 grey and alpha; 3 red, green and blue; 4 these and alpha."""
+        return 3 if self.header.colour_type == _PALETTE else _CHANNELS[self.header.colour_type]
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Decodes the file: [height, width, bands], row 0 at the top.
+
+        Raises:
+            WireError: the compressed pixels are damaged or too few.
+        """
+        from PIL import Image  # most behaviors have no pictures
+
+        try:
+            with Image.open(io.BytesIO(self.data), formats=("PNG",)) as image:
+                pixels = np.asarray(image)
+                last_row = pixels[-1]
+                if image.mode not in ("L", "LA", "RGB", "RGBA"):  # a palette, or grey of one bit
+                    pixels = np.asarray(image.convert("RGB" if self.bands == 3 else "L"))
+        except (OSError, SyntaxError, ValueError) as error:
+            raise WireError(f"{self.where}: expected pixels that can be decoded, got: {error}") from error
+        # Pillow leaves the rows zero that a short stream does not reach.
+        if not last_row.any():
+            self._require_all_rows()
+        return pixels.reshape(*pixels.shape[:2], self.bands)
+
+    def _require_all_rows(self) -> None:
+        if self.header.interlaced:  # its rows do not come in order
+            return
+        chunks = _chunks(self.data, 0, self.where)
+        stream = b"".join(self.data[chunk.start : chunk.stop] for chunk in chunks if chunk.kind == b"IDAT")
+        expected = self.header.stream_size
+        got = len(zlib.decompressobj().decompress(stream, expected))
+        if got != expected:
+            raise WireError(f"{self.where}: expected {expected} bytes of pixels, got {got}")
+
+
+def find_files(data: bytes, height: int, width: int, where: str) -> list[PngFile]:
+    """The files in ``data``, none of them decoded, all of them of the given size.
+
+    Whatever lies between the end of a file and the next signature is ignored, as ML-Agents does.
+
+    Args:
+        data: at least one PNG file, and nothing before it.
+        height: of every file, in pixels.
+        width: of every file, in pixels.
+        where: for error messages.
+
+    Raises:
+        WireError: something else than PNG files of this size, or files that are cut or damaged.
+    """
+    if not data.startswith(SIGNATURE):
+        raise WireError(f"{where}: expected a PNG file, got {len(data)} other bytes")
+    files: list[PngFile] = []
+    start = 0
+    while start >= 0:
+        file, stop = _read_file(data, start, (height, width), f"{where}, PNG file {len(files)}")
+        files.append(file)
+        start = data.find(SIGNATURE, stop)
+    return files
+
+
+def _read_file(data: bytes, start: int, size: tuple[int, int], where: str) -> tuple[PngFile, int]:
+    """The file that begins at ``start``, and where it stops."""
+    chunks = list(_chunks(data, start, where))
+    first = chunks[0]
+    if first.kind != b"IHDR" or first.stop - first.start != _HEADER.size:
+        raise WireError(f"{where}: expected a header (IHDR) of {_HEADER.size} bytes, got {first.kind!r}")
+    header = _Header(*_HEADER.unpack_from(data, first.start))
+    _require_size(header, size, where)
+    kept = [data[chunk.start - 8 : chunk.stop + 4] for chunk in chunks if chunk.kind in _KEPT]
+    return PngFile(SIGNATURE + b"".join(kept), header, where), chunks[-1].stop + 4
+
+
+def _require_size(header: _Header, size: tuple[int, int], where: str) -> None:
+    if (header.height, header.width) != size:
+        raise WireError(
+            f"{where}: expected {size[1]} x {size[0]} pixels (width x height), "
+            f"got {header.width} x {header.height}"
+        )
+    if header.depth not in _DEPTHS.get(header.colour_type, ()):
+        raise WireError(
+            f"{where}: expected at most 8 bits per channel of a known colour type, "
+            f"got {header.depth} bits of colour type {header.colour_type}"
+        )
+
+
+class _Chunk(NamedTuple):
+    kind: bytes
+    start: int
+    """Of its content."""
+    stop: int
+
+
+def _chunks(data: bytes, start: int, where: str) -> Iterator[_Chunk]:
+    """The chunks of the file that begins at ``start``, up to its end chunk, each as long and as whole as it says."""
+    view = memoryview(data)
+    kind, stop = b"", start + len(SIGNATURE) - 4
+    while kind != b"IEND":
+        begin = stop + 12  # past the last checksum, this length and this kind
+        kind = data[begin - 4 : begin]
+        stop = begin + int.from_bytes(data[begin - 8 : begin - 4], "big")
+        if stop + 4 > len(data):
+            raise WireError(f"{where}: expected {stop + 4 - start} bytes or more, got {len(data) - start}")
+        if zlib.crc32(view[begin - 4 : stop]) != int.from_bytes(data[stop : stop + 4], "big"):
+            raise WireError(f"{where}: the checksum of its chunk {kind!r} is wrong")
+        yield _Chunk(kind, begin, stop)
