@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+
+import pytest
+
+from trainer_service.doctor import installation
+from trainer_service.doctor.report import Finding, Look
+
+
+def declare(monkeypatch: pytest.MonkeyPatch, *requirements: str) -> None:
+    monkeypatch.setattr(metadata, "requires", lambda name: list(requirements))
+
+
+def dependencies() -> dict[str, Finding]:
+    return {finding.subject: finding for finding in installation.dependencies()}
+
+
+def test_this_python_will_do_and_others_will_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert installation.python().verdict == "ok"
+    monkeypatch.setattr(sys, "version_info", (3, 10, 12, "final", 0))
+    finding = installation.python()
+    assert (finding.verdict, finding.found) == ("fail", "3.10.12")
+    assert "expected 3.11 to 3.13" in finding.remedy
+
+
+def test_the_bounds_of_python_are_those_of_the_package(repository) -> None:
+    oldest, following = (
+        ".".join(map(str, version)) for version in (installation.OLDEST_PYTHON, installation.NEXT_PYTHON)
+    )
+    declared = f'requires-python = ">={oldest},<{following}"'
+    assert declared in (repository / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_what_is_installed_here_is_within_its_bounds() -> None:
+    assert {finding.verdict for finding in installation.dependencies()} == {"ok"}
+
+
+def test_a_dependency_out_of_bounds_is_told_with_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    version = metadata.version("numpy")
+    declare(monkeypatch, "numpy>=99,<100", "pydantic>=2")
+    found = dependencies()
+    assert found["numpy"].verdict == "fail"
+    assert found["numpy"].found.startswith(f"{version}, expected ")
+    assert "pip install 'numpy" in found["numpy"].remedy
+    assert found["pydantic"].verdict == "ok"
+
+
+def test_a_dependency_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(monkeypatch, "no-such-distribution-here>=1")
+    finding = dependencies()["no-such-distribution-here"]
+    assert (finding.verdict, finding.found) == ("fail", "not installed, expected >=1")
+
+
+def test_what_only_an_extra_needs_is_no_dependency(monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(
+        monkeypatch,
+        'no-such-distribution-here>=1; extra == "gym"',
+        'other-system-only; platform_system == "Amiga"',
+        "numpy",
+    )
+    assert set(dependencies()) == {installation.DISTRIBUTION, "numpy"}
+
+
+def test_a_package_that_was_only_found_cannot_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def requires(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", requires)
+    (finding,) = installation.dependencies()
+    assert finding.verdict == "warn"
+
+
+def test_a_device_that_is_not_there_fails() -> None:
+    assert installation.torch_device("cpu").verdict == "ok"
+    finding = installation.torch_device("abacus")
+    assert finding.verdict == "fail"
+    assert "'abacus' cannot be used here" in finding.found
+
+
+def test_another_grpc_core_is_slower_but_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unity_bridge.grpc_core.cygrpc", None)
+    assert installation.grpc_server().verdict == "warn"
+
+
+def test_pictures_models_and_the_low_level_api_work_here() -> None:
+    for look in (installation.pictures, installation.onnx_export, installation.low_level_api):
+        assert look().verdict == "ok", look()
+
+
+def test_an_exporter_that_fails_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def export(*arguments: object, **settings: object) -> None:
+        raise RuntimeError("operator unknown\nand forty more lines")
+
+    monkeypatch.setattr("torch.onnx.export", export)
+    finding = installation.onnx_export()
+    assert (finding.verdict, finding.found) == ("fail", "operator unknown")
+
+
+def test_a_look_that_breaks_is_a_finding_too() -> None:
+    def broken() -> Finding:
+        raise KeyError("surprise")
+
+    (finding,) = Look("something", broken).findings()
+    assert str(finding).startswith("fail  something: KeyError: 'surprise'; ")

@@ -1,0 +1,149 @@
+"""Whether a real simulator, started as a process of its own, can be talked with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer_service.config import RunOptions
+from trainer_service.config.support import unsupported_in_behavior
+from trainer_service.doctor.report import Finding
+from trainer_service.errors import UserError
+from unity_bridge.errors import BridgeError
+from unity_bridge.launcher import resolve_program
+from unity_bridge.server import Bridge, BridgeSettings, Departure, Tick
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+
+BUNDLED = "sim:basic"
+_MESSAGES = 20
+_PATIENCE_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What came of talking with a simulator."""
+
+    specs: Mapping[str, BehaviorSpec]
+    """By full behavior id."""
+    messages: int
+    seconds: float
+    """From the start of the program to its last message."""
+
+
+def bundled_simulator() -> Finding:
+    """The whole way: a process, the port, the messages, actions and back."""
+    return _exchange("loopback exchange", BUNDLED, RunOptions())[0]
+
+
+def environment(env: str, options: RunOptions) -> Iterator[Finding]:
+    """The user's simulator, and whether the configuration fits what it declares."""
+    finding, talk = _exchange(f"env {env}", env, options)
+    yield finding
+    if talk is not None and (options.behaviors or options.default_settings is not None):
+        yield from _behaviors(talk.specs, options)
+
+
+def configuration(path: Path) -> Iterator[Finding]:
+    """A configuration file, as ``check`` reads it."""
+    from trainer_service.config import check_files
+
+    (check,) = check_files([path])
+    yield from (Finding("fail", "configuration", error) for error in check.errors)
+    yield from (Finding("warn", "configuration", warning) for warning in check.warnings)
+    yield from (
+        Finding("fail", "configuration", f"{path}: {missing}", "a run would be refused: remove it")
+        for missing in check.unsupported
+    )
+    if check.ok and not check.warnings and not check.unsupported:
+        yield Finding("ok", "configuration", f"{path} is valid")
+
+
+def _exchange(subject: str, env: str, options: RunOptions) -> tuple[Finding, Conversation | None]:
+    patience_s = max(options.env_settings.timeout_wait, _PATIENCE_S)
+    try:
+        talk = converse(env, options, patience_s=patience_s)
+    except (UserError, BridgeError) as error:
+        return Finding("fail", subject, str(error), "see above all what the program printed"), None
+    names = ", ".join(talk.specs) or "no behaviors"
+    found = f"{talk.messages} messages in {talk.seconds:.1f} s with the start of the program; it has {names}"
+    return Finding("ok", subject, found), talk
+
+
+def converse(env: str, options: RunOptions, *, patience_s: float) -> Conversation:
+    """Starts one simulator and answers its first messages with actions that are allowed.
+
+    Raises:
+        BridgeError: it cannot be started, or breaks off.
+    """
+    command = resolve_program(
+        env,
+        options.env_settings.env_args or (),
+        no_graphics=options.engine_settings.no_graphics,
+        no_graphics_monitor=options.engine_settings.no_graphics_monitor,
+    )
+    specs: dict[str, BehaviorSpec] = {}
+    messages, began = 0, time.monotonic()
+    settings = BridgeSettings(seed=0, timeout_wait_s=patience_s, max_lifetime_restarts=0)
+    with Bridge(settings) as bridge:
+        bridge.launch(command)
+        while messages < _MESSAGES:
+            for event in bridge.receive(patience_s):
+                if isinstance(event, Departure):
+                    raise BridgeError(event.reason)
+                _answer(bridge, event, specs)
+                messages += 1
+    return Conversation(specs, messages, time.monotonic() - began)
+
+
+def _answer(bridge: Bridge, tick: Tick, specs: dict[str, BehaviorSpec]) -> None:
+    specs.update(tick.new_specs)
+    actions = {name: first_allowed(batch, specs[name].action_spec) for name, batch in tick.steps.items()}
+    bridge.reply(tick.simulator, actions)
+
+
+def first_allowed(batch: StepBatch, spec: ActionSpec) -> ActionBatch:
+    """Zero, and of each branch the first choice that is allowed, for every agent that waits."""
+    waiting = batch.allowed_actions[batch.num_terminal :]
+    actions = ActionBatch.zeros(len(waiting), spec)
+    begin = 0
+    for branch, choices in enumerate(spec.discrete_branches):
+        actions.discrete[:, branch] = waiting[:, begin : begin + choices].argmax(axis=1)
+        begin += choices
+    return actions
+
+
+def _behaviors(specs: Mapping[str, BehaviorSpec], options: RunOptions) -> Iterator[Finding]:
+    declared = {full_id.partition("?")[0]: spec for full_id, spec in specs.items()}
+    for name, spec in declared.items():
+        yield _behavior(name, spec, options)
+    for name in options.behaviors:
+        if name not in declared:
+            found = "configured, and not among the first that the simulator declares"
+            yield Finding("warn", f"behavior {name}", found, "is it spelled as in the simulator?")
+
+
+def _behavior(name: str, spec: BehaviorSpec, options: RunOptions) -> Finding:
+    """Whether a policy can be made for what the simulator declares."""
+    import torch
+
+    from trainer_service.algorithms import Compute
+    from trainer_service.behavior import Behavior
+
+    subject = f"behavior {name}"
+    try:
+        settings = options.behavior_settings(name)
+        if missing := unsupported_in_behavior(f"behaviors.{name}", settings):
+            return Finding("fail", subject, "; ".join(missing), "a run would be refused")
+        Behavior(name, spec, settings, Compute(torch.device("cpu"), 0), learns=False)
+    except UserError as error:
+        return Finding("fail", subject, str(error))
+    sensors = ", ".join(f"{sensor.name} {list(sensor.shape)}" for sensor in spec.observation_specs)
+    actions = spec.action_spec
+    return Finding(
+        "ok",
+        subject,
+        f"sees {sensors}; {actions.continuous_size} continuous actions, branches {list(actions.discrete_branches)}",
+    )

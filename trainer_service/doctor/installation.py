@@ -1,0 +1,139 @@
+"""Whether what we stand on is there, in a version that we know, and works."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+
+from packaging.requirements import Requirement
+
+from trainer_service.config import TrainerSettings
+from trainer_service.doctor.report import Finding
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+DISTRIBUTION = "trainer-service"
+OLDEST_PYTHON, NEXT_PYTHON = (3, 11), (3, 14)
+
+
+def python() -> Finding:
+    """The interpreter."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    if OLDEST_PYTHON <= sys.version_info[:2] < NEXT_PYTHON:
+        return Finding("ok", "Python", f"{version} ({sys.executable})")
+    known = f"{'.'.join(map(str, OLDEST_PYTHON))} to {NEXT_PYTHON[0]}.{NEXT_PYTHON[1] - 1}"
+    return Finding(
+        "fail", "Python", version, f"expected {known}: make a virtual environment with one of these"
+    )
+
+
+def dependencies() -> Iterator[Finding]:
+    """Every package that we declare, against the bounds that we declare."""
+    try:
+        declared = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        remedy = "versions cannot be judged: pip install -e ."
+        yield Finding("warn", DISTRIBUTION, "not installed, only found on the path", remedy)
+        return
+    yield Finding("ok", DISTRIBUTION, metadata.version(DISTRIBUTION))
+    for requirement in map(Requirement, declared):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield _dependency(requirement)
+
+
+def _dependency(requirement: Requirement) -> Finding:
+    install = f"run: pip install '{requirement.name}{requirement.specifier}'"
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return Finding("fail", requirement.name, f"not installed, expected {requirement.specifier}", install)
+    if requirement.specifier.contains(version, prereleases=True):
+        return Finding("ok", requirement.name, version)
+    return Finding("fail", requirement.name, f"{version}, expected {requirement.specifier}", install)
+
+
+def gymnasium() -> Finding:
+    """What only ``gym:`` environments need."""
+    if importlib.util.find_spec("gymnasium") is None:
+        remedy = f"only gym: environments need it: pip install '{DISTRIBUTION}[gym]'"
+        return Finding("ok", "gymnasium", "not installed", remedy)
+    return Finding("ok", "gymnasium", metadata.version("gymnasium"))
+
+
+def torch_device(name: str | None) -> Finding:
+    """Where networks would live, by computing something there."""
+    import torch
+
+    from trainer_service.errors import UserError
+    from trainer_service.training import choose_device
+
+    cores = os.cpu_count() or 1
+    try:
+        device = choose_device(name)
+    except UserError as error:
+        return Finding(
+            "fail", "torch device", str(error), "choose another --torch-device, or install a torch for it"
+        )
+    others = f", {torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else ", no CUDA"
+    return Finding(
+        "ok", "torch device", f"{device} ({cores} cores, {torch.get_num_threads()} threads{others})"
+    )
+
+
+def grpc_server() -> Finding:
+    """Which of our two servers this grpcio allows."""
+    from unity_bridge.grpc_core import usable
+
+    if usable():
+        return Finding("ok", "gRPC server", "direct, on grpcio's core")
+    remedy = "it works, with more time per message; grpcio releases that we know offer the faster one"
+    return Finding("warn", "gRPC server", "with threads: this grpcio has another core interface", remedy)
+
+
+def pictures() -> Finding:
+    """PNG out and in again."""
+    import numpy as np
+
+    from unity_bridge.pictures import decode_png, encode_png
+
+    picture = np.arange(3 * 5 * 7, dtype=np.uint8).reshape(3, 5, 7)
+    if np.array_equal(decode_png(encode_png(picture), picture.shape, (), "the doctor's picture"), picture):
+        return Finding("ok", "PNG pictures", "read as they were written")
+    return Finding(
+        "fail", "PNG pictures", "read otherwise than written", "run: pip install --force-reinstall pillow"
+    )
+
+
+def onnx_export() -> Finding:
+    """A small policy as a model for Unity."""
+    import torch
+
+    from trainer_service.algorithms import Compute
+    from trainer_service.behavior import Behavior
+    from trainer_service.export import OPSET, to_onnx
+
+    spec = BehaviorSpec((ObservationSpec("numbers", (2,)),), ActionSpec(1, (2,)))
+    behavior = Behavior("doctor", spec, TrainerSettings(), Compute(torch.device("cpu"), 0), learns=False)
+    try:
+        model = to_onnx(behavior.policy_network(), spec)
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        remedy = "runs go on without models; reinstall torch and onnx within the bounds above"
+        return Finding("fail", "ONNX export", reason[:300], remedy)
+    return Finding("ok", "ONNX export", f"a model of {len(model)} bytes, operator set {OPSET}")
+
+
+def low_level_api() -> Finding:
+    """The published environment API, on our messages."""
+    from unity_bridge.mlagents_alias import install
+
+    try:
+        install()
+        environment = importlib.import_module("mlagents_envs.environment")
+    except (ImportError, TypeError, AttributeError) as error:
+        remedy = "only programs that use mlagents_envs are concerned: pip install 'mlagents-envs>=0.28,<2'"
+        return Finding("fail", "mlagents_envs", f"{type(error).__name__}: {error}", remedy)
+    return Finding("ok", "mlagents_envs", f"imports, API {environment.UnityEnvironment.API_VERSION}")
