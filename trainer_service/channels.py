@@ -4,49 +4,66 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 
+import torch
+
+from trainer_service import analytics
 from trainer_service.behavior import Behavior
 from trainer_service.behaviors import parse_behavior_id
+from trainer_service.config import RunOptions
 from trainer_service.curriculum import Curriculum
 from unity_bridge.channel_hub import ChannelHub
 from unity_bridge.errors import WireError
-from unity_bridge.server import Tick
-from unity_bridge.side_channels import STATS, Aggregation, SideChannelRecord, parameter_records, parse_stat
+from unity_bridge.server import Bridge, SimulatorInfo, Tick
+from unity_bridge.side_channels import (
+    STATS,
+    Aggregation,
+    SideChannelRecord,
+    TrainingEnvironmentInitialized,
+    analytics_records,
+    parameter_records,
+    parse_stat,
+)
 
 _logger = logging.getLogger(__name__)
 
 
 class Channels:
-    """The side channels of a run: environment parameters, statistics, and those that users wrote."""
+    """The side channels of a run: environment parameters, statistics, analytics, and those that users wrote."""
 
     def __init__(
-        self,
-        curriculum: Curriculum,
-        hub: ChannelHub,
-        introduction: Callable[[int], Iterable[SideChannelRecord]] = lambda simulator: (),
+        self, options: RunOptions, curriculum: Curriculum, hub: ChannelHub, *, device_type: str = "cpu"
     ) -> None:
         """Takes what there is to say.
 
         Args:
-            curriculum: the parameters.
+            options: of the run, for simulators that want to hear of it.
+            curriculum: the environment parameters.
             hub: the channels of users.
-            introduction: what else simulator number n hears first.
+            device_type: where the run computes: ``cpu``, ``cuda`` ….
         """
+        self._options = options
         self._curriculum = curriculum
         self._hub = hub
-        self._introduction = introduction
+        self._device_type = device_type
         self._behaviors: dict[int, set[str]] = {}
         """Names of the behaviors that each simulator has."""
-        self._complaints: set[str] = set()
+        self._complaints: set[Hashable] = set()
 
-    def greeting(self, simulator: int) -> list[SideChannelRecord]:
+    def greeting(self, simulator: int, info: SimulatorInfo) -> list[SideChannelRecord]:
         """What a simulator hears with its first reset: parameters as they are in force, and the rest."""
-        return [
-            *self.parameters(),
-            *self._introduction(simulator),
-            *self._hub.greeting(simulator),
-        ]
+        introduction: list[SideChannelRecord] = []
+        if analytics.CAPABILITY in info.capabilities:
+            introduction = analytics_records([self._run_message(simulator)])
+        return [*self.parameters(), *introduction, *self._hub.greeting(simulator)]
+
+    def announce(self, behavior: Behavior, bridge: Bridge) -> None:
+        """Tells the simulator that speaks for all, if it wants to hear, of a behavior that is trained now."""
+        info = bridge.simulators.get(0)
+        if info is not None and analytics.CAPABILITY in info.capabilities:
+            message = analytics.behavior_message(behavior.name, behavior.settings, self._options)
+            bridge.send(analytics_records([message]), 0)
 
     def parameters(self) -> list[SideChannelRecord]:
         """All environment parameters as they are in force."""
@@ -66,7 +83,8 @@ class Channels:
                 self._hear_stat(tick.simulator, record.body, behaviors)
             elif not self._hub.deliver(tick.simulator, record):
                 self._complain_once(
-                    f"Simulator {tick.simulator} speaks on side channel {record.channel}, to which nobody listens."
+                    record.channel,
+                    f"Simulator {tick.simulator} speaks on side channel {record.channel}, which nobody listens to.",
                 )
 
     def drop(self, simulator: int) -> None:
@@ -74,14 +92,24 @@ class Channels:
         self._behaviors.pop(simulator, None)
         self._hub.drop(simulator)
 
+    def _run_message(self, simulator: int) -> TrainingEnvironmentInitialized:
+        if simulator != 0:
+            return analytics.anonymous_environment_message()
+        return analytics.environment_message(
+            self._options, torch_version=torch.__version__, device_type=self._device_type
+        )
+
     def _hear_stat(self, simulator: int, body: bytes, behaviors: Mapping[str, Behavior]) -> None:
         try:
             stat = parse_stat(body)
         except WireError as error:
-            self._complain_once(f"Simulator {simulator} sent a statistic that is ignored: {error}.")
+            self._complain_once((simulator, "bad"), f"Simulator {simulator}: ignored: {error}.")
             return
         if not math.isfinite(stat.value):
-            self._complain_once(f"Statistic '{stat.name}' of simulator {simulator} is no number: ignored.")
+            self._complain_once(
+                (simulator, "not finite"),
+                f"Simulator {simulator}: ignored: statistic '{stat.name}' is {stat.value}.",
+            )
             return
         # What is latest among several simulators is chance, so one of them speaks for all.
         if stat.aggregation is Aggregation.MOST_RECENT and simulator != min(self._behaviors, default=0):
@@ -89,7 +117,7 @@ class Channels:
         for name in self._behaviors.get(simulator, ()):
             behaviors[name].add_stat(stat)
 
-    def _complain_once(self, message: str) -> None:
-        if message not in self._complaints:
-            self._complaints.add(message)
+    def _complain_once(self, about: Hashable, message: str) -> None:
+        if about not in self._complaints:
+            self._complaints.add(about)
             _logger.warning("%s", message)

@@ -86,18 +86,11 @@ class LessonChange:
 class Curriculum:
     """The lessons of all parameters, as one state machine. Without parameters it does nothing."""
 
-    def __init__(
-        self,
-        parameters: Parameters,
-        lessons: Mapping[str, int] | None = None,
-        standings: Mapping[str, Standing] | None = None,
-    ) -> None:
-        """Begins with the first lessons, or goes on.
+    def __init__(self, parameters: Parameters) -> None:
+        """Begins with the first lessons.
 
         Args:
             parameters: with their seeds; see ``with_sampler_seeds``.
-            lessons: numbers to go on from, by parameter. A number beyond the last lesson is the last one.
-            standings: what was remembered of behaviors then.
 
         Raises:
             ConfigError: a parameter that cannot be told to a simulator.
@@ -106,14 +99,22 @@ class Curriculum:
         self._messages = {
             name: [_message(name, lesson) for lesson in each] for name, each in self._lessons.items()
         }
-        self._numbers = {
-            name: min((lessons or {}).get(name, 0), len(each) - 1) for name, each in self._lessons.items()
-        }
+        self._numbers = dict.fromkeys(self._lessons, 0)
         self._returns: dict[str, deque[float]] = {
             behavior: deque(maxlen=length) for behavior, length in _memories(self._lessons).items()
         }
         self._levels: dict[str, float] = {}
-        for behavior, standing in (standings or {}).items():
+
+    def resume(self, lessons: Mapping[str, int], standings: Mapping[str, Standing]) -> None:
+        """Goes on where a run stood.
+
+        Args:
+            lessons: numbers by parameter. A number beyond the last lesson means the last one.
+            standings: what was remembered of behaviors.
+        """
+        for name, each in self._lessons.items():
+            self._numbers[name] = min(lessons.get(name, 0), len(each) - 1)
+        for behavior, standing in standings.items():
             self._recall(behavior, standing)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,22 +14,25 @@ from typing import TYPE_CHECKING
 from trainer_service.config import RunOptions, TrainerSettings, dump_run_options, unsupported_features
 from trainer_service.config.support import unsupported_in_behavior
 from trainer_service.console import Console
+from trainer_service.curriculum import Curriculum, differences, with_sampler_seeds
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.metrics import ConsoleWriter, GaugeWriter, JsonlWriter, SummaryWriter, TensorBoardWriter
 from trainer_service.run import RunFolder
 from trainer_service.status import TrainingStatus
 from trainer_service.stopping import StopSignals
 from trainer_service.timers import Timers
+from unity_bridge.channel_hub import ChannelHub, SideChannel
 from unity_bridge.launcher import Command, resolve_program
 from unity_bridge.server import Bridge, BridgeSettings
 from unity_bridge.session import API_VERSION
-from unity_bridge.side_channels import EngineSettings
+from unity_bridge.side_channels import EngineSettings, SideChannelRecord
 from unity_bridge.specs import BehaviorSpec
 
 if TYPE_CHECKING:
     import torch
 
     from trainer_service.behavior import Behavior
+    from trainer_service.channels import Channels
     from trainer_service.checkpoint import Checkpoint
     from trainer_service.mlagents_checkpoint import Origin
 
@@ -51,7 +54,12 @@ class Outcome:
 
 
 def train(
-    options: RunOptions, *, console: Console | None = None, host: str = "127.0.0.1", port: int = EDITOR_PORT
+    options: RunOptions,
+    *,
+    console: Console | None = None,
+    host: str = "127.0.0.1",
+    port: int = EDITOR_PORT,
+    side_channels: Sequence[SideChannel] | Callable[[int], Sequence[SideChannel]] = (),
 ) -> Outcome:
     """Runs what ``mlagents-style learn`` runs: trains, or with ``inference`` only acts.
 
@@ -60,14 +68,19 @@ def train(
         console: where to show it; a plain one if None.
         host, port: where simulators may attach, if ``env_settings.env_path`` is not set. Port 0 lets the
             system choose.
+        side_channels: channels of your own, such as subclasses of ``mlagents_envs.side_channel.SideChannel``:
+            a list that all simulators share, or a function that makes those of simulator number n.
 
     Raises:
         UserError: something in the options, the run folder or a checkpoint cannot be used.
         BridgeError: the simulators could not be started, or are gone.
+        ValueError: two side channels have one id.
     """
     _refuse_unsupported(options)
     command = _command(options)
-    seed = options.env_settings.seed if options.env_settings.seed >= 0 else random.randint(0, 9999)
+    options = _with_seeds(options)
+    curriculum = Curriculum(options.environment_parameters or {})
+    hub = ChannelHub(side_channels)
     saved = options.checkpoint_settings
     with ExitStack() as stack:
         folder = stack.enter_context(
@@ -84,14 +97,22 @@ def train(
         stop = stack.enter_context(StopSignals())
         origins = _origins(options, folder)
         if folder.writable:
-            folder.write_configuration(dump_run_options(_with_seed(options, seed)))
-        bridge = stack.enter_context(Bridge(_bridge_settings(options, folder, seed)))
+            folder.write_configuration(dump_run_options(options))
+
+        def greeting(simulator: int) -> Sequence[SideChannelRecord]:
+            return channels.greeting(simulator, bridge.simulators[simulator])
+
+        bridge = stack.enter_context(Bridge(_bridge_settings(options, folder, greeting)))
         if command is None:
             _listen(bridge, host, port)
         else:
             bridge.launch(command, options.env_settings.num_envs)
         # Only now: simulators start up while torch is being loaded, which takes longer.
-        return _serve(options, folder, console, bridge, stop, origins, seed)
+        from trainer_service.channels import Channels
+
+        device = choose_device(options.torch_settings.device)
+        channels = Channels(options, curriculum, hub, device_type=device.type)
+        return _serve(options, folder, console, bridge, stop, origins, curriculum, channels, device)
 
 
 def _serve(
@@ -101,7 +122,9 @@ def _serve(
     bridge: Bridge,
     stop: StopSignals,
     origins: dict[str, Origin],
-    seed: int,
+    curriculum: Curriculum,
+    channels: Channels,
+    device: torch.device,
 ) -> Outcome:
     import torch
 
@@ -109,27 +132,35 @@ def _serve(
     from trainer_service.learn import learn
     from trainer_service.recorder import Recorder
 
-    saved = options.checkpoint_settings
     console.banner(communicator_api=API_VERSION, pytorch=torch.__version__)
-    device = choose_device(options.torch_settings.device)
     _use_threads(options)
     timers = Timers()
-    status = (
-        folder.read_status(torch_version=torch.__version__)
-        if saved.resume and folder.writable
-        else TrainingStatus(torch_version=torch.__version__)
-    )
+    status = TrainingStatus(torch_version=torch.__version__)
+    if options.checkpoint_settings.resume:
+        status = folder.read_status(torch_version=torch.__version__)
+        _resume_lessons(curriculum, options, status)
+    for parameter in curriculum.lessons:
+        _logger.info("%s", curriculum.describe(parameter))
     writers = _writers(folder, timers)
-    recorder = Recorder(folder, console, writers, timers, status, expected=options.behaviors)
-    behaviors = Behaviors(_creator(options, device, seed, origins, writers))
+    expected = dict.fromkeys([*options.behaviors, *curriculum.watched])
+    recorder = Recorder(folder, console, writers, timers, status, expected=expected, curriculum=curriculum)
+    behaviors = Behaviors(_creator(options, device, options.env_settings.seed, origins, writers))
     try:
-        learn(bridge, behaviors, recorder, console, timers, stop)
+        learn(bridge, behaviors, curriculum, channels, recorder, console, timers, stop)
     finally:
         # Whatever ended the loop: what was learned is kept.
         if stop.requested:
             _logger.info("Learning was interrupted. Saving what was learned.")
         recorder.finish(list(behaviors.values()))
     return Outcome(folder.path, {name: each.step for name, each in behaviors.items()}, stop.requested)
+
+
+def _resume_lessons(curriculum: Curriculum, options: RunOptions, status: TrainingStatus) -> None:
+    for difference in differences(options.environment_parameters or {}, status.lessons):
+        _logger.warning("%s", difference)
+    curriculum.resume(
+        status.lessons, {name: behavior.standing for name, behavior in status.behaviors.items()}
+    )
 
 
 def _creator(
@@ -240,10 +271,13 @@ def _command(options: RunOptions) -> Command | None:
     )
 
 
-def _bridge_settings(options: RunOptions, folder: RunFolder, seed: int) -> BridgeSettings:
+def _bridge_settings(
+    options: RunOptions, folder: RunFolder, greeting: Callable[[int], Sequence[SideChannelRecord]]
+) -> BridgeSettings:
     environment = options.env_settings
     return BridgeSettings(
-        seed=seed,
+        seed=environment.seed,
+        greeting=greeting,
         num_areas=environment.num_areas,
         timeout_wait_s=environment.timeout_wait,
         engine=engine_settings(options),
@@ -303,9 +337,13 @@ def _init_path(given: str, name: str, folder: RunFolder) -> Path:
     return path
 
 
-def _with_seed(options: RunOptions, seed: int) -> RunOptions:
-    environment = options.env_settings.model_copy(update={"seed": seed})
-    return options.model_copy(update={"env_settings": environment})
+def _with_seeds(options: RunOptions) -> RunOptions:
+    """The options with every seed that they leave open, so that the run can be repeated from what is written."""
+    seed = options.env_settings.seed if options.env_settings.seed >= 0 else random.randint(0, 9999)
+    chosen: dict[str, object] = {"env_settings": options.env_settings.model_copy(update={"seed": seed})}
+    if options.environment_parameters is not None:
+        chosen["environment_parameters"] = with_sampler_seeds(options.environment_parameters, seed)
+    return options.model_copy(update=chosen)
 
 
 def _writers(folder: RunFolder, timers: Timers) -> list[SummaryWriter]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,15 +14,27 @@ import torch
 from trainer_service.algorithms import Compute
 from trainer_service.behavior import Behavior
 from trainer_service.behaviors import Behaviors
+from trainer_service.channels import Channels
 from trainer_service.config import parse_run_options
 from trainer_service.console import Console
+from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
 from trainer_service.learn import learn
 from trainer_service.recorder import Recorder
 from trainer_service.run import RunFolder
 from trainer_service.status import TrainingStatus
 from trainer_service.timers import Timers
-from unity_bridge.server import Departure, Tick
+from unity_bridge.channel_hub import ChannelHub
+from unity_bridge.server import Departure, SimulatorInfo, Tick
+from unity_bridge.side_channels import (
+    STATS,
+    Aggregation,
+    FloatParameter,
+    SideChannelRecord,
+    StatMessage,
+    parameter_records,
+    stat_records,
+)
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -51,10 +65,15 @@ class ScriptedBridge:
         self.replies: list[tuple[int, dict[str, ActionBatch]]] = []
         self.rejected: list[tuple[int, str]] = []
         self.requested = False
+        self.sent: list[tuple[int | None, SideChannelRecord]] = []
+        self.resets: list[int] = []
+        self.simulators: dict[int, SimulatorInfo] = {}
 
     def receive(self, timeout_s: float) -> list[Tick | Departure]:
         events = self.script.pop(0)
         self.requested = not self.script
+        for event in events:
+            self.simulators[event.simulator] = SimulatorInfo("3.0.1", "1.5.0", frozenset())
         return events
 
     def reply(self, simulator: int, actions: dict[str, ActionBatch]) -> None:
@@ -63,9 +82,22 @@ class ScriptedBridge:
     def reject(self, simulator: int, reason: str) -> None:
         self.rejected.append((simulator, reason))
 
+    def send(self, records: Iterable[SideChannelRecord], simulator: int | None = None) -> None:
+        self.sent += [(simulator, record) for record in records]
 
-def run(bridge: ScriptedBridge, tmp_path: Path) -> Behaviors:
-    options = parse_run_options({"behaviors": {"B": {"max_steps": 50, "summary_freq": 1000}}}).options
+    def reset(self, simulator: int, records: Iterable[SideChannelRecord] = ()) -> None:
+        self.send(records, simulator)
+        self.resets.append(simulator)
+
+
+def run(bridge: ScriptedBridge, tmp_path: Path, **parameters: Any) -> Behaviors:
+    """Plays the script; ``parameters`` are those of the environment."""
+    behaviors_section = {"B": {"max_steps": 50, "summary_freq": 1000}}
+    options = parse_run_options(
+        {"behaviors": behaviors_section, "environment_parameters": parameters}
+    ).options
+    curriculum = Curriculum(options.environment_parameters or {})
+    channels = Channels(options, curriculum, ChannelHub())
 
     def create(name: str, spec: BehaviorSpec) -> Behavior:
         settings = options.behavior_settings(name)
@@ -76,7 +108,7 @@ def run(bridge: ScriptedBridge, tmp_path: Path) -> Behaviors:
     folder = RunFolder.open(tmp_path, "run", inference=True)
     with Console(tty=False) as console:
         recorder = Recorder(folder, console, [], timers, TrainingStatus())
-        learn(bridge, behaviors, recorder, console, timers, bridge)  # type: ignore[arg-type]
+        learn(bridge, behaviors, curriculum, channels, recorder, console, timers, bridge)  # type: ignore[arg-type]
     return behaviors
 
 
