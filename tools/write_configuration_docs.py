@@ -184,7 +184,7 @@ def expected(repository: Path) -> dict[Path, str]:
     page = (repository / PAGE).read_text(encoding="utf-8")
     return {
         PAGE: page_with(page, tables()),
-        SCHEMA: json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n",
+        SCHEMA: json.dumps(json_schema(), indent=2) + "\n",
     }
 
 

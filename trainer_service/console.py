@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 import trainer_service
 from trainer_service.metrics import Summary
+from trainer_service.status import COMPATIBLE_MLAGENTS_VERSION
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -81,10 +82,13 @@ class Console:
                 logger.removeHandler(self._handler)
 
     def banner(self, *, communicator_api: str, pytorch: str) -> None:
-        """Says which versions are at work."""
+        """Says which versions are at work, in lines that begin as ML-Agents' do."""
+        compatible = f"{COMPATIBLE_MLAGENTS_VERSION} (compatible)"
         self._print(
             " Version information:\n"
             f"  trainer-service: {trainer_service.__version__},\n"
+            f"  ml-agents: {compatible},\n"
+            f"  ml-agents-envs: {compatible},\n"
             f"  Communicator API: {communicator_api},\n"
             f"  PyTorch: {pytorch}"
         )

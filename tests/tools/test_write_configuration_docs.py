@@ -94,3 +94,10 @@ def test_editors_find_the_schema_of_every_bundled_file(config: Path) -> None:
     start = "# yaml-language-server: $schema="
     assert first.startswith(start)
     assert (config.parent / first.removeprefix(start)).resolve() == REPOSITORY / "configs" / "schema.json"
+
+
+def test_the_schema_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    from trainer_service.cli import main
+
+    assert main(["schema"]) == 0
+    assert capsys.readouterr().out == (REPOSITORY / "configs" / "schema.json").read_text(encoding="utf-8")

@@ -102,6 +102,8 @@ def test_the_banner_names_the_versions() -> None:
     assert stream.getvalue() == (
         " Version information:\n"
         f"  trainer-service: {trainer_service.__version__},\n"
+        "  ml-agents: 1.1.0 (compatible),\n"
+        "  ml-agents-envs: 1.1.0 (compatible),\n"
         "  Communicator API: 1.5.0,\n"
         "  PyTorch: 2.9.0\n"
     )
