@@ -105,9 +105,10 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     from trainer_service.console import Console
     from trainer_service.evaluation import evaluate
     from trainer_service.run import RunFolder
-    from trainer_service.training import engine_settings
+    from trainer_service.training import curriculum_reached, engine_settings
     from unity_bridge.launcher import resolve_program
     from unity_bridge.server import Bridge, BridgeSettings
+    from unity_bridge.side_channels import parameter_records
 
     if parsed.episodes < 1:
         raise UserError(f"--episodes: expected at least 1, got {parsed.episodes}")
@@ -129,8 +130,10 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     with ExitStack() as stack:
         # All that is said on the way goes to standard error: standard output is for the result.
         stack.enter_context(Console(tty=False, stream=sys.stderr))
+        parameters = parameter_records(curriculum_reached(trained_with, folder, parsed.seed).messages())
         settings = BridgeSettings(
             seed=parsed.seed,
+            greeting=lambda simulator: parameters,
             num_areas=environment.num_areas,
             timeout_wait_s=environment.timeout_wait,
             engine=engine_settings(trained_with),

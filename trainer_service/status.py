@@ -138,32 +138,48 @@ def read_status(path: Path, *, torch_version: str) -> TrainingStatus:
     Raises:
         UserError: the file is not what it should be.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    document = _document(path)
+    if document is None:
         _logger.warning(
-            "Training status file '%s' not found: the list of older checkpoints starts anew, "
-            "and those it named stay for ever.", path,
+            "Training status file '%s' not found: the list of older checkpoints and the lessons start anew, "
+            "and checkpoints that it named stay for ever.", path,
         )  # fmt: skip
         return TrainingStatus(torch_version=torch_version)
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(path, str(error)) from error
+    status = _checked(path, document, torch_version)
+    _warn_of_versions(path, document.get("metadata"), torch_version)
+    return status
+
+
+def read_lessons(path: Path) -> Mapping[str, int]:
+    """Reads which lessons a run has reached, by parameter; none without a file. Raises like ``read_status``."""
+    document = _document(path)
+    return {} if document is None else _checked(path, document, None).lessons
+
+
+def _document(path: Path) -> dict[str, Any] | None:
     try:
-        document = json.loads(text)
-        if not isinstance(document, dict):
-            raise TypeError(f"expected an object, got {type(document).__name__}")
-        status = _from_json(document, torch_version)
-        _warn_of_versions(path, document.get("metadata"), torch_version)
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:  # what is no JSON or no UTF-8 is a ValueError too
+        raise _unreadable(path, str(error)) from error
+    if not isinstance(document, dict):
+        raise _unreadable(path, f"expected an object, got {type(document).__name__}")
+    return document
+
+
+def _checked(path: Path, document: Mapping[str, Any], torch_version: str | None) -> TrainingStatus:
+    try:
+        return _from_json(document, torch_version)
     except (ValueError, TypeError, KeyError) as error:
         reason = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
         raise _unreadable(path, reason) from error
-    return status
 
 
 def _unreadable(path: Path, reason: str) -> UserError:
     return UserError(
         f"cannot read '{path}': {reason}. Expected the training status of a run; delete the file to go on "
-        "without its list of older checkpoints."
+        "without its list of older checkpoints, in the first lessons."
     )
 
 
@@ -204,7 +220,7 @@ def _record_to_json(record: CheckpointRecord) -> dict[str, Any]:
     }
 
 
-def _from_json(document: Mapping[str, Any], torch_version: str) -> TrainingStatus:
+def _from_json(document: Mapping[str, Any], torch_version: str | None) -> TrainingStatus:
     entries = {name: entry for name, entry in document.items() if isinstance(entry, dict)}
     return TrainingStatus(
         behaviors={

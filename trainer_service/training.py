@@ -18,7 +18,7 @@ from trainer_service.curriculum import Curriculum, differences, with_sampler_see
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.metrics import ConsoleWriter, GaugeWriter, JsonlWriter, SummaryWriter, TensorBoardWriter
 from trainer_service.run import RunFolder
-from trainer_service.status import TrainingStatus
+from trainer_service.status import TrainingStatus, read_lessons
 from trainer_service.stopping import StopSignals
 from trainer_service.timers import Timers
 from unity_bridge.channel_hub import ChannelHub, SideChannel
@@ -153,6 +153,21 @@ def _serve(
             _logger.info("Learning was interrupted. Saving what was learned.")
         recorder.finish(list(behaviors.values()))
     return Outcome(folder.path, {name: each.step for name, each in behaviors.items()}, stop.requested)
+
+
+def curriculum_reached(options: RunOptions, folder: RunFolder, seed: int) -> Curriculum:
+    """The environment parameters in the lessons that a run has reached, for somebody who only plays.
+
+    Samplers are seeded from ``seed``: who is judged shall not meet the very values it has learned on.
+
+    Raises:
+        UserError: the run's status cannot be read, or a parameter cannot be told to a simulator.
+    """
+    curriculum = Curriculum(with_sampler_seeds(options.environment_parameters or {}, seed, anew=True))
+    curriculum.resume(read_lessons(folder.status), {})
+    for parameter in curriculum.lessons:
+        _logger.info("%s", curriculum.describe(parameter))
+    return curriculum
 
 
 def _resume_lessons(curriculum: Curriculum, options: RunOptions, status: TrainingStatus) -> None:

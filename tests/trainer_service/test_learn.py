@@ -27,13 +27,7 @@ from trainer_service.timers import Timers
 from unity_bridge.channel_hub import ChannelHub
 from unity_bridge.server import Departure, SimulatorInfo, Tick
 from unity_bridge.side_channels import (
-    STATS,
-    Aggregation,
-    FloatParameter,
     SideChannelRecord,
-    StatMessage,
-    parameter_records,
-    stat_records,
 )
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch
