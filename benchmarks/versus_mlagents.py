@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = False
     for case in cases(arguments.scene, arguments.agents, arguments.steps):
         our_runs, peer_runs = _race(case, ours, peer, arguments.seeds)
-        alone = measure_exchange(f"sim:{case.scene.name}", case.agents, _EXCHANGES)
+        alone = measure_exchange(f"sim:{case.scene.name}", case.agents, _EXCHANGES, case.variant.pictures)
         print(f"\n{comparison(case, our_runs, peer_runs)}\n\n{split_table(our_runs, alone)}\n", flush=True)
         document.append({**as_json(case, our_runs, peer_runs), "simulator_us": alone.simulator_us})
         failed |= any(each.failure is not None for each in our_runs)
@@ -102,7 +102,7 @@ def _race(
 
 
 def _run(trainer: Trainer, case: Case, seed: int) -> Run:
-    title = f"{case.scene.name}, {case.agents} agents, seed {seed}, {trainer.name}"
+    title = f"{case.title}, {case.agents} agents, seed {seed}, {trainer.name}"
     _say(f"{title}: up to {case.steps:,} steps ...")
     said_at = 0
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from unity_bridge.session import STOP_MESSAGE, Reply, Session, Step
 from unity_bridge.simulators.conversation import converse
+from unity_bridge.simulators.grid_camera import PictureFormat
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.specs import ActionSpec
 from unity_bridge.steps import ActionBatch
@@ -38,16 +39,19 @@ class ExchangeCosts:
     """The answer to it."""
 
 
-def measure_exchange(env: str, agents: int, exchanges: int) -> ExchangeCosts:
+def measure_exchange(
+    env: str, agents: int, exchanges: int, pictures: PictureFormat | None = None
+) -> ExchangeCosts:
     """Lets a scene and a session of ours talk in one process, with random actions.
 
     Args:
         env: ``sim:NAME``.
         agents: how many it hosts.
         exchanges: how many to measure.
+        pictures: how its cameras send what they see; None for the scene's own way.
     """
     trainer = _Trainer(exchanges)
-    scene = open_scene(env, agents=agents)
+    scene = open_scene(env, agents=agents, pictures=pictures)
     try:
         converse(trainer.exchange, scene, seed=1)
     finally:

@@ -44,7 +44,7 @@ def comparison(case: Case, ours: Sequence[Run], theirs: Sequence[Run]) -> str:
         rows.append(
             (label, *(layout.text(value) for value in columns), "" if ratio is None else f"{ratio:.2f}")
         )
-    head = f"{case.scene.name}, agents: {case.agents}, stopped at {case.steps:,} agent steps"
+    head = f"{case.title}, agents: {case.agents}, stopped at {case.steps:,} agent steps"
     return "\n".join([head, *aligned(rows), *_misses(case, ours, theirs)])
 
 
@@ -74,6 +74,7 @@ def as_json(case: Case, ours: Sequence[Run], theirs: Sequence[Run]) -> dict[str,
     """Every figure and every summary of a case, for programs."""
     return {
         "scene": case.scene.name,
+        "variant": case.variant.name,
         "agents": case.agents,
         "steps": case.steps,
         "figures": {

@@ -6,8 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from unity_bridge.simulators.grid_camera import PictureFormat
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 """The project's root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A way to play a scene."""
+
+    name: str
+    """For people; empty for a scene that is played in one way only."""
+
+    pictures: PictureFormat | None
+    """How its cameras send what they see; None for a scene without."""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What the simulator is told."""
+        return ("--pictures", self.pictures) if self.pictures else ()
+
+
+PLAIN = Variant("", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +50,9 @@ class Scene:
     steps_per_agent: int
     """With many agents this much for each: until then unfinished episodes blur how many steps were made."""
 
+    variants: tuple[Variant, ...] = (PLAIN,)
+    """In which ways it is played."""
+
     @property
     def config(self) -> Path:
         """Where its settings are."""
@@ -41,6 +65,17 @@ SCENES = {
         Scene("3dball", threshold=90.0, agents=(12, 96), steps=204_000, steps_per_agent=3_000),
         Scene("basic", threshold=0.9, agents=(1,), steps=12_000, steps_per_agent=1_000),
         Scene("hybrid", threshold=4.0, agents=(12,), steps=61_440, steps_per_agent=1_000),
+        Scene(
+            "gridworld",
+            threshold=0.8,
+            agents=(9,),
+            steps=12_000,
+            steps_per_agent=500,
+            variants=(
+                Variant("PNG", "png"),
+                Variant("floats", "float"),
+            ),
+        ),
     )
 }
 DEFAULT_SCENES = ("3dball", "basic")
@@ -55,9 +90,16 @@ class Case:
     steps: int
     """A run is stopped at the first summary that has so many agent steps."""
 
+    variant: Variant = PLAIN
+
+    @property
+    def title(self) -> str:
+        """The scene and how it is played, for people."""
+        return f"{self.scene.name} ({self.variant.name})" if self.variant.name else self.scene.name
+
 
 def cases(names: Sequence[str], agents: Sequence[int] | None, steps: int | None) -> list[Case]:
-    """Every named scene with every number of agents.
+    """Every named scene with every number of agents, in every way it is played.
 
     Args:
         names: of scenes; ``all`` is every scene.
@@ -66,7 +108,8 @@ def cases(names: Sequence[str], agents: Sequence[int] | None, steps: int | None)
     """
     chosen = list(SCENES.values()) if "all" in names else [SCENES[name] for name in names]
     return [
-        Case(scene, count, steps or max(scene.steps, scene.steps_per_agent * count))
+        Case(scene, count, steps or max(scene.steps, scene.steps_per_agent * count), variant)
         for scene in chosen
         for count in agents or scene.agents
+        for variant in scene.variants
     ]

@@ -44,8 +44,8 @@ def test_every_part_has_its_line() -> None:
 
 
 def test_an_exchange_of_every_scene_can_be_measured() -> None:
-    for scene in ("3dball", "basic", "hybrid"):
-        costs = measure_exchange(f"sim:{scene}", agents=2, exchanges=4)
+    for scene, pictures in (("3dball", None), ("basic", None), ("hybrid", None), ("gridworld", "float")):
+        costs = measure_exchange(f"sim:{scene}", agents=2, exchanges=4, pictures=pictures)
         assert min(costs.simulator_us, costs.decode_us, costs.encode_us) > 0
         assert len(costs.handshake) == 3
 

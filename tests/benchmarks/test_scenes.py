@@ -24,4 +24,13 @@ def test_without_numbers_a_scene_brings_its_own() -> None:
 
 
 def test_given_numbers_hold_for_every_scene() -> None:
-    assert cases(["all"], [3], 500) == [Case(scene, 3, 500) for scene in SCENES.values()]
+    assert cases(["all"], [3], 500) == [
+        Case(scene, 3, 500, variant) for scene in SCENES.values() for variant in scene.variants
+    ]
+
+
+def test_pictures_are_measured_compressed_and_as_floats() -> None:
+    assert [case.title for case in cases(["gridworld"], None, None)] == [
+        "gridworld (PNG)",
+        "gridworld (floats)",
+    ]
