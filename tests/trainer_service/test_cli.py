@@ -269,6 +269,26 @@ def test_python_starts_a_run_as_the_command_does(mlagents_style, configure, prog
         assert torch.equal(weights, by_python[name])
 
 
+def test_flags_of_the_past_are_answered_and_change_nothing(mlagents_style, configure, program) -> None:
+    configure("Treadmill", max_steps=18)
+    line = ("learn", "config.yaml", f"--env={program('treadmill')}", "--seed=1")
+    said = mlagents_style(*line, "--load", "--train", "--torch", "--tensorflow")
+    assert said.code == 0, said.err
+    for flag in ("--torch", "--tensorflow"):
+        assert f"[WARNING] The command line argument {flag} was removed." in said.err
+    assert "the --load option is deprecated and has no effect: use --resume instead" in said.out
+    assert "the --train option is deprecated and has no effect" in said.out
+    assert mlagents_style(*line, "--load").code == 2, "--load resumes nothing: the run id is taken"
+
+
+def test_debug_says_when_and_where(mlagents_style, configure, program) -> None:
+    configure("Treadmill", max_steps=18)
+    said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--debug")
+    assert said.code == 0, said.err
+    line = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d INFO \[\w+\.py:\d+\] Connected new brain: Treadmill"
+    assert re.search(line, said.out)
+
+
 def test_what_is_not_built_yet_is_refused_before_anything_starts(mlagents_style, configure) -> None:
     configure("Basic", self_play={}, reward_signals={"extrinsic": {}, "curiosity": {}})
     said = mlagents_style("learn", "config.yaml", "--env=sim:basic")
