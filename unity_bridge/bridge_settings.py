@@ -1,0 +1,50 @@
+"""What the bridge is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unity_bridge.side_channels import EngineSettings, SideChannelRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeSettings:
+    """What holds for every simulator."""
+
+    seed: int
+    """Simulator number n gets seed + n for its own randomness."""
+
+    num_areas: int = 1
+    """Copies of the training area that each simulator shall make."""
+
+    timeout_wait_s: float = 60.0
+    """How long a simulator may take for any message that it owes, and how long nobody may be attached."""
+
+    engine: EngineSettings | None = None
+    """Sent with the first reset; None sends nothing."""
+
+    greeting: Callable[[int], Sequence[SideChannelRecord]] = lambda simulator: ()
+    """What simulator number n hears on side channels with its first reset, after the engine's settings. Asked
+    whenever that is due: a simulator that was started again is greeted again."""
+
+    base_port: int | None = None
+    """Launched simulator number n gets port base_port + n; None lets the system choose each."""
+
+    run_logs: Path | None = None
+    """Where programs' output goes, in files Player-<number>.log. None: a folder that close() removes."""
+
+    max_lifetime_restarts: int = 10
+    """Of each launched simulator; −1 is no limit."""
+
+    restarts_rate_limit_n: int = 1
+    """Restarts of each launched simulator in one period; −1 is no limit."""
+
+    restarts_rate_limit_period_s: float = 60.0
+
+    max_attached: int = 1024
+    """Simulators that may wait at an attach port at once."""
+
+    shutdown_grace_s: float = 3.0
+    """How long close() waits for simulators to take leave, and again for programs that are asked to end."""
