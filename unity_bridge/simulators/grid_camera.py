@@ -21,11 +21,12 @@ WALL = 2
 """Pixels."""
 PIXELS = SIDE * CELL + 2 * WALL
 
-_FLOOR = (226, 226, 220)
-_WALL = (70, 74, 84)
-_AGENT = (40, 90, 220)
-_PLUS = (30, 160, 60)
-_EX = (210, 40, 40)
+# Bright things on a dark floor: a network sees little where nothing is.
+_FLOOR = (20, 22, 28)
+_WALL = (90, 94, 104)
+_AGENT = (70, 130, 255)
+PLUS_COLOR = (60, 210, 90)
+EX_COLOR = (240, 70, 60)
 
 
 class BoardCamera:
@@ -66,9 +67,9 @@ def _sprites() -> list[NDArray[np.uint8]]:
     """A plus, an ex and an agent on a piece of floor, each [3, CELL, CELL]."""
     row, column = np.indices((CELL, CELL)) - (CELL - 1) / 2
     inside = np.maximum(np.abs(row), np.abs(column)) < CELL / 2 - 1
-    plus = inside & (np.minimum(np.abs(row), np.abs(column)) < 2)
-    ex = inside & (np.abs(np.abs(row) - np.abs(column)) < 2)
-    return [_painted(shape, color) for shape, color in ((plus, _PLUS), (ex, _EX), (inside, _AGENT))]
+    plus = inside & (np.minimum(np.abs(row), np.abs(column)) < 2.5)
+    ex = inside & (np.abs(np.abs(row) - np.abs(column)) < 2.5)
+    return [_painted(shape, color) for shape, color in ((plus, PLUS_COLOR), (ex, EX_COLOR), (inside, _AGENT))]
 
 
 def _painted(shape: NDArray[np.bool_], color: tuple[int, int, int]) -> NDArray[np.uint8]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unity_bridge.side_channels import Aggregation
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.drawing import grid_cells
-from unity_bridge.simulators.grid_camera import PIXELS, SIDE, BoardCamera, PictureFormat
+from unity_bridge.simulators.grid_camera import EX_COLOR, PIXELS, PLUS_COLOR, SIDE, BoardCamera, PictureFormat
 from unity_bridge.simulators.scene import Steps, camera_sensor, concatenate, step_batch, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationType
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -29,7 +29,7 @@ BEST_MEAN_RETURN = 0.9664
 
 _ROW_MOVES = np.array([0, -1, 1, 0, 0])
 _COLUMN_MOVES = np.array([0, 0, 0, -1, 1])
-_FRAMES = np.array([(30, 160, 60), (210, 40, 40)], np.uint8)
+_FRAMES = np.array([PLUS_COLOR, EX_COLOR], np.uint8)
 
 
 class GridWorld:

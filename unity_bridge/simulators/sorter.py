@@ -99,7 +99,7 @@ class Sorter:
     def _start(self, which: Bools) -> None:
         count = int(np.count_nonzero(which))
         asked = self._academy.parameters.read("num_tiles", PARAMETERS["num_tiles"], count)
-        tiles = np.clip(asked.astype(np.int64), FEWEST_TILES, MOST_TILES)
+        tiles = np.clip(asked, FEWEST_TILES, MOST_TILES).astype(np.int64)
         unused = np.arange(MOST_TILES) >= tiles[:, None]
         numbers = 1 + self._rng.random((count, MOST_TILES)).argsort(axis=1)
         # Unused places sort behind all others.
