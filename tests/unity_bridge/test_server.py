@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import grpc
 import numpy as np
@@ -19,8 +20,16 @@ import pytest
 
 from unity_bridge.errors import BridgeError, LaunchError, PortInUse, SimulatorLost
 from unity_bridge.launcher import Command
-from unity_bridge.server import Bridge, BridgeSettings, Departure, Tick
+from unity_bridge.server import Bridge, BridgeSettings, Departure, SimulatorInfo, Tick
+from unity_bridge.side_channels import (
+    EngineSettings,
+    SideChannelRecord,
+    engine_records,
+    pack_records,
+    unpack_records,
+)
 from unity_bridge.steps import ActionBatch
+from unity_bridge.wire.command_pb2 import RESET
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 BALL = "Ball?team=0"
@@ -324,6 +333,254 @@ def test_a_second_reply_is_our_mistake(make_bridge: Any, connect: Any, messages:
         act(bridge, tick)
 
 
+def said_to(reply: UnityMessageProto) -> list[SideChannelRecord]:
+    """What a reply says on side channels."""
+    return unpack_records(reply.unity_input.rl_input.side_channel)
+
+
+def mark(number: int) -> SideChannelRecord:
+    return SideChannelRecord(UUID(int=7), bytes([number]))
+
+
+def test_what_a_simulator_says_on_side_channels_comes_with_its_tick(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge()
+    simulator = connect(bridge.listen(port=0))
+    message = messages.first_step()
+    message.unity_output.rl_output.side_channel = pack_records([mark(1), mark(2)])
+    simulator.later(simulator.start, message)
+    tick = next_tick(bridge)
+    assert tick.messages == (mark(1), mark(2))
+    act(bridge, tick)
+    simulator.later(simulator.exchange, messages.step())
+    assert next_tick(bridge).messages == ()
+
+
+def test_garbage_on_side_channels_is_refused_by_name_and_the_others_go_on(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge()
+    port = bridge.listen(port=0)
+    good, bad = connect(port), connect(port)
+    reply = good.later(good.start, messages.first_step())
+    tick = next_tick(bridge)
+    message = messages.first_step()
+    message.unity_output.rl_output.side_channel = b"\xff" * 24
+    refused = bad.later(bad.start, message)
+    assert "side channel record 0 (channel ffffffff-ffff-" in next_departure(bridge).reason
+    assert "says it has -1 bytes" in refusal(refused)
+    act(bridge, tick)
+    assert reply.result(LONG_S).header.status == 200
+
+
+def test_the_engine_comes_first_in_the_first_reset_then_the_greeting_then_what_was_sent(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge(engine=EngineSettings(), greeting=lambda simulator: [mark(simulator + 10)])
+    simulator = connect(bridge.listen(port=0))
+    answered(bridge, simulator.later(simulator.exchange, messages.introduction()))
+    bridge.send([mark(1)], 0)
+    bridge.send([mark(2)])  # to those who are greeted already: nobody
+    reset = answered(bridge, simulator.later(simulator.exchange, messages.confirmation()))
+    assert said_to(reset) == [*engine_records(EngineSettings()), mark(10), mark(1)]
+
+
+def test_a_greeting_may_depend_on_what_the_simulator_can_do(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    known: list[SimulatorInfo] = []
+    bridge = make_bridge(greeting=lambda number: [known.append(bridge.simulators[number])][:0])
+    simulator = connect(bridge.listen(port=0))
+    assert bridge.simulators == {}
+    introduction = messages.introduction(version="1.2.0", package="2.0.1")
+    introduction.unity_output.rl_initialization_output.capabilities.trainingAnalytics = True
+    answered(bridge, simulator.later(simulator.exchange, introduction))
+    assert known == []
+    answered(bridge, simulator.later(simulator.exchange, messages.confirmation()))
+    assert known == [SimulatorInfo("2.0.1", "1.2.0", frozenset({"trainingAnalytics"}))]
+    assert dict(bridge.simulators) == {0: known[0]}
+    simulator.later(simulator.exchange, messages.goodbye())
+    next_departure(bridge)
+    assert bridge.simulators == {}
+
+
+def test_what_is_sent_rides_on_the_next_reply_in_its_order(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge()
+    port = bridge.listen(port=0)
+    replies = []
+    for simulator in (connect(port), connect(port)):
+        replies.append(simulator.later(simulator.start, messages.first_step()))
+    ticks = next_events(bridge, 2)
+    bridge.send([mark(1)], 0)
+    bridge.send(mark(number) for number in (2, 3))
+    bridge.send([mark(4)], 1)
+    for tick in ticks:
+        act(bridge, tick)
+    by_number = dict(zip((0, 1), (reply.result(LONG_S) for reply in replies), strict=True))
+    assert said_to(by_number[0]) == [mark(1), mark(2), mark(3)]
+    assert said_to(by_number[1]) == [mark(2), mark(3), mark(4)]
+
+
+def test_what_was_sent_is_not_said_again(make_bridge: Any, connect: Any, messages: Any) -> None:
+    bridge = make_bridge()
+    simulator = connect(bridge.listen(port=0))
+    first = simulator.later(simulator.start, messages.first_step())
+    tick = next_tick(bridge)
+    bridge.send([mark(1)])
+    act(bridge, tick)
+    second = simulator.later(simulator.exchange, messages.step())
+    act(bridge, next_tick(bridge))
+    assert said_to(first.result(LONG_S)) == [mark(1)]
+    assert said_to(second.result(LONG_S)) == []
+
+
+def test_those_who_come_later_are_greeted_and_hear_nothing_that_was_sent_before(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge(greeting=lambda simulator: [mark(100 + simulator)])
+    port = bridge.listen(port=0)
+    early = connect(port)
+    early.later(early.start, messages.first_step())
+    act(bridge, next_tick(bridge))
+    late = connect(port)
+    answered(bridge, late.later(late.exchange, messages.introduction()))
+    bridge.send([mark(1)])
+    assert said_to(answered(bridge, late.later(late.exchange, messages.confirmation()))) == [mark(101)]
+
+
+def test_more_than_unity_takes_in_a_reply_is_spread_over_several(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge()
+    simulator = connect(bridge.listen(port=0))
+    records = [SideChannelRecord(UUID(int=number), bytes(1_000_000)) for number in range(5)]
+    first = simulator.later(simulator.start, messages.first_step())
+    tick = next_tick(bridge)
+    bridge.send(records)
+    act(bridge, tick)
+    second = simulator.later(simulator.exchange, messages.step())
+    act(bridge, next_tick(bridge))
+    assert said_to(first.result(LONG_S)) == records[:3]
+    assert said_to(second.result(LONG_S)) == records[3:]
+
+
+def test_who_departed_hears_nothing_and_who_never_was_is_our_mistake(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge()
+    simulator = connect(bridge.listen(port=0))
+    simulator.later(simulator.start, messages.first_step())
+    act(bridge, next_tick(bridge))
+    simulator.later(simulator.exchange, messages.goodbye())
+    next_departure(bridge)
+    bridge.send([mark(1)], 0)
+    bridge.send([mark(1)])
+    for number in (1, -1):
+        with pytest.raises(ValueError, match=f"there is no simulator {number}"):
+            bridge.send([mark(1)], number)
+
+
+def test_a_tick_may_be_answered_with_reset(make_bridge: Any, connect: Any, messages: Any) -> None:
+    bridge = make_bridge()
+    simulator = connect(bridge.listen(port=0))
+    first = simulator.later(simulator.start, messages.first_step())
+    tick = next_tick(bridge)
+    bridge.send([mark(1)])
+    bridge.reset(tick.simulator, [mark(2)])
+    rl_input = first.result(LONG_S).unity_input.rl_input
+    assert (rl_input.command, dict(rl_input.agent_actions)) == (RESET, {})
+    assert said_to(first.result(LONG_S)) == [mark(1), mark(2)]
+    with pytest.raises(ValueError, match=r"simulator 0 \(.*\) has no tick to answer"):
+        bridge.reset(tick.simulator)
+    second = simulator.later(simulator.exchange, messages.step([(7, 8, 9)]))
+    tick = next_tick(bridge)
+    assert tick.steps[BALL].observations[0].tolist() == [[7, 8, 9]]
+    act(bridge, tick, 0.5)
+    assert actions_in(second.result(LONG_S)) == [[0.5, 0.5]]
+
+
+def test_silence_after_a_reset_is_named_too(make_bridge: Any, connect: Any, messages: Any) -> None:
+    bridge = make_bridge(timeout_wait_s=SHORT_S)
+    simulator = connect(bridge.listen(port=0))
+    simulator.later(simulator.start, messages.first_step())
+    bridge.reset(next_tick(bridge).simulator)
+    assert "silent for 1 s (timeout_wait)" in next_departure(bridge).reason
+
+
+def test_who_departed_is_reset_in_vain(make_bridge: Any, connect: Any, messages: Any) -> None:
+    bridge = make_bridge()
+    simulator = connect(bridge.listen(port=0))
+    simulator.later(simulator.start, messages.first_step())
+    act(bridge, next_tick(bridge))
+    call = simulator.raw_call(messages.step().SerializeToString())
+    tick = next_tick(bridge)
+    call.cancel()
+    next_departure(bridge)
+    bridge.reset(tick.simulator, [mark(1)])
+    with pytest.raises(ValueError, match="simulator 0 has no tick to answer"):
+        bridge.reset(tick.simulator)
+
+
+def test_the_editor_may_stop_and_play_on_one_connection_as_often_as_it_likes(
+    make_bridge: Any, connect: Any, messages: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    bridge = make_bridge(greeting=lambda simulator: [mark(simulator)])
+    port = bridge.listen(port=0)
+    editor = connect(port)
+    for number in range(3):
+        answered(bridge, editor.later(editor.exchange, messages.introduction()))
+        reset = answered(bridge, editor.later(editor.exchange, messages.confirmation()))
+        assert said_to(reset) == [mark(number)]
+        played = editor.later(editor.exchange, messages.first_step())
+        tick = next_tick(bridge)
+        assert (tick.simulator, list(tick.new_specs)) == (number, [BALL])
+        act(bridge, tick)
+        played.result(LONG_S)
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            editor.later(editor.exchange, messages.goodbye())
+            assert next_departure(bridge).simulator == number
+        assert f"Nobody is attached to 127.0.0.1:{port}. Press Play in the Unity Editor within 60 s" in (
+            caplog.text
+        )
+
+
+def test_an_editor_that_was_killed_may_come_back_beside_its_own_silence(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge(timeout_wait_s=2 * SHORT_S)
+    port = bridge.listen(port=0)
+    killed = connect(port)
+    killed.later(killed.start, messages.first_step())
+    act(bridge, next_tick(bridge))
+    killed.close()
+    again = connect(port)
+    reply = again.later(again.start, messages.first_step())
+    tick = next_tick(bridge)
+    assert tick.simulator == 1
+    departure = next_departure(bridge)
+    assert (departure.simulator, "it owes its next step" in departure.reason) == (0, True)
+    act(bridge, tick)
+    assert reply.result(LONG_S).header.status == 200
+
+
+def test_a_simulator_that_misses_what_every_one_can_do_is_pointed_out(
+    make_bridge: Any, connect: Any, messages: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    bridge = make_bridge()
+    port = bridge.listen(port=0)
+    for able in (True, False):
+        simulator = connect(port)
+        introduction = messages.introduction()
+        introduction.unity_output.rl_initialization_output.capabilities.baseRLCapabilities = able
+        with caplog.at_level("WARNING"):
+            answered(bridge, simulator.later(simulator.exchange, introduction))
+        assert ("its package may be too old for this trainer" in caplog.text) == (not able)
+
+
 def test_a_port_in_use_is_named(make_bridge: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as owner:
         port = owner.getsockname()[1]
@@ -532,6 +789,35 @@ def test_a_launched_simulator_that_ends_is_started_again_and_the_others_go_on(
     assert pid_of(again) != pid_of(lost)
     act(bridge, survivor)
     assert pid_of(next_tick(bridge)) == pid_of(survivor)
+
+
+@posix_only
+def test_a_launched_simulator_that_was_started_again_is_greeted_again_with_what_holds_then(
+    make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
+) -> None:
+    lesson = 1
+    bridge = make_bridge(base_port=free_port, greeting=lambda simulator: [mark(lesson)])
+    bridge.launch(idle_program)
+    first = connect(free_port)
+    first.later(first.exchange, messages.introduction())
+    reset = first.later(first.exchange, messages.confirmation())
+    first.later(first.exchange, messages.first_step())
+    tick = next_tick(bridge)
+    assert said_to(reset.result(LONG_S)) == [mark(1)]
+    bridge.send([mark(50)])
+    (info,) = bridge.simulators.values()
+    assert info.package_version == "3.0.0"
+    bridge.reject(tick.simulator, "for a reason")
+    assert next_departure(bridge).reason.endswith("starting it again")
+    lesson = 2
+    again = connect(free_port)
+    again.later(again.exchange, messages.introduction())
+    reset = again.later(again.exchange, messages.confirmation())
+    reply = again.later(again.exchange, messages.first_step())
+    tick = next_tick(bridge)
+    assert said_to(reset.result(LONG_S)) == [mark(2)]  # and nothing that was meant for its predecessor
+    act(bridge, tick)
+    assert said_to(reply.result(LONG_S)) == []
 
 
 @posix_only
