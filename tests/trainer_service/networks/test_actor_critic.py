@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.actor_critic import ActorCritic, batched_values, in_chunks
-from trainer_service.networks.encoder import ObservationEncoder
 from trainer_service.networks.layers import LinearBody, kaiming_linear
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -90,14 +90,65 @@ def test_a_body_has_at_least_one_layer(num_layers: int, expected: int) -> None:
     assert body(torch.zeros(2, 5)).shape == (2, 8)
 
 
-def test_sensors_stand_side_by_side_in_order() -> None:
-    encoder = ObservationEncoder(SENSORS, NetworkSettings())
-    together = encoder([torch.ones(1, 3), torch.full((1, 2), 2.0)])
-    assert together.tolist() == [[1, 1, 1, 2, 2]]
-
-
 def test_values_in_chunks_are_values_at_once() -> None:
     both = network()
     torch.testing.assert_close(batched_values(both, seen(10), chunk=3), both.values(seen(10)).detach())
     assert batched_values(both, seen(0)).shape == (0, 2)
     assert [piece.indices(10)[:2] for piece in in_chunks(10, 4)] == [(0, 4), (4, 8), (8, 10)]
+
+
+PICTURES = (ObservationSpec("camera", (3, 20, 24)), ObservationSpec("order", (3,)))
+
+
+def watching(**changes: object) -> ActorCritic:
+    """A network that sees pictures too."""
+    torch.manual_seed(7)
+    settings = NetworkSettings(hidden_units=16, **changes)
+    return ActorCritic(BehaviorSpec(PICTURES, ActionSpec(2)), settings, value_heads=1, shared_critic=False)
+
+
+def as_bytes(rows: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(rows)
+    camera = torch.randint(0, 256, (rows, 3, 20, 24), generator=generator, dtype=torch.uint8)
+    return [camera, torch.randn(rows, 3, generator=generator)]
+
+
+def test_bytes_stand_for_their_share_of_255() -> None:
+    both = watching()
+    camera, order = as_bytes(5)
+    floats = [torch.from_numpy(camera.numpy() / np.float32(255)), order]
+    for answer in (both.policy, both.values, both.policy_and_values):
+        torch.testing.assert_close(answer([camera, order]), answer(floats), rtol=0, atol=0)
+    torch.testing.assert_close(batched_values(both, [camera, order]), batched_values(both, floats))
+
+
+def rows_at_once(both: ActorCritic, observations: list[torch.Tensor]) -> list[int]:
+    """How many rows each forward pass of ``batched_values`` takes."""
+    rows, values = [], both.values
+
+    def counted(sensors: list[torch.Tensor]) -> torch.Tensor:
+        rows.append(len(sensors[0]))
+        return values(sensors)
+
+    both.values = counted
+    batched_values(both, observations)
+    return rows
+
+
+@pytest.mark.parametrize(("encoder", "channels"), [("simple", 3), ("resnet", 16)])
+def test_a_chunk_of_pictures_stays_within_a_few_megabytes(encoder: str, channels: int) -> None:
+    """channels: of the widest layer, as large as the picture."""
+    rows = rows_at_once(watching(vis_encode_type=encoder), as_bytes(1500))
+    assert sum(rows) == 1500
+    assert 1e6 < 4 * channels * 20 * 24 * max(rows) < 8e6
+
+
+def test_vectors_go_in_chunks_of_thousands() -> None:
+    assert rows_at_once(network(), seen(5000)) == [4096, 904]
+
+
+def test_parameters_of_vector_networks_keep_their_names() -> None:
+    names = [f"{trunk}.body.layers.{layer}" for trunk in ("actor", "critic") for layer in (0, 1)]
+    names += ["actions.mean", "actions.logits", "value"]
+    expected = {f"{name}.{kind}" for name in names for kind in ("weight", "bias")} | {"actions.log_sigma"}
+    assert set(network().state_dict()) == expected
