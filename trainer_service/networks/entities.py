@@ -71,7 +71,9 @@ class EntityAttention(nn.Module):
     def _mixed(self, embedded: Tensor, present: Tensor) -> Tensor:
         """What each entity takes from those that are there. [B, N, 128] and [B, N] to [B, N, 128]."""
         query, key, value = (self._heads(layer(embedded)) for layer in (self.query, self.key, self.value))
-        scores = torch.matmul(query, key.transpose(-1, -2)) / EMBEDDING**0.5
+        # Scaled between its two transpositions: an export would make one of them, in an order that Unity's
+        # inference engines are known to get wrong.
+        scores = torch.matmul(query, (key / EMBEDDING**0.5).transpose(-1, -2))
         # The absent get −10⁶ instead of their score.
         seen = present.reshape(-1, 1, 1, self.entities)
         weights = torch.softmax(scores * seen + (seen - 1.0) * _NEVER, dim=-1)
