@@ -418,7 +418,8 @@ def test_programs_get_the_arguments_that_unity_gets(
     env = mirror(worker_id=worker, log_folder=str(folder), additional_args=["--level", "2"], **window)
     env.reset()
     env.close()
-    assert (folder / f"Player-{worker}.log").read_text() == f"{flags}--level 2\n"
+    log = folder / f"Player-{worker}.log"
+    assert log.with_suffix(".out").read_text() == f"{flags}-logFile {log} --level 2\n"
 
 
 def test_a_closed_environment_says_so(mirror: Any) -> None:
@@ -440,6 +441,6 @@ env = UnityEnvironment({mirror!r}, log_folder={str(tmp_path)!r})
 env.reset()
 """
     subprocess.run([sys.executable, "-c", source], timeout=60, check=True)
-    pid = int((tmp_path / "Player-0.log").read_text().split()[0])
+    pid = int((tmp_path / "Player-0.out").read_text().split()[0])
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
