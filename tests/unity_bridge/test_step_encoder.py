@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from unity_bridge import step_encoder
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 from unity_bridge.step_encoder import encode_steps
 from unity_bridge.steps import StepBatch
@@ -86,12 +89,14 @@ def batches(draw: st.DrawFn, spec: BehaviorSpec) -> StepBatch:
     )
 
 
+@pytest.mark.parametrize("long_row", [0, step_encoder.LONG_ROW], ids=["as long rows", "as they are"])
 @settings(deadline=None, max_examples=150)
 @given(data=st.data())
-def test_rows_are_what_protobuf_would_write(data: st.DataObject) -> None:
+def test_rows_are_what_protobuf_would_write(long_row: int, data: st.DataObject) -> None:
     spec = data.draw(specs())
     batch = data.draw(batches(spec))
-    assert encode_steps(batch, spec) == written_by_protobuf(batch, spec)
+    with patch.object(step_encoder, "LONG_ROW", long_row):
+        assert encode_steps(batch, spec) == written_by_protobuf(batch, spec)
 
 
 def one_row(**changes: object) -> StepBatch:
