@@ -313,8 +313,8 @@ def _rows(rl_output: RowViewRLOutput) -> list[tuple[str, list[bytes]]]:
 
 def _ok_message(records: Iterable[SideChannelRecord] = ()) -> RowViewMessage:
     message = RowViewMessage(header=HeaderProto(status=OK))
-    if payload := pack_records(records):
-        message.unity_input.rl_input.side_channel = payload
+    if records:
+        message.unity_input.rl_input.side_channel = pack_records(records)
     return message
 
 
