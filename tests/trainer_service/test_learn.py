@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -27,7 +30,13 @@ from trainer_service.timers import Timers
 from unity_bridge.channel_hub import ChannelHub
 from unity_bridge.server import Departure, SimulatorInfo, Tick
 from unity_bridge.side_channels import (
+    STATS,
+    Aggregation,
+    FloatParameter,
     SideChannelRecord,
+    StatMessage,
+    parameter_records,
+    stat_records,
 )
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -84,26 +93,31 @@ class ScriptedBridge:
         self.resets.append(simulator)
 
 
-def run(bridge: ScriptedBridge, tmp_path: Path, **parameters: Any) -> Behaviors:
+def run(
+    bridge: ScriptedBridge,
+    tmp_path: Path,
+    *,
+    hub: ChannelHub | None = None,
+    behaviors: Mapping[str, Any] | None = None,
+    **parameters: Any,
+) -> Behaviors:
     """Plays the script; ``parameters`` are those of the environment."""
-    behaviors_section = {"B": {"max_steps": 50, "summary_freq": 1000}}
-    options = parse_run_options(
-        {"behaviors": behaviors_section, "environment_parameters": parameters}
-    ).options
-    curriculum = Curriculum(options.environment_parameters or {})
-    channels = Channels(options, curriculum, ChannelHub())
+    section = behaviors or {"B": {"max_steps": 50, "summary_freq": 1000}}
+    options = parse_run_options({"behaviors": section, "environment_parameters": parameters}).options
+    course = Curriculum(options.environment_parameters or {})
+    channels = Channels(options, course, hub or ChannelHub())
 
     def create(name: str, spec: BehaviorSpec) -> Behavior:
         settings = options.behavior_settings(name)
         return Behavior(name, spec, settings, Compute(torch.device("cpu"), 1))
 
-    behaviors = Behaviors(create)
+    made = Behaviors(create)
     timers = Timers()
     folder = RunFolder.open(tmp_path, "run", inference=True)
     with Console(tty=False) as console:
         recorder = Recorder(folder, console, [], timers, TrainingStatus())
-        learn(bridge, behaviors, curriculum, channels, recorder, console, timers, bridge)  # type: ignore[arg-type]
-    return behaviors
+        learn(bridge, made, course, channels, recorder, console, timers, bridge)  # type: ignore[arg-type]
+    return made
 
 
 def test_everyone_who_asks_gets_actions_in_one_pass(tmp_path: Path) -> None:
@@ -162,3 +176,140 @@ def test_the_step_budget_ends_the_loop_without_another_action(tmp_path: Path) ->
     behaviors = run(bridge, tmp_path)
     assert behaviors["B"].step == 60
     assert len(bridge.replies) == 2
+
+
+def two_lessons(require_reset: bool = False) -> dict[str, Any]:
+    """Two lessons; the first ends when somebody's episode has brought more than 2.5."""
+    criteria = {"behavior": "B", "threshold": 2.5, "require_reset": require_reset}
+    lessons = [{"name": "low", "value": 1, "completion_criteria": criteria}, {"name": "high", "value": 2}]
+    return {"curriculum": lessons}
+
+
+TOLD = [
+    (None, record) for record in parameter_records([FloatParameter("height", 2.0), FloatParameter("g", 9.0)])
+]
+
+
+def test_a_new_lesson_is_told_to_everybody_with_all_parameters(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bridge = ScriptedBridge([tick(0, 5, first=True)], [tick(0, 5, ended=1, reward=3.0)], [])
+    with caplog.at_level(logging.INFO, logger="trainer_service"):
+        run(bridge, tmp_path, height=two_lessons(), g=9)
+    assert bridge.sent == TOLD
+    assert bridge.resets == []
+    assert len(bridge.replies) == 2
+    assert "Parameter 'height' is in lesson 'high' and has value 'Float: value=2.0'." in caplog.messages
+
+
+def test_a_lesson_that_requires_it_resets_everybody_at_their_next_tick(tmp_path: Path) -> None:
+    bridge = ScriptedBridge(
+        [tick(0, 5, 6, first=True), tick(1, 5, first=True)],
+        [tick(0, 5, 6, ended=1, reward=3.0)],  # the lesson is over; agent 6 is in the middle of an episode
+        [tick(1, 5, reward=1.0)],  # still of the old lesson
+        [tick(0, 5, 6, reward=50.0)],  # first messages after the reset: nobody's rewards
+        [tick(1, 5, reward=50.0)],
+        [tick(0, 5, 6), tick(1, 5)],
+        [],
+    )
+    behaviors = run(bridge, tmp_path, height=two_lessons(require_reset=True), g=9)
+    assert bridge.resets == [0, 1]
+    assert bridge.sent == TOLD
+    assert [simulator for simulator, _ in bridge.replies] == [0, 1, 0, 1, 0, 1]
+    # Two steps before the reset, of simulator 0; none of the tick that was answered with one; three in the end.
+    assert behaviors["B"].step == 2 + 3
+
+
+def test_episodes_that_a_reset_cuts_off_are_not_counted(tmp_path: Path) -> None:
+    bridge = ScriptedBridge(
+        [tick(0, 5, 6, first=True), tick(1, 5, first=True)],
+        [tick(0, 5, 6, ended=1, reward=3.0)],
+        [tick(1, 5, ended=1, reward=100.0)],
+        [tick(0, 6, first=False)],
+        [tick(0, 6, ended=1, reward=7.0)],
+        [],
+    )
+    summary = run(bridge, tmp_path, height=two_lessons(require_reset=True), g=9)["B"].summarize(1.0)
+    assert summary.stats.returns.tolist() == [3.0, 7.0]
+
+
+def test_a_simulator_that_left_meanwhile_is_greeted_and_needs_no_reset(tmp_path: Path) -> None:
+    bridge = ScriptedBridge(
+        [tick(0, 5, first=True), tick(1, 5, first=True)],
+        [tick(0, 5, ended=1, reward=3.0)],
+        [Departure(1, "simulator 1: exited; starting it again")],
+        [tick(1, 5, first=True)],
+        [],
+    )
+    run(bridge, tmp_path, height=two_lessons(require_reset=True), g=9)
+    assert bridge.resets == [0]
+
+
+def test_statistics_of_a_simulator_belong_to_all_its_behaviors_and_one_speaks_for_all(tmp_path: Path) -> None:
+    def says(simulator: int, value: float, first: bool) -> Tick:
+        said = [
+            StatMessage("Mean", value, Aggregation.AVERAGE),
+            StatMessage("Last", value, Aggregation.MOST_RECENT),
+        ]
+        return replace(tick(simulator, 5, first=first), messages=tuple(stat_records(said)))
+
+    bridge = ScriptedBridge(
+        [says(0, 1.0, True), says(1, 5.0, True)], [Tick(1, {}, {}, says(1, 9.0, False).messages)], []
+    )
+    series = run(bridge, tmp_path)["B"].summarize(1.0).series
+    assert (series["Mean"].value, series["Last"].value) == (5.0, 1.0)
+
+
+def test_a_bad_statistic_is_told_once_and_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (nan,) = stat_records([StatMessage("Speed", math.nan, Aggregation.AVERAGE)])
+    bad = (SideChannelRecord(STATS, b"\x01\x00"), SideChannelRecord(STATS, b"\x03"), nan, nan)
+    bridge = ScriptedBridge([replace(tick(0, 5, first=True), messages=bad)], [tick(0, 5)], [])
+    behaviors = run(bridge, tmp_path)
+    assert behaviors["B"].step == 1
+    assert behaviors["B"].summarize(1.0).series == {}
+    assert len([message for message in caplog.messages if "Simulator 0: ignored: statistic" in message]) == 2
+
+
+class Parrot:
+    """A side channel as mlagents-envs has them, which repeats what it hears."""
+
+    channel_id = UUID(int=7)
+
+    def __init__(self) -> None:
+        self.message_queue: list[bytes] = []
+
+    def on_message_received(self, msg: Any) -> None:
+        self.message_queue.append(msg.get_raw_bytes())
+
+
+def test_channels_of_users_hear_simulators_and_answer_with_the_next_reply(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    word = SideChannelRecord(Parrot.channel_id, b"hello")
+    to_nobody = SideChannelRecord(UUID(int=8), b"hello?")
+    bridge = ScriptedBridge(
+        [replace(tick(0, 5, first=True), messages=(word, to_nobody, to_nobody))], [tick(0, 5)], []
+    )
+    hub = ChannelHub([Parrot()])
+    hub.greeting(0)
+    run(bridge, tmp_path, hub=hub)
+    assert bridge.sent == [(0, word)]
+    assert len([each for each in caplog.messages if "which nobody listens to" in each]) == 1
+
+
+def test_a_behavior_that_is_finished_goes_on_acting_while_the_others_learn(tmp_path: Path) -> None:
+    quick = Tick(0, {"Quick?team=0": SPEC}, {"Quick?team=0": tick(0, *range(30)).steps["B?team=0"]})
+    both = replace(
+        quick, steps={**quick.steps, **tick(0, 5).steps}, new_specs={**quick.new_specs, "B?team=0": SPEC}
+    )
+    later = replace(both, new_specs={})
+    bridge = ScriptedBridge([both], [later], [later], [later], [])
+    behaviors = run(bridge, tmp_path, behaviors={"Quick": {"max_steps": 30}, "B": {"max_steps": 3}})
+    assert [{name: len(batch) for name, batch in actions.items()} for _, actions in bridge.replies] == [
+        {"Quick?team=0": 30, "B?team=0": 1}
+    ] * 3
+    assert behaviors["Quick"].finished
+    assert behaviors["Quick"].step == 90
+    assert behaviors["B"].step == 3
