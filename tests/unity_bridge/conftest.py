@@ -11,15 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
 from unity_bridge.launcher import Command
+from unity_bridge.server import Bridge, BridgeSettings, Departure, Tick
+from unity_bridge.steps import ActionBatch
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 EXCHANGE = "/communicator_objects.UnityToExternalProto/Exchange"
 BEHAVIOR = "Ball?team=0"
 REPOSITORY = Path(__file__).parents[2]
+LONG_S = 60.0
 
 
 class Messages:
@@ -110,6 +114,14 @@ class FakeSimulator:
         self.exchange(Messages.confirmation())
         return self.exchange(first)
 
+    @staticmethod
+    def refusal(future: Future[Any]) -> str:
+        """The text with which a call was refused."""
+        error = future.exception(LONG_S)
+        assert isinstance(error, grpc.RpcError)
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        return str(error.details())
+
     def raw_call(self, data: bytes) -> Any:
         """A call that the test may cancel."""
         return self._channel.unary_unary(EXCHANGE).future(data)
@@ -117,6 +129,63 @@ class FakeSimulator:
     def close(self) -> None:
         self._channel.close()
         self._thread.shutdown()
+
+
+class DrivenBridge(Bridge):
+    """A bridge whose trainer is the test."""
+
+    def next_events(self, count: int = 1) -> list[Any]:
+        """At least that many events, however many receives they take."""
+        events: list[Any] = []
+        while len(events) < count:
+            events += self.receive(LONG_S)
+        return events
+
+    def next_tick(self) -> Tick:
+        (event,) = self.next_events()
+        assert isinstance(event, Tick), event
+        return event
+
+    def next_departure(self) -> Departure:
+        (event,) = self.next_events()
+        assert isinstance(event, Departure), event
+        return event
+
+    def act(self, tick: Tick, value: float = 0.0) -> None:
+        """Answers a tick with the same number everywhere."""
+        answers = {}
+        for behavior, batch in tick.steps.items():
+            waiting = len(batch) - batch.num_terminal
+            answers[behavior] = ActionBatch(
+                np.full((waiting, 2), value, np.float32), np.zeros((waiting, 0), np.int32)
+            )
+        self.reply(tick.simulator, answers)
+
+    def answered(self, future: Future[Any]) -> Any:
+        """What a call that is no event gets, while the bridge serves."""
+        while not future.done():
+            assert self.receive(0.02) == []
+        return future.result()
+
+
+@pytest.fixture
+def make_bridge(tmp_path: Path) -> Iterator[Callable[..., DrivenBridge]]:
+    """Makes bridges with patience."""
+    bridges: list[DrivenBridge] = []
+
+    def make(**settings: Any) -> DrivenBridge:
+        defaults = {
+            "seed": 100,
+            "run_logs": tmp_path / "run_logs",
+            "timeout_wait_s": LONG_S,
+            "shutdown_grace_s": 0.2,
+        }
+        bridges.append(DrivenBridge(BridgeSettings(**{**defaults, **settings})))
+        return bridges[-1]
+
+    yield make
+    for bridge in bridges:
+        bridge.close()
 
 
 @pytest.fixture
