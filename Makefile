@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 RUN_ID ?= 3dball
 
-.PHONY: learn test check check-static format clean
+.PHONY: learn test conformance check check-static format clean
 
 learn: $(VENV)/.installed
 	$(BIN)/mlagents-style learn configs/3dball.yaml --env=sim:3dball --run-id=$(RUN_ID) --force
@@ -18,13 +18,17 @@ learn: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
 
+# Against the real ML-Agents 1.1.0, which gets an environment of its own (MLAGENTS_PEER=DIR names one).
+conformance: $(VENV)/.installed-dev
+	$(BIN)/python tools/conformance.py
+
 check-static: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 check: check-static
-	$(BIN)/python -m pytest -q -n 2 -m "not learning and not network"
+	$(BIN)/python -m pytest -q -n 2 -m "not learning and not network and not conformance"
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
