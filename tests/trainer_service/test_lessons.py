@@ -1,0 +1,243 @@
+"""Runs with environment parameters, on simulators that are processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
+
+import pytest
+import torch
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals, and simulators that are scripts")
+
+ROUND = 12
+"""Agent steps in which each of four pupils has an episode of three decisions."""
+
+RUN = Path("results/ppo")
+
+
+def lesson(name: str, height: Any, *, beyond: float | None = None, **criteria: Any) -> dict[str, Any]:
+    """A lesson that ends when the mean return is beyond so much; the last one if None."""
+    if beyond is None:
+        return {"name": name, "value": height}
+    completion = {"behavior": "Pupil", "threshold": beyond, **criteria}
+    return {"name": name, "value": height, "completion_criteria": completion}
+
+
+@pytest.fixture
+def school(configure: Callable[..., Path], program: Callable[..., Path]) -> Callable[..., list[str]]:
+    """Writes a configuration with these lessons of ``height``; returns the words of the command to run it."""
+
+    def write(*lessons: dict[str, Any], **settings: Any) -> list[str]:
+        hyperparameters = {"batch_size": 32, "buffer_size": 4 * ROUND, "learning_rate_schedule": "constant"}
+        path = configure("Pupil", **{"hyperparameters": hyperparameters, "summary_freq": ROUND, **settings})
+        document = yaml.safe_load(path.read_text())
+        document["environment_parameters"] = {"height": {"curriculum": list(lessons)}, "gravity": 9.8}
+        path.write_text(yaml.safe_dump(document, sort_keys=False))
+        return ["learn", str(path), f"--env={program('schoolroom')}", "--seed=4"]
+
+    return write
+
+
+def status(run: Path = RUN) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "run_logs/training_status.json").read_text())
+    return found
+
+
+def saved_step() -> int:
+    step: int = torch.load(RUN / "Pupil/checkpoint.pt", weights_only=True)["step"]
+    return step
+
+
+def metrics(run: Path = RUN) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def heard(run: Path = RUN) -> list[str]:
+    """What the simulator printed of its resets and heights."""
+    lines = (run / "run_logs/Player-0.log").read_text().splitlines()
+    return [line for line in lines if line.startswith(("reset", "height"))]
+
+
+TWO = (lesson("low", 1, beyond=2.5, min_lesson_length=20), lesson("high", 2))
+
+
+def test_a_lesson_that_is_learned_is_followed_by_the_next(mlagents_style, school) -> None:
+    said = mlagents_style(*school(*TWO, max_steps=10 * ROUND))
+    assert said.code == 0, said.err
+    assert "Parameter 'height' is in lesson 'low' and has value 'Float: value=1.0'." in said.out
+    assert "Parameter 'height' is in lesson 'high' and has value 'Float: value=2.0'." in said.out
+    assert heard() == ["reset", "height 1.000", "height 2.000"]
+    assert (status()["height"], status()["gravity"]) == ({"lesson_num": 1}, {"lesson_num": 0})
+    # 20 episodes are five rounds. The sixth was under way when its lesson ended: its return is 3 still.
+    assert [line["mean_return"] for line in metrics()] == [3.0] * 6 + [6.0] * 4
+    lessons = [line["lesson"]["height"] for line in metrics()]
+    assert lessons == ["low"] * 4 + ["high"] * 6
+    assert [line["lesson_number/height"] for line in metrics()] == [0.0] * 4 + [1.0] * 6
+    assert {line["lesson_number/gravity"] for line in metrics()} == {0.0}
+
+
+def test_statistics_of_the_simulator_stand_beside_ours(mlagents_style, school) -> None:
+    said = mlagents_style(*school(*TWO, max_steps=2 * ROUND, summary_freq=2 * ROUND))
+    assert said.code == 0, said.err
+    (told,) = metrics()  # at the beginning of the first round, the second and the third
+    assert {key: value for key, value in told.items() if key.startswith("School/")} == {
+        "School/AVERAGE": 1.0,
+        "School/MOST_RECENT": 1.0,
+        "School/SUM": 3.0,
+        "School/HISTOGRAM": 1.0,
+        "School/HISTOGRAM_hist": {"edges": ANY, "counts": [*[0] * 15, 3, *[0] * 14]},
+    }
+    events = EventAccumulator(str(RUN / "Pupil"))
+    events.Reload()
+    assert events.Scalars("School/SUM")[0].value == 3.0
+    assert events.Histograms("School/HISTOGRAM_hist")[0].histogram_value.num == 3
+    assert events.Scalars("Environment/Lesson Number/height")[0].value == 0.0
+    gauges = json.loads((RUN / "run_logs/timers.json").read_text())["gauges"]
+    assert gauges["Pupil.Environment.LessonNumber.height.mean"]["value"] == 0.0
+    assert gauges["Pupil.School.SUM.sum"]["max"] == 3.0
+
+
+def test_a_lesson_may_ask_for_a_reset_and_what_it_cuts_off_counts_nowhere(mlagents_style, school) -> None:
+    first = lesson("low", 1, beyond=2.5, min_lesson_length=20, require_reset=True)
+    said = mlagents_style(*school(first, lesson("high", 2), max_steps=10 * ROUND))
+    assert said.code == 0, said.err
+    assert heard() == ["reset", "height 1.000", "reset", "height 2.000"]
+    # The reset comes where the sixth round begins, before any of its decisions.
+    assert [line["mean_return"] for line in metrics()] == [3.0] * 5 + [6.0] * 5
+
+
+FIRST_OF_THREE = lesson("first", 1, beyond=2.5, min_lesson_length=20)
+SECOND_OF_THREE = lesson("second", 2, beyond=1000.0, min_lesson_length=100_000)
+THREE = (FIRST_OF_THREE, SECOND_OF_THREE, lesson("third", 3))
+
+
+def test_a_run_that_is_killed_right_after_a_lesson_ended_goes_on_in_the_next_one(
+    start, mlagents_style, school
+) -> None:
+    run = start(*school(*THREE, max_steps=10**9, checkpoint_interval=10**9))
+    run.until("Parameter 'height' is in lesson 'second'")
+    run.signal(signal.SIGKILL)
+    run.end()
+    # No checkpoint was due yet: the lesson's end alone renewed what --resume goes on from.
+    step = saved_step()
+    assert step == 5 * ROUND
+    assert status()["height"] == {"lesson_num": 1}
+    assert "recent_returns" not in status()["Pupil"]
+    said = mlagents_style(*school(*THREE, max_steps=step + 2 * ROUND), "--resume")
+    assert said.code == 0, said.err
+    assert f"Resuming 'Pupil' from step {step}." in said.out
+    assert "Parameter 'height' is in lesson 'second' and has value 'Float: value=2.0'." in said.out
+    assert "'first'" not in said.out
+    assert heard()[-2:] == ["reset", "height 2.000"]
+    assert status()["height"] == {"lesson_num": 1}
+    assert status()["Pupil"]["recent_returns"] == [6.0] * 8
+
+
+def test_a_run_that_is_killed_later_goes_on_with_the_same_counts(start, mlagents_style, school) -> None:
+    run = start(*school(*THREE, max_steps=10**9, checkpoint_interval=8 * ROUND))
+    run.until(f"Pupil-{16 * ROUND}.pt")
+    run.signal(signal.SIGKILL)
+    run.end()
+    rounds = saved_step() // ROUND
+    counted = status()["Pupil"]["recent_returns"]
+    # Five rounds were the first lesson; the round under way then still earned its return of 3.
+    assert counted == [6.0] * (4 * (rounds - 6)) + [3.0] * 4
+    said = mlagents_style(*school(*THREE, max_steps=(rounds + 3) * ROUND), "--resume")
+    assert said.code == 0, said.err
+    assert status()["Pupil"]["recent_returns"] == [6.0] * 12 + counted
+
+
+def test_a_run_in_parts_stands_where_the_same_run_without_a_break_stands(mlagents_style, school) -> None:
+    # The break lies in the middle of the second lesson. That one ends with its sixth round: the first of them was
+    # under way when it began, so that after five the mean is 0.2·3 + 0.8·6 = 5.4 only.
+    lessons = (FIRST_OF_THREE, lesson("second", 2, beyond=5.5, min_lesson_length=20), lesson("third", 3))
+    for run_id, stops in (("straight", [14]), ("parted", [8, 14])):
+        for stop in stops:
+            flags = ["--resume"] if stop != stops[0] else []
+            said = mlagents_style(*school(*lessons, max_steps=stop * ROUND), f"--run-id={run_id}", *flags)
+            assert said.code == 0, said.err
+    straight, parted = (Path("results", run_id) for run_id in ("straight", "parted"))
+    assert status(straight)["height"] == status(parted)["height"] == {"lesson_num": 2}
+
+    def shown(run: Path) -> list[tuple[int, float, str]]:
+        return [
+            (line["step"], line["lesson_number/height"], line["lesson"]["height"]) for line in metrics(run)
+        ]
+
+    assert [number for _, number, _ in shown(straight)] == [0.0] * 4 + [1.0] * 6 + [2.0] * 4
+    assert shown(parted) == shown(straight)
+
+
+def test_a_simulator_that_is_started_again_hears_of_the_lesson_in_force(start, school) -> None:
+    run = start(*school(*THREE, max_steps=10**9))
+    run.until("Parameter 'height' is in lesson 'second'")
+    run.until("Step: ")
+    numbers = [line for line in (RUN / "run_logs/Player-0.log").read_text().splitlines() if line.isdecimal()]
+    os.kill(int(numbers[-1]), signal.SIGKILL)
+    run.until("starting it again")
+    run.until("Connected to Unity environment")
+    run.until("Step: ")
+    run.signal(signal.SIGINT)
+    assert run.end() == 0, run.said
+    assert heard()[-2:] == ["reset", "height 2.000"]
+
+
+def test_a_policy_is_judged_in_the_lesson_that_its_run_has_reached(mlagents_style, school) -> None:
+    assert mlagents_style(*school(*TWO, max_steps=6 * ROUND)).code == 0
+    said = mlagents_style("evaluate", "ppo", "--episodes=4", "--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["behaviors"]["Pupil"]["mean_return"] == 6.0
+    assert "Parameter 'height' is in lesson 'high'" in said.err
+
+
+def test_inference_stays_in_the_lesson_that_was_reached(start, mlagents_style, school) -> None:
+    words = school(FIRST_OF_THREE, lesson("second", 2, beyond=5.0), lesson("third", 3), max_steps=5 * ROUND)
+    assert mlagents_style(*words).code == 0
+    before = status()
+    run = start(*words, "--resume", "--inference")
+    run.until("Parameter 'height' is in lesson 'second'")
+    run.until("Mean Reward: 6.000")
+    run.until("Mean Reward: 6.000")
+    run.signal(signal.SIGINT)
+    assert run.end() == 0, run.said
+    assert "'third'" not in run.said
+    assert status() == before
+
+
+def test_another_run_that_starts_from_these_weights_begins_with_the_first_lesson(
+    mlagents_style, school
+) -> None:
+    words = school(*TWO, max_steps=6 * ROUND)
+    assert mlagents_style(*words).code == 0
+    said = mlagents_style(*words, "--run-id=heir", "--initialize-from=ppo")
+    assert said.code == 0, said.err
+    assert heard(Path("results/heir")) == ["reset", "height 1.000", "height 2.000"]
+
+
+def test_a_run_whose_lessons_became_fewer_goes_on_in_the_last_one(mlagents_style, school) -> None:
+    assert mlagents_style(*school(*THREE, max_steps=6 * ROUND)).code == 0
+    said = mlagents_style(*school(lesson("only", 7), max_steps=7 * ROUND), "--resume")
+    assert said.code == 0, said.err
+    assert "'height', which now has only 1 (counted from 0): it goes on in the last one, 'only'" in said.out
+    assert heard()[-1] == "height 7.000"
+
+
+def test_seeds_of_samplers_are_written_and_heard(mlagents_style, school) -> None:
+    drawn = {"sampler_type": "uniform", "sampler_parameters": {"min_value": 2, "max_value": 3}}
+    said = mlagents_style(*school(lesson("drawn", drawn), max_steps=2 * ROUND))
+    assert said.code == 0, said.err
+    written = yaml.safe_load((RUN / "configuration.yaml").read_text())["environment_parameters"]
+    (only,) = written["height"]["curriculum"]
+    assert only["value"]["sampler_parameters"] == {"seed": 4, "min_value": 2.0, "max_value": 3.0}
+    assert written["gravity"] == 9.8
+    heights = [float(line.split()[1]) for line in heard() if line.startswith("height")]
+    assert len(set(heights)) == 3
+    assert all(2.0 <= height < 3.0 for height in heights)
