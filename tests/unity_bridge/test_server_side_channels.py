@@ -105,18 +105,17 @@ def test_what_is_sent_rides_on_the_next_reply_in_its_order(
 ) -> None:
     bridge = make_bridge()
     port = bridge.listen(port=0)
-    replies = []
+    replies, ticks = [], []
     for simulator in (connect(port), connect(port)):
         replies.append(simulator.later(simulator.start, messages.first_step()))
-    ticks = bridge.next_events(2)
+        ticks.append(bridge.next_tick())
     bridge.send([mark(1)], 0)
     bridge.send(mark(number) for number in (2, 3))
     bridge.send([mark(4)], 1)
     for tick in ticks:
         bridge.act(tick)
-    by_number = dict(zip((0, 1), (reply.result(LONG_S) for reply in replies), strict=True))
-    assert said_to(by_number[0]) == [mark(1), mark(2), mark(3)]
-    assert said_to(by_number[1]) == [mark(2), mark(3), mark(4)]
+    assert said_to(replies[0].result(LONG_S)) == [mark(1), mark(2), mark(3)]
+    assert said_to(replies[1].result(LONG_S)) == [mark(2), mark(3), mark(4)]
 
 
 def test_what_was_sent_is_not_said_again(make_bridge: Any, connect: Any, messages: Any) -> None:
