@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 
 class FlatParameters:
@@ -42,44 +43,53 @@ class FlatParameters:
 
 
 class FlatAdam:
-    """Adam, algorithm 1 of Kingma & Ba 2015 (arXiv:1412.6980), on a vector.
+    """Adam, algorithm 1 of Kingma & Ba 2015 (arXiv:1412.6980), on a vector: torch's kernel without its optimizer.
 
-    torch's fused kernel reads and writes everything once. Written out as vector operations the same takes four
-    times as long for five million parameters, and no less for forty thousand.
+    One pass over the numbers instead of seven, which counts for pictures' networks; and without the optimizer's
+    bookkeeping, which for vectors' costs more than the arithmetic.
     """
 
     def __init__(
         self, parameters: FlatParameters, *, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8
     ) -> None:
-        self._vector = nn.Parameter(parameters.vector)
-        self._vector.grad = parameters.gradient
-        self._adam = torch.optim.Adam([self._vector], betas=betas, eps=epsilon, fused=True)
-        self._state: dict[str, Tensor] = {
-            "step": torch.zeros((), device=parameters.vector.device),
-            "exp_avg": torch.zeros_like(parameters.vector),
-            "exp_avg_sq": torch.zeros_like(parameters.vector),
-        }
-        self._adam.state[self._vector] = self._state
+        self._parameters = parameters
+        self._betas = betas
+        self._epsilon = epsilon
+        self._steps = torch.zeros((), device=parameters.vector.device)
+        self._mean = torch.zeros_like(parameters.vector)
+        self._square = torch.zeros_like(parameters.vector)
 
+    @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """Moves the parameters against their gradient.
 
         m ← β₁ m + (1−β₁) g ;  v ← β₂ v + (1−β₂) g² ;  θ ← θ − α m̂ / (√v̂ + ε)
         """
-        self._adam.param_groups[0]["lr"] = learning_rate
-        self._adam.step()
+        beta_1, beta_2 = self._betas
+        adam(
+            [self._parameters.vector],
+            [self._parameters.gradient],
+            [self._mean],
+            [self._square],
+            [],
+            [self._steps],
+            fused=True,
+            amsgrad=False,
+            beta1=beta_1,
+            beta2=beta_2,
+            lr=learning_rate,
+            weight_decay=0.0,
+            eps=self._epsilon,
+            maximize=False,
+        )
 
     def state_dict(self) -> dict[str, Tensor | int]:
         """Steps taken and both moments."""
-        return {
-            "steps": int(self._state["step"]),
-            "mean": self._state["exp_avg"],
-            "square": self._state["exp_avg_sq"],
-        }
+        return {"steps": int(self._steps), "mean": self._mean, "square": self._square}
 
     def load_state_dict(self, state: Mapping[str, Tensor | int]) -> None:
         """Continues from there. Raises KeyError or RuntimeError where it does not fit."""
         steps, mean, square = state["steps"], state["mean"], state["square"]
-        self._state["step"].fill_(int(steps))
-        self._state["exp_avg"].copy_(torch.as_tensor(mean))
-        self._state["exp_avg_sq"].copy_(torch.as_tensor(square))
+        self._steps.fill_(int(steps))
+        self._mean.copy_(torch.as_tensor(mean))
+        self._square.copy_(torch.as_tensor(square))

@@ -1,3 +1,9 @@
+"""Parameters as one vector, and Adam on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 import torch
 from torch import nn
 
@@ -12,17 +18,35 @@ def two_networks() -> tuple[nn.Module, nn.Module]:
     return plain, flat
 
 
+class PlainAdam:
+    """As in the paper, one parameter after the other."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self.moments = [(each, torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
+        self.steps = 0
+
+    def step(self, rate: float) -> None:
+        self.steps += 1
+        with torch.no_grad():
+            for parameter, mean, square in self.moments:
+                mean.copy_(0.9 * mean + 0.1 * parameter.grad)
+                square.copy_(0.999 * square + 0.001 * parameter.grad**2)
+                corrected = mean / (1 - 0.9**self.steps)
+                deviation = (square / (1 - 0.999**self.steps)).sqrt()
+                parameter -= rate * corrected / (deviation + 1e-8)
+
+
 def test_training_through_the_vector_equals_training_each_parameter() -> None:
     plain, flat = two_networks()
     vector = FlatParameters(flat.parameters())
-    plain_adam = torch.optim.Adam(plain.parameters(), lr=1e-2)
+    plain_adam = PlainAdam(plain.parameters())
     flat_adam = FlatAdam(vector)
     for step in range(20):
         inputs = torch.randn(16, 4, generator=torch.Generator().manual_seed(step))
-        plain_adam.zero_grad()
+        plain.zero_grad()
         (plain(inputs) ** 2).mean().backward()
         nn.utils.clip_grad_norm_(plain.parameters(), 0.05)
-        plain_adam.step()
+        plain_adam.step(1e-2)
         vector.zero_gradient()
         (flat(inputs) ** 2).mean().backward()
         vector.clip_gradient(0.05)
