@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
@@ -199,7 +199,17 @@ def _draw(rows: Mapping[str, _Row], elapsed_s: float, *, wide: bool) -> Table:
             _clock(elapsed_s),
             *(["–" if row.checkpoint is None else f"{row.checkpoint:,}"] if wide else []),
         )
+    if lessons := _lessons(rows.values()):
+        table.caption, table.caption_justify = Text(lessons), "left"
     return table
+
+
+def _lessons(rows: Iterable[_Row]) -> str:
+    """Where each curriculum stood at the newest summary; what never changes has no lesson to speak of."""
+    newest = max((row.summary for row in rows if row.summary), key=lambda each: each.wall_s, default=None)
+    lessons = {} if newest is None else newest.lessons
+    changing = [f"{name} {lesson.name}" for name, lesson in lessons.items() if lesson.name != name]
+    return f"Lessons: {', '.join(changing)}" if changing else ""
 
 
 def _reward(summary: Summary | None) -> str:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import trainer_service
 from trainer_service import console as console_module
 from trainer_service.console import Console
+from trainer_service.curriculum import LessonInForce
 from trainer_service.metrics import ConsoleWriter, EpisodeStats, Summary
 
 
@@ -142,6 +144,14 @@ def test_group_returns_stand_beside_the_agents_own() -> None:
     assert "3.000 ± 2.000 (group 6.000)" in last_table(stream.getvalue())[0]
 
 
+def test_below_the_table_stands_the_lesson_of_each_parameter_that_changes() -> None:
+    lessons = {"wall [m]": LessonInForce(1, "higher"), "mass": LessonInForce(0, "mass")}
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.summary(replace(summary(), lessons=lessons), 50_000)
+    assert last_table(stream.getvalue())[1].strip() == "Lessons: wall [m] higher"
+
+
 def test_a_narrow_terminal_gets_fewer_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     stream = Terminal()
@@ -213,6 +223,7 @@ def test_the_table_can_be_refused_on_a_terminal() -> None:
 UNHEARD = """
 import os, sys
 from trainer_service.console import Console
+from trainer_service.curriculum import LessonInForce
 with Console() as console:
     console.log("first")
     sys.stdin.readline()
@@ -257,6 +268,7 @@ def outlives_its_reader(reading: int, writing: int) -> bool:
 def test_a_name_beyond_the_encoding_of_the_terminal_is_spelled_out() -> None:
     script = """
 from trainer_service.console import Console
+from trainer_service.curriculum import LessonInForce
 with Console() as console:
     console.log("B\\u00e4ll")
 """
@@ -271,6 +283,7 @@ def test_lines_need_no_rich() -> None:
     script = """
 import sys
 from trainer_service.console import Console
+from trainer_service.curriculum import LessonInForce
 with Console(tty=False) as console:
     console.log("hello")
 print([module for module in ("rich", "torch") if module in sys.modules])
