@@ -41,6 +41,20 @@ def test_an_attached_simulator_steps_and_gets_its_actions(
     assert actions_in(reply.result(LONG_S)) == [[0.25, 0.25], [0.25, 0.25]]
 
 
+def test_every_simulator_gets_a_seed_of_its_own_and_the_areas_of_all(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge(seed=2**31 - 2, num_areas=3)
+    port = bridge.listen(port=0)
+    given = []
+    for _ in range(3):
+        simulator = connect(port)
+        reply = bridge.answered(simulator.later(simulator.exchange, messages.introduction()))
+        initialization = reply.unity_input.rl_initialization_input
+        given.append((initialization.seed, initialization.num_areas))
+    assert given == [(2**31 - 2, 3), (2**31 - 1, 3), (0, 3)]
+
+
 def test_nothing_in_time_is_an_empty_list(make_bridge: Any) -> None:
     bridge = make_bridge()
     bridge.listen(port=0)
