@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -53,18 +52,15 @@ class PictureColumn:
                 f"{where}: expected compressed pictures of {LARGEST_COLUMN} numbers at most, "
                 f"got {self._rows} of {self._spec.size}"
             )
-        pictures = [(row, picture.pixels()) for row, picture in self._pictures]
-        if not self._floats and all(pixels.dtype == np.uint8 for _, pixels in pictures):
-            column = np.empty((self._rows, *self._spec.shape), np.uint8)
-            for row, pixels in pictures:
-                column[row] = pixels
-            return column
-        return self._promoted(pictures)
-
-    def _promoted(self, pictures: Sequence[tuple[int, Observation]]) -> NDArray[np.float32]:
-        column = np.empty((self._rows, *self._spec.shape), np.float32)
-        for row, pixels in pictures:
-            column[row] = as_floats(pixels)
+        shape = (self._rows, *self._spec.shape)
+        column: Observation = np.empty(shape, np.uint8)
+        if self._floats:
+            column = np.empty(shape, np.float32)
+        for row, picture in self._pictures:
+            pixels = picture.pixels()  # one at a time: the next one finds its memory warm
+            if pixels.dtype != np.uint8:
+                column = as_floats(column)
+            column[row] = pixels if column.dtype == np.uint8 else as_floats(pixels)
         for rows, floats in self._floats:
             column[rows] = self._layout.arrange(np.atleast_2d(floats), self._spec)
         return column

@@ -43,12 +43,15 @@ class Picture:
     sources: Sources
 
     def pixels(self) -> Observation:
-        """Decodes the picture: [C, H, W], bytes, or floats of 0 to 1 if a mean is not a byte.
+        """Decodes the picture: [C, H, W], bytes, or floats of 0 to 1 if a mean is not a byte. Not to be written to.
 
         Raises:
             WireError: the compressed pixels of a file are damaged or too few.
         """
-        channels = np.concatenate([self._decode(file) for file in self.files])
+        decoded = [self._decode(file) for file in self.files]
+        channels = decoded[0] if len(decoded) == 1 else np.concatenate(decoded)
+        if self.sources == _in_order(len(channels)):
+            return channels
         if all(_alike(channels, source) for source in self.sources):
             return channels[[source[0] for source in self.sources]]
         return np.stack([_mean(channels, source) for source in self.sources])
@@ -79,7 +82,8 @@ def decode_png(data: bytes, shape: tuple[int, ...], mapping: Sequence[int], wher
     Raises:
         WireError: the files do not make such a picture.
     """
-    return find_picture(data, shape, mapping, where).pixels()
+    pixels = find_picture(data, shape, mapping, where).pixels()
+    return pixels.copy(order="C")
 
 
 def find_picture(data: bytes, shape: tuple[int, ...], mapping: Sequence[int], where: str) -> Picture:
@@ -99,8 +103,7 @@ def find_picture(data: bytes, shape: tuple[int, ...], mapping: Sequence[int], wh
         raise WireError(
             f"{where}: expected PNG files of {channels} channels, got {bands} channels in {len(files)} files"
         )
-    in_order = tuple((channel,) for channel in range(channels))
-    return Picture((channels, height, width), tuple(files), bands != channels, in_order)
+    return Picture((channels, height, width), tuple(files), bands != channels, _in_order(channels))
 
 
 def _mapped(
@@ -117,6 +120,11 @@ def _mapped(
     if sources is None:
         raise WireError(f"{where}: expected a mapping to channels 0 to {shape[0] - 1}, got {list(mapping)}")
     return Picture(shape, complete, in_colour, sources)
+
+
+@lru_cache(maxsize=256)
+def _in_order(channels: int) -> Sources:
+    return tuple((channel,) for channel in range(channels))
 
 
 @lru_cache(maxsize=256)

@@ -29,6 +29,9 @@ from unity_bridge.wire.unity_rl_output_pb2 import UnityRLOutputProto
 LENGTH = "length"
 """Name, in a layout, of the value that says how long the rest of the row is."""
 
+LONG_ROW = 1 << 12
+"""Bytes from which on a few slices per row cost less than a decision about each of its bytes."""
+
 LARGEST_INT32 = 2**31 - 1
 
 LONG_ROW = 1 << 12
@@ -174,6 +177,8 @@ def _without_zeros(table: NDArray[np.void], layout: RowLayout, columns: list[Col
     data = table.tobytes()
     if not gaps:
         return data
+    if layout.size > LONG_ROW:
+        return _cut_by_slices(data, layout.size, sorted(gaps, key=lambda gap: gap.start))
     kept = np.ones((len(table), layout.size), np.bool_)
     for start, stop, absent in gaps:
         kept[absent, start:stop] = False
@@ -190,6 +195,20 @@ def _cut_out(table: NDArray[np.void], gaps: list[Gap]) -> bytes:
     starts, stops = zip(*sorted(ends), strict=True) if ends else ((), ())
     data = table.view(np.uint8).data
     return b"".join(data[begin:end] for begin, end in zip((0, *stops), (*starts, len(data)), strict=True))
+
+
+def _cut_by_slices(data: bytes, size: int, gaps: list[Gap]) -> bytes:
+    """The rows without what they leave out; ``gaps`` by their starts."""
+    view = memoryview(data)
+    pieces = []
+    for row, begin in enumerate(range(0, len(data), size)):
+        kept = begin
+        for start, stop, absent in gaps:
+            if absent[row]:
+                pieces.append(view[kept : begin + start])
+                kept = begin + stop
+        pieces.append(view[kept : begin + size])
+    return b"".join(pieces)
 
 
 def _require_shapes(batch: StepBatch, spec: BehaviorSpec) -> None:
