@@ -310,6 +310,9 @@ def _say_where(options: RunOptions, folder: Path, behaviors: Sequence[str], inte
     print(f"\n{'Interrupted' if interrupted else 'Finished'}. Everything is in {folder}")
     for name in behaviors:
         print(f"  policy of {name}: {folder / name / 'checkpoint.pt'}")
+        model = folder / f"{name}.onnx"
+        if model.is_file():
+            print(f"  model for Unity: {model}")
     print(f"  curves: tensorboard --logdir {saved.results_dir}")
     print(f"  score:  mlagents-style evaluate {saved.run_id}{location}")
     if interrupted:
