@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 from pathlib import Path
@@ -15,6 +16,7 @@ from trainer_service.behavior import Behavior
 from trainer_service.checkpoint import load_checkpoint
 from trainer_service.config import parse_run_options
 from trainer_service.console import Console
+from trainer_service.curriculum import Curriculum, Progress, Standing
 from trainer_service.files import SaveError
 from trainer_service.metrics import JsonlWriter
 from trainer_service.recorder import Recorder
@@ -34,6 +36,10 @@ def behavior(**settings: object) -> Behavior:
 def recorder(folder: RunFolder, **options: object) -> Recorder:
     writers = [JsonlWriter(folder.metrics)]
     return Recorder(folder, Console(tty=False), writers, Timers(), TrainingStatus(), **options)  # type: ignore[arg-type]
+
+
+def full(descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def names(folder: RunFolder) -> list[str]:
@@ -74,9 +80,6 @@ def test_a_full_disk_costs_a_warning_and_the_last_good_checkpoint_stays(
         records.watch(ball)
         ball.step = 100
         records.report(ball)
-
-        def full(descriptor: int) -> None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, logger="trainer_service"):
             patched.setattr(os, "fsync", full)
@@ -130,3 +133,148 @@ def test_a_behavior_that_never_shows_up_is_named_at_the_first_summary(
             records.report(ball)
     assert "No simulator has declared 'Balll'" in caplog.text
     assert "declared were 'B'" in caplog.text
+
+
+def watched(folder: RunFolder, ball: Behavior, **options: object) -> Recorder:
+    records = recorder(folder, **options)
+    records.watch(ball)
+    return records
+
+
+def test_a_run_that_ends_where_a_checkpoint_was_due_saves_it_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ball = behavior(checkpoint_interval=100)
+    with RunFolder.open(tmp_path, "run") as folder, caplog.at_level(logging.INFO, logger="trainer_service"):
+        records = watched(folder, ball)
+        ball.step = 100
+        records.report(ball)
+        saved = folder.checkpoint("B").stat().st_mtime_ns
+        records.finish([ball])
+        assert folder.checkpoint("B").stat().st_mtime_ns == saved
+        assert len([message for message in caplog.messages if message.startswith("Saved ")]) == 1
+        status = folder.read_status(torch_version=torch.__version__).behavior("B")
+        assert folder.final_model("B").read_bytes() == folder.numbered("B", 100, ".onnx").read_bytes()
+    assert [record.steps for record in status.checkpoints] == [100]
+    assert status.final_checkpoint is not None
+    assert Path(status.final_checkpoint.file_path) == folder.final_model("B")
+
+
+def test_a_behavior_that_has_finished_is_saved_there_and_then_and_never_again(tmp_path: Path) -> None:
+    quick = behavior(max_steps=150, checkpoint_interval=100)
+    with RunFolder.open(tmp_path, "run") as folder:
+        records = watched(folder, quick, autosave_s=0.0)
+        for step in (100, 160, 200, 300, 470):  # it goes on acting while others learn
+            quick.step = step
+            records.report(quick)
+        records.finish([quick])
+        assert names(folder) == ["B-100.pt", "B-160.pt", "checkpoint.pt"]
+        assert load_checkpoint(folder.checkpoint("B")).step == 160
+        status = folder.read_status(torch_version=torch.__version__).behavior("B")
+    assert status.final_checkpoint is not None
+    assert status.final_checkpoint.steps == 160
+
+
+def test_of_weights_that_are_no_numbers_any_more_the_last_good_ones_are_taken_home(tmp_path: Path) -> None:
+    ball = behavior(checkpoint_interval=100)
+    with RunFolder.open(tmp_path, "run") as folder:
+        records = watched(folder, ball)
+        ball.step = 100
+        records.report(ball)
+        ball.step, ball.diverged = 170, True
+        records.finish([ball])
+        assert folder.final_model("B").read_bytes() == folder.numbered("B", 100, ".onnx").read_bytes()
+
+
+def course() -> Curriculum:
+    criteria = {"behavior": "B", "threshold": 5.0, "min_lesson_length": 2}
+    lessons = [{"name": "low", "value": 1, "completion_criteria": criteria}, {"name": "high", "value": 2}]
+    options = parse_run_options(
+        {"behaviors": {"B": {}}, "environment_parameters": {"height": {"curriculum": lessons}}}
+    ).options
+    return Curriculum(options.environment_parameters or {})
+
+
+def stored(folder: RunFolder) -> TrainingStatus:
+    return folder.read_status(torch_version=torch.__version__)
+
+
+def test_lessons_are_stored_with_the_weights_that_have_met_them(tmp_path: Path) -> None:
+    ball, lessons = behavior(checkpoint_interval=100), course()
+    with RunFolder.open(tmp_path, "run") as folder:
+        records = watched(folder, ball, curriculum=lessons)
+        lessons.advance({"B": Progress(0.1, (4.0,))})
+        ball.step = 100
+        records.report(ball)
+        lessons.advance({"B": Progress(0.2, (3.0,))})
+        ball.step = 150
+        records.report(ball)  # nothing is saved, so nothing more is remembered
+        assert stored(folder).behavior("B").standing == Standing((4.0,), {})
+        assert stored(folder).lessons == {"height": 0}
+        records.finish([ball])
+        assert stored(folder).behavior("B").standing == Standing((3.0, 4.0), {"height": 3.5})
+
+
+def test_an_autosave_stores_lessons_too(tmp_path: Path) -> None:
+    ball, lessons = behavior(checkpoint_interval=100), course()
+    with RunFolder.open(tmp_path, "run") as folder:
+        records = watched(folder, ball, curriculum=lessons, autosave_s=0.0)
+        lessons.advance({"B": Progress(0.1, (4.0,))})
+        ball.step = 7
+        records.report(ball)
+        assert stored(folder).behavior("B").standing == Standing((4.0,), {})
+
+
+def test_a_new_lesson_renews_the_newest_state_of_all_behaviors_at_once(tmp_path: Path) -> None:
+    ball, lessons = behavior(), course()
+    with RunFolder.open(tmp_path, "run") as folder:
+        records = watched(folder, ball, curriculum=lessons)
+        ball.step = 42
+        assert lessons.advance({"B": Progress(0.1, (6.0, 6.0))})
+        records.lessons_changed([ball])
+        assert load_checkpoint(folder.checkpoint("B")).step == 42
+        assert stored(folder).lessons == {"height": 1}
+        assert stored(folder).behavior("B").standing == Standing()
+        assert names(folder) == ["checkpoint.pt"]
+
+
+def test_a_lesson_that_could_not_be_stored_is_stored_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ball, lessons = behavior(), course()
+    now = 1000.0
+    monkeypatch.setattr("trainer_service.recorder.time.monotonic", lambda: now)
+    with RunFolder.open(tmp_path, "run") as folder:
+        records = watched(folder, ball, curriculum=lessons)
+        lessons.advance({"B": Progress(0.1, (6.0, 6.0))})
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", full)
+            records.lessons_changed([ball])
+        assert "The run goes on" in caplog.text
+        assert not folder.checkpoint("B").exists()
+        records.report(ball)
+        assert not folder.checkpoint("B").exists()
+        now += 60.0
+        records.report(ball)
+        assert stored(folder).lessons == {"height": 1}
+
+
+def test_a_parameter_that_the_configuration_no_longer_names_keeps_its_lesson(tmp_path: Path) -> None:
+    ball = behavior(checkpoint_interval=10)
+    with RunFolder.open(tmp_path, "run") as folder:
+        writers = [JsonlWriter(folder.metrics)]
+        before = TrainingStatus(lessons={"gone": 3}, torch_version=torch.__version__)
+        records = Recorder(folder, Console(tty=False), writers, Timers(), before, curriculum=course())
+        records.watch(ball)
+        ball.step = 10
+        records.report(ball)
+        assert stored(folder).lessons == {"gone": 3, "height": 0}
+
+
+def test_timers_name_the_versions_that_scripts_for_ml_agents_look_for(tmp_path: Path) -> None:
+    with RunFolder.open(tmp_path, "run") as folder:
+        recorder(folder).finish([])
+        metadata = json.loads(folder.timers.read_text())["metadata"]
+    assert metadata["mlagents_version"] == metadata["mlagents_envs_version"] == "1.1.0"
+    assert metadata["communication_protocol_version"] == "1.5.0"
+    assert metadata["pytorch_version"] == torch.__version__

@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 
 import trainer_service
+from trainer_service.curriculum import Standing
 from trainer_service.errors import UserError
 from trainer_service.status import (
     BehaviorStatus,
     CheckpointRecord,
     TrainingStatus,
     prune_checkpoints,
+    read_lessons,
     read_status,
 )
 
@@ -75,6 +77,21 @@ def test_what_was_written_is_read_again(tmp_path: Path, caplog: pytest.LogCaptur
     (tmp_path / "status.json").write_text(status.to_json())
     assert read_status(tmp_path / "status.json", torch_version="2.9.0") == status
     assert caplog.messages == []
+
+
+def test_what_lessons_remember_stands_beside_the_checkpoints(tmp_path: Path) -> None:
+    standing = Standing((2.0, 1.5), {"size": 1.625})
+    status = TrainingStatus({"Ball": BehaviorStatus(standing=standing)}, {"size": 2}, torch_version="2.9.0")
+    document = json.loads(status.to_json())
+    assert document["Ball"] == {
+        "checkpoints": [],
+        "recent_returns": [2.0, 1.5],
+        "lesson_levels": {"size": 1.625},
+    }
+    (tmp_path / "status.json").write_text(status.to_json())
+    assert read_status(tmp_path / "status.json", torch_version="2.9.0") == status
+    assert read_lessons(tmp_path / "status.json") == {"size": 2}
+    assert read_lessons(tmp_path / "none.json") == {}
 
 
 def test_a_behavior_may_be_called_metadata(tmp_path: Path) -> None:
@@ -145,6 +162,8 @@ def test_a_missing_file_is_an_empty_status_and_a_warning(
         (b'{"Ball": {"checkpoints": ["Ball-5.onnx"]}}', "indices"),
         (b'{"Ball": {"checkpoints": 5}}', "not iterable"),
         (b'{"size": {"lesson_num": "third"}}', "third"),
+        (b'{"Ball": {"checkpoints": [], "recent_returns": 3}}', "not iterable"),
+        (b'{"Ball": {"checkpoints": [], "lesson_levels": [1]}}', "sequence"),
     ],
 )
 def test_a_damaged_file_is_refused_by_name_with_the_way_out(
