@@ -41,3 +41,13 @@ def test_pictures_too_small_for_their_encoder_are_refused_by_name() -> None:
 def test_a_behavior_that_sees_nothing_is_refused() -> None:
     with pytest.raises(UserError, match="no sensors"):
         behavior()
+
+
+def test_a_summary_says_whether_something_was_learned_in_its_interval() -> None:
+    ball = behavior(VECTOR, max_steps=20, summary_freq=10)
+    said = []
+    for step in (10, 20, 30):
+        ball.step = step
+        said.append(ball.summarize(1.0).is_training)
+    assert said == [True, True, False]
+    assert not behavior(VECTOR, learns=False).summarize(1.0).is_training

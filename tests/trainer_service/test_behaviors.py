@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from trainer_service.behaviors import Behaviors, parse_behavior_id
+from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from unity_bridge.server import Tick
 from unity_bridge.simulators.scene import step_batch
@@ -105,6 +106,43 @@ def test_a_simulator_that_left_is_forgotten(behaviors: Behaviors) -> None:
     behaviors.drop(0)
     behaviors.observe([tick])
     assert behaviors["Walker"].step == 0
+
+
+def test_whoever_asked_in_a_simulator_that_begins_anew_gets_no_action_there(behaviors: Behaviors) -> None:
+    for behavior_id in ("Walker?team=0", "Flyer?team=0"):
+        behaviors.declare(behavior_id, SPEC)
+    behaviors.observe(
+        [
+            Tick(4, {}, {"Flyer?team=0": asks(1), "Walker?team=0": asks(1, 2, 3)}),
+            Tick(9, {}, {"Walker?team=0": asks(5)}),
+        ]
+    )
+    behaviors.drop(4)
+    assert {number: list(reply) for number, reply in behaviors.act().items()} == {9: ["Walker?team=0"]}
+    behaviors.observe([Tick(4, {}, {"Walker?team=0": asks(1)}), Tick(9, {}, {"Walker?team=0": asks(5)})])
+    assert behaviors["Walker"].step == 1
+
+
+def test_progress_is_what_learners_did_since_the_last_look(make_behavior) -> None:
+    def create(name: str, spec: BehaviorSpec):
+        return make_behavior(name=name, continuous=1, learns=name == "Walker", max_steps=8)
+
+    behaviors = Behaviors(create)
+    for behavior_id in ("Walker?team=0", "Statue?team=0"):
+        behaviors.declare(behavior_id, SPEC)
+    ended = np.ones(2, np.bool_)
+    ends = step_batch(
+        [np.zeros((2, 1), np.float32)],
+        np.array([3.0, 4.0], np.float32),
+        agent_ids=np.arange(2),
+        allowed_actions=np.ones((2, 0), np.bool_),
+        terminated=ended,
+    )
+    for batch in (asks(0, 1), ends):
+        behaviors.observe([Tick(0, {}, {"Walker?team=0": batch, "Statue?team=0": batch})])
+        behaviors.act()
+    assert behaviors.drain_progress() == {"Walker": Progress(0.25, [3.0, 4.0])}
+    assert behaviors.drain_progress() == {"Walker": Progress(0.25, [])}
 
 
 def test_nothing_is_finished_before_anything_showed_up(behaviors: Behaviors) -> None:
