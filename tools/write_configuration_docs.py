@@ -27,7 +27,7 @@ SCHEMA = Path("configs/schema.json")
 BEGIN = "<!-- Written by tools/write_configuration_docs.py: everything down to the end marker. -->"
 END = "<!-- The end of what is written. -->"
 ABSENT = "–"
-NOT_BUILT = " *Not built yet: a run that asks for it is refused by name.*"
+NOT_BUILT = " *Not built yet; refused by name.*"
 
 Definitions = Mapping[str, Mapping[str, Any]]
 
