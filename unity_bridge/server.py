@@ -157,7 +157,8 @@ class Bridge:
         if simulator is None:
             listeners = [each for each in self._roster if each.is_greeted]
         else:
-            listeners = list(filter(None, [self._roster.listener(simulator)]))
+            listener = self._roster.listener(simulator)
+            listeners = [listener] if listener else []
         records = list(records)
         for connection in listeners:
             connection.outbox.put(records)
