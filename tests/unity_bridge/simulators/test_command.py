@@ -7,11 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
+from unity_bridge.side_channels import FloatParameter, pack_records, parameter_records
 from unity_bridge.simulators.__main__ import main
 from unity_bridge.simulators.command import parse
+from unity_bridge.simulators.registry import SCENES
 
 BASIC = "Basic?team=0"
 
@@ -117,6 +120,11 @@ def test_the_last_port_counts_and_5004_is_the_default() -> None:
         ("sim:basic --agent 3", "unknown argument --agent (did you mean --agents?)"),
         ("sim:basic --sede=3", "unknown argument --sede=3 (did you mean --seed?)"),
         ("sim:basic 5004", "unknown argument 5004"),
+        ("sim:sorter --parameter num_tiles", "expected NAME=VALUE with a number, got 'num_tiles'"),
+        ("sim:sorter --parameter num_tiles=many", "expected NAME=VALUE with a number, got 'num_tiles=many'"),
+        ("sim:sorter --parameter num_tiles=nan", "expected NAME=VALUE with a number, got 'num_tiles=nan'"),
+        ("sim:sorter --parameter =3", "expected NAME=VALUE with a number, got '=3'"),
+        ("sim:gridworld --pictures jpeg", "invalid choice: 'jpeg'"),
         ("sim:basic --agents 0", "--agents: expected a number from 1 on, got 0"),
         ("sim:basic --seed -1", "--seed: expected a number from 0 on, got -1"),
         ("sim:basic --mlagents-port 70000", "expected a port from 1 to 65535, got 70000"),
@@ -134,13 +142,59 @@ def test_a_wrong_argument_is_named(line: str, complaint: str, capsys) -> None:
     assert complaint in capsys.readouterr().err
 
 
+def test_a_parameter_is_held_whatever_the_trainer_says(trainer, serve) -> None:
+    trainer.begins()
+    told = parameter_records([FloatParameter("num_tiles", 3)])
+    trainer.script[1].unity_input.rl_input.side_channel = pack_records(told)
+    with serve(trainer.exchange) as port:
+        line = f"sim:sorter --agents 1 --mlagents-port {port} --parameter num_tiles=8"
+        assert main(line.split()) == 0
+    (info,) = trainer.heard[2].unity_output.rl_output.agentInfos["Sorter?team=0"].value
+    entities = np.array(info.observations[0].float_data.data).reshape(20, -1)
+    assert entities.any(axis=1).sum() == 8
+
+
+@pytest.mark.parametrize(
+    ("flags", "compressed"), [("", True), ("--pictures png", True), ("--pictures float", False)]
+)
+def test_cameras_send_what_was_asked_for(trainer, serve, flags: str, compressed: bool) -> None:
+    with serve(trainer.begins().exchange) as port:
+        assert main(f"sim:gridworld --agents 1 --mlagents-port {port} {flags}".split()) == 0
+    (info,) = trainer.heard[2].unity_output.rl_output.agentInfos["GridWorld?team=0"].value
+    camera = info.observations[0]
+    assert camera.compressed_data.startswith(b"\x89PNG") == compressed
+    assert len(camera.float_data.data) == (0 if compressed else 3 * 84 * 84)
+    assert list(camera.shape) == [3, 84, 84]
+    assert list(camera.dimension_properties) == [1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("sim:basic --pictures png", "sim:basic: --pictures is for scenes with a camera only: sim:gridworld"),
+        ("gym:CartPole-v1 --pictures png", "gym:CartPole-v1: --pictures is for scenes with a camera only"),
+        (
+            "sim:sorter --parameter num_tile=3",
+            "sim:sorter: no environment parameter 'num_tile'; expected one of num_tiles (did you mean 'num_tiles'?)",
+        ),
+        ("sim:basic --parameter x=3", "sim:basic: no environment parameter 'x'; it has none"),
+        ("gym:CartPole-v1 --parameter x=3", "gym:CartPole-v1: no environment parameter 'x'; it has none"),
+    ],
+)
+def test_what_a_scene_has_no_use_for_is_refused(line: str, complaint: str, capsys) -> None:
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err.startswith(f"error: {complaint}")
+
+
 def test_help_lists_the_scenes(capsys) -> None:
     with pytest.raises(SystemExit) as ending:
         main(["--help"])
     assert ending.value.code == 0
     out = capsys.readouterr().out
-    assert all(f"sim:{name}" in out for name in ("3dball", "basic", "hybrid"))
+    assert all(f"sim:{name}" in out for name in SCENES)
     assert "by tilting it (--agents 12)" in out
+    assert "is asked for (--agents 9, --pictures png)" in out
+    assert "in ascending order (--agents 16, --parameter num_tiles=4)" in out
 
 
 def test_a_simulator_starts_without_torch_pictures_and_gymnasium() -> None:

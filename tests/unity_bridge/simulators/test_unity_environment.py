@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from unity_bridge import mlagents_alias
+from unity_bridge.simulators.academy import ECHO
 
 # mlagents-envs compares versions with what the standard library has dropped.
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated:DeprecationWarning")
@@ -28,7 +29,7 @@ def open_environment() -> Iterator[Open]:
     environments: list[Any] = []
     processes: list[subprocess.Popen[str]] = []
 
-    def open_(env: str, *arguments: str) -> Any:
+    def open_(env: str, *arguments: str, side_channels: Sequence[Any] = ()) -> Any:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
         line = [
@@ -41,7 +42,11 @@ def open_environment() -> Iterator[Open]:
             *arguments,
         ]
         processes.append(subprocess.Popen(line, stderr=subprocess.PIPE, text=True))
-        environments.append(UnityEnvironment(None, base_port=port, seed=11, timeout_wait=30))
+        environments.append(
+            UnityEnvironment(
+                None, base_port=port, seed=11, timeout_wait=30, side_channels=list(side_channels)
+            )
+        )
         return environments[-1]
 
     try:
@@ -140,3 +145,90 @@ def test_a_reset_in_the_middle_starts_anew(open_environment: Open) -> None:
     decisions, terminals = environment.get_steps(name)
     assert len(terminals) == 0
     assert decisions.obs[0][0].argmax() == 10
+
+
+def test_gridworld_shows_its_boards_and_the_goals(open_environment: Open) -> None:
+    environment = open_environment("sim:gridworld", "--pictures", "float")
+    environment.reset()
+    ((name, spec),) = environment.behavior_specs.items()
+    camera, goal = spec.observation_specs
+    assert (camera.name, camera.shape) == ("CameraSensor", (3, 84, 84))
+    assert (goal.name, goal.shape, goal.observation_type.name) == ("GoalSensor", (2,), "GOAL_SIGNAL")
+    for _ in range(20):
+        decisions, _ = environment.get_steps(name)
+        assert decisions.obs[0].shape == (9, 3, 84, 84)
+        assert decisions.obs[0].min() >= 0
+        assert decisions.obs[0].max() <= 1
+        # A mask of mlagents_envs is true for what is forbidden.
+        (forbidden,) = decisions.action_mask
+        action = zeros(spec, len(decisions))
+        action.discrete[:, 0] = forbidden.argmin(axis=1)
+        environment.set_actions(name, action)
+        environment.step()
+
+
+def test_environment_parameters_and_statistics_cross_the_wire(open_environment: Open) -> None:
+    from mlagents_envs.side_channel.environment_parameters_channel import EnvironmentParametersChannel
+    from mlagents_envs.side_channel.stats_side_channel import StatsAggregationMethod, StatsSideChannel
+
+    parameters, statistics = EnvironmentParametersChannel(), StatsSideChannel()
+    environment = open_environment("sim:sorter", side_channels=[parameters, statistics])
+    parameters.set_float_parameter("num_tiles", 7)
+    environment.reset()
+    ((name, _),) = environment.behavior_specs.items()
+
+    def tiles() -> Any:
+        return environment.get_steps(name)[0].obs[0].any(axis=2).sum(axis=1)
+
+    assert tiles().tolist() == [7] * 16
+    assert statistics.get_and_reset_stats() == {"Tiles/Number": [(7.0, StatsAggregationMethod.MOST_RECENT)]}
+    parameters.set_uniform_sampler_parameters("num_tiles", 3.0, 6.0, seed=5)
+    environment.reset()
+    first = tiles().tolist()
+    assert set(first) == {3, 4, 5}
+    parameters.set_multirangeuniform_sampler_parameters("num_tiles", [(2.0, 3.0), (19.0, 20.0)], seed=5)
+    environment.reset()
+    assert set(tiles().tolist()) == {2, 19}
+    parameters.set_gaussian_sampler_parameters("num_tiles", 10.5, 0.0, seed=5)
+    environment.reset()
+    assert tiles().tolist() == [10] * 16
+
+
+def test_other_side_channels_are_heard_and_answered(open_environment: Open) -> None:
+    from mlagents_envs.side_channel.engine_configuration_channel import EngineConfigurationChannel
+    from mlagents_envs.side_channel.float_properties_channel import FloatPropertiesChannel
+    from mlagents_envs.side_channel.raw_bytes_channel import RawBytesChannel
+
+    engine, properties, raw = EngineConfigurationChannel(), FloatPropertiesChannel(), RawBytesChannel(ECHO)
+    environment = open_environment("sim:basic", side_channels=[engine, properties, raw])
+    engine.set_configuration_parameters(width=64, height=64, time_scale=5.0)
+    properties.set_property("gravity", 0.1)
+    raw.send_raw_data(b"\x00hello")
+    environment.reset()
+    assert raw.get_and_clear_received_messages() == [b"\x00hello"]
+    assert properties.get_property("gravity") == np.float32(0.1)  # confirmed: what was set was a float64
+    environment.step()
+    assert raw.get_and_clear_received_messages() == []
+
+
+def test_walljump_moves_agents_between_its_behaviors(open_environment: Open) -> None:
+    environment = open_environment("sim:walljump", "--parameter", "small_wall_height=0")
+    environment.reset()
+    specs = dict(environment.behavior_specs)
+    assert set(specs) == {"SmallWallJump?team=0", "BigWallJump?team=0"}
+    left: set[int] = set()
+    for _ in range(12):
+        for name, spec in specs.items():
+            decisions, terminals = environment.get_steps(name)
+            left |= set(terminals.agent_id.tolist())
+            action = zeros(spec, len(decisions))
+            action.discrete[:, 0] = 2
+            environment.set_actions(name, action)
+        environment.step()
+    small, small_ended = environment.get_steps("SmallWallJump?team=0")
+    big, big_ended = environment.get_steps("BigWallJump?team=0")
+    assert not left
+    assert len(small_ended) >= 2
+    assert not len(big_ended)
+    assert sorted([*small.agent_id, *big.agent_id]) == list(range(16))
+    assert set(small_ended.agent_id) & set(big.agent_id)
