@@ -193,23 +193,18 @@ def _schema(parsed: argparse.Namespace) -> int:
 
 
 def _doctor(parsed: argparse.Namespace) -> int:
-    from trainer_service.config import RunOptions, load_run_options
     from trainer_service.doctor import Patient, examine
-    from trainer_service.errors import ConfigError
 
     given = vars(parsed)
-    config, overrides = given["trainer_config_path"], _overrides(given)
-    try:
-        options = load_run_options(config, overrides).options
-    except ConfigError:  # which is among the findings
-        options = RunOptions.model_validate(overrides)
+    config: Path | None = given["trainer_config_path"]
+    options = _readable_options(config, _overrides(given))
     patient = Patient(
         results_dir=Path(options.checkpoint_settings.results_dir),
         port=given.get("port", 5004),
         device=options.torch_settings.device,
         config=config,
         env=options.env_settings.env_path,
-        options=options if config is not None else RunOptions.model_validate(overrides),
+        options=options,
     )
     findings = []
     for finding in examine(patient):
@@ -220,8 +215,21 @@ def _doctor(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print(json.dumps({"ok": not broken, "checks": [finding.to_json() for finding in findings]}))
     elif broken:
-        print(f"To mend: {', '.join(broken)}")
+        print(f"To mend: {', '.join(dict.fromkeys(broken))}")
     return 2 if broken else 0
+
+
+def _readable_options(config: Path | None, overrides: Mapping[str, Any]) -> RunOptions:
+    """What the file and the flags say; only the flags if the file has mistakes, which are told elsewhere."""
+    from trainer_service.config import load_run_options
+    from trainer_service.errors import ConfigError
+
+    try:
+        return load_run_options(config, overrides).options
+    except ConfigError:
+        if config is None:
+            raise
+        return load_run_options(None, overrides).options
 
 
 def _policies(folder: Path, device: str, seed: int) -> dict[str, Policy]:

@@ -56,3 +56,10 @@ def test_the_simulator_of_the_configuration_is_tried_with_its_arguments(
     said = mlagents_style("doctor", "config.yaml", f"--port={free_port}")
     assert said.code == 0, said.out
     assert "ok    behavior Basic: sees " in said.out
+
+
+def test_a_flag_that_cannot_be_meant_is_refused(mlagents_style) -> None:
+    said = mlagents_style("doctor", "--timeout-wait=0")
+    assert said.code == 2
+    assert "env_settings.timeout_wait: expected at least 1, got 0" in said.err
+    assert not said.out
