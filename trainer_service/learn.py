@@ -67,7 +67,8 @@ def learn(
             replies = behaviors.act()
         with timers("reply"):
             for tick in ticks:
-                bridge.send(channels.outgoing(tick.simulator), tick.simulator)
+                if records := channels.outgoing(tick.simulator):
+                    bridge.send(records, tick.simulator)
                 bridge.reply(tick.simulator, replies.get(tick.simulator, {}))
 
 

@@ -93,6 +93,8 @@ class _Group:
         self._unsaid.pop(simulator, None)
 
     def outgoing(self, simulator: int) -> list[SideChannelRecord]:
+        if not self._channels:
+            return []
         self._gather()
         records = self._unsaid[simulator]
         self._unsaid[simulator] = []

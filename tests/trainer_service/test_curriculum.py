@@ -155,6 +155,13 @@ def test_whatever_parameter_moves_on_all_returns_are_forgotten() -> None:
     assert numbers(course) == {"p": 1, "q": 1}
 
 
+def test_what_was_reached_in_the_lesson_before_does_not_count_in_the_next() -> None:
+    course = curriculum(p=lessons({"threshold": 5.0}, {"threshold": 3.0}))
+    assert changed(course, 8.0)
+    assert not changed(course, 2.0)  # ¼·8 + ¾·2 = 3.5 would be enough
+    assert course.standing("A").levels == {"p": 2.0}
+
+
 def test_behaviors_that_are_not_there_yet_end_no_lesson() -> None:
     course = curriculum(p=lessons({"measure": "progress", "threshold": 0.0}))
     assert course.advance({}) == []
