@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from uuid import UUID
 
 from mlagents_envs.exception import UnityEnvironmentException
 
@@ -22,7 +23,8 @@ class EnvironmentChannels:
 
     def __init__(self, channels: Iterable[SideChannel]) -> None:
         """Raises UnityEnvironmentException if two channels have one id."""
-        self._channels: dict[object, SideChannel] = {}
+        self._channels: dict[UUID, SideChannel] = {}
+        self._unknown: set[UUID] = set()
         for channel in channels:
             if channel.channel_id in self._channels:
                 raise UnityEnvironmentException(f"two side channels have the id {channel.channel_id}")
@@ -40,12 +42,11 @@ class EnvironmentChannels:
         return records
 
     def deliver(self, records: Iterable[SideChannelRecord]) -> None:
-        """Hands each message to its channel; those for unknown channels are told and skipped."""
+        """Hands each message to its channel. Those for unknown channels are skipped; of each, the first is told."""
         for record in records:
             channel = self._channels.get(record.channel)
-            if channel is None:
-                LOGGER.warning(
-                    "message of %d bytes on unknown side channel %s", len(record.body), record.channel
-                )
-            else:
+            if channel is not None:
                 channel.on_message_received(IncomingMessage(record.body))
+            elif record.channel not in self._unknown:
+                self._unknown.add(record.channel)
+                LOGGER.warning("the simulator speaks on side channel %s, which nobody has", record.channel)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ from unity_bridge.low_level_steps import low_level_spec
 from unity_bridge.simulators.registry import SCENES, open_scene
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "low_level.py"
+ODD = PROGRAM.with_name("odd.py")
 AGENTS = 3
 PICTURES = [(name, form) for name, scene in SCENES.items() if scene.has_camera for form in ("png", "float")]
 ENVIRONMENTS = [
@@ -93,3 +95,19 @@ def test_it_waits_like_for_the_editor_and_a_scene_attaches(
     assert attached[0].wait(60) == 0  # the real class says goodbye, and the simulator leaves in peace
     start_simulator(words)
     require_equal(real, low_level().play(UnityEnvironment, plan))
+
+
+def test_it_hears_from_an_odd_simulator_what_ours_hears(build: Any, real_record: Any, free_port: Any) -> None:
+    """Without the two behaviors that it cannot serve: messages over 4 MiB, and a description without agents."""
+    program = build(sys.executable, ODD, "--only", "Plain", "Chor", "Seer")
+    setting = {"file_name": str(program), "seed": 0, "timeout_wait": 60}
+    plan = {"steps": 60, "reset_at": None, "actions_seed": 8, "environment": setting}
+    ours = low_level().play(UnityEnvironment, plan)
+    real = real_record({**plan, "environment": {**setting, "base_port": free_port()}})
+    theirs, here = (json.loads(str(record.pop("specs"))) for record in (real, ours))
+    camera = theirs["Seer?team=0"]["sensors"][0]
+    assert camera == [[3, 20, 21], [0, 0, 0], "DEFAULT", ""]
+    camera[1] = [1, 2, 2]  # ours says outright that what has three dimensions and no properties is a picture
+    assert theirs == here
+    assert set(theirs) == {"Plain", "Chor?team=0", "Chor?team=1", "Seer?team=0"}
+    require_equal(real, ours)
