@@ -318,6 +318,8 @@ def _say_where(options: RunOptions, folder: Path, behaviors: Sequence[str], inte
     print(f"\n{'Interrupted' if interrupted else 'Finished'}. Everything is in {folder}")
     for name in behaviors:
         print(f"  policy of {name}: {folder / name / 'checkpoint.pt'}")
+        if (model := folder / f"{name}.onnx").exists():
+            print(f"  model for Unity: {model}")
         model = folder / f"{name}.onnx"
         if model.is_file():
             print(f"  model for Unity: {model}")

@@ -145,11 +145,13 @@ def _write(folder: RunFolder, source: Path, checkpoints: Sequence[Checkpoint]) -
     old = read_status(old_file, torch_version=version) if old_file.is_file() else TrainingStatus()
     status = TrainingStatus(lessons=old.lessons, torch_version=version)
     for checkpoint in checkpoints:
-        record = _write_checkpoint(folder, checkpoint)
-        before = old.behavior(checkpoint.behavior).final_checkpoint
+        name = checkpoint.behavior
+        record, before = _write_checkpoint(folder, checkpoint), old.behavior(name).final_checkpoint
         if before is not None and before.steps == checkpoint.step:
             record = replace(record, reward=before.reward)
-        status = status.with_behavior(checkpoint.behavior, BehaviorStatus().with_checkpoint(record))
+        exported = record.file_path.endswith(".onnx")
+        final = replace(record, file_path=folder.final_model(name).as_posix()) if exported else record
+        status = status.with_behavior(name, BehaviorStatus((record,), final))
     folder.write_status(status)
 
 

@@ -125,7 +125,12 @@ def test_the_console_speaks_ml_agents_form(finished: tuple[Path, str]) -> None:
     assert steps == [400, 800]
     assert "Connected new brain: Basic?team=0" in said
     assert said.count("Connected to Unity environment with package version") == 2
-    for way_on in ("policy of Basic: ", "model for Unity: ", "tensorboard --logdir ", "mlagents-style evaluate run"):
+    for way_on in (
+        "policy of Basic: ",
+        "model for Unity: ",
+        "tensorboard --logdir ",
+        "mlagents-style evaluate run",
+    ):
         assert way_on in said
 
 
