@@ -29,8 +29,8 @@ _DEPTHS = {0: (1, 2, 4, 8), 2: (8,), 3: (1, 2, 4, 8), 4: (8,), 6: (8,)}
 
 _PALETTE = 3
 
-_KEPT = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
-"""The chunks that make the pixels."""
+_KEPT = frozenset({b"PLTE", b"IDAT", b"IEND"})
+"""The chunks that make the pixels, besides the first. A second header would overrule the one that was checked."""
 
 
 class _Header(NamedTuple):
@@ -136,7 +136,7 @@ def _read_file(data: bytes, start: int, size: tuple[int, int], where: str) -> tu
         raise WireError(f"{where}: expected a header (IHDR) of {_HEADER.size} bytes, got {first.kind!r}")
     header = _Header(*_HEADER.unpack_from(data, first.start))
     _require_size(header, size, where)
-    kept = [data[chunk.start - 8 : chunk.stop + 4] for chunk in chunks if chunk.kind in _KEPT]
+    kept = [data[c.start - 8 : c.stop + 4] for c in chunks if c is first or c.kind in _KEPT]
     return PngFile(SIGNATURE + b"".join(kept), header, where), chunks[-1].stop + 4
 
 
