@@ -149,6 +149,8 @@ class StepDecoder:
             self._store_table(columns, indices, layout.table(data))
             return indices[:0]
         fitting = layout.fitting(data)
+        if not np.count_nonzero(fitting):
+            return indices
         self._store_table(columns, indices[fitting], layout.table(data)[fitting])
         return indices[~fitting]
 
