@@ -30,7 +30,9 @@ class Trunk(nn.Module):
         self.encoder = ObservationEncoder(spec.observation_specs, settings)
         goal = self.encoder.goal_columns if settings.goal_conditioning_type == "hyper" else []
         shape = (self.encoder.output_size, settings.hidden_units, settings.num_layers)
-        self.body = ConditionalBody(*shape, goal) if goal else LinearBody(*shape)
+        self.body = (
+            ConditionalBody(*shape, goal, seen=self.encoder.goals_are_seen) if goal else LinearBody(*shape)
+        )
         self.output_size = settings.hidden_units
 
     def forward(self, observations: Sequence[Tensor]) -> Tensor:

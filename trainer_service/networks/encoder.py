@@ -41,6 +41,10 @@ class ObservationEncoder(nn.Module):
             if sensors[i].observation_type is ObservationType.GOAL_SIGNAL
         ]
         """Where among the features the goals stand. Entities never count: no body is conditioned on them."""
+        self.goals_are_seen = not any(
+            sensor.is_picture and sensor.observation_type is ObservationType.GOAL_SIGNAL for sensor in sensors
+        )
+        """Whether they stand there as they were observed, none of them an encoded picture."""
 
     def forward(self, observations: Sequence[Tensor]) -> Tensor:
         """One float tensor [B, *shape] per sensor to [B, output_size]."""

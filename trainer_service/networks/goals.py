@@ -29,9 +29,27 @@ class GeneratedLinear(nn.Module):
     def forward(self, features: Tensor, goal: Tensor) -> Tensor:
         """[B, inputs] and [B, goal] to [B, outputs]."""
         inputs, outputs = self.shape
-        weights = self.weights.forward(standardized(self.hidden.forward(goal), self.hidden.output_size))
-        product = torch.matmul(features.reshape(-1, 1, inputs), weights.reshape(-1, inputs, outputs))
-        return product.reshape(-1, outputs) + self.bias
+        if _comparable(goal):
+            rows, hidden = len(goal), self.hidden.output_size
+            distinct, which = torch.unique(goal, dim=0, return_inverse=True)
+            if len(distinct) * (rows + hidden) < rows * hidden:
+                return self._by_goal(features, distinct, which)
+        weights = self._weights(goal).reshape(-1, inputs, outputs)
+        return torch.matmul(features.reshape(-1, 1, inputs), weights).reshape(-1, outputs) + self.bias
+
+    def _weights(self, goals: Tensor) -> Tensor:
+        """[goals, goal] to [goals, inputs · outputs]."""
+        return self.weights.forward(standardized(self.hidden.forward(goals), self.hidden.output_size))
+
+    def _by_goal(self, features: Tensor, distinct: Tensor, which: Tensor) -> Tensor:
+        """The same where few goals are shared by many: weights are generated once for each of them.
+
+        The features stand in the columns of their own goal, with zeros in all others', so that one product does.
+        """
+        own = functional.one_hot(which, len(distinct)).to(features.dtype)
+        spread = (own.unsqueeze(2) * features.unsqueeze(1)).reshape(len(features), -1)
+        weights = self._weights(distinct).reshape(-1, self.shape[1])
+        return torch.addmm(self.bias, spread, weights)
 
 
 class ConditionalBody(nn.Module):
@@ -40,10 +58,16 @@ class ConditionalBody(nn.Module):
     The goal is some columns of the features, so it counts as an ordinary input as well.
     """
 
-    def __init__(self, inputs: int, hidden_units: int, num_layers: int, goal: Sequence[slice]) -> None:
-        """goal: where among the features the goals stand."""
+    def __init__(
+        self, inputs: int, hidden_units: int, num_layers: int, goal: Sequence[slice], *, seen: bool = True
+    ) -> None:
+        """goal: where among the features the goals stand.
+
+        seen: they stand there as they were observed, so that nothing before them learns from a gradient.
+        """
         super().__init__()
         self.goal = goal
+        self.seen = seen
         self.ordinary = LinearBody(inputs, hidden_units, num_layers - 1) if num_layers > 1 else None
         goal_size = sum(columns.stop - columns.start for columns in goal)
         last = hidden_units if self.ordinary else inputs
@@ -53,7 +77,14 @@ class ConditionalBody(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """[B, inputs] to [B, hidden_units]."""
-        goal = torch.cat([features[:, columns] for columns in self.goal], dim=-1)
+        source = features.detach() if self.seen else features
+        goal = torch.cat([source[:, columns] for columns in self.goal], dim=-1)
         if self.ordinary is not None:
             features = self.ordinary.forward(features)
         return functional.silu(self.generated.forward(features, goal))
+
+
+def _comparable(goal: Tensor) -> bool:
+    """Whether equal goals may be looked for: not in an export, which must hold for any; not where goals have
+    gradients of their own; and only where their numbers are at hand without waiting for a device."""
+    return not torch.onnx.is_in_onnx_export() and not goal.requires_grad and goal.device.type == "cpu"

@@ -142,6 +142,24 @@ def test_rows_do_not_mix() -> None:
         torch.testing.assert_close(together[row : row + 1], alone)
 
 
+@pytest.mark.parametrize(
+    "sensors", [(VECTOR, GOAL), (GOAL_PICTURE, VECTOR), (GOAL, GOAL_PICTURE), EVERYTHING]
+)
+def test_a_gradient_is_the_sum_of_what_each_row_asks_for(sensors: tuple[ObservationSpec, ...]) -> None:
+    made = trunk(*sensors)
+    observations = seen(*sensors, rows=8)
+    for sensor, observation in zip(sensors, observations, strict=True):
+        if sensor.observation_type is ObservationType.GOAL_SIGNAL:
+            observation[:] = observation[0]  # one goal for all
+    made(observations).square().sum().backward()
+    together = {name: parameter.grad.clone() for name, parameter in made.named_parameters()}
+    made.zero_grad()
+    for row in range(8):
+        made([observation[row : row + 1] for observation in observations]).square().sum().backward()
+    for name, parameter in made.named_parameters():
+        torch.testing.assert_close(together[name], parameter.grad, rtol=1e-3, atol=1e-4)
+
+
 def test_nobody_to_decide_for_is_no_special_case() -> None:
     assert trunk(*EVERYTHING)(seen(*EVERYTHING, rows=0)).shape == (0, 16)
 

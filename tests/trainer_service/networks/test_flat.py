@@ -33,7 +33,7 @@ class PlainAdam:
                 square.copy_(0.999 * square + 0.001 * parameter.grad**2)
                 corrected = mean / (1 - 0.9**self.steps)
                 deviation = (square / (1 - 0.999**self.steps)).sqrt()
-                parameter -= rate * corrected / (deviation + 1e-8)
+                parameter.sub_(rate * corrected / (deviation + 1e-8))
 
 
 def test_training_through_the_vector_equals_training_each_parameter() -> None:

@@ -39,6 +39,23 @@ def test_every_agent_gets_the_weights_of_its_own_goal() -> None:
         torch.testing.assert_close(alone[0], features[row] @ weights + layer.bias)
 
 
+def test_a_goal_that_many_share_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(5)
+    layer = GeneratedLinear(6, 4, goal=3, hidden_units=16)
+    goals, features = torch.eye(3)[torch.randint(0, 3, (40,))], torch.randn(40, 6)
+    worked_out, weights = [], layer._weights
+    monkeypatch.setattr(layer, "_weights", lambda goals: worked_out.append(len(goals)) or weights(goals))
+    gradients, products = [], []
+    for given in (goals, goals.clone().requires_grad_()):  # with gradients of their own they are never merged
+        layer.zero_grad()
+        products.append(layer(features, given))
+        products[-1].square().sum().backward()
+        gradients.append([parameter.grad.clone() for parameter in layer.parameters()])
+    assert worked_out == [3, 40]
+    torch.testing.assert_close(products[0], products[1])
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-4)
+
+
 def test_generated_weights_begin_in_ml_agents_scale() -> None:
     torch.manual_seed(2)
     layer = GeneratedLinear(30, 20, goal=3, hidden_units=16)
