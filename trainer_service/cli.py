@@ -320,9 +320,6 @@ def _say_where(options: RunOptions, folder: Path, behaviors: Sequence[str], inte
         print(f"  policy of {name}: {folder / name / 'checkpoint.pt'}")
         if (model := folder / f"{name}.onnx").exists():
             print(f"  model for Unity: {model}")
-        model = folder / f"{name}.onnx"
-        if model.is_file():
-            print(f"  model for Unity: {model}")
     print(f"  curves: tensorboard --logdir {saved.results_dir}")
     print(f"  score:  mlagents-style evaluate {saved.run_id}{location}")
     if interrupted:

@@ -131,7 +131,7 @@ def test_the_console_speaks_ml_agents_form(finished: tuple[Path, str]) -> None:
         "tensorboard --logdir ",
         "mlagents-style evaluate run",
     ):
-        assert way_on in said
+        assert said.count(way_on) == 1
 
 
 def test_the_status_lists_the_checkpoints_that_were_kept(finished: tuple[Path, str]) -> None:
