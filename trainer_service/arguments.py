@@ -67,19 +67,37 @@ def _add_learn(commands: Any) -> None:
         "--base-port", type=int, metavar="PORT", help="first port; else the system chooses"
     )
     simulators.add_argument("--timeout-wait", type=int, metavar="SECONDS", help="patience with a simulator")
-    simulators.add_argument("--max-lifetime-restarts", type=int, metavar="N")
-    simulators.add_argument("--restarts-rate-limit-n", type=int, metavar="N")
-    simulators.add_argument("--restarts-rate-limit-period-s", type=int, metavar="SECONDS")
+    simulators.add_argument(
+        "--max-lifetime-restarts", type=int, metavar="N", help="of each that fails (default 10, −1: no limit)"
+    )
+    simulators.add_argument(
+        "--restarts-rate-limit-n",
+        type=int,
+        metavar="N",
+        help="of them in one period (default 1, −1: no limit)",
+    )
+    simulators.add_argument(
+        "--restarts-rate-limit-period-s", type=int, metavar="SECONDS", help="that period (default 60)"
+    )
     simulators.add_argument("--host", metavar="ADDRESS", help="where simulators attach (default 127.0.0.1)")
     simulators.add_argument("--port", type=int, metavar="PORT", help="the port for that (default 5004)")
     simulators.add_argument(
         "--env-args", nargs=argparse.REMAINDER, metavar="…", help="everything after it goes to the simulators"
     )
     engine = learn.add_argument_group("engine")
-    for flag in ("--width", "--height", "--quality-level", "--target-frame-rate", "--capture-frame-rate"):
-        engine.add_argument(flag, type=int, metavar="N")
-    engine.add_argument("--time-scale", type=float, metavar="X")
-    engine.add_argument("--no-graphics", action="store_true")
+    engine.add_argument("--width", type=int, metavar="N", help="of the window, in pixels (default 84)")
+    engine.add_argument("--height", type=int, metavar="N", help="of the window, in pixels (default 84)")
+    engine.add_argument("--quality-level", type=int, metavar="N", help="of the rendering (default 5)")
+    engine.add_argument(
+        "--time-scale", type=float, metavar="X", help="simulated per real second (default 20)"
+    )
+    engine.add_argument(
+        "--target-frame-rate", type=int, metavar="N", help="per second (default −1: no limit)"
+    )
+    engine.add_argument(
+        "--capture-frame-rate", type=int, metavar="N", help="per simulated second (default 60)"
+    )
+    engine.add_argument("--no-graphics", action="store_true", help="no window, no graphics driver")
     engine.add_argument("--no-graphics-monitor", action="store_true", help="a window for the first one only")
     # Removed or deprecated in ML-Agents; old scripts still pass them.
     learn.add_argument("--load", dest="load_model", action="store_true", help=argparse.SUPPRESS)
