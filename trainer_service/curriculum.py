@@ -177,12 +177,15 @@ class Curriculum:
         returns = self._returns[behavior]
         returns.appendleft(episode_return)
         for name, criteria in self._criteria():
-            if criteria.behavior != behavior or len(returns) < criteria.min_lesson_length:
-                continue
-            mean = sum(returns) / len(returns)
-            if criteria.signal_smoothing and name in self._levels:
-                mean = _OLD_SHARE * self._levels[name] + (1 - _OLD_SHARE) * mean
-            self._levels[name] = mean
+            if (
+                criteria.behavior == behavior
+                and criteria.measure == "reward"
+                and len(returns) >= criteria.min_lesson_length
+            ):
+                level = sum(returns) / len(returns)
+                if criteria.signal_smoothing and name in self._levels:
+                    level = _OLD_SHARE * self._levels[name] + (1 - _OLD_SHARE) * level
+                self._levels[name] = level
 
     def _is_over(self, name: str, criteria: config.CompletionCriteria, progress: Progress) -> bool:
         if len(self._returns[criteria.behavior]) < criteria.min_lesson_length:

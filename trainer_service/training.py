@@ -121,7 +121,7 @@ def _serve(
     console: Console,
     bridge: Bridge,
     stop: StopSignals,
-    origins: dict[str, Origin],
+    origins: dict[str, _Start],
     curriculum: Curriculum,
     channels: Channels,
     device: torch.device,
@@ -133,7 +133,6 @@ def _serve(
     from trainer_service.recorder import Recorder
 
     console.banner(communicator_api=API_VERSION, pytorch=torch.__version__)
-    _use_threads(options)
     timers = Timers()
     status = TrainingStatus(torch_version=torch.__version__)
     if options.checkpoint_settings.resume:
@@ -182,7 +181,7 @@ def _creator(
     options: RunOptions,
     device: torch.device,
     seed: int,
-    origins: dict[str, Origin],
+    origins: dict[str, _Start],
     writers: Iterable[SummaryWriter],
 ) -> Callable[[str, BehaviorSpec], Behavior]:
     """How a behavior is made when it first shows up: fresh, resumed, or from another run's weights."""
@@ -190,6 +189,7 @@ def _creator(
     from trainer_service.behavior import Behavior
 
     saved = options.checkpoint_settings
+    behaviors: list[Behavior] = []
 
     def create(name: str, spec: BehaviorSpec) -> Behavior:
         settings = options.behavior_settings(name)
@@ -198,30 +198,31 @@ def _creator(
             raise ConfigError(*missing)
         compute = Compute(device, seed_of(seed, name))
         behavior = Behavior(name, spec, settings, compute, learns=not saved.inference)
-        origin = _checkpoint(origins.get(name), behavior, compute.seed)
-        if origin is not None and saved.resume and settings.init_path is None:
-            behavior.restore(origin)
+        behaviors.append(behavior)
+        _use_threads(behaviors)
+        start = origins.get(name)
+        if start is None:
+            if saved.resume:
+                _logger.warning("'%s' has no checkpoint in this run: it starts from step 0.", name)
+        elif start.is_own:
+            behavior.restore(_checkpoint(start.origin, behavior, compute.seed))
             _logger.info("Resuming '%s' from step %d.", name, behavior.step)
             for writer in writers:
                 writer.truncate_after(name, behavior.step)
-        elif origin is not None:
-            behavior.initialize(origin)
-            source = settings.init_path or options.checkpoint_settings.initialize_from
+        else:
+            behavior.initialize(_checkpoint(start.origin, behavior, compute.seed))
+            source = settings.init_path or saved.initialize_from
             _logger.info("Starting '%s' from step 0 with the weights of '%s'.", name, source)
-        elif saved.resume:
-            _logger.warning("'%s' has no checkpoint in this run: it starts from step 0.", name)
         _describe_settings(writers, name, settings)
         return behavior
 
     return create
 
 
-def _checkpoint(origin: Origin | None, behavior: Behavior, seed: int) -> Checkpoint | None:
+def _checkpoint(origin: Origin, behavior: Behavior, seed: int) -> Checkpoint:
     """What a behavior starts from, in our form, whoever wrote it."""
     from trainer_service.mlagents_checkpoint import as_checkpoint
 
-    if origin is None:
-        return None
     conversion = as_checkpoint(origin, behavior.name, behavior.spec, behavior.settings, seed=seed)
     for part in conversion.left_behind:
         _logger.warning("'%s': not taken over from ML-Agents: %s.", behavior.name, part)
@@ -251,8 +252,8 @@ def seed_of(seed: int, behavior: str) -> int:
     return (seed * 1_000_003 + zlib.crc32(behavior.encode())) % 2**62
 
 
-def _use_threads(options: RunOptions) -> None:
-    """One thread for small minibatches, all cores for large ones.
+def _use_threads(behaviors: Sequence[Behavior]) -> None:
+    """One thread for small minibatches, all cores for large ones, for pictures and for entities.
 
     Handing 64 rows of a 128-wide layer to a second core takes longer than multiplying them; from about half
     a million multiplications per layer and minibatch on, the second core pays.
@@ -261,11 +262,11 @@ def _use_threads(options: RunOptions) -> None:
 
     import torch
 
-    known = [*options.behaviors.values(), *([options.default_settings] if options.default_settings else [])]
-    largest = max(
-        (each.hyperparameters.batch_size * each.network_settings.hidden_units for each in known), default=0
-    )
-    torch.set_num_threads(1 if largest < 2**18 else max(1, os.cpu_count() or 1))
+    sensors = [sensor for behavior in behaviors for sensor in behavior.spec.observation_specs]
+    settings = [behavior.settings for behavior in behaviors]
+    largest = max(each.hyperparameters.batch_size * each.network_settings.hidden_units for each in settings)
+    heavy = largest >= 2**18 or any(sensor.is_picture or sensor.is_entities for sensor in sensors)
+    torch.set_num_threads(max(1, os.cpu_count() or 1) if heavy else 1)
 
 
 def _refuse_unsupported(options: RunOptions) -> None:
@@ -326,23 +327,35 @@ def _listen(bridge: Bridge, host: str, port: int) -> None:
     )  # fmt: skip
 
 
-def _origins(options: RunOptions, folder: RunFolder) -> dict[str, Origin]:
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What a behavior starts from."""
+
+    origin: Origin
+    is_own: bool
+    """It is the run's own, which goes on; otherwise only the weights are taken."""
+
+
+def _origins(options: RunOptions, folder: RunFolder) -> dict[str, _Start]:
     """Checkpoints to start from, by behavior; all are read before anything starts, so that a damaged one
     costs nothing."""
-    saved = options.checkpoint_settings
-    paths: dict[str, Path] = {}
-    if saved.resume:
-        paths = {path.parent.name: path for path in sorted(folder.path.glob("*/checkpoint.pt"))}
+    own: dict[str, Path] = {}
+    if options.checkpoint_settings.resume:
+        own = {path.parent.name: path for path in sorted(folder.path.glob("*/checkpoint.pt"))}
+    others: dict[str, Path] = {}
     for name, settings in options.behaviors.items():
-        if settings.init_path is not None:
-            paths[name] = _init_path(settings.init_path, name, folder)
+        if settings.init_path is not None and name in own:
+            _logger.warning("'%s' resumes from its own checkpoint: init_path is for its start only.", name)
+        elif settings.init_path is not None:
+            others[name] = _init_path(settings.init_path, name, folder)
         elif folder.initialize_from is not None:
-            paths[name] = folder.initialize_from / name / "checkpoint.pt"
-    if not paths:
+            others[name] = folder.initialize_from / name / "checkpoint.pt"
+    if not own and not others:
         return {}
     from trainer_service.mlagents_checkpoint import load_origin
 
-    return {name: load_origin(path) for name, path in paths.items()}
+    starts = {name: _Start(load_origin(path), False) for name, path in others.items()}
+    return starts | {name: _Start(load_origin(path), True) for name, path in own.items()}
 
 
 def _init_path(given: str, name: str, folder: RunFolder) -> Path:

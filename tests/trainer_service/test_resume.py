@@ -127,3 +127,13 @@ def test_what_a_killed_run_said_after_its_last_checkpoint_is_said_again(train) -
     straight = metrics("killed")
     train("killed", AT_AN_UPDATE, "--resume", checkpoint_interval=2 * EPISODE)
     assert metrics("killed") == straight
+
+
+def test_what_a_run_once_started_from_does_not_undo_what_it_has_learned_since(train) -> None:
+    train("teacher", AT_AN_UPDATE)
+    weights = "results/teacher/Treadmill/checkpoint.pt"
+    said = train("pupil", AT_AN_UPDATE, init_path=weights)
+    assert f"Starting 'Treadmill' from step 0 with the weights of '{weights}'." in said.out
+    said = train("pupil", 2 * AT_AN_UPDATE, "--resume", init_path=weights)
+    assert f"Resuming 'Treadmill' from step {AT_AN_UPDATE}." in said.out
+    assert "'Treadmill' resumes from its own checkpoint: init_path is for its start only." in said.out
