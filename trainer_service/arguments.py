@@ -57,7 +57,7 @@ def _add_learn(commands: Any) -> None:
     run.add_argument("--inference", action="store_true", help="act without learning; writes nothing")
     run.add_argument("--results-dir", metavar="DIR", help="where results go (default results)")
     run.add_argument("--deterministic", action="store_true", help="likeliest actions instead of drawn ones")
-    run.add_argument("--seed", type=int, metavar="N", help="−1 chooses one")
+    run.add_argument("--seed", type=int, metavar="N", help="-1 chooses one")
     run.add_argument("--debug", action="store_true", help="log everything")
     run.add_argument("--torch-device", dest="device", metavar="DEVICE", help="cpu, cuda, cuda:0 …")
     simulators = learn.add_argument_group("simulators")
@@ -68,13 +68,13 @@ def _add_learn(commands: Any) -> None:
     )
     simulators.add_argument("--timeout-wait", type=int, metavar="SECONDS", help="patience with a simulator")
     simulators.add_argument(
-        "--max-lifetime-restarts", type=int, metavar="N", help="of each that fails (default 10, −1: no limit)"
+        "--max-lifetime-restarts", type=int, metavar="N", help="of each that fails (default 10, -1: no limit)"
     )
     simulators.add_argument(
         "--restarts-rate-limit-n",
         type=int,
         metavar="N",
-        help="of them in one period (default 1, −1: no limit)",
+        help="of them in one period (default 1, -1: no limit)",
     )
     simulators.add_argument(
         "--restarts-rate-limit-period-s", type=int, metavar="SECONDS", help="that period (default 60)"
@@ -92,7 +92,7 @@ def _add_learn(commands: Any) -> None:
         "--time-scale", type=float, metavar="X", help="simulated per real second (default 20)"
     )
     engine.add_argument(
-        "--target-frame-rate", type=int, metavar="N", help="per second (default −1: no limit)"
+        "--target-frame-rate", type=int, metavar="N", help="per second (default -1: no limit)"
     )
     engine.add_argument(
         "--capture-frame-rate", type=int, metavar="N", help="per simulated second (default 60)"

@@ -98,3 +98,12 @@ def test_a_flag_that_is_none_has_its_nearest(
         main(["learn", typed])
     assert leaving.value.code == 2
     assert f"did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_help_can_be_piped_on_windows(capsys: pytest.CaptureFixture[str]) -> None:
+    from trainer_service.cli import main
+
+    for command in ([], ["learn"], ["check"], ["evaluate"], ["export"], ["import-checkpoint"], ["doctor"]):
+        with pytest.raises(SystemExit):
+            main([*command, "--help"])
+        capsys.readouterr().out.encode("cp1252")
