@@ -29,9 +29,6 @@ from unity_bridge.wire.unity_rl_output_pb2 import UnityRLOutputProto
 LENGTH = "length"
 """Name, in a layout, of the value that says how long the rest of the row is."""
 
-LONG_ROW = 1 << 12
-"""Bytes from which on a few slices per row cost less than a decision about each of its bytes."""
-
 LARGEST_INT32 = 2**31 - 1
 
 LONG_ROW = 1 << 12
@@ -73,7 +70,8 @@ def encode_steps(batch: StepBatch, spec: BehaviorSpec) -> bytes:
     As from Unity, zeros are left out. Masks are sent, for all rows, as soon as one row forbids something.
     Pictures that are bytes are sent as PNG files, other observations as floats.
 
-    Without bytes, every row is first written in full, as a record of a table; then the bytes of the zeros are cut out.
+    Without compressed pictures every row is first written in full, as a record of a table; then the bytes of the
+    zeros are cut out.
 
     Raises:
         ValueError: The observations do not have the spec's shapes, or an id is not one of 0 to 2³¹ − 1.
@@ -82,6 +80,8 @@ def encode_steps(batch: StepBatch, spec: BehaviorSpec) -> bytes:
     if not len(batch):
         return b""
     if any(values.dtype == np.uint8 for values in batch.observations):
+        _largest(ID, batch.agent_ids)
+        _largest(GROUP_ID, batch.group_ids)
         return encode_compressed(batch, spec)
     columns = [column for column in _columns(batch) if column.width]
     masked = bool(np.count_nonzero(batch.allowed_actions) < batch.allowed_actions.size)
@@ -116,14 +116,19 @@ def _fixed(name: str, values: NDArray[Any], bits: type[np.signedinteger[Any]]) -
 
 
 def _varint(name: str, numbers: NDArray[np.int64]) -> Column:
-    largest = int(numbers.view(np.uint64).max())  # a negative number looks like a huge one
-    if largest > LARGEST_INT32:
-        raise ValueError(f"{name}: expected numbers of 0 to {LARGEST_INT32}, got {numbers.tolist()}")
+    largest = _largest(name, numbers)
     if not largest:
         return Column(name, numbers, 0, ())
     width = varint_width(largest)
     gaps = (Gap(-1, 1, numbers == 0), *_narrow(numbers, width))
     return Column(name, write_varints(numbers, width), width, gaps)
+
+
+def _largest(name: str, numbers: NDArray[np.int64]) -> int:
+    largest = int(numbers.view(np.uint64).max())  # a negative number looks like a huge one
+    if largest > LARGEST_INT32:
+        raise ValueError(f"{name}: expected numbers of 0 to {LARGEST_INT32}, got {numbers.tolist()}")
+    return largest
 
 
 def _narrow(numbers: NDArray[np.int64], width: int) -> list[Gap]:
@@ -177,8 +182,6 @@ def _without_zeros(table: NDArray[np.void], layout: RowLayout, columns: list[Col
     data = table.tobytes()
     if not gaps:
         return data
-    if layout.size > LONG_ROW:
-        return _cut_by_slices(data, layout.size, sorted(gaps, key=lambda gap: gap.start))
     kept = np.ones((len(table), layout.size), np.bool_)
     for start, stop, absent in gaps:
         kept[absent, start:stop] = False
@@ -195,20 +198,6 @@ def _cut_out(table: NDArray[np.void], gaps: list[Gap]) -> bytes:
     starts, stops = zip(*sorted(ends), strict=True) if ends else ((), ())
     data = table.view(np.uint8).data
     return b"".join(data[begin:end] for begin, end in zip((0, *stops), (*starts, len(data)), strict=True))
-
-
-def _cut_by_slices(data: bytes, size: int, gaps: list[Gap]) -> bytes:
-    """The rows without what they leave out; ``gaps`` by their starts."""
-    view = memoryview(data)
-    pieces = []
-    for row, begin in enumerate(range(0, len(data), size)):
-        kept = begin
-        for start, stop, absent in gaps:
-            if absent[row]:
-                pieces.append(view[kept : begin + start])
-                kept = begin + stop
-        pieces.append(view[kept : begin + size])
-    return b"".join(pieces)
 
 
 def _require_shapes(batch: StepBatch, spec: BehaviorSpec) -> None:
