@@ -321,8 +321,8 @@ def engine_settings(options: RunOptions) -> EngineSettings:
 def _listen(bridge: Bridge, host: str, port: int) -> None:
     port = bridge.listen(host, port)
     _logger.info(
-        "Listening on port %d. Start training by pressing the Play button in the Unity Editor, "
-        "or attach a simulator: mlagents-style simulate sim:3dball --mlagents-port %d",
+        "Listening on port %d. Start training by pressing the Play button in the Unity Editor. "
+        "Or attach a simulator: mlagents-style simulate sim:3dball --mlagents-port %d",
         port, port,
     )  # fmt: skip
 
