@@ -34,17 +34,26 @@ OFFICIAL_BASIC = {
 
 
 @pytest.fixture
-def learn(mlagents_style) -> Callable[..., float]:
-    """Trains as these options say; returns the mean return of the greedy policy."""
+def learn_all(mlagents_style) -> Callable[..., dict[str, float]]:
+    """Trains as these options say; returns the mean return of each behavior's greedy policy."""
 
-    def run(options: dict[str, Any], env: str, *flags: str, seed: int = 1) -> float:
+    def run(options: dict[str, Any], env: str, *flags: str, seed: int = 1) -> dict[str, float]:
         Path("config.yaml").write_text(yaml.safe_dump(options))
         said = mlagents_style("learn", "config.yaml", f"--env={env}", f"--seed={seed}", *flags)
         assert said.code == 0, said.err
         said = mlagents_style("evaluate", "ppo", "--episodes=50", "--json")
         assert said.code == 0, said.err
-        (result,) = json.loads(said.out)["behaviors"].values()
-        mean: float = result["mean_return"]
+        return {name: result["mean_return"] for name, result in json.loads(said.out)["behaviors"].items()}
+
+    return run
+
+
+@pytest.fixture
+def learn(learn_all) -> Callable[..., float]:
+    """The same for a single behavior."""
+
+    def run(*arguments: Any, **options: Any) -> float:
+        (mean,) = learn_all(*arguments, **options).values()
         return mean
 
     return run
@@ -52,12 +61,15 @@ def learn(mlagents_style) -> Callable[..., float]:
 
 @pytest.fixture
 def bundled(repository: Path) -> Callable[..., dict[str, Any]]:
-    """A bundled configuration, perhaps for fewer steps."""
+    """A bundled configuration, perhaps for fewer steps of each behavior."""
 
     def read(name: str, max_steps: int | None = None) -> dict[str, Any]:
         options: dict[str, Any] = yaml.safe_load((repository / "configs" / f"{name}.yaml").read_text())
-        (behavior,) = options["behaviors"].values()
-        behavior["max_steps"] = max_steps or behavior["max_steps"]
+        shared = (
+            [options["default_settings"]] if "default_settings" in options else options["behaviors"].values()
+        )
+        for settings in shared:
+            settings["max_steps"] = max_steps or settings["max_steps"]
         return options
 
     return read
@@ -89,3 +101,30 @@ def test_pendulum(learn, bundled) -> None:
 
 def test_3dball(learn, bundled) -> None:
     assert learn(bundled("3dball"), "sim:3dball") >= 95
+
+
+@pytest.mark.parametrize("pictures", ["png", "float"])
+def test_gridworld_from_pixels(learn, bundled, pictures: str) -> None:
+    # Random play returns about −0.3, who cannot tell the goals apart −0.05 at best, the best 0.966. The whole
+    # configuration has three times the steps.
+    means = learn(
+        bundled("gridworld", max_steps=40_000), "sim:gridworld", "--env-args", "--pictures", pictures
+    )
+    assert means >= 0.3
+
+
+def test_sorter_with_four_tiles(learn, bundled) -> None:
+    # Random play returns about −0.6, the best about 3.9.
+    fixed = ("--env-args", "--parameter", "num_tiles=4")
+    assert learn(bundled("sorter", max_steps=30_000), "sim:sorter", *fixed) >= 2.5
+
+
+def test_walljump_passes_all_its_lessons(learn_all, bundled, workplace: Path) -> None:
+    # A policy that does nothing returns −0.6, the best 0.94.
+    options = bundled("walljump_curriculum", max_steps=60_000)
+    means = learn_all(options, "sim:walljump")
+    assert set(means) == {"BigWallJump", "SmallWallJump"}
+    assert min(means.values()) >= 0.6
+    status = json.loads((workplace / "results" / "ppo" / "run_logs" / "training_status.json").read_text())
+    for parameter, settings in options["environment_parameters"].items():
+        assert status[parameter]["lesson_num"] == len(settings["curriculum"]) - 1
