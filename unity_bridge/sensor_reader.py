@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,31 +17,24 @@ COMPRESSIBLE_RANK = 3
 """Dimensions of what may come as PNG files; for any other, a compression type says nothing."""
 
 
-@dataclass(frozen=True, slots=True)
 class SensorReader:
     """Reads what one sensor of one simulator saw."""
 
-    index: int
-
-    spec: ObservationSpec
-
-    layout: SensorLayout
-
-    @property
-    def name(self) -> str:
+    def __init__(self, index: int, spec: ObservationSpec, layout: SensorLayout) -> None:
+        self.name = f"sensor {index} '{spec.name}'"
         """For error messages."""
-        return f"sensor {self.index} '{self.spec.name}'"
-
-    @property
-    def may_be_compressed(self) -> bool:
+        self.spec = spec
+        self.layout = layout
+        self.size = spec.size
+        self.batch_shape = (-1, *spec.shape)
+        self.may_be_compressed = len(spec.shape) == COMPRESSIBLE_RANK
         """Whether some of its observations may be PNG files."""
-        return len(self.spec.shape) == COMPRESSIBLE_RANK
 
     def column(self, rows: int) -> SensorColumn:
         """Room for what ``rows`` agents saw."""
         if self.may_be_compressed:
             return PictureColumn(rows, self.spec, self.layout)
-        return np.zeros((rows, self.spec.size), np.float32)
+        return np.zeros((rows, self.size), np.float32)
 
     def require_fit(self, observation: ObservationProto, where: str) -> None:
         """Raises WireError unless the observation is one of this sensor; PNG files are not looked into."""
@@ -53,7 +44,7 @@ class SensorReader:
         if shape and shape != self.layout.shape:
             raise WireError(f"{where}: expected shape {self.layout.shape}, got {shape}")
         if not is_compressed(observation, len(self.spec.shape)):
-            require_floats(observation, self.spec.size, where)
+            require_floats(observation, self.size, where)
 
     def store(self, column: SensorColumn, row: int, observation: ObservationProto, where: str) -> None:
         """Puts an observation that fits where it belongs; raises WireError if its PNG files do not."""
@@ -65,9 +56,8 @@ class SensorReader:
 
     def _floats(self, observation: ObservationProto) -> NDArray[np.float32]:
         """As they came, [size]. Serialized they are an array already; one by one they would be objects first."""
-        size = self.spec.size
         packed = observation.float_data.SerializeToString()
-        return np.frombuffer(packed, "<f4", size, offset=1 + varint_width(4 * size))
+        return np.frombuffer(packed, "<f4", self.size, offset=1 + varint_width(4 * self.size))
 
 
 def is_compressed(observation: ObservationProto, rank: int) -> bool:

@@ -53,15 +53,13 @@ class StepDecoder:
         self._where = f"behavior '{behavior_id}'"
         if layouts is None:
             layouts = layouts_as_declared(spec.observation_specs)
-        self._spec = spec
+        self._mask_size = spec.action_spec.mask_size
         self._sensors = tuple(
             SensorReader(index, *pair)
             for index, pair in enumerate(zip(spec.observation_specs, layouts, strict=True))
         )
         self._may_be_compressed = any(sensor.may_be_compressed for sensor in self._sensors)
-        self._fewest_bytes = 4 * sum(
-            sensor.spec.size for sensor in self._sensors if not sensor.may_be_compressed
-        )
+        self._fewest_bytes = 4 * sum(sensor.size for sensor in self._sensors if not sensor.may_be_compressed)
         self._layouts: dict[int, list[RowLayout]] = {}
 
     def decode(self, rows: Sequence[bytes]) -> StepBatch:
@@ -93,9 +91,8 @@ class StepDecoder:
             # Refuses the row. The spec's sizes are claims: no memory is taken for floats that did not come.
             short = lengths.index(min(different))
             self._parse(short, rows[short])
-        columns = Columns.empty(
-            len(rows), self._spec.action_spec.mask_size, tuple(s.column(len(rows)) for s in self._sensors)
-        )
+        room = tuple(sensor.column(len(rows)) for sensor in self._sensors)
+        columns = Columns.empty(len(rows), self._mask_size, room)
         if len(different) == 1:
             self._read_equally_long(columns, rows, np.arange(len(rows)))
             return columns
@@ -107,7 +104,7 @@ class StepDecoder:
     def _arrays(self, columns: Columns[SensorColumn]) -> Columns[Observation]:
         """The columns once all rows are read: an array for every sensor."""
         if not self._may_be_compressed:
-            return cast(Columns[Observation], columns)
+            return cast("Columns[Observation]", columns)
         return columns.with_arrays(
             tuple(
                 column.joined(f"{self._where}, {sensor.name}")
@@ -225,7 +222,9 @@ class StepDecoder:
         if not _all_finite(columns.group_rewards):
             self._refuse(columns, columns.group_rewards, "group reward")
         for sensor, values in zip(self._sensors, columns.observations, strict=True):
-            if values.dtype != np.uint8 and not _all_finite(values):
+            if sensor.may_be_compressed and values.dtype == np.uint8:
+                continue
+            if not _all_finite(values):
                 self._refuse(columns, values, sensor.name)
 
     def _refuse(self, columns: Columns[Observation], values: Observation, name: str) -> None:
@@ -271,7 +270,7 @@ class StepDecoder:
         return StepBatch(
             agent_ids=columns.agent_ids,
             observations=tuple(
-                values.reshape(-1, *sensor.spec.shape)
+                values.reshape(sensor.batch_shape)
                 for values, sensor in zip(columns.observations, self._sensors, strict=True)
             ),
             rewards=columns.rewards,

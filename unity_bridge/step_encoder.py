@@ -79,11 +79,9 @@ def encode_steps(batch: StepBatch, spec: BehaviorSpec) -> bytes:
     _require_shapes(batch, spec)
     if not len(batch):
         return b""
-    if any(values.dtype == np.uint8 for values in batch.observations):
-        _largest(ID, batch.agent_ids)
-        _largest(GROUP_ID, batch.group_ids)
-        return encode_compressed(batch, spec)
     columns = [column for column in _columns(batch) if column.width]
+    if 1 in [values.itemsize for values in batch.observations]:  # bytes
+        return encode_compressed(batch, spec)
     masked = bool(np.count_nonzero(batch.allowed_actions) < batch.allowed_actions.size)
     layout = _full_layout(spec, masked, tuple((column.name, column.width) for column in columns))
     table = layout.blank(len(batch))
@@ -116,19 +114,14 @@ def _fixed(name: str, values: NDArray[Any], bits: type[np.signedinteger[Any]]) -
 
 
 def _varint(name: str, numbers: NDArray[np.int64]) -> Column:
-    largest = _largest(name, numbers)
+    largest = int(numbers.view(np.uint64).max())  # a negative number looks like a huge one
+    if largest > LARGEST_INT32:
+        raise ValueError(f"{name}: expected numbers of 0 to {LARGEST_INT32}, got {numbers.tolist()}")
     if not largest:
         return Column(name, numbers, 0, ())
     width = varint_width(largest)
     gaps = (Gap(-1, 1, numbers == 0), *_narrow(numbers, width))
     return Column(name, write_varints(numbers, width), width, gaps)
-
-
-def _largest(name: str, numbers: NDArray[np.int64]) -> int:
-    largest = int(numbers.view(np.uint64).max())  # a negative number looks like a huge one
-    if largest > LARGEST_INT32:
-        raise ValueError(f"{name}: expected numbers of 0 to {LARGEST_INT32}, got {numbers.tolist()}")
-    return largest
 
 
 def _narrow(numbers: NDArray[np.int64], width: int) -> list[Gap]:
