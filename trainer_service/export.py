@@ -128,10 +128,11 @@ def to_onnx(network: PolicyNetwork, spec: BehaviorSpec) -> bytes:
             dynamo=False,  # the new exporter writes newer operators than asked for, and takes seconds
         )
     model = onnx.load_model_from_string(file.getvalue())
-    _declare_inputs(model, spec)
-    onnx.checker.check_model(model)
     _require_opset(model)
-    return model.SerializeToString()
+    _declare_inputs(model, spec)
+    checked = model.SerializeToString()
+    onnx.checker.check_model(checked)
+    return checked
 
 
 def input_shapes(spec: BehaviorSpec) -> dict[str, tuple[int, ...]]:

@@ -171,8 +171,10 @@ def _write_checkpoint(folder: RunFolder, checkpoint: Checkpoint) -> CheckpointRe
 
 def _observation_shapes(model: Path) -> list[tuple[int, ...]]:
     """Shapes of the inputs obs_0, obs_1 … without the batch dimension."""
-    import onnx
-
+    try:
+        import onnx
+    except ImportError as error:
+        raise UserError(f"'{model}' cannot be read: {error}. Install it with: pip install onnx") from None
     try:
         graph = onnx.load_model_from_string(model.read_bytes()).graph
     except Exception as error:  # protobuf's own, which this package does not know

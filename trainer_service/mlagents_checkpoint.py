@@ -108,20 +108,14 @@ def as_checkpoint(
     # What a fresh algorithm would save says which tensors are needed, and serves for what no file holds.
     fresh = algorithm.state_dict()
     plan = _Plan.of(origin, spec, settings, fresh, shared_critic=hyper.shared_critic)
-    if faults := list(plan.faults()):
-        more = f" and {len(faults) - _NAMED} more" if len(faults) > _NAMED else ""
-        raise UserError(
-            f"{where} does not fit the behavior and its settings (hidden_units, num_layers, normalize, "
-            "vis_encode_type, goal_conditioning_type, shared_critic, reward_signals): "
-            f"{'; '.join(faults[:_NAMED])}{more}"
-        )
+    _require_fit(plan, where)
     state = {**fresh, **plan.weights()}
     left_behind = [
         f"{name}, which is not supported yet" for name in origin.modules if name.startswith("Module:")
     ]
     try:
         state["optimizer"] = plan.moments(origin.modules[_ADAM])
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         left_behind.append(f"the optimizer's moments, which start anew: {' '.join(str(error).split())}")
     return Conversion(Checkpoint(behavior, origin.step, spec, settings, state), tuple(left_behind))
 
@@ -155,6 +149,16 @@ def _require_supported(origin: MLAgentsCheckpoint, settings: TrainerSettings, wh
             f"{where} was trained with shared_critic {shared}, the configuration says {hyper.shared_critic}"
         )
     return hyper
+
+
+def _require_fit(plan: _Plan, where: str) -> None:
+    if faults := list(plan.faults()):
+        more = f" and {len(faults) - _NAMED} more" if len(faults) > _NAMED else ""
+        raise UserError(
+            f"{where} does not fit the behavior and its settings (hidden_units, num_layers, normalize, "
+            "vis_encode_type, goal_conditioning_type, shared_critic, reward_signals): "
+            f"{'; '.join(faults[:_NAMED])}{more}"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,7 +228,7 @@ class _Plan:
     def moments(self, optimizer: Mapping[str, Any]) -> dict[str, Any]:
         """Adam's state in the order of our parameters.
 
-        Raises KeyError, TypeError, ValueError or RuntimeError where it is not known of every parameter.
+        Raises AttributeError, KeyError, TypeError, ValueError or RuntimeError where it is not known of each.
         """
         places = [
             (module, key) for module, tensors in self.modules.items() for key in parameter_keys(tensors)

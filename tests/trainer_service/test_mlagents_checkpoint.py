@@ -301,12 +301,24 @@ def test_a_tensor_that_is_none_is_named(rewritten: Callable[..., Path]) -> None:
         converted("Hybrid", path)
 
 
-def test_damaged_moments_cost_the_moments_only(rewritten: Callable[..., Path]) -> None:
-    path = rewritten(
-        lambda content: content["Optimizer:value_optimizer"]["state"][8].update(exp_avg=torch.zeros(3))
-    )
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda adam: adam["state"][8].update(exp_avg=torch.zeros(3)),
+        lambda adam: adam["state"][8].update(exp_avg=None),
+        lambda adam: adam["state"][8].pop("exp_avg_sq"),
+        lambda adam: adam["state"][8].update(step=torch.tensor(7.0)),
+        lambda adam: adam["state"].clear(),
+        lambda adam: adam.clear(),
+    ],
+)
+def test_damaged_moments_cost_the_moments_only(
+    rewritten: Callable[..., Path], damage: Callable[[dict[str, Any]], object]
+) -> None:
+    path = rewritten(lambda content: damage(content["Optimizer:value_optimizer"]))
     conversion = as_checkpoint(load_origin(path), "Hybrid", SPECS["Hybrid"], settings_of("Hybrid"), seed=3)
     assert "moments, which start anew" in conversion.left_behind[0]
+    assert conversion.checkpoint.algorithm["optimizer"]["steps"] == 0
 
 
 def test_code_in_a_file_is_named_and_never_run(tmp_path: Path) -> None:
