@@ -83,7 +83,6 @@ class StackEncoder(nn.Module):
             sizes.append(channels * height * width)
         self.convolutions = nn.ModuleList(layers)
         self.dense = kaiming_linear(sizes[-1], features, gain=_RECTIFIER_GAIN)
-        self.output_size = features
         self.widest = max(sizes)
 
     def forward(self, pictures: Tensor) -> Tensor:
@@ -125,7 +124,6 @@ class ResnetEncoder(nn.Module):
         for _ in _RESNET_CHANNELS:
             height, width = (height - 3) // 2 + 1, (width - 3) // 2 + 1
         self.dense = kaiming_linear(_RESNET_CHANNELS[-1] * height * width, features, gain=_RECTIFIER_GAIN)
-        self.output_size = features
 
     def forward(self, pictures: Tensor) -> Tensor:
         """[B, C, H, W] to [B, features]."""

@@ -113,6 +113,12 @@ def test_goals_condition_the_body_but_lists_do_not(sensors, conditioning: str, c
     assert made(seen(*sensors)).shape == (4, 16)
 
 
+def test_only_goals_in_pictures_are_encoded() -> None:
+    assert encoder(VECTOR, PICTURE, GOAL).goals_are_seen
+    assert not encoder(GOAL, GOAL_PICTURE).goals_are_seen
+    assert not trunk(GOAL, GOAL_PICTURE).body.seen
+
+
 @pytest.mark.parametrize("sensor", range(len(EVERYTHING)))
 def test_of_everything_together_each_sensor_counts(sensor: int) -> None:
     made = trunk(*EVERYTHING)

@@ -81,6 +81,14 @@ def test_the_goal_is_some_columns_of_the_features() -> None:
     torch.testing.assert_close(body(features), expected)
 
 
+def test_goals_that_were_encoded_get_a_gradient_and_seen_ones_need_none() -> None:
+    torch.manual_seed(6)
+    features = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    for seen in (False, True):
+        body = ConditionalBody(4, 3, 1, [slice(1, 3)], seen=seen).double()
+        assert torch.autograd.gradcheck(body, features, raise_exception=False) != seen
+
+
 @pytest.mark.learning
 def test_what_to_do_with_a_number_is_learned_for_each_goal() -> None:
     torch.manual_seed(4)
