@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,30 @@ class Scene(Protocol):
 
     def close(self) -> None:
         """Frees what the scene holds."""
+
+
+@runtime_checkable
+class Demonstrator(Scene, Protocol):
+    """A scene that can show how it is done."""
+
+    def expert(self) -> Mapping[str, ActionBatch]:
+        """What an expert does now, who knows the whole world: an action for every row that waits, in their order.
+
+        It changes nothing in the scene, and is meaningful after reset() and after every step().
+
+        Returns:
+            One batch for each behavior of the last message that has rows waiting; step() takes it as it is.
+        """
+
+
+def choices(chosen: NDArray[np.integer[Any]]) -> ActionBatch:
+    """Actions of discrete branches only.
+
+    Args:
+        chosen: an index per branch, shape [M, branches], or [M] for a single branch.
+    """
+    branches = chosen.reshape(len(chosen), -1).astype(np.int32)
+    return ActionBatch(np.zeros((len(branches), 0), np.float32), branches)
 
 
 def vector_sensor(
