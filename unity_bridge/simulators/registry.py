@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from unity_bridge.simulators import sorter, wall_jump
+from unity_bridge.simulators import hallway, sorter, wall_jump
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.basic import Basic
 from unity_bridge.simulators.grid_camera import PictureFormat
 from unity_bridge.simulators.gridworld import GridWorld
+from unity_bridge.simulators.hallway import Hallway
 from unity_bridge.simulators.hybrid import Hybrid
 from unity_bridge.simulators.scene import Scene, SceneError
 from unity_bridge.simulators.sorter import Sorter
@@ -55,6 +56,9 @@ SCENES: Mapping[str, Bundled] = {
         9,
         lambda order: GridWorld(order.agents, order.academy, order.pictures),
         has_camera=True,
+    ),
+    "hallway": Bundled(
+        Hallway, 16, lambda order: Hallway(order.agents, order.academy), parameters=hallway.PARAMETERS
     ),
     "sorter": Bundled(
         Sorter, 16, lambda order: Sorter(order.agents, order.academy), parameters=sorter.PARAMETERS
