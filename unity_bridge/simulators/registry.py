@@ -14,6 +14,7 @@ from unity_bridge.simulators.grid_camera import PictureFormat
 from unity_bridge.simulators.gridworld import GridWorld
 from unity_bridge.simulators.hallway import Hallway
 from unity_bridge.simulators.hybrid import Hybrid
+from unity_bridge.simulators.pyramids import Pyramids
 from unity_bridge.simulators.scene import Scene, SceneError
 from unity_bridge.simulators.sorter import Sorter
 from unity_bridge.simulators.three_d_ball import ThreeDBall
@@ -60,6 +61,7 @@ SCENES: Mapping[str, Bundled] = {
     "hallway": Bundled(
         Hallway, 16, lambda order: Hallway(order.agents, order.academy), parameters=hallway.PARAMETERS
     ),
+    "pyramids": Bundled(Pyramids, 16, lambda order: Pyramids(order.agents, order.academy)),
     "sorter": Bundled(
         Sorter, 16, lambda order: Sorter(order.agents, order.academy), parameters=sorter.PARAMETERS
     ),
