@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.simulators.drawing import Canvas
-from unity_bridge.simulators.scene import Steps, concatenate, step_batch, vector_sensor
+from unity_bridge.simulators.scene import Steps, choices, concatenate, step_batch, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -24,6 +24,8 @@ MAX_DECISIONS = 200
 """Unity's scene has no such limit, and a policy that stays where it is would never end an episode."""
 BEST_RETURN = LARGE_REWARD + (LARGE_GOAL - START) * STEP_REWARD
 """Seven steps to the right: 0.93. (Three to the left: 0.07.)"""
+
+STAY, LEFT, RIGHT = range(3)
 
 _MOVES = np.array([0, -1, 1])
 
@@ -69,6 +71,9 @@ class Basic:
         self._decisions[ended] = 0
         deciding = self._batch(np.where(ended, 0, rewards), self._everybody())
         return {BEHAVIOR: concatenate(terminal, deciding)}
+
+    def expert(self) -> Mapping[str, ActionBatch]:
+        return {BEHAVIOR: choices(np.full(len(self._cells), RIGHT))}
 
     def close(self) -> None:
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,10 +12,18 @@ from unity_bridge.side_channels import Aggregation
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.drawing import grid_cells
 from unity_bridge.simulators.grid_camera import EX_COLOR, PIXELS, PLUS_COLOR, SIDE, BoardCamera, PictureFormat
-from unity_bridge.simulators.scene import Steps, camera_sensor, concatenate, step_batch, vector_sensor
+from unity_bridge.simulators.scene import (
+    Steps,
+    camera_sensor,
+    choices,
+    concatenate,
+    step_batch,
+    vector_sensor,
+)
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationType
 from unity_bridge.steps import ActionBatch, StepBatch
 
+Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 BEHAVIOR = "GridWorld?team=0"
@@ -89,6 +98,15 @@ class GridWorld:
         self._start(ended)
         return {BEHAVIOR: concatenate(terminal, self._batch(np.where(ended, 0, rewards), self._everybody()))}
 
+    def expert(self) -> Mapping[str, ActionBatch]:
+        """Goes a shortest way around the wrong goal."""
+        rightly, wrongly = (
+            self._goals[self._wanted, self._agent_ids],
+            self._goals[1 - self._wanted, self._agent_ids],
+        )
+        ways = _ways()[rightly[:, None], wrongly[:, None], _NEXT[self._agents]]
+        return {BEHAVIOR: choices(ways.argmin(axis=1))}
+
     def close(self) -> None:
         pass
 
@@ -100,12 +118,9 @@ class GridWorld:
         self._wanted[which] = self._rng.integers(2, size=count)
         self._decisions[which] = 0
 
-    def _move(self, choices: NDArray[np.int32]) -> None:
+    def _move(self, chosen: NDArray[np.int32]) -> None:
         """A forbidden move does nothing, as a mask promises."""
-        rows, columns = np.divmod(self._agents, SIDE)
-        rows = np.clip(rows + _ROW_MOVES[choices], 0, SIDE - 1)
-        columns = np.clip(columns + _COLUMN_MOVES[choices], 0, SIDE - 1)
-        self._agents = rows * SIDE + columns
+        self._agents = _NEXT[self._agents, chosen]
         self._decisions += 1
 
     def _count(self, right: Bools, wrong: Bools) -> None:
@@ -152,12 +167,24 @@ class GridWorld:
         return page
 
 
-def _allowed_moves() -> Bools:
-    """Which moves stay on the board, from each cell. Shape [25, 5]."""
+def _moves() -> tuple[Integers, Bools]:
+    """Where each move leads from each cell, and whether it stays on the board. Shapes [25, 5]."""
     rows, columns = np.divmod(np.arange(SIDE * SIDE)[:, None], SIDE)
     rows, columns = rows + _ROW_MOVES, columns + _COLUMN_MOVES
     inside: Bools = (rows >= 0) & (rows < SIDE) & (columns >= 0) & (columns < SIDE)
-    return inside
+    return rows.clip(0, SIDE - 1) * SIDE + columns.clip(0, SIDE - 1), inside
 
 
-_ALLOWED = _allowed_moves()
+_NEXT, _ALLOWED = _moves()
+
+
+@functools.cache
+def _ways() -> NDArray[np.float64]:
+    """How many moves it takes to a goal around another cell, from each cell. Shape [goal, other, cell]."""
+    cells = np.arange(SIDE * SIDE)
+    ways = np.full((len(cells),) * 3, np.inf)
+    ways[cells, :, cells] = 0
+    blocked = np.broadcast_to(cells[:, None] == cells, ways.shape)
+    for _ in cells:  # nothing is further away than that
+        ways = np.minimum(ways, np.where(blocked, np.inf, 1 + ways[:, :, _NEXT].min(axis=3)))
+    return ways

@@ -102,6 +102,16 @@ class Hybrid:
         self._start(acting[ended])
         return {BEHAVIOR: concatenate(terminal, self._ask())}
 
+    def expert(self) -> Mapping[str, ActionBatch]:
+        """Works the hook whenever it may, and drives to where it will be wanted next."""
+        agents = self._waiting
+        grabs, releases = self._can_grab(agents), self._can_release(agents)
+        hook = np.where(grabs, GRAB, np.where(releases, RELEASE, HOLD))
+        laden = (self._laden[agents] | grabs) & ~releases
+        drive = np.where(laden, 1, -1)[:, None].astype(np.float32)
+        branches = np.stack([hook, self._ordered[agents]], axis=1).astype(np.int32)
+        return {BEHAVIOR: ActionBatch(drive, branches)}
+
     def close(self) -> None:
         pass
 

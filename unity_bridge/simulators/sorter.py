@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 from unity_bridge.side_channels import Aggregation
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.drawing import PAPER, Canvas, grid_cells
-from unity_bridge.simulators.scene import Steps, concatenate, entity_sensor, step_batch, vector_sensor
+from unity_bridge.simulators.scene import (
+    Steps,
+    choices,
+    concatenate,
+    entity_sensor,
+    step_batch,
+    vector_sensor,
+)
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -79,10 +86,10 @@ class Sorter:
         return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), self._everybody())}
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
-        choices = actions[BEHAVIOR].discrete[:, 0]
-        self._here = (self._here + _TURNS[choices]) % self._tiles
+        chosen = actions[BEHAVIOR].discrete[:, 0]
+        self._here = (self._here + _TURNS[chosen]) % self._tiles
         self._patience -= 1
-        right, wrong = self._touch(choices == TOUCH)
+        right, wrong = self._touch(chosen == TOUCH)
         rewards = STEP_REWARD + RIGHT_REWARD * right + WRONG_REWARD * wrong
         terminated = wrong | (right & (self._touched.sum(axis=1) == self._tiles))
         ended = terminated | (self._patience <= 0)
@@ -92,6 +99,12 @@ class Sorter:
         terminal = self._batch(rewards, ended, terminated=terminated[ended], truncated=~terminated[ended])
         self._start(ended)
         return {BEHAVIOR: concatenate(terminal, self._batch(np.where(ended, 0, rewards), self._everybody()))}
+
+    def expert(self) -> Mapping[str, ActionBatch]:
+        """Goes the shorter way to the tile that is next, and touches it."""
+        away = (self._places[self._agent_ids, self._next_tiles()] - self._here) % self._tiles
+        turn = np.where(2 * away <= self._tiles, CLOCKWISE, COUNTERCLOCKWISE)
+        return {BEHAVIOR: choices(np.where(away == 0, TOUCH, turn))}
 
     def close(self) -> None:
         pass
@@ -116,12 +129,17 @@ class Sorter:
     def _touch(self, touching: Bools) -> tuple[Bools, Bools]:
         """Who touches the tile that is next, and who another. Touching one again does nothing, as its mask promises."""
         touches = self._untouched_here() & touching[:, None]
-        left = np.where((self._numbers > 0) & ~self._touched, self._numbers, MOST_TILES + 1)
-        right = touches[self._agent_ids, left.argmin(axis=1)]
+        right = touches[self._agent_ids, self._next_tiles()]
         wrong = touches.any(axis=1) & ~right
         self._touched |= touches
         self._patience[right] = PATIENCE
         return right, wrong
+
+    def _next_tiles(self) -> Integers:
+        """The row of each agent's smallest number that is left. Shape [N]."""
+        left = np.where((self._numbers > 0) & ~self._touched, self._numbers, MOST_TILES + 1)
+        rows: Integers = left.argmin(axis=1)
+        return rows
 
     def _untouched_here(self) -> Bools:
         """True for the tile below each agent that may be touched. Shape [N, 20]."""

@@ -78,6 +78,13 @@ class ThreeDBall:
             BEHAVIOR: concatenate(self._ending(ended, fallen, rewards), self._next_episodes(ended, rewards))
         }
 
+    def expert(self) -> Mapping[str, ActionBatch]:
+        """Tilts against where the balls are and where they go."""
+        (x, _, z), (x_speed, _, z_speed) = self._balls.position, self._balls.velocity
+        wanted = np.stack([0.1 * x + 0.2 * x_speed, -(0.1 * z + 0.2 * z_speed)])
+        turn = np.clip(2 * (wanted - self._balls.tilt), -1, 1).T.astype(np.float32)
+        return {BEHAVIOR: ActionBatch(turn, np.zeros((len(turn), 0), np.int32))}
+
     def close(self) -> None:
         pass
 

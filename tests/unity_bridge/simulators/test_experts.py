@@ -1,0 +1,105 @@
+"""Every bundled scene can show how it is done, and its expert reaches the best return that the scene names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from unity_bridge.simulators import basic, gridworld, hallway, hybrid, pyramids
+from unity_bridge.simulators.registry import SCENES, open_scene
+from unity_bridge.simulators.scene import Demonstrator, choices
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+
+BEST_MEAN_RETURNS = {
+    "3dball": (100.0, 1e-3),
+    "basic": (basic.BEST_RETURN, 1e-5),
+    "hybrid": (hybrid.BEST_RETURN, 1e-4),
+    "gridworld": (gridworld.BEST_MEAN_RETURN, 0.003),
+    "hallway": (hallway.BEST_RETURN, 1e-5),
+    "pyramids": (pyramids.BEST_MEAN_RETURN, 0.001),
+    "sorter": (3.91, 0.005),  # four touches, one place to the first tile and 4/3 to each other one, in the mean
+    "walljump": (0.938, 0.003),  # 12 decisions, or 13 where the block lies far from the wall
+}
+"""And how far the mean of the episodes played here may be off."""
+
+
+def returns_of(scene: Demonstrator, steps: int, seed: int) -> list[float]:
+    """The returns of all complete episodes that the expert plays."""
+    told = scene.reset(seed)
+    sums: dict[int, float] = {}
+    ended: list[float] = []
+    for _ in range(steps):
+        told = scene.step(scene.expert())
+        for batch in told.values():
+            for row, agent in enumerate(batch.agent_ids.tolist()):
+                sums[agent] = sums.get(agent, 0.0) + float(batch.rewards[row])
+                if row < batch.num_terminal:
+                    ended.append(sums.pop(agent))
+    return ended
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", SCENES)
+def test_an_expert_reaches_the_best_mean_return(name: str, seed: int) -> None:
+    scene = open_scene(f"sim:{name}", agents=48)
+    assert isinstance(scene, Demonstrator)
+    returns = returns_of(scene, {"3dball": 1000}.get(name, 400), seed)
+    best, tolerance = BEST_MEAN_RETURNS[name]
+    assert len(returns) >= 48
+    assert np.mean(returns) == pytest.approx(best, abs=tolerance)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_an_expert_acts_for_the_waiting_rows_as_the_scene_allows(name: str) -> None:
+    scene = open_scene(f"sim:{name}", agents=7)
+    assert isinstance(scene, Demonstrator)
+    told = scene.reset(3)
+    for _ in range(60):
+        shown = scene.expert()
+        assert set(shown) >= {behavior for behavior, steps in told.items() if len(steps) > steps.num_terminal}
+        for behavior, batch in shown.items():
+            require_legal(scene.behaviors[behavior], told[behavior], batch)
+        told = scene.step(shown)
+
+
+def require_legal(spec: BehaviorSpec, steps: StepBatch, batch: ActionBatch) -> None:
+    assert len(batch) == len(steps) - steps.num_terminal
+    assert batch.continuous.dtype == np.float32
+    assert batch.discrete.dtype == np.int32
+    assert batch.continuous.shape[1] == spec.action_spec.continuous_size
+    assert np.all(np.abs(batch.continuous) <= 1)
+    offset = 0
+    for branch, size in enumerate(spec.action_spec.discrete_branches):
+        allowed = steps.allowed_actions[steps.num_terminal :, offset : offset + size]
+        assert allowed[np.arange(len(batch)), batch.discrete[:, branch]].all()
+        offset += size
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_asking_an_expert_changes_nothing(name: str) -> None:
+    def played(*, asked: int) -> Mapping[str, StepBatch]:
+        scene = open_scene(f"sim:{name}", agents=5)
+        assert isinstance(scene, Demonstrator)
+        scene.reset(4)
+        for _ in range(30):
+            for _ in range(asked):
+                shown = scene.expert()
+            told = scene.step(shown)
+        return told
+
+    once, often = played(asked=1), played(asked=3)
+    assert set(once) == set(often)
+    for behavior, steps in once.items():
+        assert steps.rewards.tolist() == often[behavior].rewards.tolist()
+        for seen, same in zip(steps.observations, often[behavior].observations, strict=True):
+            np.testing.assert_array_equal(seen, same)
+
+
+def test_choices_are_columns_of_branches() -> None:
+    one, two = choices(np.array([2, 0])), choices(np.array([[1, 2], [0, 1]]))
+    assert one.discrete.tolist() == [[2], [0]]
+    assert two.discrete.tolist() == [[1, 2], [0, 1]]
+    assert one.continuous.shape == two.continuous.shape == (2, 0)
