@@ -93,6 +93,22 @@ def _as_steps_per_update(validated: dict[str, Any]) -> float:
     return steps
 
 
+class ReplaySettings(Section):
+    """How a minibatch is drawn from the replay buffer. Not in ML-Agents."""
+
+    type: Literal["uniform", "prioritized"] = "uniform"
+    """``prioritized`` draws more often what the critic was wrong about (Schaul et al. 2016)."""
+
+    alpha: UnitInterval = 0.6
+    """With ``prioritized``: how much the error counts; 0 draws uniformly, 1 in proportion."""
+
+    beta: UnitInterval = 0.4
+    """With ``prioritized``: how much of the bias this brings is corrected at the start; 1 is all of it."""
+
+    beta_updates: Count = 5000
+    """With ``prioritized``: updates over which beta rises to 1; 0 is there at once."""
+
+
 class SACSettings(Hyperparameters):
     """Soft actor-critic (Haarnoja et al. 2018)."""
 
@@ -122,6 +138,9 @@ class SACSettings(Hyperparameters):
 
     reward_signal_steps_per_update: Positive = Field(default_factory=_as_steps_per_update)
     """Agent steps for each update of the reward signals; as steps_per_update where not given."""
+
+    replay: ReplaySettings = ReplaySettings()
+    """How minibatches are drawn. Not in ML-Agents."""
 
 
 HYPERPARAMETERS: dict[str, type[Hyperparameters]] = {
