@@ -15,11 +15,14 @@ EncoderType = Literal["simple", "nature_cnn", "resnet", "match3", "fully_connect
 class MemorySettings(Section):
     """A recurrent layer after the body. An empty mapping switches it on with these defaults."""
 
+    type: Literal["lstm", "gru"] = "lstm"
+    """The layer. ``gru`` is an addition to ML-Agents, whose policies all have an LSTM."""
+
     sequence_length: PositiveCount = 64
-    """Steps that the gradient reaches back."""
+    """Steps that the gradient reaches back; at most batch_size."""
 
     memory_size: PositiveCount = 128
-    """Floats carried from step to step: half hidden state, half cell state. Even."""
+    """Floats carried from step to step, even: half hidden and half cell state, or all hidden state of a GRU."""
 
     @field_validator("memory_size")
     @classmethod

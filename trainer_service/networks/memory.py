@@ -1,0 +1,132 @@
+"""Recurrent layers: what an agent keeps of the steps before. N sequences of at most L steps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.config.network import MemorySettings
+
+
+class Sequences(NamedTuple):
+    """Which rows of a batch follow each other: every sequence's steps in time, one sequence after the other."""
+
+    memories: Tensor
+    """Of actor and critic before the first step. Shape [N, memory size]."""
+
+    filled: Tensor
+    """Steps that are there; the others pad shorter sequences at their end. bool [N, L]"""
+
+
+class Memory(nn.Module):
+    """A layer whose state is carried from step to step, as a vector of ``size`` floats; zeros at the start."""
+
+    def __init__(self, size: int, output_size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.output_size = output_size
+
+    def step(self, features: Tensor, memories: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of B agents: [B, inputs] and [B, size] to [B, output_size] and [B, size]."""
+        raise NotImplementedError
+
+    def scan(self, features: Tensor, memories: Tensor) -> Tensor:
+        """Several steps: [N, L, inputs] and [N, size] to [N, L, output_size]."""
+        raise NotImplementedError
+
+    def unroll(self, features: Tensor, memories: Tensor, filled: Tensor) -> Tensor:
+        """The same for sequences that lie end to end. [B, inputs], [N, size], bool [N, L] to [B, output_size].
+
+        Padding goes in as zeros after all that counts and never comes out, so no loss has to know of it.
+        """
+        padded = features.new_zeros((*filled.shape, features.shape[1]))
+        padded[filled] = features
+        outputs: Tensor = self.scan(padded, memories)[filled]
+        return outputs
+
+
+class LSTM(Memory):
+    """Long short-term memory, Hochreiter & Schmidhuber 1997, with forget gates (Gers et al. 2000).
+
+        i, f, o = σ(W x + U h + b + b'),  g = tanh(…),  c' = f c + i g,  h' = o tanh(c')
+
+    A memory is [h | c], h being the output.
+    """
+
+    def __init__(self, inputs: int, size: int) -> None:
+        super().__init__(size, size // 2)
+        self.lstm = nn.LSTM(inputs, self.output_size, batch_first=True)
+        _initialize(self.lstm, gates=4)
+        with torch.no_grad():  # who forgets nothing at first learns what is worth keeping sooner
+            for bias in (self.lstm.bias_ih_l0, self.lstm.bias_hh_l0):
+                bias[self.output_size : 2 * self.output_size] = 1.0
+
+    def step(self, features: Tensor, memories: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, cell = memories.split(self.output_size, dim=1)
+        layer = self.lstm
+        hidden, cell = torch.lstm_cell(
+            features,
+            (hidden, cell),
+            layer.weight_ih_l0,
+            layer.weight_hh_l0,
+            layer.bias_ih_l0,
+            layer.bias_hh_l0,
+        )
+        return hidden, torch.cat([hidden, cell], dim=1)
+
+    def scan(self, features: Tensor, memories: Tensor) -> Tensor:
+        hidden, cell = memories.unsqueeze(0).split(self.output_size, dim=2)
+        outputs: Tensor
+        outputs, _ = self.lstm.forward(features, (hidden.contiguous(), cell.contiguous()))
+        return outputs
+
+
+class GRU(Memory):
+    """Gated recurrent unit, Cho et al. 2014 (arXiv:1406.1078), in the form of cuDNN.
+
+        r, z = σ(W x + U h + b + b'),  n = tanh(W x + b + r (U h + b')),  h' = (1 − z) n + z h
+
+    A memory is h, the output.
+    """
+
+    def __init__(self, inputs: int, size: int) -> None:
+        super().__init__(size, size)
+        self.gru = nn.GRU(inputs, size, batch_first=True)
+        _initialize(self.gru, gates=3)
+        with torch.no_grad():  # z is what is kept: as with the LSTM's forget gate
+            for bias in (self.gru.bias_ih_l0, self.gru.bias_hh_l0):
+                bias[size : 2 * size] = 1.0
+
+    def step(self, features: Tensor, memories: Tensor) -> tuple[Tensor, Tensor]:
+        layer = self.gru
+        hidden = torch.gru_cell(
+            features,
+            memories,
+            layer.weight_ih_l0,
+            layer.weight_hh_l0,
+            layer.bias_ih_l0,
+            layer.bias_hh_l0,
+        )
+        return hidden, hidden
+
+    def scan(self, features: Tensor, memories: Tensor) -> Tensor:
+        outputs: Tensor
+        outputs, _ = self.gru.forward(features, memories.unsqueeze(0))
+        return outputs
+
+
+def make_memory(inputs: int, settings: MemorySettings) -> Memory:
+    """The layer that a configuration's ``memory`` asks for."""
+    return {"lstm": LSTM, "gru": GRU}[settings.type](inputs, settings.memory_size)
+
+
+def _initialize(layer: nn.RNNBase, gates: int) -> None:
+    """Weights Xavier-uniform, each gate's by itself; biases zero."""
+    for name, parameter in layer.named_parameters():
+        if name.startswith("bias"):
+            nn.init.zeros_(parameter)
+            continue
+        for block in parameter.data.chunk(gates):
+            nn.init.xavier_uniform_(block)
