@@ -82,8 +82,7 @@ class Policy:
             allowed = np.ascontiguousarray(allowed_actions, np.bool_)
         if allowed.shape != (rows, mask_size):
             raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
-        memories = np.zeros((rows, self._algorithm.memory_size), np.float32)
-        decisions = self._algorithm.act(sensors, allowed, memories, deterministic=deterministic)
+        decisions = self._algorithm.act(sensors, allowed, deterministic=deterministic)
         return ActionBatch(
             self._algorithm.wire_actions(decisions), decisions.discrete_actions.astype(np.int32)
         )

@@ -6,6 +6,7 @@ epochs of minibatch steps on the clipped surrogate.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,18 +17,16 @@ from torch import Tensor
 
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.collected import from_tensors, to_tensors
-from trainer_service.algorithms.minibatches import Order, OrderOfSequences, OrderOfSteps
 from trainer_service.algorithms.policy_network import PolicyNetwork
 from trainer_service.config import PPOSettings, TrainerSettings
 from trainer_service.networks.actions import SQUASH_LIMIT
-from trainer_service.networks.actor_critic import ActorCritic, batched_values
+from trainer_service.networks.actor_critic import ActorCritic, batched_values, in_chunks
 from trainer_service.networks.flat import FlatAdam, FlatParameters
-from trainer_service.networks.memory import Sequences
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.ops.losses import PPOTargets, ppo_gradients
 from trainer_service.ops.returns import ragged_generalized_advantage, standardize
 from trainer_service.ops.schedules import scheduled
-from trainer_service.rewards import REWARD_SOURCES
+from trainer_service.rewards import REWARD_SOURCES, Experience
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
 from unity_bridge.specs import BehaviorSpec
@@ -50,17 +49,21 @@ class PPO:
         self._hyper = settings.hyperparameters
         self._device = compute.device
         self._on_cpu = compute.device.type == "cpu"
-        self._rewards = [
-            REWARD_SOURCES[name](signal.strength, signal.gamma)
-            for name, signal in settings.reward_signals.items()
-        ]
         network = settings.network_settings
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
             self._network = ActorCritic(
-                spec, network, value_heads=len(self._rewards), shared_critic=self._hyper.shared_critic
+                spec,
+                network,
+                value_heads=len(settings.reward_signals),
+                shared_critic=self._hyper.shared_critic,
             ).to(self._device)
-        self.memory_size = self._network.memory_size
+            self._rewards = [
+                REWARD_SOURCES[name](spec, signal, self._device)
+                for name, signal in settings.reward_signals.items()
+            ]
+        self._learned_rewards = [source for source in self._rewards if source.learns]
+        self._heads_that_end = np.array([not source.ignores_end for source in self._rewards])
         self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=network.normalize)
         self._normalizer.to(self._device)
         self._parameters = FlatParameters(self._network.parameters())
@@ -75,21 +78,13 @@ class PPO:
         self,
         observations: Sequence[Observation],
         allowed_actions: NDArray[np.bool_],
-        memories: NDArray[np.float32],
         *,
         deterministic: bool,
     ) -> Decisions:
-        """Decides for M agents in one forward pass.
-
-        ``memories`` may be the policy's part alone (see ActorCritic.step), if nothing is learned from this.
-        """
+        """Decides for M agents in one forward pass."""
         with torch.inference_mode():
             inputs = self._normalizer.forward([self._tensor(sensor) for sensor in observations])
-            if self.memory_size:
-                parameters, kept = self._network.step(inputs, self._tensor(memories))
-                memories = _array(kept)
-            else:
-                parameters = self._network.policy(inputs)
+            parameters = self._network.policy(inputs)
             # Most often nothing is forbidden, and then there is nothing to mask.
             allowed = None if allowed_actions.all() else self._tensor(allowed_actions)
             heads = self._network.actions
@@ -97,7 +92,7 @@ class PPO:
                 continuous, discrete, log_probs = heads.most_likely(parameters, allowed)
             else:
                 continuous, discrete, log_probs = heads.sample(parameters, allowed, self._acting)
-            return Decisions(_array(continuous), _array(discrete), _array(log_probs), memories)
+            return Decisions(_array(continuous), _array(discrete), _array(log_probs))
 
     def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """clip(a, −3, 3)/3: a unit Gaussian's bulk covers [−1, 1]."""
@@ -119,7 +114,8 @@ class PPO:
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes over everything collected, which is then thrown away."""
         rates = self._rates(step)
-        rollout = self._as_tensors(self._buffer.drain())
+        experience = Experience(self._buffer.drain(), self._device)
+        rollout = self._as_tensors(experience)
         losses = torch.zeros(5, device=self._device)
         minibatches = 0
         estimates: list[Metrics] = []
@@ -129,8 +125,8 @@ class PPO:
             targets, estimate = self._estimate(rollout)
             estimates.append(estimate)
             value_clip_range = rates.epsilon * _spread(targets)
-            for inputs, batch, sequences in self._minibatches(rollout, targets):
-                losses += self._step(inputs, batch, sequences, rates, value_clip_range)
+            for inputs, batch in self._minibatches(rollout.observations, targets):
+                losses += self._step(inputs, batch, rates, value_clip_range)
                 minibatches += 1
         policy_loss, value_loss, entropy, clipped, kl = (losses / minibatches).tolist()
         return {
@@ -143,13 +139,29 @@ class PPO:
             "Policy/Clip Fraction": clipped,
             "Policy/KL Divergence": kl,
             **estimates[0],
+            **self._teach_rewards(experience),
         }
 
-    def _as_tensors(self, trajectories: Trajectories) -> _Rollout:
+    def _teach_rewards(self, experience: Experience) -> Metrics:
+        """What earns rewards of our own making learns as often as the policy did, from minibatches as large."""
+        if not self._learned_rewards:
+            return {}
+        parts: dict[str, list[Tensor]] = defaultdict(list)
+        for _ in range(self._hyper.num_epoch):
+            order = torch.randperm(len(experience), generator=self._shuffling, device=self._device)
+            for piece in in_chunks(len(experience), self._hyper.batch_size):
+                transitions = experience.take(order[piece])
+                for source in self._learned_rewards:
+                    for tag, value in source.learn(transitions).items():
+                        parts[tag].append(value)
+        return {tag: float(torch.stack(values).mean()) for tag, values in parts.items()}
+
+    def _as_tensors(self, experience: Experience) -> _Rollout:
         """What stays the same over all epochs of an update."""
+        trajectories = experience.trajectories
         return _Rollout(
             trajectories=trajectories,
-            rewards=[source.strength * source.rewards(trajectories) for source in self._rewards],
+            rewards=[source.strength * source.record(experience) for source in self._rewards],
             observations=self._normalizer.forward(
                 [self._tensor(sensor) for sensor in trajectories.observations]
             ),
@@ -160,22 +172,14 @@ class PPO:
             discrete_actions=self._tensor(trajectories.discrete_actions) + self._network.actions.offsets,
             allowed_actions=self._tensor(trajectories.allowed_actions),
             old_log_prob=self._tensor(trajectories.log_probs),
-            order=self._order(trajectories),
         )
-
-    def _order(self, trajectories: Trajectories) -> Order:
-        memory, batch_size = self._settings.network_settings.memory, self._hyper.batch_size
-        if memory is None:
-            return OrderOfSteps(len(trajectories), batch_size)
-        return OrderOfSequences(trajectories, memory.sequence_length, batch_size, self._device)
 
     def _estimate(self, rollout: _Rollout) -> tuple[PPOTargets, Metrics]:
         """Advantages and returns by the critic as it is now."""
         trajectories = rollout.trajectories
-        order = rollout.order
-        values = batched_values(self._network, rollout.observations, sequences=order.in_time).cpu().numpy()
-        bootstrap = batched_values(self._network, rollout.final, sequences=order.ends).cpu().numpy()
-        bootstrap[trajectories.terminated] = 0.0
+        values = batched_values(self._network, rollout.observations).cpu().numpy()
+        bootstrap = batched_values(self._network, rollout.final).cpu().numpy()
+        bootstrap[trajectories.terminated[:, None] & self._heads_that_end] = 0.0
         advantages = np.empty_like(values)
         metrics: dict[str, float] = {}
         for head, (source, rewards) in enumerate(zip(self._rewards, rollout.rewards, strict=True)):
@@ -204,35 +208,30 @@ class PPO:
         return targets, metrics
 
     def _minibatches(
-        self, rollout: _Rollout, targets: PPOTargets
-    ) -> Iterator[tuple[list[Tensor], PPOTargets, Sequences | None]]:
-        """One epoch in random order."""
-        observations = rollout.observations
-        order, minibatches = rollout.order.shuffled(self._shuffling)
+        self, observations: Sequence[Tensor], targets: PPOTargets
+    ) -> Iterator[tuple[list[Tensor], PPOTargets]]:
+        """One epoch in random order. The remainder is a smaller minibatch of its own, not lost."""
+        rows = len(targets.advantage)
+        order = torch.randperm(rows, generator=self._shuffling, device=self._device)
         # Numbers are shuffled once as a whole, so that a minibatch is a slice and no gather. Pictures are not:
         # a second copy of them all is what memory may not have.
         shuffled = [sensor[order] if sensor.dim() == 2 else None for sensor in observations]
         columns = [column[order] for column in targets]
-        for piece, sequences in minibatches:
+        for start in range(0, rows, self._hyper.batch_size):
+            piece = slice(start, start + self._hyper.batch_size)
             yield (
                 [
                     sensor[order[piece]] if already is None else already[piece]
                     for sensor, already in zip(observations, shuffled, strict=True)
                 ],
                 PPOTargets(*(column[piece] for column in columns)),
-                sequences,
             )
 
     def _step(
-        self,
-        observations: list[Tensor],
-        batch: PPOTargets,
-        sequences: Sequences | None,
-        rates: _Rates,
-        value_clip_range: Tensor,
+        self, observations: list[Tensor], batch: PPOTargets, rates: _Rates, value_clip_range: Tensor
     ) -> Tensor:
         """One gradient step; returns the loss in its parts."""
-        parameters, values = self._network.policy_and_values(observations, sequences)
+        parameters, values = self._network.policy_and_values(observations)
         with torch.no_grad():
             gradients = ppo_gradients(
                 *parameters,
@@ -273,11 +272,14 @@ class PPO:
             "optimizer": self._optimizer.state_dict(),
             "acting": self._acting.get_state(),
             "shuffling": self._shuffling.get_state(),
+            "rewards": {source.name: source.state_dict() for source in self._learned_rewards},
             "collected": None if collected is None else to_tensors(collected),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.load_weights(state)
+        for source in self._learned_rewards:
+            source.load_state_dict(state["rewards"][source.name])
         self._optimizer.load_state_dict(state["optimizer"])
         self._acting.set_state(state["acting"].cpu())
         self._shuffling.set_state(state["shuffling"].cpu())
@@ -288,6 +290,10 @@ class PPO:
     def load_weights(self, state: Mapping[str, Any]) -> None:
         self._network.load_state_dict(state["network"])
         self._normalizer.load_state_dict(state["normalizer"])
+        known = state.get("rewards", {})
+        for source in self._learned_rewards:
+            if source.name in known:
+                source.load_weights(known[source.name])
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and actor as they are now, to be exported."""
@@ -332,8 +338,6 @@ class _Rollout(NamedTuple):
     discrete_actions: Tensor
     allowed_actions: Tensor
     old_log_prob: Tensor
-
-    order: Order
 
 
 class _Rates(NamedTuple):

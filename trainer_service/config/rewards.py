@@ -24,7 +24,17 @@ class ExtrinsicSettings(RewardSignalSettings):
     """The task's own rewards. Has no network."""
 
 
-class CuriositySettings(RewardSignalSettings):
+class IntrinsicSettings(RewardSignalSettings):
+    """A reward of the learner's own making."""
+
+    learning_rate: Positive
+    """Step size of the signal's own Adam."""
+
+    normalize_rewards: Flag = True
+    """Whether rewards are divided by the running deviation of the returns that they add up to."""
+
+
+class CuriositySettings(IntrinsicSettings):
     """Reward for what the agent could not predict (Pathak et al. 2017)."""
 
     learning_rate: Positive = 3e-4
@@ -47,7 +57,7 @@ class GAILSettings(RewardSignalSettings):
     """Whether the discriminator has a variational bottleneck (Peng et al. 2019)."""
 
 
-class RNDSettings(RewardSignalSettings):
+class RNDSettings(IntrinsicSettings):
     """Reward for observations that are new (Burda et al. 2019)."""
 
     learning_rate: Positive = 1e-4

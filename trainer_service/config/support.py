@@ -8,7 +8,7 @@ from trainer_service.config.run_options import RunOptions
 from trainer_service.config.trainer import TrainerSettings
 
 TRAINER_TYPES = frozenset({"ppo"})
-REWARD_SIGNALS = frozenset({"extrinsic"})
+REWARD_SIGNALS = frozenset({"extrinsic", "curiosity", "rnd"})
 
 
 def unsupported_features(options: RunOptions) -> list[str]:

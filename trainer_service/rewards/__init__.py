@@ -3,28 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from trainer_service.rewards.curiosity import CuriosityReward
 from trainer_service.rewards.extrinsic import ExtrinsicReward
-from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.rewards.rnd import RNDReward
+from trainer_service.rewards.transitions import Experience, Transitions
+from unity_bridge.specs import BehaviorSpec
+
+__all__ = ["REWARD_SOURCES", "Experience", "RewardSource", "Transitions"]
 
 
 class RewardSource(Protocol):
-    """One entry of ``reward_signals``."""
+    """One entry of ``reward_signals``. Its rewards are those before its strength."""
 
     name: str
     strength: float
     gamma: float
 
-    def rewards(self, trajectories: Trajectories) -> NDArray[np.float32]:
-        """Unscaled reward of every step. Shape [S]."""
+    ignores_end: bool
+    """Whether its values are bootstrapped past the end of an episode, as if it went on."""
+
+    learns: bool
+    """Whether ``learn`` changes anything."""
+
+    def record(self, experience: Experience) -> NDArray[np.float32]:
+        """Takes whole trajectories in, once, before learning from them. Returns every step's reward, [S]."""
+        ...
+
+    def rewards(self, transitions: Transitions) -> Tensor:
+        """What single steps pay as of today, for who keeps them longer than one update. Shape [B]."""
+        ...
+
+    def learn(self, transitions: Transitions) -> Mapping[str, Tensor]:
+        """One gradient step. Returns its scalars by statistic; nothing for a minibatch of no rows."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a continued run needs: tensors and plain Python only."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from there. Raises KeyError, ValueError or RuntimeError where it does not fit."""
+        ...
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Takes what it knows, to start a new run from it. Raises the same."""
         ...
 
 
-REWARD_SOURCES: Mapping[str, Callable[[float, float], RewardSource]] = {
+REWARD_SOURCES: Mapping[str, Callable[[BehaviorSpec, Any, torch.device], RewardSource]] = {
     "extrinsic": ExtrinsicReward,
+    "curiosity": CuriosityReward,
+    "rnd": RNDReward,
 }
-"""By the name that users write; built from (strength, gamma)."""
+"""By the name that users write; built from the behavior, the signal's settings and where to compute."""

@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Mapping
+from typing import Any
 
-from trainer_service.rollout.trajectories import Trajectories
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.config.rewards import ExtrinsicSettings
+from trainer_service.rewards.transitions import Experience, Transitions
+from unity_bridge.specs import BehaviorSpec
 
 
 class ExtrinsicReward:
     """What the simulator said: the agent's own reward plus its group's."""
 
     name = "extrinsic"
+    ignores_end = False
+    learns = False
 
-    def __init__(self, strength: float, gamma: float) -> None:
-        self.strength = strength
-        self.gamma = gamma
+    def __init__(self, spec: BehaviorSpec, settings: ExtrinsicSettings, device: torch.device) -> None:
+        self.strength = settings.strength
+        self.gamma = settings.gamma
 
-    def rewards(self, trajectories: Trajectories) -> NDArray[np.float32]:
+    def record(self, experience: Experience) -> NDArray[np.float32]:
         """Shape [S]."""
-        return trajectories.rewards + trajectories.group_rewards
+        return experience.trajectories.rewards + experience.trajectories.group_rewards
+
+    def rewards(self, transitions: Transitions) -> Tensor:
+        """Shape [B]."""
+        return transitions.task_rewards
+
+    def learn(self, transitions: Transitions) -> Mapping[str, Tensor]:
+        """There is nothing to learn."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Empty: the task is the simulator's."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """There is nothing to continue."""
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """There are none."""

@@ -20,7 +20,7 @@ Load = Callable[..., LoadedOptions]
         ("{trainer_type: sac}", "trainer_type: 'sac' is"),
         ("{trainer_type: poca}", "trainer_type: 'poca' is"),
         ("{network_settings: {memory: {}}}", "network_settings.memory: recurrent policies are"),
-        ("{reward_signals: {extrinsic: {}, rnd: {}}}", "reward_signals.rnd: this reward signal is"),
+        ("{reward_signals: {gail: {demo_path: a.demo}}}", "reward_signals.gail: this reward signal is"),
         ("{behavioral_cloning: {demo_path: a.demo}}", "behavioral_cloning: behavioral cloning is"),
         ("{self_play: {}}", "self_play: self-play is"),
     ],

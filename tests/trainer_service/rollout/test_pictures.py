@@ -38,10 +38,7 @@ def play(assembler: TrajectoryAssembler, batch: StepBatch) -> Observed:
     observed = assembler.observe(0, 0, batch)
     rows = len(observed.waiting)
     decisions = Decisions(
-        continuous_actions=np.zeros((rows, 1), np.float32),
-        discrete_actions=np.zeros((rows, 0), np.int64),
-        log_probs=np.zeros(rows, np.float32),
-        memories=assembler.memories(observed.waiting),
+        np.zeros((rows, 1), np.float32), np.zeros((rows, 0), np.int64), np.zeros(rows, np.float32)
     )
     first = batch.num_terminal
     seen = tuple(sensor[first:] for sensor in batch.observations)

@@ -1,0 +1,85 @@
+"""Rewards of the learner's own making: errors of prediction, and the scale of what they add up to. B rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.ops import distributions as dist
+from trainer_service.ops.returns import ragged_generalized_advantage
+
+
+def forward_error(predicted: Tensor, features: Tensor) -> Tensor:
+    """½ ‖φ̂(s') − φ(s')‖², eq. 5 and 6 of Pathak et al. 2017 (arXiv:1705.05363). Both [B, F]; returns [B]."""
+    return 0.5 * (predicted - features).square().sum(dim=-1)
+
+
+def inverse_error(
+    continuous_prediction: Tensor,
+    continuous_actions: Tensor,
+    logits: Tensor,
+    discrete_actions: Tensor,
+    branches: Sequence[int],
+) -> Tensor:
+    """How badly actions were told from what they led to: Σ (â − a)² − Σ_branches ln p(choice).
+
+    continuous_prediction, continuous_actions: [B, C]; logits: [B, K], branches side by side; discrete_actions:
+    int64 [B, branches], offsets included (see ``choice_offsets``). Returns [B].
+    """
+    error = (continuous_prediction - continuous_actions).square().sum(dim=-1)
+    if not branches:
+        return error
+    log_probs = dist.masked_log_softmax(logits, None, branches)
+    return error - dist.categorical_log_prob(log_probs, discrete_actions)
+
+
+def distillation_error(predicted: Tensor, target: Tensor) -> Tensor:
+    """‖f̂(s) − f(s)‖², section 2.2 of Burda et al. 2019 (arXiv:1810.12894). Both [B, F]; returns [B]."""
+    return (predicted - target).square().sum(dim=-1)
+
+
+class ReturnScale(NamedTuple):
+    """Running mean square of a reward's discounted returns."""
+
+    rows: float
+    """Returns counted in."""
+
+    mean_square: float
+
+    @property
+    def deviation(self) -> float:
+        """√(mean R²): how far returns are from zero. 0 before any was seen."""
+        return float(self.mean_square**0.5)
+
+
+def updated_scale(
+    scale: ReturnScale, rewards: NDArray[np.float32], lengths: NDArray[np.int64], *, discount: float
+) -> ReturnScale:
+    """The scale after the rewards of P trajectories, end to end, too.
+
+        R_t = Σ_k γ^k r_{t+k} to the trajectory's end ;  n' = n + N ;  m' = m + N (mean R² − m)/n'
+
+    After section 2.4 of Burda et al. 2019. Deviation from zero, not from the mean: a reward that never varies
+    would be divided by nothing.
+
+    rewards: [S]; lengths: [P].
+    """
+    if len(rewards) == 0:
+        return scale
+    nothing = np.zeros_like(rewards)
+    returns = ragged_generalized_advantage(
+        rewards, nothing, np.zeros(len(lengths), rewards.dtype), lengths, discount=discount, gae_lambda=1.0
+    )
+    rows = scale.rows + len(rewards)
+    mean_square = float(np.square(returns, dtype=np.float64).mean())
+    return ReturnScale(rows, scale.mean_square + len(rewards) * (mean_square - scale.mean_square) / rows)
+
+
+def one_hot(choices: Tensor, size: int) -> Tensor:
+    """choices: int64 [B, branches], offsets included. Returns a 1 for each of them, float [B, size]."""
+    return torch.zeros((len(choices), size), device=choices.device).scatter_(1, choices, 1.0)

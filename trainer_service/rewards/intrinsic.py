@@ -1,0 +1,132 @@
+"""What all rewards of the learner's own making share: a network that learns to predict, and errors that pay."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from trainer_service.config.rewards import IntrinsicSettings
+from trainer_service.networks.actor_critic import as_floats, in_chunks, rows_at_once
+from trainer_service.networks.flat import FlatAdam, FlatParameters
+from trainer_service.networks.normalizer import ObservationNormalizer
+from trainer_service.ops.intrinsic import ReturnScale, updated_scale
+from trainer_service.rewards.transitions import Experience, Transitions
+from unity_bridge.specs import BehaviorSpec
+
+
+class IntrinsicReward(ABC):
+    """Pays for steps that its network predicts badly, and trains that network on them.
+
+    Before it has learned for the first time it pays nothing, for what it says is the chance of its first weights.
+    It owns everything that this takes: network, optimizer, statistics of observations and of its own returns.
+    No gradient reaches the policy. Episode ends are not its business: novelty is worth the same in the next
+    episode, so values are bootstrapped past them, or agents would learn to fear what might end them.
+    """
+
+    name: str
+    ignores_end = True
+    learns = True
+    _most = math.inf
+    """No single step pays more, before its strength."""
+
+    def __init__(
+        self, spec: BehaviorSpec, settings: IntrinsicSettings, network: nn.Module, device: torch.device
+    ) -> None:
+        self.strength = settings.strength
+        self.gamma = settings.gamma
+        self._learning_rate = settings.learning_rate
+        self._scales = settings.normalize_rewards
+        self._device = device
+        self._network = network.to(device)
+        self._normalizer = ObservationNormalizer(
+            spec.observation_specs, normalize=settings.network_settings.normalize
+        ).to(device)
+        self._parameters = FlatParameters(each for each in network.parameters() if each.requires_grad)
+        self._optimizer = FlatAdam(self._parameters)
+        self._scale = ReturnScale(rows=0.0, mean_square=0.0)
+        self._updates = 0
+        self._chunk = rows_at_once(network)
+
+    @abstractmethod
+    def _errors(self, transitions: Transitions) -> Tensor:
+        """How badly each step was predicted. Shape [B]."""
+
+    @abstractmethod
+    def _loss(self, transitions: Transitions) -> tuple[Tensor, dict[str, Tensor]]:
+        """What learning brings down, and its parts by statistic."""
+
+    def record(self, experience: Experience) -> NDArray[np.float32]:
+        """Counts new steps in, and says what they pay. Shape [S]."""
+        trajectories = experience.trajectories
+        self._normalizer.update([self._tensor(sensor) for sensor in trajectories.observations])
+        if not self._updates:
+            return np.zeros(len(experience), np.float32)
+        pieces = in_chunks(len(experience), self._chunk)
+        with torch.no_grad():
+            parts = [self._errors(experience.take(piece)) for piece in pieces]
+        errors = torch.cat(parts) if parts else torch.empty(0)
+        if self._scales:
+            seen = errors.cpu().numpy()
+            self._scale = updated_scale(self._scale, seen, trajectories.lengths, discount=self.gamma)
+        paid: NDArray[np.float32] = self._paid(errors).cpu().numpy()
+        return paid
+
+    def rewards(self, transitions: Transitions) -> Tensor:
+        """What steps that were counted in before pay today. Shape [B]."""
+        if not self._updates:
+            return torch.zeros(len(transitions), device=self._device)
+        with torch.no_grad():
+            return self._paid(self._errors(transitions))
+
+    def learn(self, transitions: Transitions) -> Mapping[str, Tensor]:
+        """One step of Adam, at the same rate throughout; none where there is nothing to learn from."""
+        if len(transitions) == 0:
+            return {}
+        self._parameters.zero_gradient()
+        loss, statistics = self._loss(transitions)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
+        self._optimizer.step(self._learning_rate)
+        self._updates += 1
+        return {tag: value.detach() for tag, value in statistics.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Network, optimizer and statistics."""
+        return {
+            "network": self._network.state_dict(),
+            "normalizer": self._normalizer.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "scale": list(self._scale),
+            "updates": self._updates,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from there. Raises KeyError, RuntimeError or ValueError where it does not fit."""
+        self.load_weights(state)
+        self._optimizer.load_state_dict(state["optimizer"])
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """The same without the optimizer's moments."""
+        self._network.load_state_dict(state["network"])
+        self._normalizer.load_state_dict(state["normalizer"])
+        self._scale = ReturnScale(*state["scale"])
+        self._updates = state["updates"]
+
+    def _seen(self, observations: Sequence[Tensor]) -> list[Tensor]:
+        """Observations as the network takes them."""
+        return as_floats(self._normalizer.forward(observations))
+
+    def _paid(self, errors: Tensor) -> Tensor:
+        deviation = self._scale.deviation if self._scales else 1.0
+        # No return ever differed from zero: then all errors are zero too.
+        scaled = errors / deviation if deviation else errors
+        return scaled.clamp(max=self._most)
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)

@@ -1,0 +1,118 @@
+"""What reward sources look at: single steps, and what was seen after them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.networks.actor_critic import as_floats
+from trainer_service.rollout.trajectories import Trajectories
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transitions:
+    """B steps, in any order. Observations are as they came: not normalized, and bytes where they are bytes."""
+
+    observations: Sequence[Tensor]
+    """What the agent saw when it decided, one per sensor. Shapes [B, *sensor shape]."""
+
+    next_observations: Sequence[Tensor]
+    """What it saw next, in the same episode. Shapes [B, *sensor shape]."""
+
+    continuous_actions: Tensor
+    """As sampled. Shape [B, continuous size]."""
+
+    discrete_actions: Tensor
+    """int64 [B, branches]"""
+
+    task_rewards: Tensor
+    """What the simulator said: the agent's own reward plus its group's. Shape [B]."""
+
+    def __len__(self) -> int:
+        return len(self.continuous_actions)
+
+
+class Experience:
+    """Trajectories as transitions on a device, put together when they are asked for.
+
+    The next observation of a step is the step's after it, and a trajectory's final observation after its last:
+    none is ever of another episode, and pictures are stored once.
+    """
+
+    def __init__(self, trajectories: Trajectories, device: torch.device) -> None:
+        self.trajectories = trajectories
+        self._device = device
+
+    def __len__(self) -> int:
+        return len(self.trajectories)
+
+    def take(self, rows: slice | Tensor) -> Transitions:
+        """Some of the steps: a run of them, or those that an int64 tensor lists."""
+        columns = self._columns
+        piece = columns.ends_piece[rows]
+        last = (piece >= 0).nonzero().squeeze(1)
+        following = columns.next_row[rows]
+        return Transitions(
+            observations=[sensor[rows] for sensor in columns.observations],
+            next_observations=[
+                _successors(sensor, final, following, last, piece[last])
+                for sensor, final in zip(columns.observations, columns.final_observations, strict=True)
+            ],
+            continuous_actions=columns.continuous_actions[rows],
+            discrete_actions=columns.discrete_actions[rows],
+            task_rewards=columns.task_rewards[rows],
+        )
+
+    @cached_property
+    def _columns(self) -> _Columns:
+        trajectories = self.trajectories
+        steps, pieces = len(trajectories), len(trajectories.lengths)
+        ends_piece = np.full(steps, -1)
+        ends_piece[np.cumsum(trajectories.lengths) - 1] = np.arange(pieces)
+        return _Columns(
+            observations=[self._tensor(sensor) for sensor in trajectories.observations],
+            final_observations=[self._tensor(sensor) for sensor in trajectories.final_observations],
+            continuous_actions=self._tensor(trajectories.continuous_actions),
+            discrete_actions=self._tensor(trajectories.discrete_actions),
+            task_rewards=self._tensor(trajectories.rewards + trajectories.group_rewards),
+            # Of a trajectory's last step it is a placeholder, but an index that exists.
+            next_row=self._tensor(np.minimum(np.arange(1, steps + 1), steps - 1)),
+            ends_piece=self._tensor(ends_piece),
+        )
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Columns:
+    """All S steps of P trajectories."""
+
+    observations: Sequence[Tensor]
+    final_observations: Sequence[Tensor]
+    continuous_actions: Tensor
+    discrete_actions: Tensor
+    task_rewards: Tensor
+
+    next_row: Tensor
+    """Where each step's next observation stands. int64 [S]"""
+
+    ends_piece: Tensor
+    """The trajectory that ends with the step, or −1. int64 [S]"""
+
+
+def _successors(sensor: Tensor, final: Tensor, following: Tensor, last: Tensor, piece: Tensor) -> Tensor:
+    successors = sensor[following]
+    ends = final[piece]
+    if ends.dtype != successors.dtype:
+        # A sensor that sends bytes at times and floats at others: both mean the same.
+        successors, ends = as_floats([successors, ends])
+    successors[last] = ends
+    return successors
