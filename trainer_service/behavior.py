@@ -63,7 +63,6 @@ class Behavior:
         """The weights are no numbers any more, and must not replace a good checkpoint."""
         self._learns = learns
         self._deterministic = settings.network_settings.deterministic
-        self._assembler = TrajectoryAssembler(spec, settings.time_horizon)
         self._statistics = Statistics(name)
         self._waiting: list[tuple[int, _Waiting]] = []
         self._next_summary = settings.summary_freq
@@ -74,6 +73,7 @@ class Behavior:
             self._algorithm = ALGORITHMS[settings.trainer_type](spec, settings, compute)
         except ValueError as error:
             raise UserError(f"behavior '{name}': {error}") from None
+        self._assembler = TrajectoryAssembler(spec, settings.time_horizon, self._algorithm.memory_size)
 
     @property
     def training(self) -> bool:
@@ -123,7 +123,10 @@ class Behavior:
         if len(everyone.rows) == 0:
             return [ActionBatch.zeros(0, self.spec.action_spec) for _ in waiting]
         decisions = self._algorithm.act(
-            everyone.observations, everyone.allowed_actions, deterministic=self._deterministic
+            everyone.observations,
+            everyone.allowed_actions,
+            self._assembler.memories(everyone.rows),
+            deterministic=self._deterministic,
         )
         self._assembler.acted(everyone.rows, everyone.observations, everyone.allowed_actions, decisions)
         continuous = self._algorithm.wire_actions(decisions)

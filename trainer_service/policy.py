@@ -82,7 +82,8 @@ class Policy:
             allowed = np.ascontiguousarray(allowed_actions, np.bool_)
         if allowed.shape != (rows, mask_size):
             raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
-        decisions = self._algorithm.act(sensors, allowed, deterministic=deterministic)
+        memories = np.zeros((rows, self._algorithm.memory_size), np.float32)
+        decisions = self._algorithm.act(sensors, allowed, memories, deterministic=deterministic)
         return ActionBatch(
             self._algorithm.wire_actions(decisions), decisions.discrete_actions.astype(np.int32)
         )

@@ -46,8 +46,10 @@ def our_forward_us(agents: int, repetitions: int) -> float:
     """The same through our algorithm; median microseconds."""
     algorithm = _algorithm()
     observations = np.random.default_rng(1).normal(size=(agents, OBSERVATIONS)).astype(np.float32)
-    allowed = np.ones((agents, 0), np.bool_)
-    return median_us(lambda: algorithm.act([observations], allowed, deterministic=False), repetitions)
+    allowed, memories = np.ones((agents, 0), np.bool_), np.zeros((agents, 0), np.float32)
+    return median_us(
+        lambda: algorithm.act([observations], allowed, memories, deterministic=False), repetitions
+    )
 
 
 def plain_minibatch_us(rows: int, repetitions: int) -> float:
@@ -112,9 +114,11 @@ def _rollout() -> Trajectories:
         discrete_actions=np.empty((BUFFER_SIZE, 0), np.int64),
         allowed_actions=np.empty((BUFFER_SIZE, 0), np.bool_),
         log_probs=noise(BUFFER_SIZE) - 3.0,
+        memories=np.zeros((BUFFER_SIZE, 0), np.float32),
         rewards=noise(BUFFER_SIZE),
         group_rewards=np.zeros(BUFFER_SIZE, np.float32),
         lengths=np.full(pieces, BUFFER_SIZE // pieces),
         final_observations=(noise(pieces, OBSERVATIONS),),
+        final_memories=np.zeros((pieces, 0), np.float32),
         terminated=np.zeros(pieces, np.bool_),
     )

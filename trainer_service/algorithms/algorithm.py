@@ -30,14 +30,19 @@ class Compute:
 class Algorithm(Protocol):
     """A policy and the way it learns."""
 
+    memory_size: int
+    """Floats that it carries from one decision of an agent to the next; 0 for a policy without memory."""
+
     def act(
         self,
         observations: Sequence[Observation],
         allowed_actions: NDArray[np.bool_],
+        memories: NDArray[np.float32],
         *,
         deterministic: bool,
     ) -> Decisions:
-        """Decides for M agents: one array [M, …] per sensor, and bool [M, sum of branches]."""
+        """Decides for M agents: one array [M, …] per sensor, bool [M, sum of branches], and what the last
+        decision left each of them to remember, [M, memory_size]: zeros at an episode's start."""
         ...
 
     def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:

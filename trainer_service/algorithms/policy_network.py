@@ -23,10 +23,16 @@ class PolicyNetwork(nn.Module):
         super().__init__()
         self.normalizer = copy.deepcopy(normalizer).cpu()
         self.network = copy.deepcopy(network).cpu()
+        self.memory_size = network.actor.memory_size
+        """Floats that the policy carries from one decision to the next; 0 without memory."""
 
     def forward(self, observations: Sequence[Tensor]) -> ActionParameters:
         """observations: float32 as the simulator sent them, one [B, *sensor shape] per sensor."""
         return self.network.policy(self.normalizer.forward(observations))
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """The same with memory: also takes and gives what is remembered, [B, memory_size]."""
+        return self.network.step(self.normalizer.forward(observations), memories)
 
     def squash(self, continuous: Tensor) -> Tensor:
         """Continuous actions as they go over the wire: clip(a, −3, 3)/3. Shape kept."""

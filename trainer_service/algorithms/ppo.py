@@ -17,11 +17,13 @@ from torch import Tensor
 
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.collected import from_tensors, to_tensors
+from trainer_service.algorithms.minibatches import Order, OrderOfSequences, OrderOfSteps
 from trainer_service.algorithms.policy_network import PolicyNetwork
 from trainer_service.config import PPOSettings, TrainerSettings
 from trainer_service.networks.actions import SQUASH_LIMIT
 from trainer_service.networks.actor_critic import ActorCritic, batched_values, in_chunks
 from trainer_service.networks.flat import FlatAdam, FlatParameters
+from trainer_service.networks.memory import Sequences
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.ops.losses import PPOTargets, ppo_gradients
 from trainer_service.ops.returns import ragged_generalized_advantage, standardize
@@ -64,6 +66,7 @@ class PPO:
             ]
         self._learned_rewards = [source for source in self._rewards if source.learns]
         self._heads_that_end = np.array([not source.ignores_end for source in self._rewards])
+        self.memory_size = self._network.memory_size
         self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=network.normalize)
         self._normalizer.to(self._device)
         self._parameters = FlatParameters(self._network.parameters())
@@ -78,13 +81,21 @@ class PPO:
         self,
         observations: Sequence[Observation],
         allowed_actions: NDArray[np.bool_],
+        memories: NDArray[np.float32],
         *,
         deterministic: bool,
     ) -> Decisions:
-        """Decides for M agents in one forward pass."""
+        """Decides for M agents in one forward pass.
+
+        ``memories`` may be the policy's part alone (see ActorCritic.step), if nothing is learned from this.
+        """
         with torch.inference_mode():
             inputs = self._normalizer.forward([self._tensor(sensor) for sensor in observations])
-            parameters = self._network.policy(inputs)
+            if self.memory_size:
+                parameters, kept = self._network.step(inputs, self._tensor(memories))
+                memories = _array(kept)
+            else:
+                parameters = self._network.policy(inputs)
             # Most often nothing is forbidden, and then there is nothing to mask.
             allowed = None if allowed_actions.all() else self._tensor(allowed_actions)
             heads = self._network.actions
@@ -92,7 +103,7 @@ class PPO:
                 continuous, discrete, log_probs = heads.most_likely(parameters, allowed)
             else:
                 continuous, discrete, log_probs = heads.sample(parameters, allowed, self._acting)
-            return Decisions(_array(continuous), _array(discrete), _array(log_probs))
+            return Decisions(_array(continuous), _array(discrete), _array(log_probs), memories)
 
     def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """clip(a, −3, 3)/3: a unit Gaussian's bulk covers [−1, 1]."""
@@ -125,8 +136,8 @@ class PPO:
             targets, estimate = self._estimate(rollout)
             estimates.append(estimate)
             value_clip_range = rates.epsilon * _spread(targets)
-            for inputs, batch in self._minibatches(rollout.observations, targets):
-                losses += self._step(inputs, batch, rates, value_clip_range)
+            for inputs, batch, sequences in self._minibatches(rollout, targets):
+                losses += self._step(inputs, batch, sequences, rates, value_clip_range)
                 minibatches += 1
         policy_loss, value_loss, entropy, clipped, kl = (losses / minibatches).tolist()
         return {
@@ -172,13 +183,21 @@ class PPO:
             discrete_actions=self._tensor(trajectories.discrete_actions) + self._network.actions.offsets,
             allowed_actions=self._tensor(trajectories.allowed_actions),
             old_log_prob=self._tensor(trajectories.log_probs),
+            order=self._order(trajectories),
         )
+
+    def _order(self, trajectories: Trajectories) -> Order:
+        memory, batch_size = self._settings.network_settings.memory, self._hyper.batch_size
+        if memory is None:
+            return OrderOfSteps(len(trajectories), batch_size)
+        return OrderOfSequences(trajectories, memory.sequence_length, batch_size, self._device)
 
     def _estimate(self, rollout: _Rollout) -> tuple[PPOTargets, Metrics]:
         """Advantages and returns by the critic as it is now."""
         trajectories = rollout.trajectories
-        values = batched_values(self._network, rollout.observations).cpu().numpy()
-        bootstrap = batched_values(self._network, rollout.final).cpu().numpy()
+        order = rollout.order
+        values = batched_values(self._network, rollout.observations, sequences=order.in_time).cpu().numpy()
+        bootstrap = batched_values(self._network, rollout.final, sequences=order.ends).cpu().numpy()
         bootstrap[trajectories.terminated[:, None] & self._heads_that_end] = 0.0
         advantages = np.empty_like(values)
         metrics: dict[str, float] = {}
@@ -208,30 +227,35 @@ class PPO:
         return targets, metrics
 
     def _minibatches(
-        self, observations: Sequence[Tensor], targets: PPOTargets
-    ) -> Iterator[tuple[list[Tensor], PPOTargets]]:
-        """One epoch in random order. The remainder is a smaller minibatch of its own, not lost."""
-        rows = len(targets.advantage)
-        order = torch.randperm(rows, generator=self._shuffling, device=self._device)
+        self, rollout: _Rollout, targets: PPOTargets
+    ) -> Iterator[tuple[list[Tensor], PPOTargets, Sequences | None]]:
+        """One epoch in random order."""
+        observations = rollout.observations
+        order, minibatches = rollout.order.shuffled(self._shuffling)
         # Numbers are shuffled once as a whole, so that a minibatch is a slice and no gather. Pictures are not:
         # a second copy of them all is what memory may not have.
         shuffled = [sensor[order] if sensor.dim() == 2 else None for sensor in observations]
         columns = [column[order] for column in targets]
-        for start in range(0, rows, self._hyper.batch_size):
-            piece = slice(start, start + self._hyper.batch_size)
+        for piece, sequences in minibatches:
             yield (
                 [
                     sensor[order[piece]] if already is None else already[piece]
                     for sensor, already in zip(observations, shuffled, strict=True)
                 ],
                 PPOTargets(*(column[piece] for column in columns)),
+                sequences,
             )
 
     def _step(
-        self, observations: list[Tensor], batch: PPOTargets, rates: _Rates, value_clip_range: Tensor
+        self,
+        observations: list[Tensor],
+        batch: PPOTargets,
+        sequences: Sequences | None,
+        rates: _Rates,
+        value_clip_range: Tensor,
     ) -> Tensor:
         """One gradient step; returns the loss in its parts."""
-        parameters, values = self._network.policy_and_values(observations)
+        parameters, values = self._network.policy_and_values(observations, sequences)
         with torch.no_grad():
             gradients = ppo_gradients(
                 *parameters,
@@ -338,6 +362,8 @@ class _Rollout(NamedTuple):
     discrete_actions: Tensor
     allowed_actions: Tensor
     old_log_prob: Tensor
+
+    order: Order
 
 
 class _Rates(NamedTuple):

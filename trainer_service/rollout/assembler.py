@@ -30,6 +30,9 @@ class Decisions:
     log_probs: NDArray[np.float32]
     """Joint log-probability of each row's action. Shape [M]."""
 
+    memories: NDArray[np.float32]
+    """What each agent remembers from now on. Shape [M, memory size]."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Episodes:
@@ -67,11 +70,16 @@ class TrajectoryAssembler:
 
     A reward belongs to the action before it, so an agent's first message carries none that could be used:
     what it says is dropped, like the terminal of an agent that never acted.
+
+    An agent's memory is zero when an episode begins, lasts until it ends, whatever pieces it is cut into, and
+    goes with the agent's simulator.
     """
 
-    def __init__(self, spec: BehaviorSpec, horizon: int) -> None:
+    def __init__(self, spec: BehaviorSpec, horizon: int, memory_size: int = 0) -> None:
+        """memory_size: floats that the policy carries from one decision of an agent to the next."""
         self._spec = spec
         self._horizon = horizon
+        self._memory_size = memory_size
         self._agents = AgentRows()
         self._columns = min(horizon, _FIRST_COLUMNS)
         self._untouched = True
@@ -103,6 +111,13 @@ class TrajectoryAssembler:
                 pieces.append(self._hand_out(rows[full], batch, at[full], cut))
         return Observed(waiting, transitions, Trajectories.concatenate(pieces) if pieces else None, episodes)
 
+    def memories(self, waiting: Rows) -> NDArray[np.float32]:
+        """What the agents of these rows remember. Shape [M, memory size]."""
+        if not self._memory_size:
+            return np.empty((len(waiting), 0), np.float32)
+        remembered: NDArray[np.float32] = self._memory[waiting]
+        return remembered
+
     def acted(
         self,
         waiting: Rows,
@@ -125,6 +140,9 @@ class TrajectoryAssembler:
             self._discrete[waiting, at] = decisions.discrete_actions
             self._allowed[waiting, at] = allowed_actions
         self._log_probs[waiting, at] = decisions.log_probs
+        if self._memory_size:
+            self._memories[waiting, at] = self._memory[waiting]
+            self._memory[waiting] = decisions.memories
         self._lengths[waiting] = at + 1
         self._pending[waiting] = True
 
@@ -135,16 +153,16 @@ class TrajectoryAssembler:
     def _end_episodes(
         self, simulator: int, keys: NDArray[np.int64], batch: StepBatch, ended: int
     ) -> tuple[int, Trajectories | None, Episodes | None]:
-        rows = self._agents.find(simulator, keys[:ended])
-        known = np.flatnonzero(rows >= 0)
-        known = known[self._pending[rows[known]]]
+        found = self._agents.find(simulator, keys[:ended])
+        known = np.flatnonzero(found >= 0)
+        known = known[self._pending[found[known]]]
         piece, episodes = None, None
         if len(known):
-            rows = rows[known]
+            rows = found[known]
             self._write_rewards(rows, batch, known)
             episodes = Episodes(self._returns[rows], self._episode_lengths[rows])
             piece = self._hand_out(rows, batch, known, batch.terminated[known])
-            self._clear(rows)
+        self._clear(found[found >= 0])
         # An agent that goes on in the same message keeps its row; the others may never come back.
         gone = keys[:ended][~np.isin(keys[:ended], keys[ended:])]
         if len(gone):
@@ -179,10 +197,12 @@ class TrajectoryAssembler:
             discrete_actions=steps(self._discrete),
             allowed_actions=steps(self._allowed),
             log_probs=steps(self._log_probs),
+            memories=steps(self._memories),
             rewards=steps(self._rewards),
             group_rewards=steps(self._group_rewards),
             lengths=lengths,
             final_observations=tuple(observation[at] for observation in batch.observations),
+            final_memories=self._memory[rows],
             terminated=terminated,
         )
         self._lengths[rows] = 0
@@ -193,6 +213,8 @@ class TrajectoryAssembler:
         self._episode_lengths[rows] = 0
         self._returns[rows] = 0.0
         self._pending[rows] = False
+        if self._memory_size:
+            self._memory[rows] = 0.0
 
     def _remember(self, sensor: int, waiting: Rows, at: NDArray[np.int64], observation: Observation) -> None:
         """Bytes are kept as bytes for as long as a sensor sends nothing else."""
@@ -218,6 +240,7 @@ class TrajectoryAssembler:
         self._discrete = np.empty((*shape, actions.discrete_size), np.int64)
         self._allowed = np.empty((*shape, actions.mask_size), np.bool_)
         self._log_probs = np.empty(shape, np.float32)
+        self._memories = np.empty((*shape, self._memory_size), np.float32)
         self._rewards = np.empty(shape, np.float32)
         self._group_rewards = np.empty(shape, np.float32)
         self._lengths = np.zeros(rows, np.int64)
@@ -226,6 +249,8 @@ class TrajectoryAssembler:
         self._returns = np.zeros(rows, np.float64)
         self._pending = np.zeros(rows, np.bool_)
         """An action was sent and its consequence is not known yet."""
+        self._memory = np.zeros((rows, self._memory_size), np.float32)
+        """What each agent remembers after its last decision."""
 
     def _reserve_rows(self) -> None:
         if self._agents.capacity > len(self._lengths):
@@ -238,8 +263,8 @@ class TrajectoryAssembler:
 
     def _resize(self, rows: int) -> None:
         names = (
-            "_continuous", "_discrete", "_allowed", "_log_probs", "_rewards", "_group_rewards",
-            "_lengths", "_episode_lengths", "_returns", "_pending",
+            "_continuous", "_discrete", "_allowed", "_log_probs", "_memories", "_rewards", "_group_rewards",
+            "_lengths", "_episode_lengths", "_returns", "_pending", "_memory",
         )  # fmt: skip
         before = {name: getattr(self, name) for name in names}
         observations = self._observations

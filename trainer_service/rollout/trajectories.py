@@ -31,6 +31,9 @@ class Trajectories:
     log_probs: NDArray[np.float32]
     """Joint log-probability of the action under the policy that chose it. Shape [S]."""
 
+    memories: NDArray[np.float32]
+    """What the agent remembered when it decided. Shape [S, memory size], a size of 0 for who has no memory."""
+
     rewards: NDArray[np.float32]
     """The agent's own reward for the action, in task units. Shape [S]."""
 
@@ -42,6 +45,9 @@ class Trajectories:
 
     final_observations: tuple[Observation, ...]
     """What the agent saw after its last step. Shapes [P, *sensor shape]."""
+
+    final_memories: NDArray[np.float32]
+    """What it remembered then. Shape [P, memory size]."""
 
     terminated: NDArray[np.bool_]
     """The task ended with the last step: nothing follows. Otherwise bootstrap. Shape [P]."""

@@ -19,10 +19,12 @@ def test_an_agent_gets_its_own_reward_and_its_groups() -> None:
         discrete_actions=np.zeros((steps, 1), np.int64),
         allowed_actions=np.ones((steps, 2), np.bool_),
         log_probs=np.zeros(steps, np.float32),
+        memories=np.zeros((steps, 0), np.float32),
         rewards=np.array([1.0, 0.0, -2.0], np.float32),
         group_rewards=np.array([0.0, 10.0, 20.0], np.float32),
         lengths=np.array([steps]),
         final_observations=(np.zeros((1, 1), np.float32),),
+        final_memories=np.zeros((1, 0), np.float32),
         terminated=np.array([True]),
     )
     spec = BehaviorSpec((ObservationSpec("sensor", (1,)),), ActionSpec(0, (2,)))

@@ -47,7 +47,8 @@ class Driver:
         observed = self.assembler.observe(simulator, team, batch)
         first = batch.num_terminal
         seen = batch.observations[0][first:]
-        decisions = Decisions(seen.copy(), seen.astype(np.int64) % 3, seen[:, 0] / 1000)
+        memories = self.assembler.memories(observed.waiting)
+        decisions = Decisions(seen.copy(), seen.astype(np.int64) % 3, seen[:, 0] / 1000, memories)
         self.assembler.acted(observed.waiting, (seen,), batch.allowed_actions[first:], decisions)
         return observed
 

@@ -38,7 +38,10 @@ def play(assembler: TrajectoryAssembler, batch: StepBatch) -> Observed:
     observed = assembler.observe(0, 0, batch)
     rows = len(observed.waiting)
     decisions = Decisions(
-        np.zeros((rows, 1), np.float32), np.zeros((rows, 0), np.int64), np.zeros(rows, np.float32)
+        continuous_actions=np.zeros((rows, 1), np.float32),
+        discrete_actions=np.zeros((rows, 0), np.int64),
+        log_probs=np.zeros(rows, np.float32),
+        memories=assembler.memories(observed.waiting),
     )
     first = batch.num_terminal
     seen = tuple(sensor[first:] for sensor in batch.observations)
