@@ -27,7 +27,7 @@ PLACES: tuple[tuple[str, ...], ...] = (
     ("trainer_service.rollout", "trainer_service.networks"),
     ("trainer_service.rewards",),
     ("trainer_service.algorithms",),
-    ("trainer_service.checkpoint", "trainer_service.mlagents_checkpoint"),
+    ("trainer_service.checkpoint", "trainer_service.mlagents_checkpoint", "trainer_service.experience"),
     ("trainer_service.behavior", "trainer_service.policy", "trainer_service.export"),
     ("trainer_service.behaviors", "trainer_service.recorder", "trainer_service.channels"),
     ("trainer_service.learn", "trainer_service.evaluation"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from trainer_service.checkpoint import Checkpoint, differences
 from trainer_service.config import TrainerSettings
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
+from trainer_service.experience import load_experience
 from trainer_service.metrics import Statistics, Summary
 from trainer_service.rollout.agents import Rows
 from trainer_service.rollout.assembler import TrajectoryAssembler
@@ -73,7 +76,7 @@ class Behavior:
             self._algorithm = ALGORITHMS[settings.trainer_type](spec, settings, compute)
         except ValueError as error:
             raise UserError(f"behavior '{name}': {error}") from None
-        self._assembler = TrajectoryAssembler(spec, settings.time_horizon, self._algorithm.memory_size)
+        self._assembler = TrajectoryAssembler(spec, self._algorithm.horizon, self._algorithm.memory_size)
 
     @property
     def training(self) -> bool:
@@ -193,6 +196,10 @@ class Behavior:
         """The behavior as it is now."""
         return Checkpoint(self.name, self.step, self.spec, self.settings, self._algorithm.state_dict())
 
+    def experience(self) -> Mapping[str, NDArray[Any]] | None:
+        """What is saved beside the checkpoint; None where nothing is."""
+        return self._algorithm.experience()
+
     def policy_network(self) -> PolicyNetwork:
         """What decides now, to be exported."""
         return self._algorithm.policy_network()
@@ -204,6 +211,10 @@ class Behavior:
         self.step = checkpoint.step
         self._next_summary = (self.step // self.settings.summary_freq + 1) * self.settings.summary_freq
         self._last_summary = (self.step, time.perf_counter())
+
+    def restore_experience(self, path: Path) -> None:
+        """Continues with what was saved beside the checkpoint. Raises UserError where it is no good."""
+        load_experience(path, self._algorithm.load_experience)
 
     def initialize(self, checkpoint: Checkpoint) -> None:
         """Starts from the weights of another run, at step 0. Raises UserError where they do not fit."""
@@ -228,7 +239,7 @@ class Behavior:
             detail = " ".join(str(error).split())[:300]
             raise UserError(
                 f"behavior '{self.name}': the checkpoint does not fit the configured networks "
-                f"(hidden_units, num_layers, shared_critic, reward signals): {detail}"
+                f"(hidden_units, num_layers, memory, shared_critic, reward signals): {detail}"
             ) from None
 
 

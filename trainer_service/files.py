@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from trainer_service.errors import UserError
 
@@ -31,12 +33,21 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         SaveError: naming the path and the reason; the previous file is intact, the temporary one removed.
     """
     content = data.encode() if isinstance(data, str) else data
+    write_atomic_by(path, lambda file: file.write(content))
+
+
+def write_atomic_by(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """The same for what need not be in memory as a whole: ``write`` gets the open temporary file.
+
+    Raises:
+        SaveError: as above.
+    """
     # The process id keeps two programs that write the same file from sharing one temporary file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
-            file.write(content)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

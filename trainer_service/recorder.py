@@ -14,6 +14,7 @@ from trainer_service.behavior import Behavior
 from trainer_service.checkpoint import save_checkpoint
 from trainer_service.console import Console
 from trainer_service.curriculum import Curriculum
+from trainer_service.experience import save_experience
 from trainer_service.export import ExportError, export_policy
 from trainer_service.files import SaveError, write_atomic
 from trainer_service.metrics import SummaryWriter
@@ -151,6 +152,7 @@ class Recorder:
     def _autosave(self, behavior: Behavior) -> None:
         """Renews what ``--resume`` continues from, and nothing else."""
         if not behavior.diverged:
+            self._save_experience(behavior)
             save_checkpoint(behavior.checkpoint(), self._folder.checkpoint(behavior.name))
             if self._curriculum.lessons:
                 self._store(self._status.behavior(behavior.name), behavior)
@@ -170,6 +172,7 @@ class Recorder:
             return
         name, step = behavior.name, behavior.step
         numbered = self._folder.numbered(name, step)
+        self._save_experience(behavior)
         save_checkpoint(behavior.checkpoint(), numbered, self._folder.checkpoint(name))
         files = [path.as_posix() for path in (*self._export(behavior), numbered)]
         record = CheckpointRecord(
@@ -186,6 +189,11 @@ class Recorder:
         interval = behavior.settings.checkpoint_interval
         self._next_save[name] = (step // interval + 1) * interval
         _logger.info("Saved %s", numbered)
+
+    def _save_experience(self, behavior: Behavior) -> None:
+        experience = behavior.experience()
+        if experience is not None:
+            save_experience(experience, self._folder.replay(behavior.name))
 
     def _export(self, behavior: Behavior) -> list[Path]:
         """Writes the model of this step; returns its path, or nothing if that failed.

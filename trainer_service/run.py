@@ -22,7 +22,7 @@ _FAILED_START = frozenset({_LOCK, "configuration.yaml", "run_logs"})
 """What a start leaves that never came to its first agent: nothing that anybody would miss."""
 _ROOT_FILES = ("configuration.yaml", "metrics.jsonl")
 _LOG_FILES = ("training_status.json", "timers.json", "Player-*.log")
-_BEHAVIOR_FILES = ("checkpoint.pt", "events.out.tfevents.*", "last_replay_buffer.hdf5")
+_BEHAVIOR_FILES = ("checkpoint.pt", "replay.npz", "events.out.tfevents.*", "last_replay_buffer.hdf5")
 
 _logger = logging.getLogger(__name__)
 
@@ -41,6 +41,7 @@ class RunFolder:
           <behavior>.onnx                           final model
           <behavior>/<behavior>-<step>.onnx, .pt    older ones
           <behavior>/checkpoint.pt                  what --resume and --initialize-from read
+          <behavior>/replay.npz                     what --resume reads too, with save_replay_buffer
           <behavior>/events.out.tfevents.*          for TensorBoard
 
     One process writes, any number read. A folder opened to be read is never changed.
@@ -159,6 +160,10 @@ class RunFolder:
     def checkpoint(self, name: str) -> Path:
         """The newest complete state of a behavior."""
         return self.behavior(name) / "checkpoint.pt"
+
+    def replay(self, name: str) -> Path:
+        """What a behavior has lived through and learns from again."""
+        return self.behavior(name) / "replay.npz"
 
     def numbered(self, name: str, step: int, suffix: str = ".pt") -> Path:
         """The state (.pt) or model (.onnx) of a behavior at one step."""

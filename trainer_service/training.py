@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer_service.config import RunOptions, TrainerSettings, dump_run_options, unsupported_features
+from trainer_service.config import (
+    RunOptions,
+    SACSettings,
+    TrainerSettings,
+    dump_run_options,
+    unsupported_features,
+)
 from trainer_service.config.support import unsupported_in_behavior
 from trainer_service.console import Console
 from trainer_service.curriculum import Curriculum, differences, with_sampler_seeds
@@ -143,7 +149,7 @@ def _serve(
     writers = _writers(folder, timers)
     expected = dict.fromkeys([*options.behaviors, *curriculum.watched])
     recorder = Recorder(folder, console, writers, timers, status, expected=expected, curriculum=curriculum)
-    behaviors = Behaviors(_creator(options, device, options.env_settings.seed, origins, writers))
+    behaviors = Behaviors(_creator(options, folder, device, options.env_settings.seed, origins, writers))
     try:
         learn(bridge, behaviors, curriculum, channels, recorder, console, timers, stop)
     finally:
@@ -179,6 +185,7 @@ def _resume_lessons(curriculum: Curriculum, options: RunOptions, status: Trainin
 
 def _creator(
     options: RunOptions,
+    folder: RunFolder,
     device: torch.device,
     seed: int,
     origins: dict[str, _Start],
@@ -207,6 +214,7 @@ def _creator(
         elif start.is_own:
             behavior.restore(_checkpoint(start.origin, behavior, compute.seed))
             _logger.info("Resuming '%s' from step %d.", name, behavior.step)
+            _restore_experience(behavior, folder.replay(name))
             for writer in writers:
                 writer.truncate_after(name, behavior.step)
         else:
@@ -217,6 +225,22 @@ def _creator(
         return behavior
 
     return create
+
+
+def _restore_experience(behavior: Behavior, path: Path) -> None:
+    """The replay buffer of who learns from one, if it was saved; says so if it was not."""
+    tuning = behavior.settings.hyperparameters
+    if not isinstance(tuning, SACSettings) or not behavior.training:
+        return
+    if tuning.save_replay_buffer and path.is_file():
+        behavior.restore_experience(path)
+        _logger.info("'%s' goes on with its replay buffer.", behavior.name)
+        return
+    why = f"'{path}' is missing" if tuning.save_replay_buffer else "save_replay_buffer is false"
+    _logger.warning(
+        "'%s' starts with an empty replay buffer (%s) and learns again after %d steps.",
+        behavior.name, why, max(tuning.buffer_init_steps, tuning.batch_size),
+    )  # fmt: skip
 
 
 def _checkpoint(origin: Origin, behavior: Behavior, seed: int) -> Checkpoint:

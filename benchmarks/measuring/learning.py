@@ -47,9 +47,7 @@ def our_forward_us(agents: int, repetitions: int) -> float:
     algorithm = _algorithm()
     observations = np.random.default_rng(1).normal(size=(agents, OBSERVATIONS)).astype(np.float32)
     allowed, memories = np.ones((agents, 0), np.bool_), np.zeros((agents, 0), np.float32)
-    return median_us(
-        lambda: algorithm.act([observations], allowed, memories, deterministic=False), repetitions
-    )
+    return median_us(lambda: algorithm.act([observations], allowed, memories, deterministic=False), repetitions)
 
 
 def plain_minibatch_us(rows: int, repetitions: int) -> float:
@@ -119,6 +117,7 @@ def _rollout() -> Trajectories:
         group_rewards=np.zeros(BUFFER_SIZE, np.float32),
         lengths=np.full(pieces, BUFFER_SIZE // pieces),
         final_observations=(noise(pieces, OBSERVATIONS),),
+        final_allowed_actions=np.empty((pieces, 0), np.bool_),
         final_memories=np.zeros((pieces, 0), np.float32),
         terminated=np.zeros(pieces, np.bool_),
     )

@@ -30,6 +30,9 @@ class Compute:
 class Algorithm(Protocol):
     """A policy and the way it learns."""
 
+    horizon: int
+    """Steps after which it wants a trajectory that has not come to its end."""
+
     memory_size: int
     """Floats that it carries from one decision of an agent to the next; 0 for a policy without memory."""
 
@@ -68,6 +71,16 @@ class Algorithm(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict``'s result. Raises KeyError, ValueError or RuntimeError where it
         does not fit."""
+        ...
+
+    def experience(self) -> Mapping[str, NDArray[Any]] | None:
+        """What it has lived through and will learn from again, too large for ``state_dict``; None where nothing
+        of that kind shall be saved."""
+        ...
+
+    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
+        """Continues with ``experience``'s result, after ``load_state_dict``. Raises KeyError or ValueError where
+        it does not fit."""
         ...
 
     def load_weights(self, state: Mapping[str, Any]) -> None:

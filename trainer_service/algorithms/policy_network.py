@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from trainer_service.networks.actions import SQUASH_LIMIT, ActionParameters
 from trainer_service.networks.actor_critic import ActorCritic
 from trainer_service.networks.normalizer import ObservationNormalizer
+from trainer_service.networks.soft_actor import SoftActor
 
 
 class PolicyNetwork(nn.Module):
@@ -19,7 +20,7 @@ class PolicyNetwork(nn.Module):
     from. An algorithm whose actions are bounded in another way overrides ``squash``.
     """
 
-    def __init__(self, normalizer: ObservationNormalizer, network: ActorCritic) -> None:
+    def __init__(self, normalizer: ObservationNormalizer, network: ActorCritic | SoftActor) -> None:
         super().__init__()
         self.normalizer = copy.deepcopy(normalizer).cpu()
         self.network = copy.deepcopy(network).cpu()

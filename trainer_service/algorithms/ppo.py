@@ -49,6 +49,7 @@ class PPO:
         self._spec = spec
         self._settings = settings
         self._hyper = settings.hyperparameters
+        self.horizon = settings.time_horizon
         self._device = compute.device
         self._on_cpu = compute.device.type == "cpu"
         network = settings.network_settings
@@ -310,6 +311,12 @@ class PPO:
         self._buffer = OnPolicyBuffer()
         if state["collected"] is not None:
             self._buffer.add(from_tensors(state["collected"]))
+
+    def experience(self) -> None:
+        """None: what was collected serves once, and is in ``state_dict`` until then."""
+
+    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
+        """There is none."""
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         self._network.load_state_dict(state["network"])

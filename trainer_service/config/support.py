@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from trainer_service.config.run_options import RunOptions
 from trainer_service.config.trainer import TrainerSettings
 
-TRAINER_TYPES = frozenset({"ppo"})
+TRAINER_TYPES = frozenset({"ppo", "sac"})
+RECURRENT = frozenset({"ppo"})
+"""Trainer types whose policies can have a memory."""
 REWARD_SIGNALS = frozenset({"extrinsic", "curiosity", "rnd"})
 
 
@@ -33,8 +35,8 @@ def unsupported_in_behavior(path: str, settings: TrainerSettings) -> list[str]:
 def _missing(settings: TrainerSettings) -> Iterator[tuple[str, str]]:
     if settings.trainer_type not in TRAINER_TYPES:
         yield "trainer_type", f"'{settings.trainer_type}' is"
-    if settings.network_settings.memory is not None:
-        yield "network_settings.memory", "recurrent policies are"
+    elif settings.network_settings.memory is not None and settings.trainer_type not in RECURRENT:
+        yield "network_settings.memory", f"recurrent policies of '{settings.trainer_type}' are"
     for name in settings.reward_signals:
         if name not in REWARD_SIGNALS:
             yield f"reward_signals.{name}", "this reward signal is"

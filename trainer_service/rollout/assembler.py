@@ -202,6 +202,7 @@ class TrajectoryAssembler:
             group_rewards=steps(self._group_rewards),
             lengths=lengths,
             final_observations=tuple(observation[at] for observation in batch.observations),
+            final_allowed_actions=batch.allowed_actions[at],
             final_memories=self._memory[rows],
             terminated=terminated,
         )

@@ -118,14 +118,16 @@ class Replay:
         """
         capacity, head, pieces = (int(counter) for counter in state["counters"])
         kept = np.arange(len(state["steps.piece"]))
+        if len(kept) > capacity or not 0 <= head < capacity:
+            raise ValueError(f"{len(kept)} rows, the next at {head}, in a buffer of {capacity}")
         if capacity != self.capacity:
             # From the oldest to the newest, for the ring closes elsewhere.
             kept = np.roll(kept, -head)[-self.capacity :]
             head = len(kept) % self.capacity
         self._size = self._head = self._pieces = 0
         self._reserve(len(kept))
-        steps = {name: state[f"steps.{name}"][kept] for name in self._steps}
-        _write(self._steps, steps, np.arange(len(kept)), blank=True)
+        for name in self._steps:
+            _write(self._steps, {name: state[f"steps.{name}"][kept]}, np.arange(len(kept)), blank=True)
         finals = {name: state[f"finals.{name}"] for name in self._finals}
         self._pieces = pieces - len(finals["terminated"])
         self._size, self._head = len(kept), head
@@ -204,14 +206,14 @@ def _write(columns: Arrays, values: Arrays, rows: Rows, *, blank: bool) -> None:
     """Pictures stay bytes for as long as their sensor sends nothing else. blank: nothing is kept there yet."""
     for name, value in values.items():
         column = columns[name]
-        if value.dtype == np.uint8 and column.dtype != np.uint8:
-            if blank:
-                column = columns[name] = np.empty(column.shape, np.uint8)
-            else:
-                value = as_floats(value)
-        elif column.dtype == np.uint8 and value.dtype != np.uint8:
-            column = columns[name] = as_floats(column)
-        column[rows] = value
+        if np.uint8 not in (value.dtype, column.dtype) or value.dtype == column.dtype:
+            column[rows] = value
+        elif blank:
+            columns[name] = np.empty(column.shape, value.dtype)
+            columns[name][rows] = value
+        else:
+            columns[name] = as_floats(column)
+            columns[name][rows] = as_floats(value)
 
 
 def _step_columns(spec: BehaviorSpec, rows: int) -> Arrays:

@@ -46,6 +46,9 @@ class Trajectories:
     final_observations: tuple[Observation, ...]
     """What the agent saw after its last step. Shapes [P, *sensor shape]."""
 
+    final_allowed_actions: NDArray[np.bool_]
+    """What it was allowed to choose next. Shape [P, sum of branches]."""
+
     final_memories: NDArray[np.float32]
     """What it remembered then. Shape [P, memory size]."""
 

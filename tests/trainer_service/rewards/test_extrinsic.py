@@ -24,6 +24,7 @@ def test_an_agent_gets_its_own_reward_and_its_groups() -> None:
         group_rewards=np.array([0.0, 10.0, 20.0], np.float32),
         lengths=np.array([steps]),
         final_observations=(np.zeros((1, 1), np.float32),),
+        final_allowed_actions=np.ones((1, 2), np.bool_),
         final_memories=np.zeros((1, 0), np.float32),
         terminated=np.array([True]),
     )

@@ -1,0 +1,39 @@
+"""What a behavior has lived through and will learn from again: a file beside its checkpoint, of plain arrays."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.errors import UserError
+from trainer_service.files import write_atomic_by
+
+
+def save_experience(arrays: Mapping[str, NDArray[Any]], path: Path) -> None:
+    """Writes the arrays, one after the other: no second copy of them in memory. Raises SaveError."""
+
+    def write(file: BinaryIO) -> None:
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # its keywords are arrays, and one flag
+
+    write_atomic_by(path, write)
+
+
+def load_experience(path: Path, into: Callable[[Mapping[str, NDArray[Any]]], None]) -> None:
+    """Gives the arrays to ``into``, each read when it is asked for. Executes nothing of what the file says.
+
+    Raises:
+        UserError: the file is damaged, or holds something else than ``into`` expects.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            into(arrays)
+    except (OSError, EOFError, KeyError, ValueError, IndexError, zipfile.BadZipFile) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise UserError(
+            f"replay buffer '{path}' cannot be used: {reason}. Remove it to go on with an empty one"
+        ) from None

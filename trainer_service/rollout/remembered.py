@@ -1,0 +1,38 @@
+"""What agents remember, for policies that act and learn nothing. NumPy only."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.rollout.agents import AgentRows, Rows, agent_keys
+from unity_bridge.steps import StepBatch
+
+Memories = NDArray[np.float32]
+
+
+class RememberedByAgent:
+    """The memory of each agent of each simulator: zeros when an episode begins, kept until it ends."""
+
+    def __init__(self, memory_size: int) -> None:
+        self._agents = AgentRows()
+        self._memories = np.zeros((16, memory_size), np.float32)
+
+    def recall(self, simulator: int, team: int, batch: StepBatch) -> tuple[Rows, Memories]:
+        """Rows of those who wait, to ``keep`` what they remember next, and what they remember now [M, size]."""
+        keys = agent_keys(batch.agent_ids, team)
+        ended, waiting = keys[: batch.num_terminal], keys[batch.num_terminal :]
+        if len(ended):
+            rows = self._agents.find(simulator, ended)
+            self._memories[rows[rows >= 0]] = 0.0
+            self._agents.release(simulator, ended)
+        rows = self._agents.assign(simulator, waiting)
+        if self._agents.capacity > len(self._memories):
+            more = np.zeros((2 * self._agents.capacity, self._memories.shape[1]), np.float32)
+            more[: len(self._memories)] = self._memories
+            self._memories = more
+        return rows, self._memories[rows]
+
+    def keep(self, rows: Rows, memories: Memories) -> None:
+        """What the agents of these rows remember from now on. [M, size]"""
+        self._memories[rows] = memories
