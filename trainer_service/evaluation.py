@@ -13,6 +13,7 @@ from trainer_service.checkpoint import differences
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
 from trainer_service.rollout.agents import AgentRows, agent_keys
+from trainer_service.rollout.remembered import RememberedByAgent
 from unity_bridge.errors import SimulatorLost
 from unity_bridge.server import Bridge, Departure, Tick
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -124,6 +125,7 @@ def evaluate(
         BridgeError: a simulator failed; its evaluation would not be one.
     """
     ledgers: dict[str, EpisodeLedger] = {}
+    players = {name: _Player(policy, deterministic) for name, policy in policies.items()}
     done = -1
     while not ledgers or not all(ledger.complete for ledger in ledgers.values()):
         for event in bridge.receive(_PATIENCE_S):
@@ -135,7 +137,7 @@ def evaluate(
                 name, team = parse_behavior_id(behavior_id)
                 ledger = ledgers.setdefault(name, EpisodeLedger(episodes))
                 ledger.observe(event.simulator, team, batch)
-                replies[behavior_id] = _act(policies[name], batch, deterministic=deterministic)
+                replies[behavior_id] = players[name].act(event.simulator, team, batch)
             bridge.reply(event.simulator, replies)
         ended = sum(ledger.num_ended for ledger in ledgers.values())
         if ended != done:
@@ -144,12 +146,28 @@ def evaluate(
     return {name: ledger.score() for name, ledger in ledgers.items()}
 
 
-def _act(policy: Policy, batch: StepBatch, *, deterministic: bool) -> ActionBatch:
-    first = batch.num_terminal
-    if first == len(batch):
-        return ActionBatch.zeros(0, policy.spec.action_spec)
-    observations = [sensor[first:] for sensor in batch.observations]
-    return policy.act(observations, batch.allowed_actions[first:], deterministic=deterministic)
+class _Player:
+    """A policy, and what each of its agents remembers."""
+
+    def __init__(self, policy: Policy, deterministic: bool) -> None:
+        self._policy = policy
+        self._deterministic = deterministic
+        self._remembered = RememberedByAgent(policy.memory_size)
+
+    def act(self, simulator: int, team: int, batch: StepBatch) -> ActionBatch:
+        """Decides for everyone who waits."""
+        rows, memories = self._remembered.recall(simulator, team, batch)
+        first = batch.num_terminal
+        if first == len(batch):
+            return ActionBatch.zeros(0, self._policy.spec.action_spec)
+        actions, memories = self._policy.predict(
+            [sensor[first:] for sensor in batch.observations],
+            memories,
+            batch.allowed_actions[first:],
+            deterministic=self._deterministic,
+        )
+        self._remembered.keep(rows, memories)
+        return actions
 
 
 def _check(tick: Tick, policies: Mapping[str, Policy]) -> None:

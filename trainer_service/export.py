@@ -1,23 +1,25 @@
 """Policies as ONNX files, with the names, shapes and constants that Unity's ML-Agents packages look for.
 
-Inputs ``obs_0`` … and, with discrete actions, ``action_masks`` (1 = allowed). Outputs, in this order, those
+Inputs ``obs_0`` …, with discrete actions ``action_masks`` (1 = allowed), and with memory ``recurrent_in``, which
+is zeros at an episode's start and ``recurrent_out`` of the step before afterwards. Outputs, in this order, those
 of an action kind only where the behavior has it::
 
     version_number                     float32 [1]            3
-    memory_size                        float32 [1]            0: policies have no memory yet
+    memory_size                        float32 [1]            floats of an agent's memory, 0 without
     continuous_actions                 float32 [batch, size]  drawn inside the graph
     continuous_action_output_shape     float32 [1]            size
     deterministic_continuous_actions   float32 [batch, size]
     discrete_actions                   int64 [batch, branches]
     discrete_action_output_shape       float32 [1, branches]  choices of each branch
     deterministic_discrete_actions     int64 [batch, branches]
+    recurrent_out                      float32 [batch, 1, memory_size]   only with memory
 """
 
 from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,7 @@ from torch import Tensor, nn
 from trainer_service.algorithms import PolicyNetwork
 from trainer_service.errors import UserError
 from trainer_service.files import write_atomic
+from trainer_service.networks.actions import ActionParameters
 from trainer_service.policy import Policy, checkpoints_of
 from trainer_service.run import RunFolder
 from unity_bridge.specs import ActionSpec, BehaviorSpec
@@ -113,8 +116,9 @@ def to_onnx(network: PolicyNetwork, spec: BehaviorSpec) -> bytes:
 
     file = io.BytesIO()
     graph = _Graph(network, spec.action_spec).eval()
-    inputs, outputs = input_shapes(spec), output_names(spec.action_spec)
-    dynamic = [*inputs, *(name for name in outputs if name.endswith("_actions"))]
+    inputs = input_shapes(spec, network.memory_size)
+    outputs = output_names(spec.action_spec, network.memory_size)
+    dynamic = [*inputs, *(name for name in outputs if name.endswith("_actions") or name == "recurrent_out")]
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), torch.no_grad():
         warnings.simplefilter("ignore")  # the exporter is old and says so each time; nobody here can mend it
         torch.onnx.export(
@@ -129,27 +133,31 @@ def to_onnx(network: PolicyNetwork, spec: BehaviorSpec) -> bytes:
         )
     model = onnx.load_model_from_string(file.getvalue())
     _require_opset(model)
-    _declare_inputs(model, spec)
+    _declare_inputs(model, inputs)
     checked = model.SerializeToString()
     onnx.checker.check_model(checked)
     return checked
 
 
-def input_shapes(spec: BehaviorSpec) -> dict[str, tuple[int, ...]]:
+def input_shapes(spec: BehaviorSpec, memory_size: int) -> dict[str, tuple[int, ...]]:
     """Names of a model's inputs, in order, and their shapes without the batch dimension."""
     shapes = {f"obs_{index}": sensor.shape for index, sensor in enumerate(spec.observation_specs)}
     if spec.action_spec.discrete_branches:
         shapes["action_masks"] = (spec.action_spec.mask_size,)
+    if memory_size:
+        shapes["recurrent_in"] = (1, memory_size)
     return shapes
 
 
-def output_names(actions: ActionSpec) -> list[str]:
+def output_names(actions: ActionSpec, memory_size: int) -> list[str]:
     """Names of a model's outputs, in order."""
     names = ["version_number", "memory_size"]
     if actions.continuous_size:
         names += ["continuous_actions", "continuous_action_output_shape", "deterministic_continuous_actions"]
     if actions.discrete_branches:
         names += ["discrete_actions", "discrete_action_output_shape", "deterministic_discrete_actions"]
+    if memory_size:
+        names.append("recurrent_out")
     return names
 
 
@@ -188,13 +196,12 @@ class _Graph(nn.Module):
         self._branches = actions.discrete_branches
         self._continuous = actions.continuous_size > 0
         self.register_buffer("version_number", torch.tensor([MODEL_VERSION]))
-        self.register_buffer("memory_size", torch.tensor([0.0]))
+        self.register_buffer("memory_size", torch.tensor([float(network.memory_size)]))
         self.register_buffer("continuous_shape", torch.tensor([float(actions.continuous_size)]))
         self.register_buffer("discrete_shape", torch.tensor([self._branches], dtype=torch.float32))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        observations, masks = (inputs[:-1], inputs[-1:]) if self._branches else (inputs, ())
-        parameters = self.network.forward(observations)
+        parameters, masks, kept = self._decide(list(inputs))
         outputs: list[Tensor] = [self.version_number, self.memory_size]
         if self._continuous:
             drawn, likeliest = self._continuous_actions(parameters.mean, parameters.log_sigma)
@@ -202,7 +209,17 @@ class _Graph(nn.Module):
         if self._branches:
             drawn, likeliest = self._choices(parameters.logits, *masks)
             outputs += [drawn, self.discrete_shape, likeliest]
-        return tuple(outputs)
+        return (*outputs, *kept)
+
+    def _decide(self, inputs: list[Tensor]) -> tuple[ActionParameters, list[Tensor], list[Tensor]]:
+        """What the policy says, the masks, and the memory afterwards: the latter two none or one."""
+        size = self.network.memory_size
+        memories = [inputs.pop().reshape(-1, size)] if size else []
+        masks = [inputs.pop()] if self._branches else []
+        if not memories:
+            return self.network.forward(inputs), masks, []
+        parameters, kept = self.network.step(inputs, *memories)
+        return parameters, masks, [kept.unsqueeze(1)]
 
     def _continuous_actions(self, mean: Tensor, log_sigma: Tensor) -> tuple[Tensor, Tensor]:
         drawn = mean + torch.randn_like(mean) * log_sigma.exp()
@@ -224,13 +241,13 @@ def _side_by_side(columns: Sequence[Tensor]) -> Tensor:
     return columns[0] if len(columns) == 1 else torch.cat(list(columns), dim=-1)
 
 
-def _declare_inputs(model: onnx.ModelProto, spec: BehaviorSpec) -> None:
+def _declare_inputs(model: onnx.ModelProto, inputs: Mapping[str, tuple[int, ...]]) -> None:
     """Names every input, in order: tracing drops one that influences nothing, and Unity would miss it."""
     import onnx
 
     declared = [
         onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", *shape])
-        for name, shape in input_shapes(spec).items()
+        for name, shape in inputs.items()
     ]
     del model.graph.input[:]
     model.graph.input.extend(declared)

@@ -140,9 +140,7 @@ def _require_supported(origin: MLAgentsCheckpoint, settings: TrainerSettings, wh
     hyper = settings.hyperparameters
     if not isinstance(hyper, PPOSettings):
         raise UserError(f"{where} is of the trainer 'ppo', the configuration says '{settings.trainer_type}'")
-    memory = origin.modules[ACTOR].get("memory_size_vector")
-    if isinstance(memory, Tensor) and bool((memory > 0).any()):
-        raise UserError(f"{where} is of a policy with memory, which is not supported yet")
+    _require_same_memory(origin, settings, where)
     shared = has_own_actor(origin.modules.get(CRITIC, {}))
     if shared != hyper.shared_critic:
         raise UserError(
@@ -151,11 +149,22 @@ def _require_supported(origin: MLAgentsCheckpoint, settings: TrainerSettings, wh
     return hyper
 
 
+def _require_same_memory(origin: MLAgentsCheckpoint, settings: TrainerSettings, where: str) -> None:
+    told = origin.modules[ACTOR].get("memory_size_vector")
+    theirs = int(told.max()) if isinstance(told, Tensor) and told.numel() else 0
+    memory = settings.network_settings.memory
+    if theirs != (0 if memory is None else memory.memory_size):
+        configured = "has none" if memory is None else f"says {memory.memory_size}"
+        raise UserError(f"{where} was trained with a memory_size of {theirs}, the configuration {configured}")
+    if memory is not None and memory.type != "lstm":
+        raise UserError(f"{where} remembers with an lstm, the configuration says memory.type '{memory.type}'")
+
+
 def _require_fit(plan: _Plan, where: str) -> None:
     if faults := list(plan.faults()):
         more = f" and {len(faults) - _NAMED} more" if len(faults) > _NAMED else ""
         raise UserError(
-            f"{where} does not fit the behavior and its settings (hidden_units, num_layers, normalize, "
+            f"{where} does not fit the behavior and its settings (hidden_units, num_layers, memory, normalize, "
             "vis_encode_type, goal_conditioning_type, shared_critic, reward_signals): "
             f"{'; '.join(faults[:_NAMED])}{more}"
         )

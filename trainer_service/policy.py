@@ -18,7 +18,11 @@ from unity_bridge.steps import ActionBatch, Observation
 
 
 class Policy:
-    """One behavior's policy, frozen."""
+    """One behavior's policy, frozen.
+
+    It is asked by ``act``, or if it has a memory by ``predict``, which takes what was remembered and gives it back:
+    the policy itself keeps nothing, so that it serves any number of agents and episodes.
+    """
 
     def __init__(self, checkpoint: Checkpoint, *, device: str = "cpu", seed: int = 0) -> None:
         """Raises UserError where the checkpoint needs an algorithm that this version does not have."""
@@ -26,6 +30,9 @@ class Policy:
         self.spec: BehaviorSpec = checkpoint.spec
         self.step = checkpoint.step
         """Agent steps that it was trained for."""
+        memory = checkpoint.settings.network_settings.memory
+        self.memory_size = 0 if memory is None else memory.memory_size
+        """Floats that it carries from one decision of an agent to the next; 0 for a policy without memory."""
         trainer_type = checkpoint.settings.trainer_type
         if trainer_type not in ALGORITHMS:
             raise UserError(
@@ -57,7 +64,7 @@ class Policy:
         *,
         deterministic: bool = True,
     ) -> ActionBatch:
-        """Decides for M agents.
+        """Decides for M agents. For policies without memory; ``predict`` is for all.
 
         Args:
             observations: one array [M, *sensor shape] per sensor, in the order of ``spec``; for a behavior
@@ -71,6 +78,35 @@ class Policy:
             Actions as a simulator takes them: continuous in [−1, 1], one index per discrete branch.
 
         Raises:
+            ValueError: arrays that do not fit the behavior, or a policy that has a memory.
+        """
+        if self.memory_size:
+            raise ValueError(
+                f"the policy of behavior '{self.behavior}' has a memory: use predict(), which keeps it"
+            )
+        return self.predict(observations, None, allowed_actions, deterministic=deterministic)[0]
+
+    def predict(
+        self,
+        observations: Sequence[ArrayLike] | NDArray[Any],
+        memories: NDArray[np.float32] | None = None,
+        allowed_actions: ArrayLike | None = None,
+        *,
+        episode_starts: ArrayLike | None = None,
+        deterministic: bool = True,
+    ) -> tuple[ActionBatch, NDArray[np.float32]]:
+        """Decides for M agents that remember: what they remember goes in, what they remember next comes out.
+
+        Args:
+            observations, allowed_actions, deterministic: as for ``act``.
+            memories: what the step before returned, [M, memory_size]; None where an episode begins for everyone.
+            episode_starts: True for agents whose episode begins with this step, which then remember nothing,
+                whatever ``memories`` says. bool [M]
+
+        Returns:
+            Actions as ``act`` gives them, and memories [M, memory_size] for the same agents' next step.
+
+        Raises:
             ValueError: arrays that do not fit the behavior.
         """
         sensors = self._sensors(observations)
@@ -82,15 +118,31 @@ class Policy:
             allowed = np.ascontiguousarray(allowed_actions, np.bool_)
         if allowed.shape != (rows, mask_size):
             raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
-        memories = np.zeros((rows, self._algorithm.memory_size), np.float32)
-        decisions = self._algorithm.act(sensors, allowed, memories, deterministic=deterministic)
-        return ActionBatch(
+        remembered = self._remembered(memories, episode_starts, rows)
+        decisions = self._algorithm.act(sensors, allowed, remembered, deterministic=deterministic)
+        actions = ActionBatch(
             self._algorithm.wire_actions(decisions), decisions.discrete_actions.astype(np.int32)
         )
+        return actions, decisions.memories
 
     def network(self) -> PolicyNetwork:
         """A copy of what decides, to be exported."""
         return self._algorithm.policy_network()
+
+    def _remembered(
+        self, memories: NDArray[np.float32] | None, episode_starts: ArrayLike | None, rows: int
+    ) -> NDArray[np.float32]:
+        """The policy's part of what an algorithm remembers: values are nobody's business here."""
+        shape = (rows, self.memory_size)
+        remembered = np.zeros(shape, np.float32) if memories is None else np.array(memories, np.float32)
+        if remembered.shape != shape:
+            raise ValueError(f"memories: expected shape {shape}, got {remembered.shape}")
+        if episode_starts is not None:
+            starts = np.asarray(episode_starts, np.bool_)
+            if starts.shape != (rows,):
+                raise ValueError(f"episode_starts: expected shape {(rows,)}, got {starts.shape}")
+            remembered[starts] = 0.0
+        return remembered
 
     def _sensors(self, observations: Sequence[ArrayLike] | NDArray[Any]) -> list[Observation]:
         specs = self.spec.observation_specs

@@ -13,8 +13,10 @@ The names in ``ActorCritic.state_dict``, i counting sensors in wire order, and i
     {actor,critic}.body.generated.hidden.layers.{0,1}          from the goal to hidden features,
     {actor,critic}.body.generated.weights                      from these to inputs × outputs weights,
     {actor,critic}.body.generated.bias                         and biases, which no goal changes
+    {actor,critic}.memory.{lstm,gru}                           after the body, if there is a memory
     actions.{mean,logits}, actions.log_sigma, value            heads; branches and reward signals are rows
 
-Each ends in ``.weight`` and ``.bias``, except ``generated.bias`` and ``log_sigma``. With a shared critic there is
+Each ends in ``.weight`` and ``.bias``, except ``generated.bias`` and ``log_sigma``; memories in
+``.{weight,bias}_{ih,hh}_l0``. With a shared critic there is
 no ``critic``. ``mlagents_names`` knows ML-Agents' key of each.
 """

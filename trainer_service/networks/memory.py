@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from trainer_service.config.network import MemorySettings
 
@@ -59,25 +61,24 @@ class LSTM(Memory):
         super().__init__(size, size // 2)
         self.lstm = nn.LSTM(inputs, self.output_size, batch_first=True)
         _initialize(self.lstm, gates=4)
-        with torch.no_grad():  # who forgets nothing at first learns what is worth keeping sooner
-            for bias in (self.lstm.bias_ih_l0, self.lstm.bias_hh_l0):
-                bias[self.output_size : 2 * self.output_size] = 1.0
+        # Who forgets little at first learns sooner what is worth keeping.
+        _bias_gate(self.lstm, slice(self.output_size, 2 * self.output_size))
 
     def step(self, features: Tensor, memories: Tensor) -> tuple[Tensor, Tensor]:
-        hidden, cell = memories.split(self.output_size, dim=1)
-        layer = self.lstm
-        hidden, cell = torch.lstm_cell(
-            features,
-            (hidden, cell),
-            layer.weight_ih_l0,
-            layer.weight_hh_l0,
-            layer.bias_ih_l0,
-            layer.bias_hh_l0,
+        # Written out, as below: torch's cell becomes operators that an exported model may not have.
+        size = self.output_size
+        from_features, from_memories, bias_features, bias_memories = _weights(self.lstm)
+        gates = functional.linear(features, from_features, bias_features) + functional.linear(
+            memories[:, :size], from_memories, bias_memories
         )
+        opened = torch.sigmoid(gates[:, : 2 * size])
+        kept = opened[:, size:] * memories[:, size:]
+        cell = kept + opened[:, :size] * torch.tanh(gates[:, 2 * size : 3 * size])
+        hidden = torch.sigmoid(gates[:, 3 * size :]) * torch.tanh(cell)
         return hidden, torch.cat([hidden, cell], dim=1)
 
     def scan(self, features: Tensor, memories: Tensor) -> Tensor:
-        hidden, cell = memories.unsqueeze(0).split(self.output_size, dim=2)
+        hidden, cell = torch.tensor_split(memories.unsqueeze(0), 2, dim=2)
         outputs: Tensor
         outputs, _ = self.lstm.forward(features, (hidden.contiguous(), cell.contiguous()))
         return outputs
@@ -95,20 +96,16 @@ class GRU(Memory):
         super().__init__(size, size)
         self.gru = nn.GRU(inputs, size, batch_first=True)
         _initialize(self.gru, gates=3)
-        with torch.no_grad():  # z is what is kept: as with the LSTM's forget gate
-            for bias in (self.gru.bias_ih_l0, self.gru.bias_hh_l0):
-                bias[size : 2 * size] = 1.0
+        _bias_gate(self.gru, slice(size, 2 * size))  # z, which keeps as the LSTM's forget gate does
 
     def step(self, features: Tensor, memories: Tensor) -> tuple[Tensor, Tensor]:
-        layer = self.gru
-        hidden = torch.gru_cell(
-            features,
-            memories,
-            layer.weight_ih_l0,
-            layer.weight_hh_l0,
-            layer.bias_ih_l0,
-            layer.bias_hh_l0,
-        )
+        from_features, from_memories, bias_features, bias_memories = _weights(self.gru)
+        inputs = functional.linear(features, from_features, bias_features)
+        recurrent = functional.linear(memories, from_memories, bias_memories)
+        gates = torch.sigmoid(inputs[:, : 2 * self.size] + recurrent[:, : 2 * self.size])
+        reset, update = gates[:, : self.size], gates[:, self.size :]
+        candidate = torch.tanh(inputs[:, 2 * self.size :] + reset * recurrent[:, 2 * self.size :])
+        hidden = candidate + update * (memories - candidate)
         return hidden, hidden
 
     def scan(self, features: Tensor, memories: Tensor) -> Tensor:
@@ -122,7 +119,19 @@ def make_memory(inputs: int, settings: MemorySettings) -> Memory:
     return {"lstm": LSTM, "gru": GRU}[settings.type](inputs, settings.memory_size)
 
 
-def _initialize(layer: nn.RNNBase, gates: int) -> None:
+def _weights(layer: nn.LSTM | nn.GRU) -> Sequence[Tensor]:
+    """W, U, b and b' of all gates."""
+    weights: Sequence[Tensor] = layer.all_weights[0]
+    return weights
+
+
+def _bias_gate(layer: nn.LSTM | nn.GRU, gate: slice) -> None:
+    """Opens a gate, by 1 on either bias."""
+    for bias in _weights(layer)[2:]:
+        bias.data[gate] = 1.0
+
+
+def _initialize(layer: nn.LSTM | nn.GRU, gates: int) -> None:
     """Weights Xavier-uniform, each gate's by itself; biases zero."""
     for name, parameter in layer.named_parameters():
         if name.startswith("bias"):

@@ -90,6 +90,8 @@ def _trunk_key(name: str, spec: BehaviorSpec, settings: NetworkSettings) -> str:
             return f"_body_endoder.layers.{goal_layer}.hypernet.5.{kind}"
         case ["body", "generated", "bias"]:
             return f"_body_endoder.layers.{goal_layer}.bias"
+        case ["memory", "lstm", tensor]:
+            return f"lstm.lstm.{tensor}"
         case ["encoder", "attention", "own", kind]:
             return f"{encoder}x_self_encoder.seq_layers.0.{kind}"
         case ["encoder", "attention", "embeddings", entities, kind]:
