@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from trainer_service.ops.intrinsic import (
+    ReturnScale,
+    distillation_error,
+    forward_error,
+    inverse_error,
+    one_hot,
+    updated_scale,
+)
+
+
+def rows(*values: list[float]) -> torch.Tensor:
+    return torch.tensor(values)
+
+
+def test_a_forward_error_is_half_the_squared_distance() -> None:
+    errors = forward_error(rows([1.0, 2.0], [0.0, 0.0]), rows([1.0, 5.0], [0.0, 0.0]))
+    assert errors.tolist() == [4.5, 0.0]
+
+
+def test_a_distillation_error_is_the_whole_squared_distance() -> None:
+    assert distillation_error(rows([1.0, 2.0]), rows([4.0, 6.0])).tolist() == [25.0]
+
+
+def test_an_inverse_error_adds_numbers_and_branches() -> None:
+    # Squares: 0.25 + 1. Probabilities of the choices: ½ of two equal ones, and 3/4 of logits 0 and ln 3.
+    logits = rows([0.0, 0.0, 0.0, math.log(3.0)])
+    choices = torch.tensor([[1, 3]])
+    error = inverse_error(rows([0.5, -1.0]), rows([0.0, 0.0]), logits, choices, (2, 2))
+    assert error.item() == pytest.approx(1.25 + math.log(2.0) + math.log(4.0 / 3.0))
+
+
+def test_an_inverse_error_of_one_kind_of_action_is_that_kinds_alone() -> None:
+    none, nothing = torch.empty(1, 0), torch.empty(1, 0, dtype=torch.int64)
+    assert inverse_error(rows([2.0]), rows([0.0]), none, nothing, ()).item() == 4.0
+    certain = inverse_error(none, none, rows([50.0, 0.0]), torch.tensor([[0]]), (2,))
+    assert certain.item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_choices_become_ones_among_zeros() -> None:
+    # Branches of 2 and 3: choices 1 and 0, then 0 and 2.
+    assert one_hot(torch.tensor([[1, 2], [0, 4]]), 5).tolist() == [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]
+
+
+def test_a_scale_is_the_root_mean_square_of_returns() -> None:
+    # γ = ½. Returns of 2, 4 are 2 + 2 = 4 and 4; of the trajectory of one step: 8. (16 + 16 + 64)/3 = 32.
+    rewards, lengths = np.array([2.0, 4.0, 8.0], np.float32), np.array([2, 1])
+    scale = updated_scale(ReturnScale(0.0, 0.0), rewards, lengths, discount=0.5)
+    assert scale == (3.0, 32.0)
+    assert scale.deviation == pytest.approx(math.sqrt(32.0))
+    # One more return, of 0: (96 + 0)/4 = 24.
+    assert updated_scale(scale, np.zeros(1, np.float32), np.array([1]), discount=0.5) == (4.0, 24.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_scale_does_not_care_in_how_many_parts_it_was_told(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 9, 12)
+    rewards = rng.exponential(size=int(lengths.sum())).astype(np.float32)
+    at_once = updated_scale(ReturnScale(0.0, 0.0), rewards, lengths, discount=0.9)
+    cut, steps = 5, int(lengths[:5].sum())
+    scale = updated_scale(ReturnScale(0.0, 0.0), rewards[:steps], lengths[:cut], discount=0.9)
+    assert updated_scale(scale, rewards[steps:], lengths[cut:], discount=0.9) == pytest.approx(at_once)
+
+
+def test_nothing_new_leaves_a_scale_as_it_is() -> None:
+    scale = ReturnScale(2.0, 3.0)
+    nothing = updated_scale(scale, np.empty(0, np.float32), np.empty(0, np.int64), discount=0.9)
+    assert nothing == scale
+    assert ReturnScale(0.0, 0.0).deviation == 0.0
