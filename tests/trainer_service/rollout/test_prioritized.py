@@ -82,7 +82,9 @@ def test_weights_undo_what_likelier_rows_would_do_to_a_mean() -> None:
     np.testing.assert_allclose(sample.weights, 1.0 / (sample.rows + 1), rtol=1e-5)
     half = replay.sample(64, rng, beta=0.5)
     assert half.weights is not None
-    np.testing.assert_allclose(half.weights, (half.rows.min() + 1.0) ** 0.5 / (half.rows + 1.0) ** 0.5, rtol=1e-5)
+    np.testing.assert_allclose(
+        half.weights, (half.rows.min() + 1.0) ** 0.5 / (half.rows + 1.0) ** 0.5, rtol=1e-5
+    )
 
 
 def test_what_is_new_is_as_urgent_as_the_most_urgent() -> None:
