@@ -60,18 +60,22 @@ def cells(kind: str) -> list[Cell]:
 
 def places(steps: StepBatch) -> list[Cell]:
     """Where the agents are, by what they feel."""
-    _, columns, rows = steps.observations[1].T
-    return [
-        (round(row), round(column))
-        for row, column in zip((rows + 1) / 2 * 3, (columns + 1) / 2 * 23, strict=True)
-    ]
+    felt = steps.observations[1].reshape(len(steps), 2, 22)
+    np.testing.assert_array_equal(felt.sum(axis=(1, 2)), 2)
+    columns, rows = felt[:, :, :19].any(axis=1).argmax(axis=1), felt[:, :, 19:].any(axis=1).argmax(axis=1)
+    return list(zip(rows.tolist(), columns.tolist(), strict=True))
+
+
+def pressed(steps: StepBatch) -> np.ndarray:
+    """Whose switch was pressed. Shape [N]."""
+    return steps.observations[1][:, 22:].any(axis=1)
 
 
 def rays(steps: StepBatch) -> tuple[np.ndarray, np.ndarray]:
     """What each ray hits and how many cells off that is. Shapes [N, 8]."""
     seen = steps.observations[0].reshape(len(steps), 8, 5)
     np.testing.assert_array_equal(seen[:, :, :4].sum(axis=2), 1)
-    return seen[:, :, :4].argmax(axis=2), np.rint(seen[:, :, 4] * 24).astype(int)
+    return seen[:, :, :4].argmax(axis=2), np.rint(seen[:, :, 4] * 19).astype(int)
 
 
 def thing(steps: StepBatch, row: int) -> tuple[int, Cell] | None:
@@ -90,12 +94,12 @@ def towards(here: Cell, goal: Cell) -> int:
 
 
 def search(steps: StepBatch) -> ActionBatch:
-    """Plays by observations alone: to the thing that is seen, or to where one of two cells sees it."""
-    moves = []
+    """Plays by observations alone: to the thing that is seen, or to the middle of its room, which sees it."""
+    moves, is_pressed = [], pressed(steps)
     for row, here in enumerate(places(steps)):
         seen = thing(steps, row)
-        lookout = (1, 21 if steps.observations[1][row, 0] > 0 else 2)
-        moves.append(towards(here, seen[1] if seen else lookout) if seen or here != lookout else DOWN)
+        lookout = (1, 17 if is_pressed[row] else 1)
+        moves.append(towards(here, seen[1] if seen else lookout) if seen or here != lookout else STAY)
     return choices(np.array(moves))
 
 
@@ -109,14 +113,14 @@ def test_the_brick_can_be_found_by_what_is_seen(play) -> None:
     for return_, decisions, terminated in episodes:
         assert terminated
         assert return_ == pytest.approx(2 - 0.001 * decisions, abs=1e-4)
-        assert return_ > 1.94
+        assert return_ > 1.95
 
 
 def test_the_best_mean_return_is_that_of_the_shortest_ways() -> None:
     switches, starts, pyramids = cells("w"), cells("a"), cells("p")
     to_switch = np.mean([ways_to(switch)[start] for switch in switches for start in starts])
     to_pyramid = np.mean([ways_to(pyramid)[switch] for pyramid in pyramids for switch in switches])
-    assert pytest.approx(2 - 0.001 * (to_switch + to_pyramid + 1), abs=1e-6) == BEST_MEAN_RETURN
+    assert pytest.approx(2 - 0.001 * (to_switch + to_pyramid + 1), abs=1e-4) == BEST_MEAN_RETURN
 
 
 def chances_of_a_random_walk(decisions: int) -> tuple[float, float]:
@@ -130,10 +134,10 @@ def chances_of_a_random_walk(decisions: int) -> tuple[float, float]:
     for switch in cells("w"):
         at_switch = arrivals(np.tile(start, (decisions, 1)) * first(decisions), walk, order[switch])
         pressing.append(at_switch.sum())
-        pressed = np.zeros((decisions, len(order)))
-        pressed[:, order[switch]] = at_switch
+        entering = np.zeros((decisions, len(order)))
+        entering[:, order[switch]] = at_switch
         # Toppling leaves the agent beside the brick, and takes a decision more: leaving that out is generous.
-        taking += [arrivals(pressed, walk, order[pyramid]).sum() for pyramid in cells("p")]
+        taking += [arrivals(entering, walk, order[pyramid]).sum() for pyramid in cells("p")]
     return float(np.mean(pressing)), float(np.mean(taking))
 
 
@@ -157,8 +161,8 @@ def arrivals(entering: np.ndarray, walk: np.ndarray, goal: int) -> np.ndarray:
 
 def test_chance_presses_the_switch_now_and_then_and_takes_hardly_any_brick() -> None:
     pressing, taking = chances_of_a_random_walk(MAX_DECISIONS)
-    assert pressing == pytest.approx(0.08, abs=0.005)
-    assert 1e-6 < taking < 6e-6
+    assert pressing == pytest.approx(0.10, abs=0.005)
+    assert 0 < taking < 1e-5
 
 
 def test_random_play_earns_nothing(play) -> None:
@@ -167,7 +171,7 @@ def test_random_play_earns_nothing(play) -> None:
         Pyramids(200), lambda steps: choices(rng.integers(5, size=len(steps))), steps=MAX_DECISIONS
     )
     for ended in episodes.values():
-        assert ended == [(pytest.approx(-0.2, abs=1e-4), MAX_DECISIONS, False)]
+        assert ended == [(pytest.approx(-0.12, abs=1e-4), MAX_DECISIONS, False)]
 
 
 def test_switch_pyramid_and_brick_follow_one_another() -> None:
@@ -200,16 +204,16 @@ def test_a_pyramid_is_in_the_way_until_it_falls() -> None:
 def test_who_presses_sees_it_and_the_pyramid_stands_at_the_other_end() -> None:
     scene = Pyramids(50)
     steps = scene.reset(0)[BEHAVIOR]
-    assert not steps.observations[1][:, 0].any()
+    assert not pressed(steps).any()
     assert {FLOOR[cell] for cell in places(steps)} == {"a"}
     stood: set[Cell] = set()
-    while len(stood) < 14:
+    while len(stood) < 9:
         steps = scene.step(scene.expert())[BEHAVIOR]
         for row in range(steps.num_terminal, len(steps)):
             seen = thing(steps, row)
             if seen:
                 assert FLOOR[seen[1]] == ("w" if seen[0] == SWITCH else "p")
-                assert (steps.observations[1][row, 0] > 0) == (seen[0] != SWITCH)
+                assert pressed(steps)[row] == (seen[0] != SWITCH)
                 stood |= {seen[1]} if seen[0] == PYRAMID else set()
 
 
@@ -271,7 +275,7 @@ def test_a_picture_shows_the_agent_move_and_what_lies_around() -> None:
     for _ in range(60):
         scene.step(scene.expert())
         pictures.append(scene.render())
-    assert {picture.shape for picture in pictures} == {(2 * 80, 2 * 25 * 16, 3)}
+    assert {picture.shape for picture in pictures} == {(2 * 64, 2 * 20 * 16, 3)}
     assert not np.array_equal(pictures[0], pictures[1])
     gold = [(picture == (250, 200, 40)).all(axis=2).any() for picture in pictures]
     assert any(gold)
