@@ -30,9 +30,10 @@ def load_experience(path: Path, into: Callable[[Mapping[str, NDArray[Any]]], Non
         UserError: the file is damaged, or holds something else than ``into`` expects.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        # Opened here, for numpy forgets to close what turns out to be damaged.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             into(arrays)
-    except (OSError, EOFError, KeyError, ValueError, IndexError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, KeyError, TypeError, ValueError, IndexError, zipfile.BadZipFile) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise UserError(
             f"replay buffer '{path}' cannot be used: {reason}. Remove it to go on with an empty one"

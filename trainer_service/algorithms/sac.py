@@ -63,7 +63,8 @@ class SAC:
         self._hyper = settings.hyperparameters
         self._device = compute.device
         self._on_cpu = compute.device.type == "cpu"
-        self._seed = compute.seed
+        self._drawing = compute.seed
+        """Together with the number of updates it says what is drawn from the buffer."""
         self._branches = spec.action_spec.discrete_branches
         network, signals = settings.network_settings, settings.reward_signals
         with torch.random.fork_rng(devices=[]):
@@ -147,8 +148,7 @@ class SAC:
             step,
             self._settings.max_steps,
         )
-        # A stream of its own for each call, known by its number: nothing to be saved.
-        rng = np.random.default_rng([self._seed, self._updates])
+        rng = np.random.default_rng([self._drawing, self._updates])
         metrics = {"Policy/Learning Rate": rate}
         losses: list[Tensor] = []
         for _ in range(self._pace.due):
@@ -301,6 +301,7 @@ class SAC:
             "alpha_optimizer": self._of_alpha.optimizer.state_dict(),
             "acting": self._acting.get_state(),
             "learning": self._learning.get_state(),
+            "drawing": self._drawing,
             "updates": self._updates,
             "rewards": {source.name: source.state_dict() for source in self._learned_rewards},
         }
@@ -315,6 +316,7 @@ class SAC:
         self._of_alpha.optimizer.load_state_dict(state["alpha_optimizer"])
         self._acting.set_state(state["acting"].cpu())
         self._learning.set_state(state["learning"].cpu())
+        self._drawing = state["drawing"]
         self._updates = state["updates"]
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
