@@ -219,7 +219,7 @@ class _Graph(nn.Module):
         if not memories:
             return self.network.forward(inputs), masks, []
         parameters, kept = self.network.step(inputs, *memories)
-        return parameters, masks, [kept.unsqueeze(1)]
+        return parameters, masks, [kept.reshape(-1, 1, size)]
 
     def _continuous_actions(self, mean: Tensor, log_sigma: Tensor) -> tuple[Tensor, Tensor]:
         drawn = mean + torch.randn_like(mean) * log_sigma.exp()

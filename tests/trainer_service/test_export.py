@@ -55,9 +55,12 @@ KINDS: Mapping[str, tuple[Sequence[ObservationSpec], ActionSpec, Mapping[str, An
     "goal picture": ([GOAL_PICTURE, GOAL], ActionSpec(1), {"num_layers": 1}),
     "goal as input": ([GOAL, VECTOR], HYBRID, {"goal_conditioning_type": "none"}),
     "table": ([TABLE, VECTOR], ActionSpec(1), {}),
+    "lstm": ([VECTOR, GREY], HYBRID, {"normalize": True, "memory": {"memory_size": 10}}),
+    "gru": ([VECTOR], ActionSpec(0, (2, 3)), {"memory": {"memory_size": 6, "type": "gru"}}),
     "everything": ([ENTITIES, GOAL, GREY, TABLE, THINGS, VECTOR], HYBRID, {"normalize": True}),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
+MEMORY_SIZES = {"lstm": 10, "gru": 6}
 
 KNOWN_OPERATORS = frozenset({
     "Add", "ArgMax", "Cast", "Clip", "Concat", "Constant", "Conv", "Div", "Exp", "Gemm", "Identity", "LSTM",
@@ -125,13 +128,24 @@ def some_allowed(spec: BehaviorSpec, rows: int, seed: int) -> NDArray[np.bool_]:
     return allowed
 
 
+def some_memories(ppo: PPO, rows: int, seed: int) -> NDArray[np.float32]:
+    """Of actor and critic."""
+    return np.random.default_rng(seed).uniform(-1, 1, (rows, ppo.memory_size)).astype(np.float32)
+
+
 def run(
-    model: bytes, observations: Sequence[NDArray[np.float32]], allowed: NDArray[Any]
+    model: bytes,
+    observations: Sequence[NDArray[np.float32]],
+    allowed: NDArray[Any],
+    memories: NDArray[np.float32] | None = None,
 ) -> dict[str, NDArray[Any]]:
+    """memories: of the actor alone."""
     session = onnxruntime.InferenceSession(model)
     feed = {f"obs_{i}": sensor for i, sensor in enumerate(observations)}
     if allowed.shape[1]:
         feed["action_masks"] = allowed.astype(np.float32)
+    if memories is not None and memories.shape[1]:
+        feed["recurrent_in"] = memories[:, None]
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(None, feed), strict=True))
 
@@ -143,6 +157,9 @@ def assert_same_decisions(outputs: Mapping[str, NDArray[Any]], policy: Any, *arg
         np.testing.assert_allclose(outputs["deterministic_continuous_actions"], expected, atol=1e-5, rtol=0)
     if "discrete_actions" in outputs:
         np.testing.assert_array_equal(outputs["deterministic_discrete_actions"], decisions.discrete_actions)
+    if "recurrent_out" in outputs:
+        kept = outputs["recurrent_out"][:, 0]
+        np.testing.assert_allclose(kept, decisions.memories[:, : kept.shape[1]], atol=1e-5, rtol=0)
 
 
 class UnityLoader:
@@ -167,19 +184,21 @@ class UnityLoader:
         assert value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
         return [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
 
-    def complaints(self, spec: BehaviorSpec) -> Iterator[str]:
+    def complaints(self, spec: BehaviorSpec, memory_size: int = 0) -> Iterator[str]:
         """Every error and warning of the inspector, and what would throw at run time."""
-        yield from self._constants()
+        yield from self._constants(memory_size)
         yield from self._sensors(spec)
         yield from self._action_kind("continuous", [spec.action_spec.continuous_size])
         yield from self._action_kind("discrete", list(spec.action_spec.discrete_branches))
         if ("action_masks" in self.inputs) != bool(spec.action_spec.discrete_branches):
             yield "action_masks"
-        known = {"action_masks", *(f"obs_{i}" for i in range(len(spec.observation_specs)))}
+        known = {"action_masks", "recurrent_in", *(f"obs_{i}" for i in range(len(spec.observation_specs)))}
         yield from (f"unknown input {name}" for name in self.inputs if name not in known)
 
-    def _constants(self) -> Iterator[str]:
-        for name, expected in (("version_number", 3.0), ("memory_size", 0.0)):
+    def _constants(self, memory_size: int) -> Iterator[str]:
+        recurrent = [("recurrent_in", self.inputs), ("recurrent_out", self.values)]
+        yield from (name for name, names in recurrent if (name in names) != (memory_size > 0))
+        for name, expected in (("version_number", 3.0), ("memory_size", memory_size)):
             value = self.values.get(name)
             if value is None or value.dtype != np.float32 or value.tolist() != [expected]:
                 yield f"{name} is {value}"
@@ -216,7 +235,7 @@ class UnityLoader:
 @every_kind
 def test_unity_loads_it_without_a_complaint(kind: str) -> None:
     _, spec, model = exported(kind)
-    assert list(UnityLoader(model).complaints(spec)) == []
+    assert list(UnityLoader(model).complaints(spec, MEMORY_SIZES.get(kind, 0))) == []
 
 
 def test_the_loader_would_complain() -> None:
@@ -232,9 +251,9 @@ def test_the_loader_would_complain() -> None:
 @every_kind
 def test_inputs_and_outputs_have_ml_agents_names_order_and_dimensions(kind: str) -> None:
     _, spec, model = exported(kind)
-    session = onnxruntime.InferenceSession(model)
+    session, memory_size = onnxruntime.InferenceSession(model), MEMORY_SIZES.get(kind, 0)
     assert [(each.name, each.shape) for each in session.get_inputs()] == [
-        (name, ["batch", *shape]) for name, shape in input_shapes(spec).items()
+        (name, ["batch", *shape]) for name, shape in input_shapes(spec, memory_size).items()
     ]
     sensors, masks = [f"obs_{i}" for i in range(len(spec.observation_specs))], []
     expected: list[tuple[str, list[Any], str]] = [
@@ -254,8 +273,12 @@ def test_inputs_and_outputs_have_ml_agents_names_order_and_dimensions(kind: str)
             ("discrete_action_output_shape", [1, branches], "tensor(float)"),
             ("deterministic_discrete_actions", ["batch", branches], "tensor(int64)"),
         ]
-    assert list(input_shapes(spec)) == sensors + masks
-    assert output_names(spec.action_spec) == [name for name, _, _ in expected]
+    recurrent = []
+    if memory_size:
+        recurrent = ["recurrent_in"]
+        expected.append(("recurrent_out", ["batch", 1, memory_size], "tensor(float)"))
+    assert list(input_shapes(spec, memory_size)) == sensors + masks + recurrent
+    assert output_names(spec.action_spec, memory_size) == [name for name, _, _ in expected]
     assert [(each.name, each.shape, each.type) for each in session.get_outputs()] == expected
 
 
@@ -264,7 +287,30 @@ def test_inputs_and_outputs_have_ml_agents_names_order_and_dimensions(kind: str)
 def test_it_decides_as_the_policy_does(kind: str, rows: int) -> None:
     ppo, spec, model = exported(kind)
     observations, allowed = seen(spec, rows, seed=5), some_allowed(spec, rows, seed=6)
-    assert_same_decisions(run(model, observations, allowed), ppo, observations, allowed)
+    memories = some_memories(ppo, rows, seed=7)
+    outputs = run(model, observations, allowed, memories[:, : MEMORY_SIZES.get(kind, 0)])
+    assert_same_decisions(outputs, ppo, observations, allowed, memories)
+
+
+@pytest.mark.parametrize("kind", MEMORY_SIZES)
+def test_it_remembers_as_the_policy_does_over_whole_episodes(kind: str) -> None:
+    ppo, spec, model = exported(kind)
+    session, rows, rng = onnxruntime.InferenceSession(model), 4, np.random.default_rng(9)
+    names = [output.name for output in session.get_outputs()]
+    allowed = np.ones((rows, spec.action_spec.mask_size), np.bool_)
+    memories = np.zeros((rows, ppo.memory_size), np.float32)
+    recurrent = np.zeros((rows, 1, MEMORY_SIZES[kind]), np.float32)
+    for step in range(150):
+        observations = seen(spec, rows, seed=step)
+        ended = rng.random(rows) < 0.02
+        memories[ended], recurrent[ended] = 0.0, 0.0
+        feed = {f"obs_{i}": sensor for i, sensor in enumerate(observations)}
+        feed |= {"action_masks": allowed.astype(np.float32), "recurrent_in": recurrent}
+        outputs = dict(zip(names, session.run(None, feed), strict=True))
+        assert_same_decisions(outputs, ppo, observations, allowed, memories)
+        decisions = ppo.act(observations, allowed, memories, deterministic=True)
+        memories, recurrent = decisions.memories, outputs["recurrent_out"]
+    assert np.ptp(recurrent, axis=0).max() > 1e-3
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -277,7 +323,8 @@ def test_it_decides_as_the_policy_does_on_what_scenes_show(scene: str) -> None:
         outputs = run(
             model_of(ppo, spec), [as_floats(each) for each in batch.observations], batch.allowed_actions
         )
-        assert_same_decisions(outputs, ppo, batch.observations, batch.allowed_actions)
+        nothing = np.zeros((len(batch), 0), np.float32)
+        assert_same_decisions(outputs, ppo, batch.observations, batch.allowed_actions, nothing)
     world.close()
 
 
@@ -363,7 +410,10 @@ def test_exporting_changes_nothing_for_the_one_who_learns() -> None:
             assert torch.equal(state[part][name], tensor)
             assert state[part][name].dtype == tensor.dtype
     observations, allowed = seen(spec, 3, seed=1), some_allowed(spec, 3, seed=2)
-    drawn, undisturbed = (each.act(observations, allowed, deterministic=False) for each in (one, other))
+    nothing = np.zeros((3, 0), np.float32)
+    drawn, undisturbed = (
+        each.act(observations, allowed, nothing, deterministic=False) for each in (one, other)
+    )
     np.testing.assert_array_equal(drawn.discrete_actions, undisturbed.discrete_actions)
     np.testing.assert_array_equal(drawn.continuous_actions, undisturbed.continuous_actions)
     assert all(each.requires_grad and each.grad is not None for each in one._network.parameters())
