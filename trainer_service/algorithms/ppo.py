@@ -297,11 +297,15 @@ class PPO:
             "optimizer": self._optimizer.state_dict(),
             "acting": self._acting.get_state(),
             "shuffling": self._shuffling.get_state(),
+            "signals": [source.name for source in self._rewards],
             "rewards": {source.name: source.state_dict() for source in self._learned_rewards},
             "collected": None if collected is None else to_tensors(collected),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        ours, theirs = [source.name for source in self._rewards], state.get("signals", ["extrinsic"])
+        if theirs != ours:
+            raise ValueError(f"its reward signals are {', '.join(theirs)}, not {', '.join(ours)}")
         self.load_weights(state)
         for source in self._learned_rewards:
             source.load_state_dict(state["rewards"][source.name])
@@ -319,12 +323,23 @@ class PPO:
         """There is none."""
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        self._network.load_state_dict(state["network"])
+        """Reward signals are known by their names: what the state does not know of begins anew."""
+        self._network.load_state_dict({**state["network"], **self._value_heads(state)})
         self._normalizer.load_state_dict(state["normalizer"])
         known = state.get("rewards", {})
         for source in self._learned_rewards:
             if source.name in known:
                 source.load_weights(known[source.name])
+
+    def _value_heads(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Weights and biases of our value heads, each from the state's head of the same signal if there is one."""
+        theirs, network = state.get("signals", ["extrinsic"]), self._network.state_dict()
+        heads = {key: network[key].clone() for key in ("value.weight", "value.bias")}
+        for head, source in enumerate(self._rewards):
+            if source.name in theirs:
+                for key, values in heads.items():
+                    values[head] = state["network"][key][theirs.index(source.name)]
+        return heads
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and actor as they are now, to be exported."""

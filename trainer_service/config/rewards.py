@@ -30,8 +30,8 @@ class IntrinsicSettings(RewardSignalSettings):
     learning_rate: Positive
     """Step size of the signal's own Adam."""
 
-    normalize_rewards: Flag = True
-    """Whether rewards are divided by the running deviation of the returns that they add up to."""
+    normalize_rewards: Flag = False
+    """Whether rewards are divided by the running size of their returns, so that strength alone says how they weigh."""
 
 
 class CuriositySettings(IntrinsicSettings):
