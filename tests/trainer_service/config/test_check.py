@@ -8,7 +8,7 @@ from trainer_service.config import check_files
 def test_each_file_gets_one_line_and_the_details_behind_it(tmp_path: Path) -> None:
     texts = {
         "good": "behaviors: {A: {}}",
-        "odd": "behaviors: {A: {framework: x}, B: {trainer_type: sac}}",
+        "odd": "behaviors: {A: {framework: x}, B: {trainer_type: poca}}",
         "bad": "behaviors: {A: {max_stepz: 1, time_horizon: 0}}",
     }
     for name, text in texts.items():
@@ -27,7 +27,7 @@ def test_each_file_gets_one_line_and_the_details_behind_it(tmp_path: Path) -> No
     assert good.details == ()
     assert [line.removeprefix(str(tmp_path / "odd")) for line in odd.details] == [
         ":1: behaviors.A.framework: deprecated and ignored: PyTorch is the only framework",
-        ": behaviors.B.trainer_type: 'sac' is not supported yet",
+        ": behaviors.B.trainer_type: 'poca' is not supported yet",
     ]
     assert len(bad.details) == 2
 

@@ -17,9 +17,11 @@ Load = Callable[..., LoadedOptions]
 @pytest.mark.parametrize(
     ("behavior", "key"),
     [
-        ("{trainer_type: sac}", "trainer_type: 'sac' is"),
         ("{trainer_type: poca}", "trainer_type: 'poca' is"),
-        ("{network_settings: {memory: {}}}", "network_settings.memory: recurrent policies are"),
+        (
+            "{trainer_type: sac, network_settings: {memory: {}}}",
+            "network_settings.memory: recurrent policies of 'sac' are",
+        ),
         ("{reward_signals: {gail: {demo_path: a.demo}}}", "reward_signals.gail: this reward signal is"),
         ("{behavioral_cloning: {demo_path: a.demo}}", "behavioral_cloning: behavioral cloning is"),
         ("{self_play: {}}", "self_play: self-play is"),
@@ -31,12 +33,14 @@ def test_what_cannot_run_yet_is_named_by_its_key(load: Load, behavior: str, key:
 
 
 def test_default_settings_count_where_no_behavior_is_listed(load: Load) -> None:
-    text = "default_settings: {trainer_type: sac}\n"
+    text = "default_settings: {trainer_type: poca}\n"
     assert unsupported_features(load(text).options) == [
-        "default_settings.trainer_type: 'sac' is not supported yet"
+        "default_settings.trainer_type: 'poca' is not supported yet"
     ]
     assert unsupported_features(load(text + "behaviors: {A: {trainer_type: ppo}}").options) == []
 
 
-def test_plain_ppo_is_supported() -> None:
-    assert unsupported_in_behavior("behaviors.A", TrainerSettings()) == []
+@pytest.mark.parametrize("trainer_type", ["ppo", "sac"])
+def test_what_learns_plainly_is_supported(trainer_type: str) -> None:
+    settings = TrainerSettings.model_validate({"trainer_type": trainer_type})
+    assert unsupported_in_behavior("behaviors.A", settings) == []

@@ -55,6 +55,7 @@ ON_POLICY = {
                 "tau": 0.005,
                 "steps_per_update": 1.0,
                 "reward_signal_steps_per_update": 1.0,
+                "replay": {"type": "uniform", "alpha": 0.6, "beta": 0.4, "beta_updates": 5000},
             },
         ),
     ],
