@@ -22,9 +22,9 @@ Bools = NDArray[np.bool_]
 
 BEHAVIOR = "Pyramids?team=0"
 MAP = (
+    "www#....aaa#....ppp",
     "www#...#aaa#...#ppp",
-    "www.....aaa.....ppp",
-    "www#...#aaa#...#ppp",
+    "www....#aaa....#ppp",
 )
 """Walls (#), and where the switch (w), agents (a) and pyramids (p) may be."""
 STAY, UP, DOWN, LEFT, RIGHT = range(5)
@@ -38,7 +38,7 @@ FARTHEST = 19
 STEP_REWARD = -0.001
 BRICK_REWARD = 2.0
 MAX_DECISIONS = 120
-BEST_MEAN_RETURN = 1.9723
+BEST_MEAN_RETURN = 1.963
 """Of the shortest ways from start to switch to pyramid, and one decision to topple it, over all places."""
 
 _ROW_MOVES = np.array([0, -1, 1, 0, 0])
@@ -52,14 +52,15 @@ class Pyramids:
     In the leftmost room is a switch. Who walks onto it presses it: it is gone, and in the rightmost room a
     pyramid stands. Who walks into it topples it, and where it stood lies a golden brick to walk onto. Nothing
     earns anything before the brick is taken, and by chance that hardly ever happens: a policy that draws its moves
-    presses the switch in 10 episodes of 100, and takes the brick in fewer than 10 of a million.
+    presses the switch in 8 episodes of 100, and takes the brick in about 2 of a million. Doors are never opposite
+    each other, so that who merely leans to one side does not get far.
 
     Observations: ``RayPerceptionSensor`` (40), eight rays clockwise from up, each one-hot what it hits (switch,
     pyramid, brick, wall) and how far off that is, in units of 19 cells; ``VectorSensor_size44``: the agent's column
     and row, one-hot, in the first half until the switch is pressed and in the second half from then on. Action: one
     branch of 5: stay, up, down, left, right; who bumps into a wall stays. Reward: −0.001 for each decision, +2
     for the brick, which ends the episode. After 120 decisions it is interrupted. Where agent, switch and pyramid are
-    is drawn for each episode, so the best return varies: 2 − 0.001 for each decision of the way, 1.9723 in the mean.
+    is drawn for each episode, so the best return varies: 2 − 0.001 for each decision of the way, 1.963 in the mean.
 
     Statistics: ``Switch/Pressed`` and ``Brick/Taken``, how many were.
     """

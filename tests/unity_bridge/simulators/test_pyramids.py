@@ -113,7 +113,7 @@ def test_the_brick_can_be_found_by_what_is_seen(play) -> None:
     for return_, decisions, terminated in episodes:
         assert terminated
         assert return_ == pytest.approx(2 - 0.001 * decisions, abs=1e-4)
-        assert return_ > 1.95
+        assert return_ > 1.94
 
 
 def test_the_best_mean_return_is_that_of_the_shortest_ways() -> None:
@@ -161,8 +161,8 @@ def arrivals(entering: np.ndarray, walk: np.ndarray, goal: int) -> np.ndarray:
 
 def test_chance_presses_the_switch_now_and_then_and_takes_hardly_any_brick() -> None:
     pressing, taking = chances_of_a_random_walk(MAX_DECISIONS)
-    assert pressing == pytest.approx(0.10, abs=0.005)
-    assert 0 < taking < 1e-5
+    assert pressing == pytest.approx(0.082, abs=0.001)
+    assert 1e-6 < taking < 3e-6
 
 
 def test_random_play_earns_nothing(play) -> None:
