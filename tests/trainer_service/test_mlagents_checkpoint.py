@@ -263,9 +263,9 @@ def test_other_trainers_are_refused_by_name(
         load_origin(rewritten(lambda content: content.update({module: {}})))
 
 
-def test_a_policy_with_memory_is_refused(rewritten: Callable[..., Path]) -> None:
+def test_a_memory_that_the_configuration_does_not_know_is_named(rewritten: Callable[..., Path]) -> None:
     path = rewritten(lambda content: content["Policy"]["memory_size_vector"].fill_(16))
-    with pytest.raises(UserError, match="is of a policy with memory, which is not supported yet"):
+    with pytest.raises(UserError, match="was trained with a memory_size of 16, the configuration has none"):
         converted("Hybrid", path)
 
 

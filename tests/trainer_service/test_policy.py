@@ -123,3 +123,78 @@ def test_of_several_behaviors_one_must_be_named(make_behavior, tmp_path: Path) -
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no checkpoint .*expected the folder of a run"):
         load_policy(tmp_path)
+
+
+@pytest.fixture
+def remembering(make_behavior):
+    """The same with a memory of six floats."""
+    network = {"hidden_units": 8, "num_layers": 1, "memory": {"memory_size": 6, "sequence_length": 4}}
+
+    def make(seed: int = 0) -> Policy:
+        behavior = make_behavior(sizes=(2, 3), continuous=2, branches=(2, 3), network_settings=network)
+        return Policy(behavior.checkpoint(), seed=seed)
+
+    return make
+
+
+def test_what_is_remembered_goes_in_and_comes_out(remembering) -> None:
+    decide = remembering()
+    assert decide.memory_size == 6
+    first, memories = decide.predict(seen(20))
+    assert memories.shape == (20, 6)
+    assert memories.dtype == np.float32
+    before = memories.copy()
+    later, kept = decide.predict(seen(20), memories)
+    np.testing.assert_array_equal(memories, before)  # the caller's own array is left alone
+    assert not np.allclose(later.continuous, first.continuous, atol=1e-3)
+    assert not np.allclose(kept, memories, atol=1e-3)
+    again, _ = decide.predict(seen(20), memories)
+    np.testing.assert_array_equal(again.continuous, later.continuous)
+
+
+def test_memories_belong_to_rows(remembering) -> None:
+    decide = remembering()
+    _, memories = decide.predict(seen(20))
+    together, kept = decide.predict(seen(20), memories)
+    alone, own = decide.predict([sensor[7:8] for sensor in seen(20)], memories[7:8])
+    np.testing.assert_allclose(together.continuous[7:8], alone.continuous, atol=1e-6)
+    np.testing.assert_allclose(kept[7:8], own, atol=1e-6)
+
+
+def test_who_begins_an_episode_remembers_nothing(remembering) -> None:
+    decide = remembering()
+    fresh, _ = decide.predict(seen(20))
+    _, memories = decide.predict(seen(20))
+    starts = np.arange(20) % 2 == 0
+    actions, _ = decide.predict(seen(20), memories, episode_starts=starts)
+    continued, _ = decide.predict(seen(20), memories)
+    np.testing.assert_allclose(actions.continuous[starts], fresh.continuous[starts], atol=1e-6)
+    np.testing.assert_allclose(actions.continuous[~starts], continued.continuous[~starts], atol=1e-6)
+
+
+def test_a_policy_with_a_memory_is_not_asked_without_it(remembering) -> None:
+    with pytest.raises(ValueError, match=r"'Probe' has a memory: use predict\(\)"):
+        remembering().act(seen(3))
+
+
+def test_predict_serves_policies_without_memory_too(policy) -> None:
+    decide = policy()
+    assert decide.memory_size == 0
+    actions, memories = decide.predict(seen(5))
+    assert memories.shape == (5, 0)
+    np.testing.assert_array_equal(actions.continuous, decide.act(seen(5)).continuous)
+    again, _ = decide.predict(seen(5), memories)
+    np.testing.assert_array_equal(again.continuous, actions.continuous)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"memories": np.zeros((4, 5))}, r"memories: expected shape \(3, 6\), got \(4, 5\)"),
+        ({"memories": np.zeros(6)}, r"memories: expected shape \(3, 6\), got \(6,\)"),
+        ({"episode_starts": True}, r"episode_starts: expected shape \(3,\), got \(\)"),
+    ],
+)
+def test_memories_that_do_not_fit_are_named(remembering, arguments, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        remembering().predict(seen(3), **arguments)

@@ -94,6 +94,21 @@ def test_a_run_that_is_resumed_goes_on_bit_for_bit(train, steps: int) -> None:
     assert metrics("parted") == metrics("straight")
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("steps", [AT_AN_UPDATE, IN_BETWEEN], ids=["at-an-update", "in-between"])
+def test_a_run_with_memory_that_is_resumed_goes_on_bit_for_bit(train, steps: int, kind: str) -> None:
+    memory = {"memory_size": 4, "sequence_length": 3, "type": kind}
+    network = {"normalize": True, "hidden_units": 8, "num_layers": 1, "memory": memory}
+    train("straight", 2 * steps, network_settings=network)
+    train("parted", steps, network_settings=network)
+    if steps == IN_BETWEEN:
+        collected = checkpoint("parted")["algorithm"]["collected"]
+        assert collected["memories"].abs().max() > 0
+    train("parted", 2 * steps, "--resume", network_settings=network)
+    assert_same_state("parted", "straight")
+    assert metrics("parted") == metrics("straight")
+
+
 def test_learning_changes_every_part_of_the_state(train) -> None:
     # What the test above compares would be equal for nothing if training left it alone.
     train("short", AT_AN_UPDATE)
