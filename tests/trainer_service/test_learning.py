@@ -103,6 +103,14 @@ def test_3dball(learn, bundled) -> None:
     assert learn(bundled("3dball"), "sim:3dball") >= 95
 
 
+def test_3dball_off_policy_in_a_third_of_the_steps(learn, bundled) -> None:
+    assert learn(bundled("3dball_sac"), "sim:3dball") >= 90
+
+
+def test_pendulum_off_policy_in_a_tenth_of_the_steps(learn, bundled) -> None:
+    assert learn(bundled("pendulum_sac"), "gym:Pendulum-v1") >= -200
+
+
 @pytest.mark.parametrize("pictures", ["png", "float"])
 def test_gridworld_from_pixels(learn, bundled, pictures: str) -> None:
     # Random play returns about −0.3, who cannot tell the goals apart −0.05 at best, the best 0.966. The whole
@@ -128,3 +136,26 @@ def test_walljump_passes_all_its_lessons(learn_all, bundled, workplace: Path) ->
     status = json.loads((workplace / "results" / "ppo" / "run_logs" / "training_status.json").read_text())
     for parameter, settings in options["environment_parameters"].items():
         assert status[parameter]["lesson_num"] == len(settings["curriculum"]) - 1
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_hallway_is_solved_with_memory(learn, bundled, seed: int) -> None:
+    # The best is 0.90. Who cannot remember returns 0.35 at most.
+    assert learn(bundled("hallway"), "sim:hallway", seed=seed) >= 0.8
+
+
+def test_hallway_is_not_solved_without_memory(learn, bundled) -> None:
+    options = bundled("hallway", max_steps=30_000)
+    del options["behaviors"]["Hallway"]["network_settings"]["memory"]
+    # 50 episodes of guessing deviate by 0.08 from their mean.
+    assert learn(options, "sim:hallway") < 0.65
+
+
+@pytest.mark.parametrize("drive", ["curiosity", "rnd"])
+def test_pyramids_are_solved_by_who_looks_for_what_is_new(learn, bundled, drive: str) -> None:
+    # The best is 1.963.
+    assert learn(bundled(f"pyramids_{drive}"), "sim:pyramids") >= 1.8
+
+
+def test_pyramids_are_not_solved_without_a_drive_to_explore(learn, bundled) -> None:
+    assert learn(bundled("pyramids"), "sim:pyramids") < 0
