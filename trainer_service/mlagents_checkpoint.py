@@ -111,7 +111,9 @@ def as_checkpoint(
     _require_fit(plan, where)
     state = {**fresh, **plan.weights()}
     left_behind = [
-        f"{name}, which is not supported yet" for name in origin.modules if name.startswith("Module:")
+        f"{name}, a reward signal's network, which starts anew"
+        for name in origin.modules
+        if name.startswith("Module:")
     ]
     try:
         state["optimizer"] = plan.moments(origin.modules[_ADAM])

@@ -148,7 +148,23 @@ def test_adams_moments_go_to_the_parameters_they_belong_to() -> None:
 def test_what_is_left_behind_is_said(rewritten: Callable[..., Path]) -> None:
     path = rewritten(lambda content: content.update({"Module:Curiosity": {"weight": torch.zeros(1)}}))
     conversion = as_checkpoint(load_origin(path), "Hybrid", SPECS["Hybrid"], settings_of("Hybrid"), seed=3)
-    assert conversion.left_behind == ("Module:Curiosity, which is not supported yet",)
+    assert conversion.left_behind == ("Module:Curiosity, a reward signal's network, which starts anew",)
+
+
+def test_a_policy_that_was_curious_is_taken_with_its_value_heads(rewritten: Callable[..., Path]) -> None:
+    def add_head(content: dict[str, Any]) -> None:
+        size = content["Optimizer:critic"]["value_heads.value_heads.extrinsic.weight"].shape[1]
+        for name, value in (("weight", torch.full((1, size), 2.0)), ("bias", torch.full((1,), 3.0))):
+            content["Optimizer:critic"][f"value_heads.value_heads.curiosity.{name}"] = value
+        content["Module:Curiosity"] = {"weight": torch.zeros(1)}
+
+    signals = {"curiosity": {"strength": 0.02}, "extrinsic": {}}
+    settings = changed(settings_of("Hybrid"), reward_signals=signals)
+    state = converted("Hybrid", rewritten(add_head), settings=settings).algorithm
+    ppo = PPO(SPECS["Hybrid"], settings, Compute(torch.device("cpu"), 0))
+    ppo.load_state_dict(state)
+    assert ppo.state_dict()["network"]["value.bias"][0] == 3.0
+    assert (ppo.state_dict()["network"]["value.weight"][0] == 2.0).all()
 
 
 def test_moments_that_the_file_lacks_start_anew() -> None:
