@@ -232,3 +232,34 @@ def test_walljump_moves_agents_between_its_behaviors(open_environment: Open) -> 
     assert not len(big_ended)
     assert sorted([*small.agent_id, *big.agent_id]) == list(range(16))
     assert set(small_ended.agent_id) & set(big.agent_id)
+
+
+@pytest.mark.parametrize(
+    ("scene", "shapes"), [("hallway", [(30,)]), ("pyramids", [(40,), (44,)])], ids=["hallway", "pyramids"]
+)
+def test_hallway_and_pyramids_are_walked_over_the_wire(
+    open_environment: Open, scene: str, shapes: list[tuple[int, ...]]
+) -> None:
+    from unity_bridge.simulators.registry import open_scene
+    from unity_bridge.simulators.scene import Demonstrator
+
+    environment = open_environment(f"sim:{scene}", "--seed", "3")
+    environment.reset()
+    ((name, spec),) = environment.behavior_specs.items()
+    assert [sensor.shape for sensor in spec.observation_specs] == shapes
+    assert spec.action_spec.discrete_branches == (5,)
+    twin = open_scene(f"sim:{scene}")
+    assert isinstance(twin, Demonstrator)
+    told = twin.reset(3)[name]
+    for _ in range(60):
+        decisions, terminals = environment.get_steps(name)
+        assert decisions.agent_id.tolist() == list(range(16))
+        assert terminals.reward.tolist() == told.rewards[: told.num_terminal].tolist()
+        for seen, same in zip(decisions.obs, told.observations, strict=True):
+            np.testing.assert_array_equal(seen, same[told.num_terminal :])
+        shown = twin.expert()
+        action = zeros(spec, len(decisions))
+        action.discrete[:] = shown[name].discrete
+        environment.set_actions(name, action)
+        environment.step()
+        told = twin.step(shown)[name]
