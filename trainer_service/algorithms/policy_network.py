@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from trainer_service.networks.actions import SQUASH_LIMIT, ActionParameters
@@ -38,3 +39,11 @@ class PolicyNetwork(nn.Module):
     def squash(self, continuous: Tensor) -> Tensor:
         """Continuous actions as they go over the wire: clip(a, −3, 3)/3. Shape kept."""
         return continuous.clamp(-SQUASH_LIMIT, SQUASH_LIMIT) / SQUASH_LIMIT
+
+
+class SquashedPolicyNetwork(PolicyNetwork):
+    """Actions are tanh of a Gaussian: the deterministic one too."""
+
+    def squash(self, continuous: Tensor) -> Tensor:
+        """Shape kept."""
+        return torch.tanh(continuous)

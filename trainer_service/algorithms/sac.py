@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.pace import Pace
-from trainer_service.algorithms.policy_network import PolicyNetwork
+from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.config import SACSettings, TrainerSettings
 from trainer_service.networks.actor_critic import as_floats
-from trainer_service.networks.flat import FlatAdam, FlatParameters
+from trainer_service.networks.flat import Descent, FlatParameters
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.networks.soft_actor import SoftActor, SoftCritics
 from trainer_service.ops import soft_actor_critic as soft
@@ -37,14 +37,6 @@ _HORIZON = 8
 """Steps after which an unfinished trajectory is learned from. What was seen after it is stored a second time, so
 with 1 pictures would take twice the memory; with hundreds, learning would lag behind."""
 _FINAL_LEARNING_RATE = 1e-10
-
-
-class SquashedPolicyNetwork(PolicyNetwork):
-    """Actions are tanh of a Gaussian: the deterministic one too."""
-
-    def squash(self, continuous: Tensor) -> Tensor:
-        """Shape kept."""
-        return torch.tanh(continuous)
 
 
 class SAC:
@@ -84,9 +76,9 @@ class SAC:
         parts = len(self._branches) + (spec.action_spec.continuous_size > 0)
         start = torch.full((parts,), self._hyper.init_entcoef, device=self._device).log()
         self._log_alpha = nn.Parameter(start)
-        self._of_actor = _Flat(self._actor.parameters())
-        self._of_critics = _Flat(self._critics.parameters())
-        self._of_alpha = _Flat([self._log_alpha])
+        self._of_actor = Descent(self._actor.parameters())
+        self._of_critics = Descent(self._critics.parameters())
+        self._of_alpha = Descent([self._log_alpha])
         self._target_vector = FlatParameters(self._targets.parameters()).vector
         self._continuous_size = spec.action_spec.continuous_size
         self._offsets = self._actor.actions.offsets
@@ -351,33 +343,6 @@ class SAC:
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)
         return tensor if self._on_cpu else tensor.to(self._device)
-
-
-class _Flat:
-    """Parameters as one vector, with their optimizer."""
-
-    def __init__(self, parameters: Any) -> None:
-        self._list = list(parameters)
-        self._flat = FlatParameters(self._list)
-        self.optimizer = FlatAdam(self._flat)
-
-    @property
-    def vector(self) -> Tensor:
-        """Shape [all parameters]."""
-        return self._flat.vector
-
-    def descend(self, loss: Tensor, rate: float, max_norm: float | None) -> None:
-        """One step against the gradient of ``loss`` by these parameters, and by no others."""
-        self._flat.zero_gradient()
-        loss.backward(inputs=self._list)  # type: ignore[no-untyped-call]  # torch has no types here
-        if max_norm is not None:
-            self._flat.clip_gradient(max_norm)
-        self.optimizer.step(rate)
-
-    def step_along(self, gradient: Tensor, rate: float) -> None:
-        """One step against a gradient that is known."""
-        self._flat.gradient.copy_(gradient)
-        self.optimizer.step(rate)
 
 
 def _replay(spec: BehaviorSpec, hyper: SACSettings) -> Replay:
