@@ -47,7 +47,9 @@ def our_forward_us(agents: int, repetitions: int) -> float:
     algorithm = _algorithm()
     observations = np.random.default_rng(1).normal(size=(agents, OBSERVATIONS)).astype(np.float32)
     allowed, memories = np.ones((agents, 0), np.bool_), np.zeros((agents, 0), np.float32)
-    return median_us(lambda: algorithm.act([observations], allowed, memories, deterministic=False), repetitions)
+    return median_us(
+        lambda: algorithm.act([observations], allowed, memories, deterministic=False), repetitions
+    )
 
 
 def plain_minibatch_us(rows: int, repetitions: int) -> float:
