@@ -35,13 +35,15 @@ OFFICIAL_BASIC = {
 
 @pytest.fixture
 def learn_all(mlagents_style) -> Callable[..., dict[str, float]]:
-    """Trains as these options say; returns the mean return of each behavior's greedy policy."""
+    """Trains as these options say; returns the mean return of each behavior's policy, greedy unless actions are drawn."""
 
-    def run(options: dict[str, Any], env: str, *flags: str, seed: int = 1) -> dict[str, float]:
+    def run(
+        options: dict[str, Any], env: str, *flags: str, seed: int = 1, drawn: bool = False
+    ) -> dict[str, float]:
         Path("config.yaml").write_text(yaml.safe_dump(options))
         said = mlagents_style("learn", "config.yaml", f"--env={env}", f"--seed={seed}", *flags)
         assert said.code == 0, said.err
-        said = mlagents_style("evaluate", "ppo", "--episodes=50", "--json")
+        said = mlagents_style("evaluate", "ppo", "--episodes=50", "--json", *["--stochastic"] * drawn)
         assert said.code == 0, said.err
         return {name: result["mean_return"] for name, result in json.loads(said.out)["behaviors"].items()}
 
@@ -153,9 +155,9 @@ def test_hallway_is_not_solved_without_memory(learn, bundled) -> None:
 
 @pytest.mark.parametrize("drive", ["curiosity", "rnd"])
 def test_pyramids_are_solved_by_who_looks_for_what_is_new(learn, bundled, drive: str) -> None:
-    # The best is 1.963.
-    assert learn(bundled(f"pyramids_{drive}"), "sim:pyramids") >= 1.8
+    # The best is 1.963. A greedy policy may bump into a wall for ever where a drawn one goes on.
+    assert learn(bundled(f"pyramids_{drive}"), "sim:pyramids", drawn=True) >= 1.8
 
 
 def test_pyramids_are_not_solved_without_a_drive_to_explore(learn, bundled) -> None:
-    assert learn(bundled("pyramids"), "sim:pyramids") < 0
+    assert learn(bundled("pyramids"), "sim:pyramids", drawn=True) < 0
