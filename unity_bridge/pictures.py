@@ -6,6 +6,7 @@ are averaged, which is how grey pictures travel in colour files.
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -208,7 +209,7 @@ def channel_mapping(channels: int) -> tuple[int, ...]:
 
 
 class _FileCache:
-    """Encodes files, and forgets the oldest when they and their pixels take too much memory."""
+    """Encodes files, and forgets the ones that were not asked for the longest when they take too much memory."""
 
     def __init__(self) -> None:
         self._files: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
@@ -216,15 +217,15 @@ class _FileCache:
 
     def encode(self, colours: NDArray[np.uint8]) -> bytes:
         """[3, H, W] as one file."""
-        key = colours.tobytes(), colours.shape
+        # A digest, because the pixels would take far more memory than the file, and so be forgotten sooner.
+        key = hashlib.blake2b(colours.tobytes(), digest_size=16).digest(), colours.shape
         data = self._files.pop(key, b"")
         if not data:
             data = _encode_file(colours)
-            self._size += len(key[0]) + len(data)
+            self._size += len(data)
         self._files[key] = data  # at the end, being the latest
         while self._size > CACHED_BYTES:
-            oldest = next(iter(self._files))
-            self._size -= len(oldest[0]) + len(self._files.pop(oldest))
+            self._size -= len(self._files.pop(next(iter(self._files))))
         return data
 
 
