@@ -22,6 +22,9 @@ from unity_bridge.steps import Observation
 COLOURS = 3
 """Channels of a file as Unity writes it."""
 
+LARGEST_DECODED = 1 << 26
+"""Most numbers that the files of one picture may unfold to, those included which its mapping drops or averages."""
+
 CACHED_BYTES = 1 << 25
 """Most memory that is spent on remembering files that were encoded."""
 
@@ -96,6 +99,11 @@ def find_picture(data: bytes, shape: tuple[int, ...], mapping: Sequence[int], wh
     channels, height, width = shape
     files = find_files(data, height, width, where)
     bands = sum(file.bands for file in files)
+    if max(bands, COLOURS * len(files)) * height * width > LARGEST_DECODED:
+        raise WireError(
+            f"{where}: expected PNG files of {LARGEST_DECODED} numbers at most, "
+            f"got {len(files)} of {width} x {height} pixels"
+        )
     if mapping:
         return _mapped(files, bands, (channels, height, width), tuple(mapping), where)
     if len(files) == channels == 1:
@@ -123,12 +131,12 @@ def _mapped(
     return Picture(shape, complete, in_colour, sources)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _in_order(channels: int) -> Sources:
     return tuple((channel,) for channel in range(channels))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _sources(mapping: tuple[int, ...], channels: int) -> Sources | None:
     """Where each channel comes from; None if one comes from nowhere, or a target is no channel."""
     sources: list[list[int]] = [[] for _ in range(channels)]

@@ -193,6 +193,7 @@ def test_another_description_of_a_known_behavior_without_agents_is_ignored(
         ("0.15.0", r"this trainer speaks 1\.5\.0, the simulator speaks 0\.15\.0"),
         ("latest", r"expected a version like 1\.5\.0, got 'latest'"),
         ("1", r"expected a version like 1\.5\.0, got '1'"),
+        ("1" * 5000 + ".0", r"expected a version like 1\.5\.0, got '111"),
     ],
 )
 def test_other_versions_are_refused_naming_both(
