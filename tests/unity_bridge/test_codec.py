@@ -76,7 +76,7 @@ def test_what_is_declared_today_overrides_the_deprecated_fields() -> None:
 
 
 def declared(**fields: object) -> BrainParametersProto:
-    spec = ActionSpecProto(**fields)  # type: ignore[arg-type]  # not one of the enum
+    spec = ActionSpecProto(**fields)  # type: ignore[arg-type]
     return BrainParametersProto(brain_name=BALL, action_spec=spec)
 
 
