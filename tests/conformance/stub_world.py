@@ -12,6 +12,7 @@ import numpy as np
 from mlagents_envs.communicator_objects.observation_pb2 import GOAL_SIGNAL, PNG
 from PIL import Image
 
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
 NONE, EQUIVARIANCE, VARIABLE = 1, 2, 4
 
 
@@ -70,16 +71,29 @@ class Picture:
         return truth
 
     def _compress(self, pixels):
-        """RGB files back to back: the source channel for each place, or black where the mapping says −1."""
+        """RGB files back to back: at each place the channel that it is mapped to, or black where that is −1."""
         places = self._mapping or range(3)
         black = np.zeros_like(pixels[0])
-        planes = [black if source < 0 else pixels[source % len(pixels)] for source in places]
-        files = []
-        for first in range(0, len(planes), 3):
-            file = io.BytesIO()
-            Image.fromarray(np.stack(planes[first : first + 3], axis=2)).save(file, "PNG")
-            files.append(file.getvalue())
-        return b"".join(files)
+        planes = [black if channel < 0 else pixels[channel] for channel in places]
+        return b"".join(
+            as_file(np.stack(planes[first : first + 3], axis=2)) for first in range(0, len(planes), 3)
+        )
+
+
+class Stack(Picture):
+    """Two pictures of four channels, two files each. Of one that is not there yet comes a single black file."""
+
+    def __init__(self, name, height, width, *, order, memory):
+        mapping = [0, 1, 2, 3, -1, -1, 4, 5, 6, 7, -1, -1]
+        super().__init__(name, 8, height, width, order=order, memory=memory, mapping=mapping)
+
+    def see(self, rng, proto):
+        truth = super().see(rng, proto)
+        if rng.rand() < 0.3:
+            _, _, *latest = split_files(proto.compressed_data)
+            proto.compressed_data = as_file(np.zeros((*truth.shape[1:], 3), np.uint8)) + b"".join(latest)
+            truth[:4] = 0.0
+        return truth
 
 
 class Behavior:
@@ -195,6 +209,7 @@ def behaviors_of(package):
         Picture("GridSensor", 5, 20, 20, mapping=[0, 1, 2, 3, 4, -1], **pictures),
         Picture("Match3Sensor", 2, 20, 21, **pictures),
         Picture("StackingSensor_size2_Grey", 2, 22, 20, mapping=[0, 0, 0, 1, 1, 1], **pictures),
+        Stack("StackingSensor_size2_Grid", 20, 20, **pictures),
         Vector("VectorSensor_size3", 3),
     ]
     grouped = [
@@ -206,6 +221,16 @@ def behaviors_of(package):
         Behavior("Visual?team=0", [0, 1, 2], visual, branches=(3, 2)),
         Behavior("Team?team=1", [3, 4, 5, 300], grouped, continuous=2, groups=True, since=4),
     ]
+
+
+def as_file(pixels):
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def split_files(data):
+    return [SIGNATURE + rest for rest in data.split(SIGNATURE)[1:]]
 
 
 def require(condition, text):
