@@ -41,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code: 0 well, 1 a simulator failed, 2 the user can mend it."""
     from unity_bridge.errors import BridgeError, LaunchError, PortInUse
 
+    # Read when torch is loaded. Threads that wait by spinning are quickest on an idle machine, and tens of times
+    # slower than one thread where another run, or a simulator, has a core that they count on.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     parsed, unknown = build_parser().parse_known_args(arguments)
     if unknown:
         parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")

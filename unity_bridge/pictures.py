@@ -6,6 +6,7 @@ are averaged, which is how grey pictures travel in colour files.
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from unity_bridge.steps import Observation
 
 COLOURS = 3
 """Channels of a file as Unity writes it."""
+
+LARGEST_DECODED = 1 << 26
+"""Most numbers that the files of one picture may unfold to, those included which its mapping drops or averages."""
 
 CACHED_BYTES = 1 << 25
 """Most memory that is spent on remembering files that were encoded."""
@@ -95,6 +99,11 @@ def find_picture(data: bytes, shape: tuple[int, ...], mapping: Sequence[int], wh
     channels, height, width = shape
     files = find_files(data, height, width, where)
     bands = sum(file.bands for file in files)
+    if max(bands, COLOURS * len(files)) * height * width > LARGEST_DECODED:
+        raise WireError(
+            f"{where}: expected PNG files of {LARGEST_DECODED} numbers at most, "
+            f"got {len(files)} of {width} x {height} pixels"
+        )
     if mapping:
         return _mapped(files, bands, (channels, height, width), tuple(mapping), where)
     if len(files) == channels == 1:
@@ -122,12 +131,12 @@ def _mapped(
     return Picture(shape, complete, in_colour, sources)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _in_order(channels: int) -> Sources:
     return tuple((channel,) for channel in range(channels))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _sources(mapping: tuple[int, ...], channels: int) -> Sources | None:
     """Where each channel comes from; None if one comes from nowhere, or a target is no channel."""
     sources: list[list[int]] = [[] for _ in range(channels)]
@@ -208,7 +217,7 @@ def channel_mapping(channels: int) -> tuple[int, ...]:
 
 
 class _FileCache:
-    """Encodes files, and forgets the oldest when they and their pixels take too much memory."""
+    """Encodes files, and forgets the ones that were not asked for the longest when they take too much memory."""
 
     def __init__(self) -> None:
         self._files: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
@@ -216,15 +225,15 @@ class _FileCache:
 
     def encode(self, colours: NDArray[np.uint8]) -> bytes:
         """[3, H, W] as one file."""
-        key = colours.tobytes(), colours.shape
+        # A digest, because the pixels would take far more memory than the file, and so be forgotten sooner.
+        key = hashlib.blake2b(colours.tobytes(), digest_size=16).digest(), colours.shape
         data = self._files.pop(key, b"")
         if not data:
             data = _encode_file(colours)
-            self._size += len(key[0]) + len(data)
+            self._size += len(data)
         self._files[key] = data  # at the end, being the latest
         while self._size > CACHED_BYTES:
-            oldest = next(iter(self._files))
-            self._size -= len(oldest[0]) + len(self._files.pop(oldest))
+            self._size -= len(self._files.pop(next(iter(self._files))))
         return data
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from unity_bridge.specs import PICTURE, DimensionProperty, ObservationSpec
 
-_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?!\d)")
+_VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?!\d)")
 
 _FIRST_CHANNELS_FIRST = 3
 """First major version of the Unity package whose pictures are (channels, height, width)."""

@@ -46,7 +46,7 @@ STOP = 400
 STOP_MESSAGE = RowViewMessage(header=HeaderProto(status=STOP)).SerializeToString()
 """What ends a conversation from our side."""
 
-_VERSION = re.compile(r"(\d+)\.(\d+)(\.\d+)?([ab]\d+)?")
+_VERSION = re.compile(r"(\d{1,9})\.(\d+)(\.\d+)?([ab]\d+)?")
 
 
 class Awaited(enum.Enum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shlex
@@ -12,11 +13,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
+from unity_bridge.environment import UnityEnvironment
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAMS = REPOSITORY / "tests" / "programs"
@@ -111,11 +115,33 @@ def bundled(build: Callable[..., Path]) -> Callable[..., Path]:
     return lambda *words: build(sys.executable, "-m", "unity_bridge.simulators", *words)
 
 
+@pytest.fixture(scope="session")
+def low_level() -> ModuleType:
+    """The program that both sides play; see tests/programs/low_level.py."""
+    spec = importlib.util.spec_from_file_location("low_level", PROGRAMS / "low_level.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def our_record(low_level: ModuleType) -> Callable[[dict[str, Any]], Record]:
+    """What our UnityEnvironment hears, playing as planned."""
+
+    def play(plan: dict[str, Any]) -> Record:
+        record: Record = low_level.play(UnityEnvironment, plan)
+        return record
+
+    return play
+
+
 @pytest.fixture
 def real_record(
     peer: Peer, tmp_path: Path, finish: Callable[[subprocess.Popen[str]], str]
 ) -> Callable[..., Record]:
-    """What the real UnityEnvironment hears, playing as planned; see tests/programs/low_level.py."""
+    """What the real UnityEnvironment hears, playing as planned."""
 
     def play(plan: dict[str, Any], *, meanwhile: Callable[[], object] = lambda: None) -> Record:
         (tmp_path / "plan.json").write_text(json.dumps(plan))

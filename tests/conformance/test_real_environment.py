@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from unity_bridge.environment import UnityEnvironment
 from unity_bridge.low_level_steps import low_level_spec
 from unity_bridge.simulators.registry import SCENES, open_scene
 
-PROGRAM = Path(__file__).parents[1] / "programs" / "low_level.py"
-ODD = PROGRAM.with_name("odd.py")
+ODD = Path(__file__).parents[1] / "programs" / "odd.py"
 AGENTS = 3
 PICTURES = [(name, form) for name, scene in SCENES.items() if scene.has_camera for form in ("png", "float")]
 ENVIRONMENTS = [
@@ -32,15 +28,6 @@ every_environment = pytest.mark.parametrize(
 )
 
 
-def low_level() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("low_level", PROGRAM)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def parameters_of(env: str) -> dict[str, float]:
     """Another value than its own for each parameter that a scene reads."""
     scene = SCENES.get(env.removeprefix("sim:"))
@@ -49,8 +36,7 @@ def parameters_of(env: str) -> dict[str, float]:
 
 def declared(env: str) -> Any:
     """What the scene itself says of its behaviors."""
-    specs = {name: low_level_spec(spec) for name, spec in open_scene(env, agents=1).behaviors.items()}
-    return low_level().describe(specs)
+    return {name: low_level_spec(spec) for name, spec in open_scene(env, agents=1).behaviors.items()}
 
 
 def require_equal(real: dict[str, Any], ours: dict[str, Any]) -> None:
@@ -62,7 +48,13 @@ def require_equal(real: dict[str, Any], ours: dict[str, Any]) -> None:
 
 @every_environment
 def test_it_plays_a_launched_scene_to_its_end_and_hears_what_ours_hears(
-    env: str, options: tuple[str, ...], bundled: Any, real_record: Any, free_port: Any
+    env: str,
+    options: tuple[str, ...],
+    low_level: Any,
+    bundled: Any,
+    our_record: Any,
+    real_record: Any,
+    free_port: Any,
 ) -> None:
     program = bundled(env, "--agents", AGENTS, *options)
     setting = {"file_name": str(program), "seed": 19, "timeout_wait": 60}
@@ -73,10 +65,10 @@ def test_it_plays_a_launched_scene_to_its_end_and_hears_what_ours_hears(
         "parameters": parameters_of(env),
         "environment": setting,
     }
-    ours = low_level().play(UnityEnvironment, plan)
+    ours = our_record(plan)
     real = real_record({**plan, "environment": {**setting, "base_port": free_port()}})
     require_equal(real, ours)
-    assert json.loads(str(real["specs"])) == declared(env)
+    assert json.loads(str(real["specs"])) == low_level.describe(declared(env))
     assert sum(len(values) for path, values in real.items() if path.endswith("/terminal/reward")) > 0
     assert real["raw"].tobytes() == bytes(range(256)) + b"reset"
     assert real["properties/gravity"] == np.float32(-9.81)
@@ -84,7 +76,13 @@ def test_it_plays_a_launched_scene_to_its_end_and_hears_what_ours_hears(
 
 @every_environment
 def test_it_waits_like_for_the_editor_and_a_scene_attaches(
-    env: str, options: tuple[str, ...], bundled: Any, real_record: Any, free_port: Any, start_simulator: Any
+    env: str,
+    options: tuple[str, ...],
+    bundled: Any,
+    our_record: Any,
+    real_record: Any,
+    free_port: Any,
+    start_simulator: Any,
 ) -> None:
     port = free_port()
     setting = {"file_name": None, "base_port": port, "seed": 2, "timeout_wait": 60}
@@ -94,15 +92,17 @@ def test_it_waits_like_for_the_editor_and_a_scene_attaches(
     real = real_record(plan, meanwhile=lambda: attached.append(start_simulator(words)))
     assert attached[0].wait(60) == 0  # the real class says goodbye, and the simulator leaves in peace
     start_simulator(words)
-    require_equal(real, low_level().play(UnityEnvironment, plan))
+    require_equal(real, our_record(plan))
 
 
-def test_it_hears_from_an_odd_simulator_what_ours_hears(build: Any, real_record: Any, free_port: Any) -> None:
+def test_it_hears_from_an_odd_simulator_what_ours_hears(
+    build: Any, our_record: Any, real_record: Any, free_port: Any
+) -> None:
     """Without the two behaviors that it cannot serve: messages over 4 MiB, and a description without agents."""
     program = build(sys.executable, ODD, "--only", "Plain", "Chor", "Seer")
     setting = {"file_name": str(program), "seed": 0, "timeout_wait": 60}
     plan = {"steps": 60, "reset_at": None, "actions_seed": 8, "environment": setting}
-    ours = low_level().play(UnityEnvironment, plan)
+    ours = our_record(plan)
     real = real_record({**plan, "environment": {**setting, "base_port": free_port()}})
     theirs, here = (json.loads(str(record.pop("specs"))) for record in (real, ours))
     camera = theirs["Seer?team=0"]["sensors"][0]

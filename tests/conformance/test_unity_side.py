@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
-from unity_bridge.environment import UnityEnvironment
 from unity_bridge.side_channels import ENGINE_CONFIGURATION, ENVIRONMENT_PARAMETERS
 
 HERE = Path(__file__).parent
@@ -30,15 +27,6 @@ SETTINGS = {
     "time_horizon": 8,
     "summary_freq": 50,
 }
-
-
-def low_level() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("low_level", HERE.parent / "programs" / "low_level.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -75,12 +63,12 @@ def report_of(said: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_what_the_agents_of_each_package_see_arrives_as_it_was_meant(
-    package: str, stub: Any, tmp_path: Path
+    package: str, stub: Any, our_record: Any, tmp_path: Path
 ) -> None:
     truth_file = tmp_path / "truth.npz"
     setting = {"file_name": str(stub(package, "--truth", truth_file)), "seed": 1, "timeout_wait": 60}
     plan = {"steps": 30, "reset_at": 11, "actions_seed": 3, "environment": setting}
-    record = low_level().play(UnityEnvironment, plan)
+    record = our_record(plan)
     with np.load(truth_file) as truth:
         assert len(truth.files) > 60
         for path in truth.files:

@@ -342,3 +342,18 @@ def test_help_needs_neither_torch_nor_grpc() -> None:
     )
     said = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert "--num-envs" in said.stdout
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_wait_without_spinning_unless_told_otherwise(
+    given: str | None, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        "import sys, os; from trainer_service.cli import main; main(['schema']); "
+        "assert 'torch' not in sys.modules; print(os.environ['OMP_WAIT_POLICY'])"
+    )
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if given:
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == used

@@ -35,15 +35,26 @@ OFFICIAL_BASIC = {
 
 @pytest.fixture
 def learn_all(mlagents_style) -> Callable[..., dict[str, float]]:
+<<<<<<< HEAD
     """Trains as these options say; returns the mean return of each behavior's policy, greedy unless actions are drawn."""
 
     def run(
         options: dict[str, Any], env: str, *flags: str, seed: int = 1, drawn: bool = False
+=======
+    """Trains as these options say; returns the mean return of each behavior's policy, the greedy one by default."""
+
+    def run(
+        options: dict[str, Any], env: str, *flags: str, seed: int = 1, judge: tuple[str, ...] = ()
+>>>>>>> main
     ) -> dict[str, float]:
         Path("config.yaml").write_text(yaml.safe_dump(options))
         said = mlagents_style("learn", "config.yaml", f"--env={env}", f"--seed={seed}", *flags)
         assert said.code == 0, said.err
+<<<<<<< HEAD
         said = mlagents_style("evaluate", "ppo", "--episodes=50", "--json", *["--stochastic"] * drawn)
+=======
+        said = mlagents_style("evaluate", "ppo", "--episodes=50", "--json", *judge)
+>>>>>>> main
         assert said.code == 0, said.err
         return {name: result["mean_return"] for name, result in json.loads(said.out)["behaviors"].items()}
 
@@ -105,6 +116,7 @@ def test_3dball(learn, bundled) -> None:
     assert learn(bundled("3dball"), "sim:3dball") >= 95
 
 
+<<<<<<< HEAD
 def test_3dball_off_policy_in_a_third_of_the_steps(learn, bundled) -> None:
     assert learn(bundled("3dball_sac"), "sim:3dball") >= 90
 
@@ -121,6 +133,13 @@ def test_gridworld_from_pixels(learn, bundled, pictures: str) -> None:
         bundled("gridworld", max_steps=40_000), "sim:gridworld", "--env-args", "--pictures", pictures
     )
     assert means >= 0.3
+=======
+def test_gridworld_from_pixels(learn, bundled) -> None:
+    # Random play returns −0.28, who cannot tell the goals apart less than 0, the best 0.966. Half learned, a
+    # greedy policy stands still where it is undecided; the whole configuration has three times the steps.
+    options = bundled("gridworld", max_steps=50_000)
+    assert learn(options, "sim:gridworld", judge=("--stochastic",)) >= 0.25
+>>>>>>> main
 
 
 def test_sorter_with_four_tiles(learn, bundled) -> None:

@@ -124,7 +124,7 @@ def test_impossible_actions_are_refused(brain: BrainParametersProto, reason: str
             ", shape (2,): expected 2 floats, got compressed data of type 1",
         ),
         (
-            ObservationProto(name="a", shape=[1, 1, 1], compression_type=7, compressed_data=b"..."),  # type: ignore[arg-type]
+            ObservationProto(name="a", shape=[1, 1, 1], compression_type=7, compressed_data=b"..."),  # type: ignore[arg-type]  # not one of the enum
             ", shape (1, 1, 1): expected 1 floats, got compressed data of type 7",
         ),
         (

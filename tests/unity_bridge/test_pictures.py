@@ -196,6 +196,17 @@ def test_files_and_mappings_that_do_not_make_the_picture_are_refused_before_deco
     assert str(refusal.value) == f"here: {reason}"
 
 
+def test_files_that_would_be_dropped_after_unfolding_are_refused_if_they_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = file(1, 2, 3) + file(4, 5, 6) * 9
+    monkeypatch.setattr(pictures, "LARGEST_DECODED", 29 * HEIGHT * WIDTH)
+    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("decoded"))
+    with pytest.raises(WireError) as refusal:
+        find_picture(data, (3, HEIGHT, WIDTH), (0, 1, 2, *(-1,) * 27), "here")
+    assert str(refusal.value) == "here: expected PNG files of 174 numbers at most, got 10 of 3 x 2 pixels"
+
+
 PICTURES = st.tuples(st.integers(1, 8), st.integers(1, 9), st.integers(1, 9)).flatmap(
     lambda shape: hnp.arrays(np.uint8, shape)
 )
@@ -268,7 +279,7 @@ class TestFilesThatWereEncodedLately:
     ) -> None:
         frames = np.random.default_rng(1).integers(0, 256, (3, 3, 4, 5), np.uint8)
         encode_png(frames[0])
-        monkeypatch.setattr(pictures, "CACHED_BYTES", 2 * (60 + len(encoded[0])) + 20)
+        monkeypatch.setattr(pictures, "CACHED_BYTES", 2 * len(encoded[0]) + 9)
         for frame in (1, 0, 2, 0, 1):  # 2 takes the place of 1, which was shown before 0
             encode_png(frames[frame])
         assert len(encoded) == 4

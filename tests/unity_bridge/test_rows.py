@@ -78,3 +78,20 @@ def test_a_row_fits_a_layout_when_only_values_differ(row: bytes, fits: bool) -> 
 
 def test_a_row_of_another_size_does_not_fit() -> None:
     assert not LAYOUT.fits(EXAMPLE[:-1])
+
+
+def test_a_layout_that_is_mostly_values_is_told_by_the_few_bytes_that_are_none() -> None:
+    size = 4 * 1000
+    layout = RowLayout(
+        b"A" + bytes(size) + b"B\x05C",
+        {"x": Value.floats(1, size + 1), "n": Value.number(size + 2, size + 3)},
+    )
+    rng = np.random.default_rng(0)
+    good = [b"A" + rng.bytes(size) + b"B" + bytes([number]) + b"C" for number in (0, 127)]
+    bad = [b"B" + good[0][1:], good[0][:-1] + b"A", good[0][:-2] + b"\x80C"]
+    assert layout.fits(b"".join(good))
+    for row in bad:
+        assert not layout.fits(good[0] + row)
+        np.testing.assert_array_equal(layout.fitting(good[0] + row + good[1]), [True, False, True])
+    assert not layout.fits(good[0] + b"A")
+    np.testing.assert_array_equal(layout.table(good[1])["x"].tobytes(), good[1][1 : size + 1])

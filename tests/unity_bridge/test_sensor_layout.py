@@ -52,7 +52,9 @@ def test_old_versions_that_say_nothing_send_channels_last(
 
 
 @pytest.mark.parametrize("properties", [(), (UNSPECIFIED,) * 3])
-@pytest.mark.parametrize("version", ["", "latest", "1", "1.0", "3.0.1", "3.1.0-exp.1", "10.0.0"])
+@pytest.mark.parametrize(
+    "version", ["", "latest", "1", "1.0", "3.0.1", "3.1.0-exp.1", "10.0.0", "1" * 5000 + ".0.0"]
+)
 def test_others_that_say_nothing_send_channels_first(
     properties: tuple[DimensionProperty, ...], version: str
 ) -> None:

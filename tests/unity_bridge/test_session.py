@@ -193,6 +193,7 @@ def test_another_description_of_a_known_behavior_without_agents_is_ignored(
         ("0.15.0", r"this trainer speaks 1\.5\.0, the simulator speaks 0\.15\.0"),
         ("latest", r"expected a version like 1\.5\.0, got 'latest'"),
         ("1", r"expected a version like 1\.5\.0, got '1'"),
+        ("1" * 5000 + ".0", r"expected a version like 1\.5\.0, got '111"),
     ],
 )
 def test_other_versions_are_refused_naming_both(
@@ -399,3 +400,20 @@ def test_what_is_awaited_follows_the_handshake(session: Session, messages: Any) 
         hear(session, message)
         seen.append(session.awaited)
     assert seen == [Awaited.INTRODUCTION, Awaited.CONFIRMATION, Awaited.FIRST_STEP, Awaited.STEP]
+
+
+@pytest.mark.parametrize(("package", "shape"), [("2.3.0-exp.3", (4, 5, 3)), ("3.0.1", (3, 4, 5))])
+def test_the_package_version_tells_in_which_order_pictures_lie(
+    session: Session, messages: Any, package: str, shape: tuple[int, ...]
+) -> None:
+    answer(session, messages.introduction(package=package))
+    answer(session, messages.confirmation())
+    picture = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+    message = messages.first_step()
+    camera = message.unity_output.rl_output.agentInfos[BALL].value[0].observations.add(shape=shape)
+    sent = picture if shape == picture.shape else picture.transpose(1, 2, 0)
+    camera.float_data.data.extend(sent.ravel().tolist())
+    outcome = step(session, message)
+    spec = outcome.new_specs[BALL].observation_specs[1]
+    assert (spec.shape, spec.is_picture) == ((3, 4, 5), True)
+    np.testing.assert_array_equal(outcome.batches[BALL].observations[1], picture[None])

@@ -1,4 +1,4 @@
-"""What a scene and its trainer tell each other beside observations and actions: the simulator's side channels."""
+"""What a scene and its trainer tell each other besides: the simulator's end of the side channels."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ ECHO = UUID("81da6860-deab-52bd-9ba1-4d2503d0f962")
 class Academy:
     """The place where a scene reads parameters and leaves statistics, named after Unity's.
 
-    Engine settings and float properties are kept for whoever wants to read them; a float property that was set is
-    confirmed by being sent back, with the value as it arrived. Analytics are meant for an editor that we
-    are not, and like messages on channels that nobody knows they are passed over.
+    Engine settings and float properties are kept for whoever wants to read them; a float property that was
+    set is confirmed by being sent back, with the value as it arrived. Analytics are meant for an editor
+    that we are not, and like messages on channels that nobody knows they are passed over.
     """
 
     def __init__(self, fixed_parameters: Mapping[str, float] | None = None) -> None:

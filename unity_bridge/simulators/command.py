@@ -141,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="hold an environment parameter at a value, whatever the trainer says; may be given several times",
+        help="hold an environment parameter at a value, whatever the trainer says; can be repeated",
     )
     parser.add_argument(
         "--env-kwargs",

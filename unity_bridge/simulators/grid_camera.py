@@ -41,7 +41,8 @@ class BoardCamera:
         """Pictures of N boards.
 
         Args:
-            cells: where the plus, the ex and the agent are, who hides what he stands on; row by row from 0. Each [N].
+            cells: of the plus, of the ex and of the agent, who hides what it stands on; counted row by row
+                from 0. Each [N].
 
         Returns:
             Shape [N, 3, 84, 84].

@@ -44,12 +44,12 @@ _FRAMES = np.array([PLUS_COLOR, EX_COLOR], np.uint8)
 class GridWorld:
     """N boards of 5 by 5 cells; on three of them are an agent, a green plus and a red ex.
 
-    Observations: ``CameraSensor`` (3, 84, 84), the board from above, as PNG or as floats; ``GoalSensor`` (2), a
-    goal signal: which of the two shall be reached, plus or ex, one-hot. Action: one branch of 5: stay, up,
-    down, left, right. Moves into the wall are masked. Reward: −0.01 for each decision, +1 on the right
-    goal, −1 on the wrong one; reaching either ends the episode. After 100 decisions it is interrupted.
-    Where everything is, and what is asked for, is drawn anew for each episode, so the best return varies:
-    1 − 0.01 for each cell of the way, 0.9664 in the mean.
+    Observations: ``CameraSensor`` (3, 84, 84), the board from above, as PNG or as floats; ``GoalSensor``
+    (2), a goal signal: which of the two shall be reached, plus or ex, one-hot. Action: one branch of 5:
+    stay, up, down, left, right. Moves into the wall are masked. Reward: −0.01 for each decision, +1 on the
+    right goal, −1 on the wrong one; reaching either ends the episode. After 100 decisions it is
+    interrupted. Where everything is, and what is asked for, is drawn anew for each episode, so the best
+    return varies: 1 − 0.01 for each cell of the way, 0.9664 in the mean.
 
     Statistics: ``Goal/Right`` and ``Goal/Wrong``, how many were reached.
     """

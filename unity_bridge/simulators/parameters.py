@@ -24,8 +24,8 @@ Draw = Callable[[int], Floats]
 class EnvironmentParameters:
     """By name: numbers, or samplers that draw anew for each reading.
 
-    A sampler's draws follow from the seed that the trainer gave it, and begin again whenever it is given again, as
-    in Unity. Only that the numbers themselves are NumPy's.
+    A sampler's draws follow from the seed that the trainer gave it, and begin again whenever it is given
+    again, as in Unity. Only that the numbers themselves are NumPy's.
     """
 
     def __init__(self, fixed: Mapping[str, float] | None = None) -> None:

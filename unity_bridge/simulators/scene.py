@@ -84,7 +84,7 @@ def vector_sensor(
 
 
 def entity_sensor(name: str, most: int, size: int) -> ObservationSpec:
-    """A sensor that lists up to ``most`` things of ``size`` numbers each, in no order; unused rows are zero."""
+    """A sensor that lists up to ``most`` things of ``size`` numbers each; unused rows are zero."""
     return ObservationSpec(name, (most, size), (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE))
 
 

@@ -22,7 +22,6 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 BEHAVIOR = "Sorter?team=0"
@@ -44,19 +43,22 @@ _TURNS = np.array([1, -1, 0])
 class Sorter:
     """N circles of tiles with numbers on them, and an agent that walks from tile to tile.
 
-    A circle has ``num_tiles`` places (an environment parameter from 2 to 20, read at the start of each episode), and as
-    many tiles at random places, with different numbers of 1 to 20. The agent starts at place 0.
+    A circle has ``num_tiles`` places (an environment parameter from 2 to 20, read at the start of each
+    episode), and as many tiles at random places, with different numbers of 1 to 20. The agent starts at
+    place 0.
 
     Observations: ``Tiles`` (20, 4), variable length, a row for each tile in an order drawn anew for each
-    episode: its number / 20, the sine and cosine of the angle from the agent to it (clockwise), and
-    whether it was touched; ``VectorSensor_size2``: the share of the tiles that were touched, and the share of
-    the patience that is left. Action: one branch of 3: one place clockwise, one back, touch the tile that is here. To
-    touch a tile again is masked. Reward: −0.01 for each decision, +1 for touching the smallest number that is left;
-    the last one ends the episode. Touching another costs 1 and ends it, too. After 30 decisions without a
-    right tile it is interrupted. The best return is that of the shorter way to each next tile: less than num_tiles
-    by 0.01 for each touch and for each place walked, which is about 1 + num_tiles / 4 for each tile.
+    episode: its number / 20, the sine and cosine of the angle from the agent to it (clockwise), and whether
+    it was touched; ``VectorSensor_size2``: the share of the tiles that were touched, and the share of the
+    patience that is left. Action: one branch of 3: one place clockwise, one back, touch the tile that is
+    here. To touch a tile again is masked. Reward: −0.01 for each decision, +1 for touching the smallest
+    number that is left; the last one ends the episode. Touching another costs 1 and ends it, too. After 30
+    decisions without a right tile it is interrupted. The best return is that of the shorter way to each
+    next tile: less than num_tiles by 0.01 for each touch and for each place walked, which is about 1 +
+    num_tiles / 4 for each tile.
 
-    Statistics: ``Tiles/Number`` (the most recent), ``Tiles/Touched`` at the end of each episode (a histogram).
+    Statistics: ``Tiles/Number`` (the most recent), ``Tiles/Touched`` at the end of each episode (a
+    histogram).
     """
 
     frame_s = 0.2
@@ -123,11 +125,10 @@ class Sorter:
         self._touched[which] = False
         self._here[which] = 0
         self._patience[which] = PATIENCE
-        if count:
-            self._academy.add_statistic("Tiles/Number", float(tiles[-1]), Aggregation.MOST_RECENT)
+        self._academy.add_statistic("Tiles/Number", float(tiles[-1]), Aggregation.MOST_RECENT)
 
     def _touch(self, touching: Bools) -> tuple[Bools, Bools]:
-        """Who touches the tile that is next, and who another. Touching one again does nothing, as its mask promises."""
+        """Who touches the next tile, and who a wrong one. To touch one again does nothing, as a mask promises."""
         touches = self._untouched_here() & touching[:, None]
         right = touches[self._agent_ids, self._next_tiles()]
         wrong = touches.any(axis=1) & ~right

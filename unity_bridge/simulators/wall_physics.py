@@ -1,4 +1,4 @@
-"""Running, jumping and pushing a block in front of a wall: the physics of ``sim:walljump``, for many at once."""
+"""Running, jumping and pushing a block to a wall: the physics of ``sim:walljump``, for many at once."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _AT_BLOCK = BLOCK_HALF + AGENT_HALF
 class Courses:
     """N courses seen from the side, each with an agent, a wall at 0 and perhaps a block on its left.
 
-    Agent, block and wall are boxes. Who runs against the block with his feet on the floor pushes it; from above
-    it is a thing to stand on, like the wall. In the air the agent runs as well as on the ground.
+    Agent, block and wall are boxes. Who runs against the block with his feet on the floor pushes it; from
+    above it is a thing to stand on, like the wall. In the air the agent runs as well as on the ground.
     """
 
     def __init__(self, count: int) -> None:

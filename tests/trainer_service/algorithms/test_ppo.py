@@ -67,10 +67,13 @@ def same(some: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> bool
     return all(torch.equal(tensor, others[name]) for name, tensor in some.items())
 
 
+def statistics(behavior: Behavior) -> dict[str, float]:
+    return {tag: series.value for tag, series in behavior.summarize(0.0).series.items()}
+
+
 def update_metrics(behavior: Behavior, live, updates: int = 1, **world: Any) -> dict[str, float]:
     live(behavior, Drift(behavior, **world), updates)
-    scalars: dict[str, float] = dict(behavior.summarize(0.0).scalars)
-    return scalars
+    return statistics(behavior)
 
 
 def test_a_seed_decides_everything(make_behavior, live) -> None:
@@ -158,7 +161,7 @@ def test_schedules_run_over_max_steps(
         behavior.observe(TeamSteps(0, 0, world.step(actions)))
     behavior.step = step
     behavior.update()
-    scalars = behavior.summarize(0.0).scalars
+    scalars = statistics(behavior)
     found = tuple(scalars[f"Policy/{name}"] for name in ("Learning Rate", "Epsilon", "Beta"))
     assert found == pytest.approx(expected)
 
@@ -190,7 +193,7 @@ def test_observations_of_any_scale_are_learned_from_without_harm(make_behavior, 
     )
     live(behavior, Drift(behavior, scale=1e6), updates=3)
     assert all(torch.isfinite(tensor).all() for tensor in network(behavior).values())
-    assert behavior.summarize(0.0).scalars["Policy/Entropy"] > 0.5
+    assert statistics(behavior)["Policy/Entropy"] > 0.5
 
 
 def test_who_does_not_learn_collects_nothing_and_stays_as_it_is(make_behavior) -> None:
@@ -251,4 +254,4 @@ def test_the_critic_learns_a_return_that_never_varies(pay: float, make_behavior,
     live(behavior, Toll(behavior, pay), 8)
     behavior.summarize(0.0)
     live(behavior, Toll(behavior, pay), 1)
-    assert behavior.summarize(0.0).scalars["Policy/Extrinsic Value Estimate"] == pytest.approx(pay, abs=0.2)
+    assert statistics(behavior)["Policy/Extrinsic Value Estimate"] == pytest.approx(pay, abs=0.2)
