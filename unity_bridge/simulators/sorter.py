@@ -22,6 +22,7 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 BEHAVIOR = "Sorter?team=0"
