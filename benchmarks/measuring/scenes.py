@@ -64,6 +64,7 @@ SCENES = {
     for scene in (
         Scene("3dball", threshold=90.0, agents=(12, 96), steps=204_000, steps_per_agent=3_000),
         Scene("basic", threshold=0.9, agents=(1,), steps=12_000, steps_per_agent=1_000),
+        Scene("hallway", threshold=0.8, agents=(16,), steps=40_000, steps_per_agent=2_000),
         Scene("hybrid", threshold=4.0, agents=(12,), steps=61_440, steps_per_agent=1_000),
         Scene(
             "gridworld",
