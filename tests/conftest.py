@@ -10,6 +10,9 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 
+# As the command line does before torch is loaded, which in tests has happened by then.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 
 @pytest.fixture(scope="session")
 def repository() -> Path:
