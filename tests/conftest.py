@@ -11,7 +11,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 
 # As the command line does before torch is loaded, which in tests has happened by then.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 @pytest.fixture(scope="session")

@@ -41,9 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code: 0 well, 1 a simulator failed, 2 the user can mend it."""
     from unity_bridge.errors import BridgeError, LaunchError, PortInUse
 
-    # Read when torch is loaded. Threads that wait by spinning are quickest on an idle machine, and tens of times
-    # slower than one thread where another run, or a simulator, has a core that they count on.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _wait_briefly()
     parsed, unknown = build_parser().parse_known_args(arguments)
     if unknown:
         parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -65,6 +63,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _complain("interrupted")
         return 130
+
+
+def _wait_briefly() -> None:
+    """Lets torch's threads wait for each other by spinning, but not for long. Counts when torch is loaded later.
+
+    They wait in vain where another run, or a simulator, has a core that they count on: without a limit two threads
+    then take tens of times longer than one. If they never spin, the second one gains nothing on a free machine.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def _learn(parsed: argparse.Namespace) -> int:

@@ -344,16 +344,24 @@ def test_help_needs_neither_torch_nor_grpc() -> None:
     assert "--num-envs" in said.stdout
 
 
-@pytest.mark.parametrize(("given", "used"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_wait_without_spinning_unless_told_otherwise(
-    given: str | None, used: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ({}, "10000"),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, "None"),
+    ],
+)
+def test_threads_spin_for_a_moment_unless_told_otherwise(
+    given: dict[str, str], used: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = (
         "import sys, os; from trainer_service.cli import main; main(['schema']); "
-        "assert 'torch' not in sys.modules; print(os.environ['OMP_WAIT_POLICY'])"
+        "assert 'torch' not in sys.modules; print(os.environ.get('GOMP_SPINCOUNT'))"
     )
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    if given:
-        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == used
