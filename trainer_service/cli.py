@@ -69,7 +69,7 @@ def _wait_briefly() -> None:
     """Lets torch's threads wait for each other by spinning, but not for long. Counts when torch is loaded later.
 
     They wait in vain where another run, or a simulator, has a core that they count on: without a limit two threads
-    then take tens of times longer than one. If they never spin, the second one gains nothing on a free machine.
+    then take several times longer than one. If they never spin, the second one gains nothing on a free machine.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
