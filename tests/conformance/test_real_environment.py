@@ -12,13 +12,17 @@ import pytest
 
 from unity_bridge.low_level_steps import low_level_spec
 from unity_bridge.simulators.registry import SCENES, open_scene
+from unity_bridge.simulators.team_scenes import TEAM_SCENES
 
 ODD = Path(__file__).parents[1] / "programs" / "odd.py"
-AGENTS = 3
+SIZE = 3
+"""Agents, or copies of a team."""
 PICTURES = [(name, form) for name, scene in SCENES.items() if scene.has_camera for form in ("png", "float")]
 ENVIRONMENTS = [
     *((f"sim:{name}", ()) for name, scene in SCENES.items() if not scene.has_camera),
     *((f"sim:{name}", ("--pictures", form)) for name, form in PICTURES),
+    *((f"sim:{name}", ()) for name in TEAM_SCENES),
+    ("sim:pushblock", ("--respawn", "2")),
     ("gym:CartPole-v1", ()),
 ]
 """Every scene, in each form of its pictures, and one of Gymnasium's."""
@@ -34,9 +38,13 @@ def parameters_of(env: str) -> dict[str, float]:
     return {name: value + 1 for name, value in scene.parameters.items()} if scene else {}
 
 
+def size_of(env: str) -> tuple[str, int]:
+    return "--copies" if env.removeprefix("sim:") in TEAM_SCENES else "--agents", SIZE
+
+
 def declared(env: str) -> Any:
     """What the scene itself says of its behaviors."""
-    return {name: low_level_spec(spec) for name, spec in open_scene(env, agents=1).behaviors.items()}
+    return {name: low_level_spec(spec) for name, spec in open_scene(env).behaviors.items()}
 
 
 def require_equal(real: dict[str, Any], ours: dict[str, Any]) -> None:
@@ -56,7 +64,7 @@ def test_it_plays_a_launched_scene_to_its_end_and_hears_what_ours_hears(
     real_record: Any,
     free_port: Any,
 ) -> None:
-    program = bundled(env, "--agents", AGENTS, *options)
+    program = bundled(env, *size_of(env), *options)
     setting = {"file_name": str(program), "seed": 19, "timeout_wait": 60}
     plan = {
         "steps": 150,
@@ -87,7 +95,7 @@ def test_it_waits_like_for_the_editor_and_a_scene_attaches(
     port = free_port()
     setting = {"file_name": None, "base_port": port, "seed": 2, "timeout_wait": 60}
     plan = {"steps": 12, "reset_at": 5, "actions_seed": 1, "environment": setting}
-    words = [bundled(env, "--agents", AGENTS, *options), "--mlagents-port", port, "--connect-timeout", 60]
+    words = [bundled(env, *size_of(env), *options), "--mlagents-port", port, "--connect-timeout", 60]
     attached = []
     real = real_record(plan, meanwhile=lambda: attached.append(start_simulator(words)))
     assert attached[0].wait(60) == 0  # the real class says goodbye, and the simulator leaves in peace

@@ -246,3 +246,29 @@ class RowViewRLInput(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RowViewRLInput: _TypeAlias = RowViewRLInput  # noqa: Y015
+
+@_typing.final
+class RowViewPair(_message.Message):
+    """As AgentInfoActionPairProto, a row of a demonstration file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_INFO_FIELD_NUMBER: _builtins.int
+    ACTION_INFO_FIELD_NUMBER: _builtins.int
+    agent_info: _builtins.bytes
+    """A serialized AgentInfoProto."""
+    action_info: _builtins.bytes
+    """A serialized AgentActionProto."""
+    def __init__(
+        self,
+        *,
+        agent_info: _builtins.bytes = ...,
+        action_info: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_info", b"action_info", "agent_info", b"agent_info"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RowViewPair: _TypeAlias = RowViewPair  # noqa: Y015

@@ -1,0 +1,339 @@
+"""Which action answers what, where episodes end, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unity_bridge.demonstrations import (
+    DemonstrationError,
+    DemonstrationFile,
+    DemonstrationWriter,
+    open_demonstrations,
+)
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+from unity_bridge.wire.agent_info_action_pair_pb2 import AgentInfoActionPairProto
+from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
+from unity_bridge.wire.observation_pb2 import ObservationProto
+from unity_bridge.wire.space_type_pb2 import continuous
+
+
+def episode_by_hand(hand: Any) -> list[bytes]:
+    """Saw 1, did 0.5; saw 2, did −0.5; saw 3, and it was over. Then another begins, and is cut by the clock."""
+    return [
+        hand.row(1.0, [0.0], reward=99.0),  # before anything was done: nobody's reward
+        hand.row(2.0, [0.5], reward=10.0),
+        hand.row(3.0, [-0.5], reward=20.0, group_reward=5.0, done=True),
+        hand.row(4.0, [0.0]),
+        hand.row(5.0, [0.25], reward=1.0, done=True, max_step_reached=True),
+    ]
+
+
+def test_an_action_answers_what_was_seen_a_row_before(hand: Any) -> None:
+    first, second = DemonstrationFile(hand.file(episode_by_hand(hand))).pieces()
+    np.testing.assert_array_equal(first.observations[0], [[1.0], [2.0]])
+    np.testing.assert_array_equal(first.continuous_actions, np.float32([[0.5], [-0.5]]))
+    np.testing.assert_array_equal(first.rewards, [10.0, 20.0])
+    np.testing.assert_array_equal(first.group_rewards, [0.0, 5.0])
+    np.testing.assert_array_equal(first.final_observations[0], [[3.0]])
+    assert (first.terminated, first.truncated, first.starts_episode) == (True, False, True)
+    assert second.observations[0].tolist() == [[4.0]]
+    assert second.continuous_actions.tolist() == [[0.25]]
+    assert (second.terminated, second.truncated, second.starts_episode) == (False, True, True)
+
+
+def test_without_a_copy_of_the_head_actions_lie_beside_what_they_answer(hand: Any) -> None:
+    rows = [
+        hand.row(1.0, [0.5]),
+        hand.row(2.0, [-0.5], reward=10.0),
+        hand.row(3.0, [0.125], reward=20.0, done=True),  # what is done at the end is done to nobody
+        hand.row(4.0, [0.75]),
+        hand.row(5.0, [0.0], reward=1.0),
+    ]
+    file = DemonstrationFile(hand.file(rows, copy=False))
+    first, second = file.pieces()
+    assert not file.is_shifted
+    assert first.continuous_actions.tolist() == [[0.5], [-0.5]]
+    assert first.rewards.tolist() == [10.0, 20.0]
+    assert second.continuous_actions.tolist() == [[0.75]]
+    assert second.final_observations[0].tolist() == [[5.0]]
+    assert not second.terminated
+    assert not second.truncated
+
+
+def test_a_recording_that_was_never_closed_is_read_to_its_end(hand: Any) -> None:
+    file = DemonstrationFile(hand.file(episode_by_hand(hand), closed=False))
+    assert file.is_shifted
+    assert file.num_rows == 5
+    assert [piece.rewards.tolist() for piece in file.pieces()] == [[10.0, 20.0], [1.0]]
+
+
+def test_only_the_rows_that_the_head_promises_are_read(hand: Any) -> None:
+    path = hand.file(episode_by_hand(hand), number_steps=3, copy=False)
+    with pytest.raises(DemonstrationError, match="a copy of its head after 3 rows, got other bytes"):
+        DemonstrationFile(path)
+
+
+def test_another_agent_is_another_episode_even_without_an_end(hand: Any) -> None:
+    rows = [hand.row(float(row), [row / 8], id=row // 3) for row in range(6)]
+    pieces = list(DemonstrationFile(hand.file(rows, closed=False)).pieces())
+    assert [piece.observations[0].ravel().tolist() for piece in pieces] == [[0.0, 1.0], [3.0, 4.0]]
+    assert [piece.continuous_actions.ravel().tolist() for piece in pieces] == [[0.125, 0.25], [0.5, 0.625]]
+    assert all(piece.starts_episode and not piece.terminated for piece in pieces)
+
+
+def test_rows_without_a_step_between_them_make_no_piece(hand: Any) -> None:
+    rows = [hand.row(1.0, [0.0], done=True), hand.row(2.0, [0.0], done=True), hand.row(3.0, [0.0])]
+    file = DemonstrationFile(hand.file(rows))
+    assert list(file.pieces()) == []
+    assert file.spec.action_spec == ActionSpec(1)
+
+
+@pytest.mark.parametrize("longest", range(1, 9))
+def test_long_episodes_are_cut_and_no_step_is_lost_or_told_twice(hand: Any, longest: int) -> None:
+    ends = {4, 5, 12}
+    rows = [hand.row(float(row), [row / 16], reward=float(row), done=row in ends) for row in range(15)]
+    pieces = list(DemonstrationFile(hand.file(rows)).pieces(longest))
+    steps = [(0, 4), (6, 12), (13, 14)]  # first and last row of each episode
+    rewards = [row for first, last in steps for row in range(first + 1, last + 1)]
+    assert np.concatenate([piece.rewards for piece in pieces]).tolist() == rewards
+    assert np.concatenate([piece.continuous_actions for piece in pieces]).ravel().tolist() == [
+        row / 16 for row in rewards
+    ]
+    assert np.concatenate([piece.observations[0] for piece in pieces]).ravel().tolist() == [
+        row - 1 for row in rewards
+    ]
+    assert [piece.final_observations[0].item() for piece in pieces] == [piece.rewards[-1] for piece in pieces]
+    lengths = [longest] * (4 // longest) + [4 % longest] * (4 % longest > 0)
+    lengths += [longest] * (6 // longest) + [6 % longest] * (6 % longest > 0) + [1]
+    assert [len(piece) for piece in pieces] == lengths
+    assert sum(piece.starts_episode for piece in pieces) == 3
+    assert [piece.rewards[-1] for piece in pieces if piece.terminated] == [4.0, 12.0]
+
+
+def test_a_piece_holds_a_step_at_least(hand: Any) -> None:
+    with pytest.raises(ValueError, match="expected at least 1 step, got 0"):
+        next(DemonstrationFile(hand.file(episode_by_hand(hand))).pieces(0))
+
+
+def test_large_pictures_come_in_small_pieces(hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unity_bridge.demonstrations.reader._LARGEST_BLOCK", 2)  # numbers, of one each
+    rows = [hand.row(float(row), [0.0]) for row in range(6)]
+    pieces = list(DemonstrationFile(hand.file(rows)).pieces())
+    assert [len(piece) for piece in pieces] == [2, 2, 1]
+
+
+def test_old_recordings_say_what_was_done_in_the_deprecated_list(hand: Any) -> None:
+    brain = BrainParametersProto(
+        brain_name="Ball", vector_action_size_deprecated=[2], vector_action_space_type_deprecated=continuous
+    )
+    rows = [hand.row(1.0, deprecated=[0.0, 0.0]), hand.row(2.0, deprecated=[0.5, -1.0])]
+    file = DemonstrationFile(hand.file(rows, brain=brain))
+    (piece,) = file.pieces()
+    assert file.behavior_name == "Ball"
+    assert piece.continuous_actions.tolist() == [[0.5, -1.0]]
+    assert piece.discrete_actions.shape == (1, 0)
+
+
+def test_old_choices_are_floats(hand: Any) -> None:
+    brain = BrainParametersProto(brain_name="Ball", vector_action_size_deprecated=[3, 2])
+    rows = [hand.row(1.0, deprecated=[0.0, 0.0]), hand.row(2.0, deprecated=[2.0, 1.0])]
+    (piece,) = DemonstrationFile(hand.file(rows, brain=brain)).pieces()
+    assert piece.discrete_actions.tolist() == [[2, 1]]
+    assert piece.discrete_actions.dtype == np.int64
+
+
+def test_both_kinds_of_actions_and_large_choices(hand: Any) -> None:
+    rows = [
+        hand.row(float(row), [row / 4, -row / 4], [row, 300 - row], deprecated=[1.0] * (row % 2))
+        for row in range(5)
+    ]
+    (piece,) = DemonstrationFile(hand.file(rows, brain=hand.brain(2, (5, 301)))).pieces()
+    assert piece.continuous_actions.tolist() == [[row / 4, -row / 4] for row in range(1, 5)]
+    assert piece.discrete_actions.tolist() == [[row, 300 - row] for row in range(1, 5)]
+
+
+def picture_row(floats: list[float], properties: list[int], done: bool = False) -> bytes:
+    """A picture of two channels, one row and two columns."""
+    pair = AgentInfoActionPairProto()
+    pair.agent_info.done = done
+    seen = ObservationProto(shape=[2, 1, 2], dimension_properties=properties)
+    seen.float_data.data.extend(floats)
+    pair.agent_info.observations.append(seen)
+    pair.action_info.continuous_actions.append(0.0)
+    return pair.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ([1, 2, 2], [[[1.0, 3.0]], [[2.0, 4.0]]]),  # Unity: floats as (height, width, channels)
+        ([], [[[1.0, 2.0]], [[3.0, 4.0]]]),  # ours and Python's: as declared
+    ],
+)
+def test_plain_pictures_come_out_with_their_channels_first(
+    hand: Any, properties: list[int], expected: list[Any]
+) -> None:
+    rows = [picture_row([1.0, 2.0, 3.0, 4.0], properties, done) for done in (False, True)]
+    (piece,) = DemonstrationFile(hand.file(rows)).pieces()
+    assert piece.observations[0][0].tolist() == expected
+    assert piece.final_observations[0][0].tolist() == expected
+
+
+def damaged(hand: Any, change: Any, **how: Any) -> Path:
+    path: Path = hand.file(episode_by_hand(hand), **how)
+    path.write_bytes(change(path.read_bytes()))
+    return path
+
+
+def test_a_file_that_ends_too_early_is_refused_wherever_it_ends(hand: Any) -> None:
+    whole = hand.file(episode_by_hand(hand), copy=False).read_bytes()
+    for size in range(len(whole)):
+        with pytest.raises(DemonstrationError, match=r"expert\.demo': .*(expected|ends)"):
+            list(DemonstrationFile(damaged(hand, lambda data, size=size: data[:size], copy=False)).pieces())
+    assert len(list(DemonstrationFile(damaged(hand, bytes, copy=False)).pieces())) == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b"", "got a file of 0 bytes"),
+        (b"hello", "got a file of 5 bytes"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(100), "got a file that begins otherwise"),
+        (b"a text that is longer than a head, and then some", "got a file that begins otherwise"),
+        (b"\x05" + b"\xff" * 60, "got a file that begins otherwise"),
+        (
+            b"\x02\x08\x07".ljust(33, b"\0") + b"\x01\x00",
+            "expected a recording of version 0 or 1, got version 7",
+        ),
+        (b"\x02\x08\x01".ljust(33, b"\0"), "the file ends before it"),
+        (b"\x02\x08\x01".ljust(33, b"\0") + b"\x02\xff\xff", "got 2 other bytes"),
+        (b"\x02\x08\x01".ljust(33, b"\0") + b"\x00", "expected the name of a behavior, got none"),
+        (b"\x02\x08\x01".ljust(33, b"\0") + b"\xff" * 9, "expected the length of the behavior's declaration"),
+        (bytes(200), "expected the name of a behavior, got none"),
+        (b"\x0b\x18" + b"\xff" * 9 + b"\x01" + bytes(90), "expected counts in its head, got -1 steps"),
+    ],
+)
+def test_a_foreign_file_is_told_from_a_recording(tmp_path: Path, data: bytes, complaint: str) -> None:
+    path = tmp_path / "other.demo"
+    path.write_bytes(data)
+    with pytest.raises(DemonstrationError, match=r"other\.demo") as refused:
+        DemonstrationFile(path)
+    assert complaint in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_bytes_behind_the_last_row_must_be_the_head(hand: Any) -> None:
+    with pytest.raises(DemonstrationError, match="got other bytes"):
+        DemonstrationFile(damaged(hand, lambda data: data + b"more"))
+
+
+def test_a_recording_of_nothing_is_refused(hand: Any) -> None:
+    for closed in (True, False):
+        with pytest.raises(DemonstrationError, match="expected recorded steps, got none"):
+            DemonstrationFile(hand.file([], closed=closed))
+
+
+def test_a_behavior_that_does_nothing_is_refused(hand: Any) -> None:
+    with pytest.raises(DemonstrationError, match="got one without actions"):
+        DemonstrationFile(hand.file([hand.row(1.0)], brain=hand.brain(0)))
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        (lambda hand: b"\xff\xff", "expected an observation and an action, got 2 other bytes"),
+        (lambda hand: hand.row(float("nan"), [0.0]), "expected a finite number, got nan"),
+        (
+            lambda hand: hand.row(1.0, [float("inf")]),
+            "continuous action 0: expected a finite number, got inf",
+        ),
+        (lambda hand: hand.row(1.0, [0.0], reward=float("nan")), "reward: expected a finite number"),
+        (lambda hand: hand.row(1.0, [0.0, 0.0]), "expected 1 continuous actions, got 2"),
+        (lambda hand: hand.row(1.0, [], [1]), "expected 1 continuous actions, got 0"),
+        (lambda hand: hand.row(1.0), "expected an action beside every step"),
+        (lambda hand: b"", "expected 1 sensors, got 0"),
+        (lambda hand: b"\x0a\x02\x08\x08\x12\x01\xff", "expected 1 sensors, got 0"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused_with_its_place(hand: Any, row: Any, complaint: str) -> None:
+    rows = episode_by_hand(hand)
+    rows[1] = row(hand)
+    with pytest.raises(DemonstrationError, match=r"expert\.demo'") as refused:
+        list(DemonstrationFile(hand.file(rows)).pieces(3))
+    assert complaint in str(refused.value)
+
+
+@pytest.mark.parametrize("discrete", [[3], [-1]])
+def test_a_choice_that_is_none_is_refused(hand: Any, discrete: list[int]) -> None:
+    rows = [hand.row(1.0, (), [0]), hand.row(2.0, (), [2]), hand.row(3.0, (), discrete)]
+    with pytest.raises(DemonstrationError, match="branch 0: expected a choice of 0 to 2, got"):
+        list(DemonstrationFile(hand.file(rows, brain=hand.brain(0, (3,)))).pieces())
+
+
+def test_an_old_choice_that_is_no_number_is_refused(hand: Any) -> None:
+    brain = BrainParametersProto(brain_name="Ball", vector_action_size_deprecated=[3])
+    rows = [hand.row(1.0, deprecated=[0.0]), hand.row(2.0, deprecated=[float("nan")])]
+    with pytest.raises(DemonstrationError, match="branch 0: expected a choice of 0 to 2, got -1"):
+        list(DemonstrationFile(hand.file(rows, brain=brain)).pieces())
+
+
+def test_the_first_row_of_an_episode_may_hold_no_action(hand: Any) -> None:
+    rows = [hand.row(1.0), hand.row(2.0, [0.5], done=True)]
+    (piece,) = DemonstrationFile(hand.file(rows)).pieces()
+    assert piece.continuous_actions.tolist() == [[0.5]]
+
+
+def test_a_folder_is_read_in_the_order_of_names(hand: Any) -> None:
+    for name in ("b.demo", "a.demo", "notes.txt", "c.demo.meta"):
+        hand.file(episode_by_hand(hand), name=name)
+    (hand.folder / "folder.demo").mkdir()
+    assert [file.path.name for file in open_demonstrations(hand.folder)] == ["a.demo", "b.demo"]
+
+
+def test_what_is_no_recording_by_its_name_is_refused(hand: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    hand.file(episode_by_hand(hand), name="expert.txt")
+    for name, complaint in {
+        "empty": "expected a folder with recordings",
+        "nothing.demo": "got nothing",
+        "expert.txt": "whose name ends in .demo",
+    }.items():
+        with pytest.raises(DemonstrationError, match=complaint):
+            open_demonstrations(tmp_path / name)
+
+
+def test_a_file_that_changes_under_its_reader_is_refused(hand: Any) -> None:
+    path = hand.file(episode_by_hand(hand))
+    file = DemonstrationFile(path)
+    path.write_bytes(path.read_bytes()[:80])
+    with pytest.raises(DemonstrationError, match="ends"):
+        list(file.pieces())
+
+
+def test_whatever_happens_to_its_bytes_a_file_is_read_or_refused(
+    tmp_path: Path, rich: BehaviorSpec, make_piece: Any, rng: np.random.Generator
+) -> None:
+    path = tmp_path / "x.demo"
+    with DemonstrationWriter(path, "Rich", rich) as writer:
+        writer.write(make_piece(rich, 3))
+        writer.write(make_piece(rich, 2, end="cut", pictures="floats"))
+    whole = path.read_bytes()
+    refusals = []
+    for _ in range(150):
+        data = bytearray(whole)
+        at, length = int(rng.integers(len(data))), int(rng.integers(1, 9))
+        # Bytes are changed, lost or added.
+        data[at : at + int(rng.choice([0, 1, length]))] = rng.bytes(int(rng.choice([0, 1, length])))
+        path.write_bytes(data)
+        try:
+            list(DemonstrationFile(path).pieces(2))
+        except DemonstrationError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 75
+    for refusal in refusals:
+        assert refusal.startswith(f"'{path}'")
+        assert "\n" not in refusal

@@ -1,0 +1,204 @@
+"""Files as today's writer leaves them, byte for byte; whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unity_bridge.demonstrations import (
+    DemonstratedPiece,
+    DemonstrationError,
+    DemonstrationFile,
+    DemonstrationWriter,
+)
+from unity_bridge.demonstrations.container import HEAD_SIZE, read_frame, read_rows
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.wire.agent_info_action_pair_pb2 import AgentInfoActionPairProto
+from unity_bridge.wire.demonstration_meta_pb2 import DemonstrationMetaProto
+from unity_bridge.wire.observation_pb2 import NONE, PNG
+
+SMALL = BehaviorSpec((ObservationSpec("n", (1,)),), ActionSpec(1))
+
+
+def column(*numbers: float) -> Any:
+    return np.array(numbers, np.float32).reshape(-1, 1)
+
+
+def two_steps(**ends: bool) -> DemonstratedPiece:
+    """Saw 1, did 0.5 for 10; saw 2, did −0.5 for 20; saw 3."""
+    return DemonstratedPiece(
+        observations=(column(1, 2),),
+        continuous_actions=column(0.5, -0.5),
+        discrete_actions=np.zeros((2, 0), np.int64),
+        rewards=np.float32([10, 20]),
+        group_rewards=np.float32([0, 0]),
+        final_observations=(column(3),),
+        **{"terminated": True, "truncated": False, "starts_episode": True, **ends},
+    )
+
+
+def floats(*numbers: float) -> bytes:
+    return struct.pack(f"<{len(numbers)}f", *numbers)
+
+
+def test_a_file_by_hand(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "x.demo"
+    with DemonstrationWriter(path, "B", SMALL, name="x") as writer:
+        writer.write(two_steps())
+
+    def observed(value: float) -> bytes:
+        data = b"\x22\x06" + b"\x0a\x04" + floats(value)
+        return b"\x6a" + bytes([len(data) + 6]) + b"\x0a\x01\x01" + data + b"\x42\x01n"
+
+    def row(info: bytes, action: float) -> bytes:
+        did = b"\x32\x04" + floats(action)
+        pair = b"\x0a" + bytes([len(info)]) + info + b"\x12" + bytes([len(did)]) + did
+        return bytes([len(pair)]) + pair
+
+    # version 1, name x, 3 rows, 2 episodes (the one that ended, and closing counts too), mean 30/2.
+    meta = b"\x08\x01" + b"\x12\x01x" + b"\x18\x03" + b"\x20\x02" + b"\x2d" + floats(15.0)
+    brain = b"\x3a\x08B?team=0" + b"\x4a\x02\x08\x01"
+    expected = (bytes([len(meta)]) + meta).ljust(33, b"\0")
+    expected += bytes([len(brain)]) + brain
+    found = path.read_bytes()
+    assert found[: len(expected)] == expected
+    rest = found[len(expected) :]
+    rows = [
+        row(observed(1.0), 0.0),
+        row(b"\x3d" + floats(10.0) + observed(2.0), 0.5),
+        row(b"\x3d" + floats(20.0) + b"\x40\x01" + observed(3.0), -0.5),
+    ]
+    assert rest == b"".join(rows) + meta
+    assert list(path.parent.iterdir()) == [path]
+
+
+def rows_of(path: Path) -> list[AgentInfoActionPairProto]:
+    return [AgentInfoActionPairProto.FromString(row) for row in read_rows(path, read_frame(path))]
+
+
+def test_pictures_are_compressed_if_they_are_bytes(
+    tmp_path: Path, rich: BehaviorSpec, make_piece: Any
+) -> None:
+    for pictures, kind in (("bytes", PNG), ("floats", NONE)):
+        with DemonstrationWriter(tmp_path / "x.demo", "B", rich) as writer:
+            writer.write(make_piece(rich, 2, pictures=pictures))
+        for row in rows_of(tmp_path / "x.demo"):
+            seen = row.agent_info.observations[2]
+            assert seen.compression_type == kind
+            # Whoever says more is taken for a Unity package, which has the floats in another order.
+            assert (tuple(seen.shape), tuple(seen.dimension_properties)) == ((3, 5, 6), ())
+
+
+def test_an_episode_goes_on_where_the_piece_before_ended(
+    tmp_path: Path, rich: BehaviorSpec, make_piece: Any
+) -> None:
+    with DemonstrationWriter(tmp_path / "x.demo", "B", rich) as writer:
+        writer.write(make_piece(rich, 3, end="cut"))
+        writer.write(make_piece(rich, 2, starts_episode=False))
+        writer.write(make_piece(rich, 1, end="truncated"))
+    rows = [row.agent_info for row in rows_of(tmp_path / "x.demo")]
+    assert [row.done for row in rows] == [False] * 5 + [True] + [False, True]
+    assert [row.max_step_reached for row in rows] == [False] * 7 + [True]
+    assert len({row.id for row in rows}) == 1
+
+
+def test_an_episode_without_an_end_does_not_run_into_the_next(
+    tmp_path: Path, rich: BehaviorSpec, make_piece: Any
+) -> None:
+    with DemonstrationWriter(tmp_path / "x.demo", "B", rich) as writer:
+        writer.write(make_piece(rich, 2, end="cut"))
+        writer.write(make_piece(rich, 1, end="cut"))
+    assert [row.agent_info.id for row in rows_of(tmp_path / "x.demo")] == [0, 0, 0, 1, 1]
+
+
+def test_the_rest_of_an_episode_needs_its_beginning(tmp_path: Path) -> None:
+    writer = DemonstrationWriter(tmp_path / "x.demo", "B", SMALL)
+    for before in ([], [two_steps()]):
+        for piece in before:
+            writer.write(piece)
+        with pytest.raises(ValueError, match="got the rest of one"):
+            writer.write(two_steps(starts_episode=False))
+    writer.abandon()
+
+
+def test_what_does_not_fit_the_behavior_is_refused(
+    tmp_path: Path, rich: BehaviorSpec, make_piece: Any
+) -> None:
+    writer = DemonstrationWriter(tmp_path / "x.demo", "B", SMALL)
+    with pytest.raises(ValueError, match="expected observations of shapes"):
+        writer.write(make_piece(rich, 2))
+    with pytest.raises(ValueError, match="expected 1 continuous actions and 0 branches, got 2 and 0"):
+        writer.write(make_piece(BehaviorSpec(SMALL.observation_specs, ActionSpec(2)), 2))
+    writer.abandon()
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("expert", "expert"),
+        ("Ball 2_b-c", "Ball 2_b-c"),
+        ("x" * 40, "x" * 16),
+        ("größe/1", "gre1"),
+        ("é", ""),
+    ],
+)
+def test_a_name_is_cut_to_what_a_head_can_hold(tmp_path: Path, name: str, kept: str) -> None:
+    with DemonstrationWriter(tmp_path / "x.demo", "B", SMALL, name=name) as writer:
+        writer.write(two_steps())
+    assert DemonstrationFile(tmp_path / "x.demo").meta.name == kept
+
+
+def test_a_long_name_gives_way_to_large_numbers(tmp_path: Path) -> None:
+    writer = DemonstrationWriter(tmp_path / "x.demo", "B", SMALL, name="a name of 16 char")
+    writer.write(two_steps())
+    writer._meta.number_steps = 2**31 - 1  # more than a test could write
+    writer._meta.number_episodes = 2**30
+    writer.close()
+    data = (tmp_path / "x.demo").read_bytes()
+    meta = DemonstrationMetaProto.FromString(data[1 : 1 + data[0]])
+    assert data[0] < HEAD_SIZE
+    assert (meta.number_steps, meta.number_episodes) == (2**31 - 1, 2**30 + 1)
+    assert meta.demonstration_name == "a name of 16"[: len(meta.demonstration_name)]
+    assert len(meta.demonstration_name) >= 8
+
+
+def test_a_failure_leaves_the_older_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "x.demo"
+    path.write_bytes(b"older")
+
+    def interrupted() -> None:
+        with DemonstrationWriter(path, "B", SMALL) as writer:
+            writer.write(two_steps())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_bytes() == b"older"
+    assert list(tmp_path.iterdir()) == [path]
+    with DemonstrationWriter(path, "B", SMALL) as writer:
+        writer.write(two_steps())
+    assert path.read_bytes() != b"older"
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with (
+        pytest.raises(DemonstrationError, match=r"cannot write '.*x\.demo': No space left on device"),
+        DemonstrationWriter(tmp_path / "x.demo", "B", SMALL) as writer,
+    ):
+        writer.write(two_steps())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_where_nothing_can_be_written_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DemonstrationError, match="cannot write"):
+        DemonstrationWriter(tmp_path / "file" / "x.demo", "B", SMALL)

@@ -1,0 +1,176 @@
+"""Recordings as a stream of pieces: which action answers which observation, and where episodes end.
+
+A simulator writes a row when an agent asks for its next decision, so beside what the agent sees lies what it did
+*before*: the action that answers row t stands in row t + 1, and the last one beside the final state. Recordings of
+the first writers, which did not leave a copy of the head at the end, have each action beside what it answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice, pairwise
+from pathlib import Path
+
+import numpy as np
+
+from unity_bridge.codec import Description, decode_behavior_spec
+from unity_bridge.demonstrations.container import read_frame, read_rows
+from unity_bridge.demonstrations.records import DemonstratedPiece
+from unity_bridge.demonstrations.rows import RowReader, Rows, split_row
+from unity_bridge.errors import DemonstrationError, WireError
+from unity_bridge.sensor_layout import SensorLayout
+from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
+
+SUFFIX = ".demo"
+
+_LARGEST_BLOCK = 1 << 24
+"""Most numbers in the observations of one piece, so that large pictures do not fill the memory."""
+
+
+class DemonstrationFile:
+    """One recording. It is looked through when it is opened, and read when its pieces are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens a recording.
+
+        Raises:
+            DemonstrationError: the file cannot be read, is no recording, or ends too early.
+        """
+        self.path = path
+        self._frame = read_frame(path)
+        self.meta = self._frame.meta
+        self.is_shifted = self._frame.has_copy or not self.meta.number_steps
+        """Each action lies beside what was seen after it, as today's writers put it."""
+
+        description = self._describe()
+        self.spec = description.spec
+        self._layouts = description.layouts
+
+    @property
+    def behavior_name(self) -> str:
+        """Without the team."""
+        return self._frame.brain.brain_name.partition("?")[0]
+
+    @property
+    def num_rows(self) -> int:
+        """Steps and final states together."""
+        return self._frame.rows
+
+    def pieces(self, longest: int = 1024) -> Iterator[DemonstratedPiece]:
+        """The recorded episodes in order, those cut that are longer than ``longest`` steps, or very large.
+
+        Raises:
+            DemonstrationError: a row is damaged or does not fit the recording's behavior. It names the rows.
+        """
+        if longest < 1:
+            raise ValueError(f"longest: expected at least 1 step, got {longest}")
+        numbers = sum(sensor.size for sensor in self.spec.observation_specs)
+        longest = max(1, min(longest, _LARGEST_BLOCK // max(numbers, 1)))
+        rest: Rows | None = None
+        begun = False
+        for rows in self._blocks(longest):
+            joined = rows if rest is None else rest.followed_by(rows)
+            bounds = _bounds(joined)
+            for start, stop in pairwise(bounds[:-1]):
+                yield from self._episode(joined.part(start, stop), longest, begun=begun)
+                begun = False
+            rest = joined.part(bounds[-2], len(joined))
+            while len(rest) > longest + 1:
+                yield self._piece(rest.part(0, longest + 1), starts_episode=not begun)
+                rest, begun = rest.part(longest, len(rest)), True
+        if rest is not None:
+            yield from self._episode(rest, longest, begun=begun)
+
+    def _episode(self, rows: Rows, longest: int, *, begun: bool) -> Iterator[DemonstratedPiece]:
+        """The pieces of an episode of which all rows are there."""
+        for start in range(0, len(rows) - 1, longest):
+            piece = rows.part(start, start + longest + 1)
+            yield self._piece(piece, starts_episode=not begun and not start)
+
+    def _piece(self, rows: Rows, *, starts_episode: bool) -> DemonstratedPiece:
+        """T steps out of T + 1 rows."""
+        steps = len(rows) - 1
+        answers = slice(1, None) if self.is_shifted else slice(0, steps)
+        if not rows.acted[answers].all():
+            raise DemonstrationError(f"'{self.path}': expected an action beside every step, a row holds none")
+        ended, by_clock = bool(rows.done[-1]), bool(rows.interrupted[-1])
+        return DemonstratedPiece(
+            observations=tuple(values[:steps] for values in rows.observations),
+            continuous_actions=rows.continuous[answers],
+            discrete_actions=rows.discrete[answers],
+            rewards=rows.rewards[1:],
+            group_rewards=rows.group_rewards[1:],
+            final_observations=tuple(values[steps:] for values in rows.observations),
+            terminated=ended and not by_clock,
+            truncated=ended and by_clock,
+            starts_episode=starts_episode,
+        )
+
+    def _blocks(self, size: int) -> Iterator[Rows]:
+        """All rows, ``size`` at once."""
+        reader = RowReader(self.behavior_name, self.spec, self._layouts)
+        stream = read_rows(self.path, self._frame)
+        first = 0
+        while block := list(islice(stream, size)):
+            try:
+                yield reader.read(block)
+            except WireError as error:
+                last = first + len(block) - 1
+                raise DemonstrationError(f"'{self.path}', rows {first} to {last}: {error}") from error
+            first += len(block)
+
+    def _describe(self) -> Description:
+        first = next(read_rows(self.path, self._frame), None)
+        if first is None:
+            raise DemonstrationError(f"'{self.path}': expected recorded steps, got none")
+        try:
+            info, _ = split_row(first)
+            description = decode_behavior_spec(self._frame.brain, info)
+        except WireError as error:
+            raise DemonstrationError(f"'{self.path}': {error}") from error
+        if not (description.spec.action_spec.continuous_size or description.spec.action_spec.discrete_size):
+            raise DemonstrationError(f"'{self.path}': expected a behavior that acts, got one without actions")
+        return Description(description.spec, _as_packages_write(description, info))
+
+
+def open_demonstrations(path: Path) -> list[DemonstrationFile]:
+    """A recording, or all of a folder in the order of their names.
+
+    Raises:
+        DemonstrationError: there is none, or one cannot be read.
+    """
+    if path.is_dir():
+        found = sorted(each for each in path.iterdir() if each.suffix == SUFFIX and each.is_file())
+        if not found:
+            raise DemonstrationError(f"'{path}': expected a folder with recordings ({SUFFIX}), it holds none")
+        return [DemonstrationFile(each) for each in found]
+    if not path.exists():
+        raise DemonstrationError(
+            f"'{path}': expected a recording ({SUFFIX}) or a folder of them, got nothing"
+        )
+    if path.suffix != SUFFIX:
+        raise DemonstrationError(f"'{path}': expected a recording, whose name ends in {SUFFIX}")
+    return [DemonstrationFile(path)]
+
+
+def _bounds(rows: Rows) -> list[int]:
+    """Where episodes begin, and the end of all rows. The last episode may go on behind it."""
+    goes_on = ~rows.done[:-1] & (rows.agent_ids[:-1] == rows.agent_ids[1:])
+    return [0, *(np.flatnonzero(~goes_on) + 1).tolist(), len(rows)]
+
+
+def _as_packages_write(description: Description, first_row: bytes) -> tuple[SensorLayout, ...]:
+    """The layouts of a recording, which does not say which package wrote it.
+
+    Every package that describes pictures as (channels, height, width) writes the floats of an uncompressed one in
+    the old order (see ``sensor_layout``). Our writer does not, and leaves the description out.
+    """
+    declared = AgentInfoProto.FromString(first_row).observations
+    return tuple(
+        SensorLayout(layout.shape, channels_last=True)
+        if spec.is_picture and observation.dimension_properties and spec.shape[0] > 1
+        else layout
+        for spec, layout, observation in zip(
+            description.spec.observation_specs, description.layouts, declared, strict=True
+        )
+    )

@@ -1,0 +1,207 @@
+"""Recordings as ML-Agents writes them: each action beside what was seen after it, the head once more at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import numpy as np
+
+from unity_bridge.codec import encode_behavior_spec, encode_steps
+from unity_bridge.demonstrations.container import HEAD_SIZE, delimited, encode_head
+from unity_bridge.demonstrations.records import DemonstratedPiece
+from unity_bridge.errors import DemonstrationError
+from unity_bridge.specs import BehaviorSpec, ObservationSpec
+from unity_bridge.steps import Observation, StepBatch, join_observations
+from unity_bridge.wire.agent_action_pb2 import AgentActionProto
+from unity_bridge.wire.agent_info_action_pair_pb2 import AgentInfoActionPairProto
+from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
+from unity_bridge.wire.demonstration_meta_pb2 import DemonstrationMetaProto
+from unity_bridge.wire.unity_rl_output_pb2 import UnityRLOutputProto
+
+_API_VERSION = 1
+_LONGEST_NAME = 16
+_UNUSUAL = re.compile(r"[^A-Za-z0-9 _-]+")
+
+
+class DemonstrationWriter:
+    """Writes one recording, episode after episode, to a temporary file that takes its name when all is well.
+
+    A ``with`` block that ends with an exception leaves nothing behind, and an older file as it was.
+    """
+
+    def __init__(self, path: Path, behavior_name: str, spec: BehaviorSpec, *, name: str = "") -> None:
+        """Begins a recording.
+
+        Args:
+            path: of the file; its folder is made if it is missing.
+            behavior_name: with or without a team.
+            spec: of the behavior.
+            name: that the recording gives itself; what a head cannot hold of it is left out.
+
+        Raises:
+            DemonstrationError: the file cannot be written.
+        """
+        self._path = path
+        self._spec = spec
+        self._told = replace(spec, observation_specs=tuple(map(_as_told, spec.observation_specs)))
+        self._meta = DemonstrationMetaProto(
+            api_version=_API_VERSION, demonstration_name=_UNUSUAL.sub("", name)[:_LONGEST_NAME]
+        )
+        self._total_reward = 0.0
+        self._agent = 0
+        self._is_open = False
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self._file = self._begin(behavior_name if "?" in behavior_name else f"{behavior_name}?team=0")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def write(self, piece: DemonstratedPiece) -> None:
+        """Adds steps: those of a new episode, or the next ones of the episode that was not ended.
+
+        Raises:
+            DemonstrationError: the file cannot be written.
+            ValueError: the piece does not fit the behavior, or goes on with an episode that is over.
+        """
+        if not piece.starts_episode and not self._is_open:
+            raise ValueError("expected a piece that starts an episode, got the rest of one")
+        if piece.starts_episode and self._is_open:
+            self._agent += 1  # so that nobody takes its end, which was not recorded, for one step more
+        infos = self._infos(piece)
+        actions = self._actions(piece)
+        rows = zip(infos, actions, strict=True)
+        if not piece.starts_episode:
+            next(rows)  # the final row of the piece before
+        self._append(
+            b"".join(
+                delimited(AgentInfoActionPairProto(agent_info=info, action_info=action).SerializeToString())
+                for info, action in rows
+            )
+        )
+        self._count(infos if piece.starts_episode else infos[1:])
+        self._is_open = not (piece.terminated or piece.truncated)
+
+    def close(self) -> None:
+        """Finishes the file and gives it its name.
+
+        Raises:
+            DemonstrationError: the file cannot be written.
+        """
+        self._meta.number_episodes += 1  # as everybody counts: closing is an end
+        self._meta.mean_reward = self._total_reward / self._meta.number_episodes
+        while self._meta.ByteSize() >= HEAD_SIZE:
+            self._meta.demonstration_name = self._meta.demonstration_name[:-1]
+        try:
+            self._file.write(self._meta.SerializeToString())
+            self._file.seek(0)
+            self._file.write(encode_head(self._meta))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.replace(self._temporary, self._path)
+        except OSError as error:
+            raise self._given_up(error) from error
+
+    def abandon(self) -> None:
+        """Leaves nothing behind."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(OSError):
+            self._temporary.unlink()
+
+    def _begin(self, behavior_id: str) -> BinaryIO:
+        brain = encode_behavior_spec(behavior_id, self._spec.action_spec)
+        brain.is_training = False
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = self._temporary.open("wb")
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        self._file = file
+        self._append(encode_head(self._meta) + delimited(brain.SerializeToString()))
+        return file
+
+    def _append(self, data: bytes) -> None:
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise self._given_up(error) from error
+
+    def _given_up(self, error: OSError) -> DemonstrationError:
+        self.abandon()
+        return self._cannot_write(error)
+
+    def _cannot_write(self, error: OSError) -> DemonstrationError:
+        return DemonstrationError(f"cannot write '{self._path}': {error.strerror or error}")
+
+    def _infos(self, piece: DemonstratedPiece) -> list[AgentInfoProto]:
+        """What was seen, T + 1 rows; rewards lie beside what was seen after they were earned."""
+        steps = len(piece)
+        seen: list[Observation] = [
+            join_observations(pair) for pair in zip(piece.observations, piece.final_observations, strict=True)
+        ]
+        rewards, group_rewards = (np.zeros(steps + 1, np.float32) for _ in range(2))
+        rewards[1:], group_rewards[1:] = piece.rewards, piece.group_rewards
+        order = np.arange(steps + 1)
+        if piece.terminated or piece.truncated:
+            order = np.roll(order, 1)  # rows that ended come first in a message
+        ended = order == steps
+        batch = StepBatch(
+            agent_ids=np.full(steps + 1, self._agent, np.int64),
+            observations=tuple(values[order] for values in seen),
+            rewards=rewards[order],
+            terminated=ended & piece.terminated,
+            truncated=ended & piece.truncated,
+            allowed_actions=np.ones((steps + 1, self._spec.action_spec.mask_size), np.bool_),
+            group_ids=np.zeros(steps + 1, np.int64),
+            group_rewards=group_rewards[order],
+        )
+        rows = UnityRLOutputProto.ListAgentInfoProto.FromString(encode_steps(batch, self._told)).value
+        return [rows[place] for place in np.argsort(order).tolist()]
+
+    def _actions(self, piece: DemonstratedPiece) -> list[AgentActionProto]:
+        """What was done before each row, T + 1 of them: zeros before the first."""
+        spec = self._spec.action_spec
+        continuous, discrete = piece.continuous_actions, piece.discrete_actions
+        if (continuous.shape[1], discrete.shape[1]) != (spec.continuous_size, spec.discrete_size):
+            raise ValueError(
+                f"expected {spec.continuous_size} continuous actions and {spec.discrete_size} branches, "
+                f"got {continuous.shape[1]} and {discrete.shape[1]}"
+            )
+        nothing = AgentActionProto(
+            continuous_actions=[0.0] * spec.continuous_size, discrete_actions=[0] * spec.discrete_size
+        )
+        return [nothing] + [
+            AgentActionProto(continuous_actions=numbers, discrete_actions=choices)
+            for numbers, choices in zip(continuous.tolist(), discrete.tolist(), strict=True)
+        ]
+
+    def _count(self, infos: list[AgentInfoProto]) -> None:
+        self._meta.number_steps += len(infos)
+        self._meta.number_episodes += sum(info.done for info in infos)
+        self._total_reward += sum(info.reward for info in infos)
+
+
+def _as_told(sensor: ObservationSpec) -> ObservationSpec:
+    """The sensor as a recording describes it.
+
+    Whoever describes a picture as (channels, height, width) is taken for a package that writes its floats in another
+    order than that. Ours are in order, so nothing is said.
+    """
+    if sensor.is_picture and sensor.shape[0] > 1:
+        return replace(sensor, dimension_property=())
+    return sensor
