@@ -16,13 +16,13 @@ class BehavioralCloningSettings(Section):
     """Agent steps over which the cloning fades out; 0 never fades."""
 
     strength: NonNegative = 1.0
-    """What the trainer's learning rate is multiplied by for cloning."""
+    """What the trainer's initial learning rate is multiplied by for cloning."""
 
     samples_per_update: Count = 0
-    """Demonstrated rows used at each update; 0 uses all of them."""
+    """Demonstrated steps of each pass, drawn anew; 0 uses all of them."""
 
     num_epoch: PositiveCount | None = None
-    """Passes over those rows; null means 3."""
+    """Passes after each policy update; null means 3."""
 
     batch_size: PositiveCount | None = None
-    """Rows of one gradient step; null means the trainer's batch_size."""
+    """Steps of one gradient step; null means the trainer's batch_size."""

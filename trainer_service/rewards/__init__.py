@@ -12,6 +12,7 @@ from torch import Tensor
 
 from trainer_service.rewards.curiosity import CuriosityReward
 from trainer_service.rewards.extrinsic import ExtrinsicReward
+from trainer_service.rewards.gail import GAILReward
 from trainer_service.rewards.rnd import RNDReward
 from trainer_service.rewards.transitions import Experience, Transitions
 from unity_bridge.specs import BehaviorSpec
@@ -31,6 +32,10 @@ class RewardSource(Protocol):
 
     learns: bool
     """Whether ``learn`` changes anything."""
+
+    def prepare(self) -> None:
+        """Reads what it needs besides experience, before it is asked to learn. Raises UserError."""
+        ...
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
         """Takes whole trajectories in, once, before learning from them. Returns every step's reward, [S]."""
@@ -60,6 +65,7 @@ class RewardSource(Protocol):
 REWARD_SOURCES: Mapping[str, Callable[[BehaviorSpec, Any, torch.device], RewardSource]] = {
     "extrinsic": ExtrinsicReward,
     "curiosity": CuriosityReward,
+    "gail": GAILReward,
     "rnd": RNDReward,
 }
 """By the name that users write; built from the behavior, the signal's settings and where to compute."""

@@ -26,6 +26,9 @@ class ExtrinsicReward:
         self.strength = settings.strength
         self.gamma = settings.gamma
 
+    def prepare(self) -> None:
+        """There is nothing to read."""
+
     def record(self, experience: Experience) -> NDArray[np.float32]:
         """Shape [S]."""
         return experience.trajectories.rewards + experience.trajectories.group_rewards

@@ -62,6 +62,9 @@ class IntrinsicReward(ABC):
     def _loss(self, transitions: Transitions) -> tuple[Tensor, dict[str, Tensor]]:
         """What learning brings down, and its parts by statistic."""
 
+    def prepare(self) -> None:  # noqa: B027  # not abstract: it is done
+        """It needs nothing but experience."""
+
     def record(self, experience: Experience) -> NDArray[np.float32]:
         """Counts new steps in, and says what they pay. Shape [S]."""
         trajectories = experience.trajectories

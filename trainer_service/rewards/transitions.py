@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,11 +32,22 @@ class Transitions:
     discrete_actions: Tensor
     """int64 [B, branches]"""
 
+    executed_actions: Tensor
+    """The continuous actions as the simulator got them, as a demonstration's are. Shape [B, continuous size]."""
+
     task_rewards: Tensor
     """What the simulator said: the agent's own reward plus its group's. Shape [B]."""
 
+    terminated: Tensor
+    """The task ended with the step. bool [B]"""
+
     def __len__(self) -> int:
         return len(self.continuous_actions)
+
+
+def as_sampled(continuous_actions: Tensor) -> Tensor:
+    """Of a policy whose samples go to the simulator as they are."""
+    return continuous_actions
 
 
 class Experience:
@@ -46,9 +57,16 @@ class Experience:
     none is ever of another episode, and pictures are stored once.
     """
 
-    def __init__(self, trajectories: Trajectories, device: torch.device) -> None:
+    def __init__(
+        self,
+        trajectories: Trajectories,
+        device: torch.device,
+        executed: Callable[[Tensor], Tensor] = as_sampled,
+    ) -> None:
+        """executed: from continuous actions as they were sampled to what the simulator got."""
         self.trajectories = trajectories
         self._device = device
+        self._executed = executed
 
     def __len__(self) -> int:
         return len(self.trajectories)
@@ -59,15 +77,20 @@ class Experience:
         piece = columns.ends_piece[rows]
         last = (piece >= 0).nonzero().squeeze(1)
         following = columns.next_row[rows]
+        continuous = columns.continuous_actions[rows]
+        terminated = torch.zeros_like(piece, dtype=torch.bool)
+        terminated[last] = columns.terminated[piece[last]]
         return Transitions(
             observations=[sensor[rows] for sensor in columns.observations],
             next_observations=[
                 _successors(sensor, final, following, last, piece[last])
                 for sensor, final in zip(columns.observations, columns.final_observations, strict=True)
             ],
-            continuous_actions=columns.continuous_actions[rows],
+            continuous_actions=continuous,
             discrete_actions=columns.discrete_actions[rows],
+            executed_actions=self._executed(continuous),
             task_rewards=columns.task_rewards[rows],
+            terminated=terminated,
         )
 
     @cached_property
@@ -82,6 +105,7 @@ class Experience:
             continuous_actions=self._tensor(trajectories.continuous_actions),
             discrete_actions=self._tensor(trajectories.discrete_actions),
             task_rewards=self._tensor(trajectories.rewards + trajectories.group_rewards),
+            terminated=self._tensor(trajectories.terminated),
             # Of a trajectory's last step it is a placeholder, but an index that exists.
             next_row=self._tensor(np.minimum(np.arange(1, steps + 1), steps - 1)),
             ends_piece=self._tensor(ends_piece),
@@ -100,6 +124,9 @@ class _Columns:
     continuous_actions: Tensor
     discrete_actions: Tensor
     task_rewards: Tensor
+
+    terminated: Tensor
+    """Of each trajectory's last step. bool [P]"""
 
     next_row: Tensor
     """Where each step's next observation stands. int64 [S]"""

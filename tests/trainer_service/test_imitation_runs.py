@@ -1,0 +1,75 @@
+"""Runs that imitate, from a recording to a policy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CLONING: dict[str, Any] = {"behavioral_cloning": {"demo_path": "expert.demo", "samples_per_update": 64}}
+GAIL: dict[str, Any] = {"reward_signals": {"extrinsic": {}, "gail": {"demo_path": "expert.demo"}}}
+
+
+@pytest.fixture
+def recorded(mlagents_style) -> Path:
+    said = mlagents_style(
+        "record-demo", "sim:pyramids", "--policy", "heuristic", "--episodes", 5, "-o", "expert.demo"
+    )
+    assert said.code == 0, said.err
+    return Path("expert.demo")
+
+
+def test_a_recording_that_is_missing_is_named_before_anything_starts(mlagents_style, configure) -> None:
+    configure("Pyramids", **CLONING, **GAIL)
+    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids")
+    assert said.code == 2
+    assert "behaviors.Pyramids.behavioral_cloning.demo_path: expected a .demo file" in said.err
+    assert "behaviors.Pyramids.reward_signals.gail.demo_path: expected a .demo file" in said.err
+    assert not Path("results").exists()
+
+
+def test_a_recording_of_another_scene_is_refused_by_name(mlagents_style, configure, recorded: Path) -> None:
+    configure("Basic", **CLONING)
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic")
+    assert said.code == 2
+    assert "behavior 'Basic': 'expert.demo' was recorded with 2 sensors (40,), (44,)" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_run_that_imitates_is_gone_on_with_and_judged_without_its_recording(
+    mlagents_style, configure, recorded: Path
+) -> None:
+    configure("Pyramids", **CLONING, **GAIL)
+    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids")
+    assert said.code == 0, said.err
+    summaries = [json.loads(line) for line in Path("results/ppo/metrics.jsonl").read_text().splitlines()]
+    learned = [each for each in summaries if "pretraining_loss" in each]
+    assert learned
+    assert all(each["pretraining_loss"] > 0.0 and each["gail_reward"] > 0.0 for each in learned)
+    configure("Pyramids", **CLONING, **GAIL, max_steps=800)
+    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--resume")
+    assert said.code == 0, said.err
+    recorded.unlink()
+    said = mlagents_style("evaluate", "ppo", "--episodes=2", "--json")
+    assert said.code == 0, said.err
+    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--resume")
+    assert said.code == 2
+    assert "'expert.demo' does not exist" in said.err
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", [3, 8])
+def test_pyramids_are_solved_by_who_has_seen_it_done(mlagents_style, repository: Path, seed: int) -> None:
+    # Without an expert nothing is ever earned there in as many steps.
+    recording = ("--policy", "heuristic", "--episodes", 50, "--seed", seed, "-o", "expert.demo")
+    said = mlagents_style("record-demo", "sim:pyramids", *recording)
+    assert said.code == 0, said.err
+    config = repository / "configs" / "pyramids_gail_bc.yaml"
+    said = mlagents_style("learn", config, "--env=sim:pyramids", f"--seed={seed}")
+    assert said.code == 0, said.err
+    said = mlagents_style("evaluate", "ppo", "--episodes=100", "--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["behaviors"]["Pyramids"]["mean_return"] > 1.9

@@ -1,0 +1,145 @@
+"""Demonstrated steps in memory, checked against the behavior that shall imitate them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.errors import UserError
+from unity_bridge.demonstrations import (
+    DemonstratedPiece,
+    DemonstrationError,
+    DemonstrationFile,
+    open_demonstrations,
+)
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+from unity_bridge.steps import join_observations
+
+
+class DemonstratedSteps(NamedTuple):
+    """B steps on a device, in any order, each perhaps more than once."""
+
+    observations: Sequence[Tensor]
+    """As they came, one per sensor: not normalized, and bytes where they are bytes. Shapes [B, *sensor shape]."""
+
+    executed_actions: Tensor
+    """Continuous actions as the environment executed them, in [−1, 1]. Shape [B, continuous size]."""
+
+    discrete_actions: Tensor
+    """int64 [B, branches]"""
+
+    terminated: Tensor
+    """The task ended with the step. bool [B]"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demonstrations:
+    """All steps of some files, episode after episode: S steps of P episodes, on the CPU."""
+
+    steps: DemonstratedSteps
+    """All S of them, in time."""
+
+    lengths: NDArray[np.int64]
+    """Steps of each episode. Shape [P]."""
+
+    def __len__(self) -> int:
+        return len(self.steps.terminated)
+
+    def take(self, rows: Tensor, device: torch.device) -> DemonstratedSteps:
+        """Some of the steps. rows: int64 [B], on any device."""
+        rows = rows.cpu()
+        return DemonstratedSteps(
+            [sensor[rows].to(device) for sensor in self.steps.observations],
+            *(column[rows].to(device) for column in self.steps[1:]),
+        )
+
+
+class DemonstrationStore:
+    """The demonstrations below a path, read when they are needed first: who only acts has no use for them."""
+
+    def __init__(self, path: str, spec: BehaviorSpec) -> None:
+        """path: a .demo file or a folder of them."""
+        self._path = Path(path)
+        self._spec = spec
+        self._content: Demonstrations | None = None
+
+    def read(self) -> Demonstrations:
+        """What the files hold; they are read once.
+
+        Raises:
+            UserError: a file is missing, damaged, without steps, or of other sensors or actions than the behavior's.
+        """
+        if self._content is None:
+            try:
+                self._content = _read(self._path, self._spec)
+            except DemonstrationError as error:
+                raise UserError(str(error)) from None
+        return self._content
+
+
+def _read(path: Path, spec: BehaviorSpec) -> Demonstrations:
+    pieces: list[DemonstratedPiece] = []
+    lengths: list[int] = []
+    for file in open_demonstrations(path):
+        _check(file, spec)
+        goes_on = False
+        for piece in file.pieces():
+            if goes_on and not piece.starts_episode:
+                lengths[-1] += len(piece)
+            else:
+                lengths.append(len(piece))
+            pieces.append(piece)
+            goes_on = True
+    if not pieces:
+        raise UserError(f"'{path}': expected demonstrated steps, found none")
+    terminated = np.zeros(sum(lengths), np.bool_)
+    ends = np.cumsum([len(piece) for piece in pieces]) - 1
+    terminated[ends] = [piece.terminated for piece in pieces]
+    steps = DemonstratedSteps(
+        [_joined_sensor(pieces, sensor) for sensor in range(len(spec.observation_specs))],
+        # A policy can do no more: what goes further is the same to it, and must not tell the two apart.
+        torch.from_numpy(np.concatenate([piece.continuous_actions for piece in pieces])).clamp_(-1.0, 1.0),
+        torch.from_numpy(np.concatenate([piece.discrete_actions for piece in pieces])),
+        torch.from_numpy(terminated),
+    )
+    return Demonstrations(steps, np.array(lengths, np.int64))
+
+
+def _joined_sensor(pieces: Sequence[DemonstratedPiece], sensor: int) -> Tensor:
+    return torch.from_numpy(join_observations([piece.observations[sensor] for piece in pieces]))
+
+
+def _check(file: DemonstrationFile, spec: BehaviorSpec) -> None:
+    """Names are not compared: they change with a project's scenes, and the order of sensors is what counts."""
+    expected, came = spec.observation_specs, file.spec.observation_specs
+    if len(came) != len(expected):
+        raise UserError(
+            f"'{file.path}' was recorded with {len(came)} sensors {_shapes(came)}, "
+            f"the behavior has {len(expected)} {_shapes(expected)}"
+        )
+    for ours, theirs in zip(expected, came, strict=True):
+        if theirs.shape != ours.shape:
+            raise UserError(
+                f"'{file.path}': sensor '{theirs.name}' was recorded with shape {theirs.shape}, "
+                f"sensor '{ours.name}' of the behavior has {ours.shape}"
+            )
+    if file.spec.action_spec != spec.action_spec:
+        raise UserError(
+            f"'{file.path}' was recorded with {_actions(file.spec.action_spec)}, "
+            f"the behavior has {_actions(spec.action_spec)}"
+        )
+
+
+def _shapes(sensors: Sequence[Any]) -> str:
+    return ", ".join(str(sensor.shape) for sensor in sensors)
+
+
+def _actions(spec: ActionSpec) -> str:
+    return f"{spec.continuous_size} continuous actions and branches {list(spec.discrete_branches)}"

@@ -1,0 +1,177 @@
+"""Generative adversarial imitation, Ho & Ermon 2016 (arXiv:1606.03476), with ML-Agents' settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.config.rewards import GAILSettings
+from trainer_service.imitation import DemonstratedSteps, DemonstrationStore
+from trainer_service.networks.actor_critic import as_floats, in_chunks, rows_at_once
+from trainer_service.networks.flat import FlatAdam, FlatParameters
+from trainer_service.networks.normalizer import ObservationNormalizer
+from trainer_service.ops.imitation import (
+    bottleneck_divergence,
+    discriminator_loss,
+    gradient_penalty,
+    imitation_reward,
+    on_the_line,
+)
+from trainer_service.rewards.discriminator import Discriminator, Inputs
+from trainer_service.rewards.transitions import Experience, Transitions
+from unity_bridge.specs import BehaviorSpec
+
+_PENALTY_WEIGHT = 10.0
+_MOST_INFORMATION = 0.5
+_BETA_RATE = 5e-4
+
+
+class GAILReward:
+    """Pays for steps that a discriminator takes for demonstrated ones, and trains it to tell them apart.
+
+    What it pays is never negative, so each step is worth living through: where an episode's end is the goal, and no
+    other signal says so, an agent may learn to put it off. With ``use_actions`` the discriminator also sees ends.
+    Nothing is earned after a real end, so values are not bootstrapped past it.
+    """
+
+    name = "gail"
+    ignores_end = False
+    learns = True
+
+    def __init__(self, spec: BehaviorSpec, settings: GAILSettings, device: torch.device) -> None:
+        """Raises ValueError where a sensor does not fit the signal's network."""
+        self.strength = settings.strength
+        self.gamma = settings.gamma
+        self._learning_rate = settings.learning_rate
+        self._device = device
+        self._demonstrations = DemonstrationStore(settings.demo_path, spec)
+        self._network = Discriminator(spec, settings).to(device)
+        self._normalizes = settings.network_settings.normalize
+        self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=self._normalizes)
+        self._normalizer.to(device)
+        self._parameters = FlatParameters(self._network.parameters())
+        self._optimizer = FlatAdam(self._parameters)
+        # A stream of its own, whose start is drawn from the seed that the networks begin with.
+        self._drawing = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
+        self._beta = torch.zeros((), device=device)
+        """How dear information is. It rises while the codes hold too much."""
+        self._chunk = rows_at_once(self._network)
+
+    def prepare(self) -> None:
+        """Reads the demonstrations. Raises UserError where they are no good."""
+        self._demonstrations.read()
+
+    def record(self, experience: Experience) -> NDArray[np.float32]:
+        """Counts new steps in, and says what they pay. Shape [S]."""
+        if self._normalizes and len(experience):
+            # As many demonstrated steps as the policy's own: the scale is that of both together.
+            for observations in (
+                [
+                    torch.from_numpy(sensor).to(self._device)
+                    for sensor in experience.trajectories.observations
+                ],
+                self._drawn(len(experience)).observations,
+            ):
+                self._normalizer.update(observations)
+        parts = [self.rewards(experience.take(piece)) for piece in in_chunks(len(experience), self._chunk)]
+        return torch.cat(parts).cpu().numpy() if parts else np.zeros(0, np.float32)
+
+    def rewards(self, transitions: Transitions) -> Tensor:
+        """What steps pay today. Shape [B]."""
+        with torch.no_grad():
+            inputs = self._inputs(transitions)
+            return imitation_reward(self._network.verdicts(self._network.codes(inputs)))
+
+    def learn(self, transitions: Transitions) -> Mapping[str, Tensor]:
+        """One step of Adam on these and as many demonstrated steps; none where there is nothing to learn from."""
+        if len(transitions) == 0:
+            return {}
+        policy, expert = self._inputs(transitions), self._inputs(self._drawn(len(transitions)))
+        loss, statistics = self._loss(expert, policy)
+        self._parameters.zero_gradient()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
+        self._optimizer.step(self._learning_rate)
+        return {tag: value.detach() for tag, value in statistics.items()}
+
+    def _loss(self, expert: Inputs, policy: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
+        network = self._network
+        rows = len(expert.deeds)
+        codes = network.codes(_both(expert, policy))
+        expert_codes, policy_codes = codes[:rows], codes[rows:]
+        if network.bottleneck is not None:
+            codes = network.bottleneck.noisy(codes, self._drawing)
+        verdicts = network.verdicts(codes)
+        loss = discriminator_loss(verdicts[:rows], verdicts[rows:])
+        penalty = _PENALTY_WEIGHT * self._penalty(expert, policy)
+        estimates = torch.sigmoid(verdicts.detach())
+        statistics = {
+            "Losses/GAIL Loss": loss,
+            "Policy/GAIL Expert Estimate": estimates[:rows].mean(),
+            "Policy/GAIL Policy Estimate": estimates[rows:].mean(),
+            "Policy/GAIL Grad Mag Loss": penalty,
+        }
+        if network.bottleneck is None:
+            return loss + penalty, statistics
+        divergence = bottleneck_divergence(expert_codes, policy_codes, network.bottleneck.sigma)
+        excess = divergence - _MOST_INFORMATION
+        total = loss + penalty + self._beta * excess
+        self._beta = (self._beta + _BETA_RATE * excess.detach()).clamp(min=0.0)
+        return total, {**statistics, "Losses/GAIL KL Loss": divergence, "Policy/GAIL Beta": self._beta}
+
+    def _penalty(self, expert: Inputs, policy: Inputs) -> Tensor:
+        """How much too steep D is, somewhere between an expert's step and one of the policy's."""
+        share = torch.rand(len(expert.deeds), generator=self._drawing, device=self._device)
+        between = Inputs(
+            [
+                on_the_line(theirs, ours, share).requires_grad_()
+                for theirs, ours in zip(expert.observations, policy.observations, strict=True)
+            ],
+            on_the_line(expert.deeds, policy.deeds, share).requires_grad_(),
+        )
+        estimates = torch.sigmoid(self._network.verdicts(self._network.codes(between)))
+        gradients = torch.autograd.grad(
+            estimates.sum(), [*between.observations, between.deeds], create_graph=True
+        )
+        return gradient_penalty(gradients)
+
+    def _inputs(self, steps: Transitions | DemonstratedSteps) -> Inputs:
+        return self._network.inputs(as_floats(self._normalizer.forward(steps.observations)), steps)
+
+    def _drawn(self, count: int) -> DemonstratedSteps:
+        """Demonstrated steps, with replacement."""
+        demonstrations = self._demonstrations.read()
+        rows = torch.randint(len(demonstrations), (count,), generator=self._drawing, device=self._device)
+        return demonstrations.take(rows, self._device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the demonstrations."""
+        return {
+            "network": self._network.state_dict(),
+            "normalizer": self._normalizer.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "beta": self._beta,
+            "drawing": self._drawing.get_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from there. Raises KeyError, RuntimeError or ValueError where it does not fit."""
+        self.load_weights(state)
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._drawing.set_state(state["drawing"].cpu())
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """The same without the optimizer's moments and the random stream."""
+        self._network.load_state_dict(state["network"])
+        self._normalizer.load_state_dict(state["normalizer"])
+        self._beta = state["beta"].to(self._device)
+
+
+def _both(expert: Inputs, policy: Inputs) -> Inputs:
+    """One batch of the two, the expert's steps first."""
+    pairs: Sequence[tuple[Tensor, Tensor]] = list(zip(expert.observations, policy.observations, strict=True))
+    return Inputs([torch.cat(pair) for pair in pairs], torch.cat([expert.deeds, policy.deeds]))
