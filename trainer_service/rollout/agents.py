@@ -57,6 +57,11 @@ class AgentRows:
         self._free.extend(rows[leaving].tolist())
         self._tables[simulator] = (known[~leaving], rows[~leaving])
 
+    def release_rows(self, simulator: int, rows: Rows) -> None:
+        """The same for those who hold these rows."""
+        known, held = self._tables.get(simulator, (rows[:0], rows[:0]))
+        self.release(simulator, known[np.isin(held, rows)])
+
     def drop(self, simulator: int) -> Rows:
         """Forgets every agent of a simulator. Returns the rows that they held."""
         _, rows = self._tables.pop(simulator, (np.empty(0, np.int64), np.empty(0, np.int64)))

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.rollout.agents import AgentRows, Rows, agent_keys
-from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.rollout.stretches import GroupStretches, group_keys
+from trainer_service.rollout.trajectories import Joint, Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, StepBatch, as_floats
 
@@ -44,6 +45,9 @@ class Episodes:
     lengths: NDArray[np.int64]
     """Actions taken. Shape [E]."""
 
+    rows: NDArray[np.intp]
+    """Where the tick says so. Shape [E]."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
@@ -73,9 +77,13 @@ class TrajectoryAssembler:
 
     An agent's memory is zero when an episode begins, lasts until it ends, whatever pieces it is cut into, and
     goes with the agent's simulator.
+
+    For who learns from groups, the pieces of a group are cut together and handed out together.
     """
 
-    def __init__(self, spec: BehaviorSpec, horizon: int, memory_size: int = 0) -> None:
+    def __init__(
+        self, spec: BehaviorSpec, horizon: int, memory_size: int = 0, *, by_group: bool = False
+    ) -> None:
         """memory_size: floats that the policy carries from one decision of an agent to the next."""
         self._spec = spec
         self._horizon = horizon
@@ -84,20 +92,27 @@ class TrajectoryAssembler:
         self._columns = min(horizon, _FIRST_COLUMNS)
         self._untouched = True
         """Nobody has acted yet."""
+        self._groups = GroupStretches() if by_group else None
+        self._tick = 0
         self._observations: list[Observation] = [np.empty(0, np.float32) for _ in spec.observation_specs]
         self._allocate(_FIRST_ROWS)
 
-    def observe(self, simulator: int, team: int, batch: StepBatch) -> Observed:
-        """Writes rewards and ends to the previous action of each agent; see Observed for what comes back."""
+    def observe(
+        self, simulator: int, team: int, batch: StepBatch, slots: NDArray[np.int64] | None = None
+    ) -> Observed:
+        """Writes rewards and ends to the previous action of each agent; see Observed for what comes back.
+
+        slots: each row's place in its group, for who hands out by group. Shape [N].
+        """
+        self._tick += 1
         keys = agent_keys(batch.agent_ids, team)
         ended = batch.num_terminal
-        pieces: list[Trajectories] = []
+        pieces: list[Trajectories | None] = []
         episodes = None
         transitions = 0
         if ended:
             transitions, piece, episodes = self._end_episodes(simulator, keys, batch, ended)
-            if piece is not None:
-                pieces.append(piece)
+            pieces.append(piece)
         waiting = self._agents.assign(simulator, keys[ended:])
         self._reserve_rows()
         acted = np.flatnonzero(self._pending[waiting])
@@ -105,11 +120,16 @@ class TrajectoryAssembler:
             rows, at = waiting[acted], ended + acted
             transitions += len(acted)
             self._write_rewards(rows, batch, at)
-            full = np.flatnonzero(self._lengths[rows] == self._horizon)
-            if len(full):
-                cut = np.zeros(len(full), np.bool_)
-                pieces.append(self._hand_out(rows[full], batch, at[full], cut))
-        return Observed(waiting, transitions, Trajectories.concatenate(pieces) if pieces else None, episodes)
+            if self._groups is None:
+                full = np.flatnonzero(self._lengths[rows] == self._horizon)
+                pieces.append(self._cut(rows[full], batch, at[full]))
+            else:
+                pieces += self._cut_groups(self._groups, simulator, team, rows, batch, at)
+        if self._groups is not None and slots is not None:
+            self._groups.join(simulator, waiting, group_keys(batch, team)[ended:])
+            self._slots[waiting] = slots[ended:]
+        found = [piece for piece in pieces if piece is not None]
+        return Observed(waiting, transitions, Trajectories.concatenate(found) if found else None, episodes)
 
     def memories(self, waiting: Rows) -> NDArray[np.float32]:
         """What the agents of these rows remember. Shape [M, memory size]."""
@@ -140,6 +160,8 @@ class TrajectoryAssembler:
             self._discrete[waiting, at] = decisions.discrete_actions
             self._allowed[waiting, at] = allowed_actions
         self._log_probs[waiting, at] = decisions.log_probs
+        if self._groups is not None:
+            self._ticks[waiting, at] = self._tick
         if self._memory_size:
             self._memories[waiting, at] = self._memory[waiting]
             self._memory[waiting] = decisions.memories
@@ -149,6 +171,8 @@ class TrajectoryAssembler:
     def drop(self, simulator: int) -> None:
         """Forgets a simulator that left: half an episode without its end is worth nothing."""
         self._clear(self._agents.drop(simulator))
+        if self._groups is not None:
+            self._groups.drop(simulator)
 
     def _end_episodes(
         self, simulator: int, keys: NDArray[np.int64], batch: StepBatch, ended: int
@@ -160,8 +184,10 @@ class TrajectoryAssembler:
         if len(known):
             rows = found[known]
             self._write_rewards(rows, batch, known)
-            episodes = Episodes(self._returns[rows], self._episode_lengths[rows])
+            episodes = Episodes(self._returns[rows], self._episode_lengths[rows], known)
             piece = self._hand_out(rows, batch, known, batch.terminated[known])
+        if self._groups is not None:
+            piece = self._groups.complete(piece, self._groups.leave(simulator, found[found >= 0]))
         self._clear(found[found >= 0])
         # An agent that goes on in the same message keeps its row; the others may never come back.
         gone = keys[:ended][~np.isin(keys[:ended], keys[ended:])]
@@ -178,6 +204,30 @@ class TrajectoryAssembler:
         self._returns[rows] += rewards
         self._episode_lengths[rows] += 1
         self._pending[rows] = False
+
+    def _cut(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> Trajectories | None:
+        """The pieces of agents whose episodes go on."""
+        return self._hand_out(rows, batch, at, np.zeros(len(rows), np.bool_)) if len(rows) else None
+
+    def _cut_groups(
+        self,
+        groups: GroupStretches,
+        simulator: int,
+        team: int,
+        rows: Rows,
+        batch: StepBatch,
+        at: NDArray[np.intp],
+    ) -> list[Trajectories | None]:
+        """Cuts the pieces of who changes the group, and of every group in which someone reached the horizon."""
+        moved = groups.moved(simulator, rows, group_keys(batch, team)[at])
+        pieces = [self._cut(rows[moved], batch, at[moved])]
+        pieces[0] = groups.complete(pieces[0], groups.leave(simulator, rows[moved]))
+        rows, at = rows[~moved], at[~moved]
+        full = np.unique(groups[rows[self._lengths[rows] == self._horizon]])
+        if len(full):
+            with_them = np.isin(groups[rows], full)
+            pieces.append(groups.complete(self._cut(rows[with_them], batch, at[with_them]), full))
+        return pieces
 
     def _hand_out(
         self, rows: Rows, batch: StepBatch, at: NDArray[np.intp], terminated: NDArray[np.bool_]
@@ -205,9 +255,13 @@ class TrajectoryAssembler:
             final_allowed_actions=batch.allowed_actions[at],
             final_memories=self._memory[rows],
             terminated=terminated,
+            joint=None if self._groups is None else self._joint(self._groups, rows, steps(self._ticks)),
         )
         self._lengths[rows] = 0
         return pieces
+
+    def _joint(self, groups: GroupStretches, rows: Rows, ticks: NDArray[np.int64]) -> Joint:
+        return Joint(ticks, np.full(len(rows), self._tick), groups[rows], self._slots[rows])
 
     def _clear(self, rows: Rows) -> None:
         self._lengths[rows] = 0
@@ -244,6 +298,8 @@ class TrajectoryAssembler:
         self._memories = np.empty((*shape, self._memory_size), np.float32)
         self._rewards = np.empty(shape, np.float32)
         self._group_rewards = np.empty(shape, np.float32)
+        self._ticks = np.empty(shape if self._groups is not None else (rows, 0), np.int64)
+        self._slots = np.zeros(rows, np.int64)
         self._lengths = np.zeros(rows, np.int64)
         """Actions in the unfinished piece."""
         self._episode_lengths = np.zeros(rows, np.int64)
@@ -265,7 +321,7 @@ class TrajectoryAssembler:
     def _resize(self, rows: int) -> None:
         names = (
             "_continuous", "_discrete", "_allowed", "_log_probs", "_memories", "_rewards", "_group_rewards",
-            "_lengths", "_episode_lengths", "_returns", "_pending", "_memory",
+            "_ticks", "_slots", "_lengths", "_episode_lengths", "_returns", "_pending", "_memory",
         )  # fmt: skip
         before = {name: getattr(self, name) for name in names}
         observations = self._observations

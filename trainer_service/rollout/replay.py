@@ -21,6 +21,17 @@ _FIRST_PIECES = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class SequencesOfSample:
+    """How B transitions follow each other: N sequences, every one's steps in time, one sequence after the other."""
+
+    lengths: Rows
+    """Steps of each. Shape [N]; the sum is B."""
+
+    memories: NDArray[np.float32]
+    """What the agent remembered before each. Shape [N, memory size]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Sample:
     """B transitions, in any order, each perhaps more than once."""
 
@@ -54,6 +65,9 @@ class Sample:
     terminated: NDArray[np.bool_]
     """The task ended with the step: what was seen next is worth nothing. Shape [B]."""
 
+    sequences: SequencesOfSample | None = None
+    """None where every transition stands for itself."""
+
 
 class Replay:
     """The last ``capacity`` transitions, drawn uniformly with replacement.
@@ -63,6 +77,9 @@ class Replay:
     (four per float, one per byte of a picture), 4 per continuous action and per branch, 1 per choice that may be
     forbidden, and 13; a trajectory takes its last observation besides. Memory grows up to that with what there is.
     """
+
+    prioritized = False
+    """Whether ``reprioritize`` changes anything."""
 
     def __init__(self, spec: BehaviorSpec, capacity: int) -> None:
         self.capacity = capacity
@@ -96,12 +113,18 @@ class Replay:
         _write(self._steps, steps, rows, blank=not self._size)
         self._size = min(self.capacity, self._size + count)
         self._head = (self._head + count) % self.capacity
-        self._add_finals(_finals_of(trajectories))
+        self._add_finals(self._finals_of(trajectories))
         return rows
 
-    def sample(self, count: int, rng: np.random.Generator) -> Sample:
-        """Draws ``count`` transitions. Raises ValueError where there are none."""
+    def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:
+        """Draws ``count`` transitions. Raises ValueError where there are none.
+
+        beta: how far weights correct for some being likelier than others, if they are; 1 is all the way.
+        """
         return self._gather(rng.integers(self._size, size=count), None)
+
+    def reprioritize(self, rows: Rows, errors: NDArray[np.floating[Any]]) -> None:
+        """Says how wrong the critic was about the rows of a sample: |δ|, unweighted. Shapes [B]."""
 
     def state(self) -> Arrays:
         """Everything in the buffer, as views where that can be: to be written, not to be kept."""
@@ -145,6 +168,14 @@ class Replay:
     @property
     def _piece_slots(self) -> int:
         return len(self._finals["terminated"])
+
+    def _finals_of(self, trajectories: Trajectories) -> Arrays:
+        """What is kept once for each trajectory."""
+        return {
+            **_named(trajectories.final_observations),
+            "allowed_actions": trajectories.final_allowed_actions,
+            "terminated": trajectories.terminated,
+        }
 
     def _add_finals(self, finals: Arrays) -> None:
         """Keeps what was seen after trajectories, in the places of those that are overwritten by now."""
@@ -256,14 +287,6 @@ def _steps_of(trajectories: Trajectories, first_piece: int) -> Arrays:
         "task_rewards": trajectories.rewards + trajectories.group_rewards,
         "piece": first_piece + np.repeat(np.arange(len(lengths)), lengths),
         "last": last,
-    }
-
-
-def _finals_of(trajectories: Trajectories) -> Arrays:
-    return {
-        **_named(trajectories.final_observations),
-        "allowed_actions": trajectories.final_allowed_actions,
-        "terminated": trajectories.terminated,
     }
 
 

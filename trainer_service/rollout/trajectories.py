@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.steps import Observation, join_observations
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joint:
+    """Which steps of different agents were taken together: S steps of P trajectories of some groups' stretches.
+
+    Every stretch is complete: whatever anyone of the group did in it is here.
+    """
+
+    ticks: NDArray[np.int64]
+    """When each step was decided: equal for those of a stretch that were decided together. Shape [S]."""
+
+    final_ticks: NDArray[np.int64]
+    """When each trajectory's final observation was seen, in the same count. Shape [P]."""
+
+    groups: NDArray[np.int64]
+    """The stretch that each trajectory is part of, numbered from 0. Shape [P]."""
+
+    slots: NDArray[np.int64]
+    """The agent's place in its group, from 0. Shape [P]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +75,9 @@ class Trajectories:
     terminated: NDArray[np.bool_]
     """The task ended with the last step: nothing follows. Otherwise bootstrap. Shape [P]."""
 
+    joint: Joint | None = None
+    """What agents of a group did together, for those who learn from that."""
+
     def __post_init__(self) -> None:
         if int(self.lengths.sum()) != len(self.rewards):
             raise ValueError(f"lengths {self.lengths.tolist()} do not add up to {len(self.rewards)} steps")
@@ -64,19 +87,73 @@ class Trajectories:
     def __len__(self) -> int:
         return len(self.rewards)
 
+    def select(self, pieces: NDArray[np.bool_]) -> Trajectories:
+        """Some of the trajectories. pieces: shape [P]."""
+        steps = np.repeat(pieces, self.lengths)
+
+        def part(name: str, kept: NDArray[np.bool_]) -> Any:
+            value = getattr(self, name)
+            return tuple(sensor[kept] for sensor in value) if isinstance(value, tuple) else value[kept]
+
+        joint = self.joint and Joint(
+            self.joint.ticks[steps],
+            self.joint.final_ticks[pieces],
+            self.joint.groups[pieces],
+            self.joint.slots[pieces],
+        )
+        of_pieces = {name: part(name, pieces) for name in _OF_PIECES}
+        of_steps = {name: part(name, steps) for name in _OF_STEPS}
+        return Trajectories(**of_pieces, **of_steps, joint=joint)
+
     @staticmethod
     def concatenate(parts: Sequence[Trajectories]) -> Trajectories:
-        """All trajectories of several records, in order. Needs at least one record."""
+        """All trajectories of several records, in order. Needs at least one record.
+
+        Stretches of different records are different ones.
+        """
         if len(parts) == 1:
             return parts[0]
-        joined: dict[str, Any] = {}
-        for field in fields(Trajectories):
-            columns = [getattr(part, field.name) for part in parts]
-            if isinstance(columns[0], tuple):
-                joined[field.name] = tuple(join_observations(sensor) for sensor in zip(*columns, strict=True))
-            else:
-                joined[field.name] = np.concatenate(columns)
-        return Trajectories(**joined)
+        joined = _side_by_side(parts)
+        if joined.joint is None:
+            return joined
+        counts = [0 if part.joint is None else _stretches(part.joint) for part in parts]
+        first = np.repeat(np.cumsum([0, *counts[:-1]]), [len(part.lengths) for part in parts])
+        return replace(joined, joint=replace(joined.joint, groups=joined.joint.groups + first))
+
+    @staticmethod
+    def of_same_groups(parts: Sequence[Trajectories]) -> Trajectories:
+        """The same of records whose equal group numbers mean the same group. Numbers groups as they come, from 0."""
+        joined = parts[0] if len(parts) == 1 else _side_by_side(parts)
+        if joined.joint is None:
+            raise ValueError("the records know of no groups")
+        _, first, groups = np.unique(joined.joint.groups, return_index=True, return_inverse=True)
+        return replace(joined, joint=replace(joined.joint, groups=np.argsort(np.argsort(first))[groups]))
+
+
+_OF_PIECES = (
+    "lengths", "final_observations", "final_allowed_actions", "final_memories", "terminated",
+)  # fmt: skip
+_OF_STEPS = tuple(field.name for field in fields(Trajectories) if field.name not in (*_OF_PIECES, "joint"))
+
+
+def _stretches(joint: Joint) -> int:
+    return int(joint.groups.max()) + 1 if len(joint.groups) else 0
+
+
+def _side_by_side(parts: Sequence[Trajectories]) -> Trajectories:
+    joined: dict[str, Any] = {}
+    for name in (*_OF_PIECES, *_OF_STEPS):
+        columns = [getattr(part, name) for part in parts]
+        if isinstance(columns[0], tuple):
+            joined[name] = tuple(join_observations(sensor) for sensor in zip(*columns, strict=True))
+        else:
+            joined[name] = np.concatenate(columns)
+    joints = [part.joint for part in parts if part.joint is not None]
+    if joints:
+        joined["joint"] = Joint(
+            *(np.concatenate([getattr(joint, field.name) for joint in joints]) for field in fields(Joint))
+        )
+    return Trajectories(**joined)
 
 
 class OnPolicyBuffer:

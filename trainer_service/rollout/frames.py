@@ -1,0 +1,109 @@
+"""What a group saw and did at the same time, found again in trajectories that lie agent by agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.rollout.trajectories import Trajectories
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frames:
+    """F moments of G stretches, in time within each stretch; n places in a group.
+
+    A moment is when agents of a group decided, or when what follows their last decision was seen. An observation is
+    referred to by a number: i for what was seen at step i (of S), S + p for the final observation of trajectory p.
+    """
+
+    members: Indices
+    """Whose observation is at each place: a number as above, −1 where nobody was. Shape [F, n]."""
+
+    steps: Indices
+    """The step that was decided at each place, −1 where none was. Shape [F, n]."""
+
+    of_step: Indices
+    """The moment of each step. Shape [S]."""
+
+    slot_of_step: Indices
+    """The place of each step's agent. Shape [S]."""
+
+    of_final: Indices
+    """The moment of each trajectory's final observation; −1 where its episode was over. Shape [P]."""
+
+    slot_of_piece: Indices
+    """The place of each trajectory's agent. Shape [P]."""
+
+    first: Indices
+    """Each stretch's first moment. Shape [G]."""
+
+    lengths: Indices
+    """Moments with decisions of each stretch; they come first, then perhaps the one that follows. Shape [G]."""
+
+    last: Indices
+    """The moment that followed the stretch's last decision, to bootstrap from; −1 where all was over. Shape [G]."""
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def in_time(self) -> Indices:
+        """The moments with decisions, stretch after stretch. Shape [sum of lengths]."""
+        starts = np.repeat(self.first - (np.cumsum(self.lengths) - self.lengths), self.lengths)
+        in_time: Indices = starts + np.arange(int(self.lengths.sum()))
+        return in_time
+
+
+def find_frames(trajectories: Trajectories, places: int) -> Frames:
+    """Puts agents' steps together again.
+
+    Args:
+        trajectories: complete stretches, as the assembler hands them out by group.
+        places: n, at least the largest slot + 1.
+
+    Raises:
+        ValueError: the trajectories know of no groups, or of larger ones.
+    """
+    joint = trajectories.joint
+    if joint is None:
+        raise ValueError("the trajectories do not say which agents acted together")
+    if len(joint.slots) and int(joint.slots.max()) >= places:
+        raise ValueError(f"a group of {int(joint.slots.max()) + 1} agents came, {places} were expected")
+    lengths, steps = trajectories.lengths, len(trajectories)
+    slot_of_step, group_of_step = np.repeat(joint.slots, lengths), np.repeat(joint.groups, lengths)
+    goes_on = np.flatnonzero(~trajectories.terminated)
+    groups = np.concatenate([group_of_step, joint.groups[goes_on]])
+    ticks = np.concatenate([joint.ticks, joint.final_ticks[goes_on]])
+    decides = np.arange(len(groups)) < steps
+    # One number per moment that sorts by stretch, then by time.
+    start = ticks.min(initial=0)
+    keys = groups * (ticks.max(initial=0) - start + 1) + (ticks - start)
+    _, at, frame = np.unique(keys, return_index=True, return_inverse=True)
+    has_decisions = np.zeros(len(at), np.bool_)
+    has_decisions[frame[decides]] = True
+    # Moments without decisions go to the end of their stretch: usually there is one at most, and it is the last.
+    order = np.lexsort((ticks[at], ~has_decisions, groups[at]))
+    at, has_decisions = at[order], has_decisions[order]
+    frame = np.argsort(order)[frame]
+    of_final = np.full(len(lengths), -1)
+    of_final[goes_on] = frame[steps:]
+    decided = np.full((len(at), places), -1)
+    decided[frame[:steps], slot_of_step] = np.arange(steps)
+    members = decided.copy()
+    # Who decided at the same place at that moment came after the one who left it.
+    free = members[of_final[goes_on], joint.slots[goes_on]] < 0
+    left = goes_on[free]
+    members[of_final[left], joint.slots[left]] = steps + left
+    stretches = int(joint.groups.max()) + 1 if len(joint.groups) else 0
+    frames_of = np.bincount(groups[at], minlength=stretches)
+    decisions_of = np.bincount(groups[at][has_decisions], minlength=stretches)
+    first = np.cumsum(frames_of) - frames_of
+    final = first + frames_of - 1
+    follows = (frames_of > decisions_of) & (ticks[at][final] > ticks[at][first + decisions_of - 1])
+    last = np.where(follows, final, -1)
+    return Frames(
+        members, decided, frame[:steps], slot_of_step, of_final, joint.slots, first, decisions_of, last
+    )

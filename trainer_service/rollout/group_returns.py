@@ -1,0 +1,163 @@
+"""What groups earn: the return of a group's episode, from the messages of its members."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.rollout.agents import AgentRows, Rows, agent_keys
+from unity_bridge.steps import StepBatch
+
+_FIRST_ROWS = 16
+_NOWHERE = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupEpisodes:
+    """Episodes of groups that ended in one tick."""
+
+    numbers: NDArray[np.int64]
+    """In the order in which they began, over all groups, from 0. Shape [G]."""
+
+    returns: NDArray[np.float64]
+    """The group's reward and its members' own, summed over the episode; raw. Shape [G]."""
+
+    keys: NDArray[np.int64]
+    """By which the groups are known: ``agent_keys`` of their ids. Shape [G]."""
+
+    def __len__(self) -> int:
+        return len(self.returns)
+
+
+_NONE = GroupEpisodes(np.empty(0, np.int64), np.empty(0, np.float64), np.empty(0, np.int64))
+
+
+class GroupReturns:
+    """Adds up what each group earns, without a Python loop over agents or groups.
+
+    A group's episode begins when the first of its agents asks for an action and ends with the message in which
+    the last of those that live ends: who died before counts, and so does who joined later. Agents of group 0
+    have none.
+
+    Every member hears the whole reward of its group, in its own rows: it is counted once. Whoever reported last
+    knows best how much it is, so members may decide at different ticks.
+    """
+
+    def __init__(self) -> None:
+        self.begun = 0
+        """Episodes of groups that have begun so far."""
+        self._agents = AgentRows()
+        self._groups = AgentRows()
+        self._group_of = np.full(_FIRST_ROWS, _NOWHERE, np.int64)
+        """The group's row of each agent's row."""
+        self._heard = np.zeros(_FIRST_ROWS)
+        """How much reward of its group each agent knows of."""
+        self._shared = np.zeros(_FIRST_ROWS)
+        """The group's reward in its running episode. Here and below by the group's row."""
+        self._own = np.zeros(_FIRST_ROWS)
+        """What its members got themselves."""
+        self._alive = np.zeros(_FIRST_ROWS, np.int64)
+        """Members that have not ended; 0 where no episode runs."""
+        self._number = np.zeros(_FIRST_ROWS, np.int64)
+        """Of the running episode."""
+        self._key = np.zeros(_FIRST_ROWS, np.int64)
+        """By which the simulator's group is found."""
+
+    def observe(self, simulator: int, team: int, batch: StepBatch) -> GroupEpisodes:
+        """Takes in a tick. Returns the episodes that it ends."""
+        if not self._agents.capacity and not batch.group_ids.any():
+            return _NONE
+        keys = agent_keys(batch.agent_ids, team)
+        ended = batch.num_terminal
+        finished = self._end(simulator, keys[:ended], batch) if ended else _NONE
+        rows = self._agents.find(simulator, keys[ended:])
+        known = np.flatnonzero(rows >= 0)
+        self._credit(rows[known], batch, ended + known)
+        wanted = np.full(len(rows), _NOWHERE, np.int64)
+        grouped = np.flatnonzero(batch.group_ids[ended:])
+        wanted[grouped] = self._rows_of_groups(simulator, agent_keys(batch.group_ids[ended:][grouped], team))
+        current = np.where(rows >= 0, self._group_of[rows], _NOWHERE)
+        changed = np.flatnonzero(wanted != current)
+        if len(changed) == 0:
+            return finished
+        moved = changed[current[changed] != _NOWHERE]
+        left = self._leave(simulator, rows[moved])
+        self._agents.release(simulator, keys[ended:][moved])
+        joining = changed[wanted[changed] != _NOWHERE]
+        self._join(simulator, keys[ended:][joining], wanted[joining])
+        return _joined(finished, left)
+
+    def drop(self, simulator: int) -> None:
+        """Forgets a simulator that left or begins anew: half an episode is worth nothing."""
+        self._group_of[self._agents.drop(simulator)] = _NOWHERE
+        self._alive[self._groups.drop(simulator)] = 0
+
+    def _end(self, simulator: int, keys: NDArray[np.int64], batch: StepBatch) -> GroupEpisodes:
+        rows = self._agents.find(simulator, keys)
+        known = np.flatnonzero(rows >= 0)
+        self._credit(rows[known], batch, known)
+        finished = self._leave(simulator, rows[known])
+        self._agents.release(simulator, keys[known])
+        return finished
+
+    def _credit(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> None:
+        """Adds the rewards of rows ``at`` of the batch to the groups of the agents' rows."""
+        groups = self._group_of[rows]
+        np.add.at(self._own, groups, batch.rewards[at])
+        self._heard[rows] += batch.group_rewards[at]
+        self._shared[groups] = self._heard[rows]
+
+    def _leave(self, simulator: int, rows: Rows) -> GroupEpisodes:
+        groups = self._group_of[rows]
+        self._group_of[rows] = _NOWHERE
+        np.subtract.at(self._alive, groups, 1)
+        over = np.unique(groups[self._alive[groups] == 0])
+        self._groups.release(simulator, self._key[over])  # a group may never come back
+        returns = self._own[over] + self._shared[over]
+        return GroupEpisodes(self._number[over], returns, self._key[over])
+
+    def _join(self, simulator: int, keys: NDArray[np.int64], groups: Rows) -> None:
+        rows = self._agents.assign(simulator, keys)
+        for name in ("_group_of", "_heard"):
+            setattr(self, name, _roomy(getattr(self, name), self._agents.capacity))
+        beginning = groups[self._alive[groups] == 0]
+        if len(beginning):
+            # In the order of the message, so that numbers do not depend on which rows groups were given.
+            beginning = beginning[np.sort(np.unique(beginning, return_index=True)[1])]
+            self._number[beginning] = np.arange(self.begun, self.begun + len(beginning))
+            self.begun += len(beginning)
+            self._own[beginning] = self._shared[beginning] = 0.0
+        np.add.at(self._alive, groups, 1)
+        self._group_of[rows] = groups
+        self._heard[rows] = self._shared[groups]
+
+    def _rows_of_groups(self, simulator: int, keys: NDArray[np.int64]) -> Rows:
+        """Rows of groups, known or new; ``keys`` may repeat."""
+        rows = self._groups.find(simulator, keys)
+        if len(rows) == 0 or rows.min() >= 0:
+            return rows
+        rows = self._groups.assign(simulator, distinct := np.unique(keys))
+        for name in ("_shared", "_own", "_alive", "_number", "_key"):
+            setattr(self, name, _roomy(getattr(self, name), self._groups.capacity))
+        self._key[rows] = distinct
+        return rows[np.searchsorted(distinct, keys)]
+
+
+def _roomy(values: NDArray[Any], rows: int) -> NDArray[Any]:
+    """The values, with room for at least so many rows; the new ones are zero."""
+    if rows <= len(values):
+        return values
+    return np.concatenate([values, np.zeros(2 * rows - len(values), values.dtype)])
+
+
+def _joined(first: GroupEpisodes, second: GroupEpisodes) -> GroupEpisodes:
+    if not len(second):
+        return first
+    return GroupEpisodes(
+        np.concatenate([first.numbers, second.numbers]),
+        np.concatenate([first.returns, second.returns]),
+        np.concatenate([first.keys, second.keys]),
+    )

@@ -1,0 +1,72 @@
+"""Who is who in a group: each agent's place, the same for as long as it lives."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.rollout.agents import AgentRows, Rows, agent_keys
+from trainer_service.rollout.stretches import group_keys
+from unity_bridge.steps import StepBatch
+
+_Group = tuple[int, int]
+"""A simulator, and the key of a group in it."""
+
+
+class GroupPlaces:
+    """Gives each agent of a group a place from 0 on: the first that is free when it comes, in the order of ids."""
+
+    def __init__(self) -> None:
+        self._agents = AgentRows()
+        self._places = np.zeros(16, np.int64)
+        self._group_keys = np.zeros(16, np.int64)
+        self._taken: dict[_Group, set[int]] = {}
+
+    def assign(self, simulator: int, team: int, batch: StepBatch) -> NDArray[np.int64]:
+        """Places of all rows; of a terminal row the place that its agent leaves. Shape [N]."""
+        keys, groups = agent_keys(batch.agent_ids, team), group_keys(batch, team)
+        ended = batch.num_terminal
+        known = self._agents.find(simulator, keys[:ended])
+        leaving = np.where(known >= 0, self._places[known], 0)
+        gone = (known >= 0) & ~np.isin(keys[:ended], keys[ended:])
+        if gone.any():
+            self._free(simulator, known[gone])
+            self._agents.release(simulator, keys[:ended][gone])
+        seated = self._seated(simulator, keys[ended:], groups[ended:])
+        return np.concatenate([leaving, self._places[seated]])
+
+    def drop(self, simulator: int) -> None:
+        """Forgets a simulator."""
+        self._agents.drop(simulator)
+        self._taken = {group: taken for group, taken in self._taken.items() if group[0] != simulator}
+
+    def _seated(self, simulator: int, keys: NDArray[np.int64], groups: NDArray[np.int64]) -> Rows:
+        """Rows of all who wait, whoever is new or came from another group with a place by now."""
+        before = self._agents.find(simulator, keys)
+        rows = self._agents.assign(simulator, keys)
+        if self._agents.capacity > len(self._places):
+            self._places, self._group_keys = (
+                np.concatenate([column, np.zeros(2 * self._agents.capacity - len(column), np.int64)])
+                for column in (self._places, self._group_keys)
+            )
+        new = before < 0
+        moved = ~new & (self._group_keys[rows] != groups)
+        if moved.any():
+            self._free(simulator, rows[moved])
+        to_seat = np.flatnonzero(new | moved)
+        for at in to_seat[np.argsort(keys[to_seat])].tolist():
+            taken = self._taken.setdefault((simulator, int(groups[at])), set())
+            place = next(place for place in itertools.count() if place not in taken)
+            taken.add(place)
+            self._places[rows[at]] = place
+        self._group_keys[rows] = groups
+        return rows
+
+    def _free(self, simulator: int, rows: Rows) -> None:
+        for row in rows.tolist():
+            group = (simulator, int(self._group_keys[row]))
+            self._taken[group].discard(int(self._places[row]))
+            if not self._taken[group]:
+                del self._taken[group]

@@ -1,0 +1,122 @@
+"""When the pieces of a group are complete: agents that acted together are handed out together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.rollout.agents import AgentRows, Keys, Rows, agent_keys
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.steps import StepBatch
+
+_ALONE = np.int64(1) << 62
+
+
+def group_keys(batch: StepBatch, team: int) -> Keys:
+    """One number per row: the same for agents of one group; an agent of no group is a group of its own. [N]"""
+    alone = agent_keys(batch.agent_ids, team) | _ALONE
+    return np.where(batch.group_ids != 0, agent_keys(batch.group_ids, team), alone)
+
+
+class GroupStretches:
+    """Keeps pieces back until nobody of their group is missing.
+
+    A group's stretch begins when its first agent comes and ends when its last one leaves, or when all pieces are cut
+    at the horizon. An agent that dies early leaves a piece behind that waits here for the others': who learns from a
+    group needs to know what everyone did at the same time.
+    """
+
+    def __init__(self) -> None:
+        self._groups = AgentRows()
+        self._present = np.zeros(16, np.int64)
+        """How many agents of each group are alive."""
+        self._group_of = np.full(16, -1, np.int64)
+        """The group of each agent's row; −1 where none lives."""
+        self._waiting: dict[int, list[Trajectories]] = {}
+        """Finished pieces, by group."""
+
+    def __getitem__(self, rows: Rows) -> Rows:
+        """The groups that these agents belong to."""
+        found: Rows = self._group_of[rows]
+        return found
+
+    def join(self, simulator: int, rows: Rows, keys: Keys) -> None:
+        """Agents that wait for an action are alive. rows: theirs; keys: their groups'. Shapes [M]."""
+        distinct, of_distinct = np.unique(keys, return_inverse=True)
+        groups = self._groups.assign(simulator, distinct)[of_distinct]
+        if self._groups.capacity > len(self._present):
+            self._present = _grown(self._present, self._groups.capacity, 0)
+        if len(rows) and int(rows.max()) >= len(self._group_of):
+            self._group_of = _grown(self._group_of, int(rows.max()) + 1, -1)
+        new = self._group_of[rows] != groups
+        self._group_of[rows[new]] = groups[new]
+        np.add.at(self._present, groups[new], 1)
+
+    def moved(self, simulator: int, rows: Rows, keys: Keys) -> NDArray[np.bool_]:
+        """Which of these living agents belong to another group than before. Shape [M]."""
+        known = rows < len(self._group_of)
+        before = np.where(known, self._group_of[np.minimum(rows, len(self._group_of) - 1)], -1)
+        others: NDArray[np.bool_] = (before >= 0) & (before != self._groups.find(simulator, keys))
+        return others
+
+    def leave(self, simulator: int, rows: Rows) -> Rows:
+        """These agents are gone. Returns the groups in which nobody is left, whose numbers serve others from now on."""
+        rows = rows[rows < len(self._group_of)]
+        rows = rows[self._group_of[rows] >= 0]
+        groups = self._group_of[rows]
+        np.subtract.at(self._present, groups, 1)
+        self._group_of[rows] = -1
+        touched = np.unique(groups)
+        empty: Rows = touched[self._present[touched] == 0]
+        self._groups.release_rows(simulator, empty)
+        return empty
+
+    def complete(self, pieces: Trajectories | None, finished: Rows) -> Trajectories | None:
+        """Takes new pieces in, and gives out all those of the finished groups: each a whole stretch, numbered anew."""
+        out: list[Trajectories] = []
+        if pieces is not None:
+            done = np.isin(_groups_of(pieces), finished)
+            if done.all():
+                out.append(pieces)
+            else:
+                if done.any():
+                    out.append(pieces.select(done))
+                self._keep(pieces.select(~done))
+        if self._waiting:
+            for group in finished.tolist():
+                out.extend(self._waiting.pop(group, ()))
+        return _numbered(out)
+
+    def drop(self, simulator: int) -> None:
+        """Forgets a simulator's groups, and what waited for them."""
+        for group in self._groups.drop(simulator).tolist():
+            self._waiting.pop(group, None)
+            self._present[group] = 0
+            self._group_of[self._group_of == group] = -1
+
+    def _keep(self, pieces: Trajectories) -> None:
+        groups = _groups_of(pieces)
+        for group in np.unique(groups).tolist():
+            self._waiting.setdefault(group, []).append(pieces.select(groups == group))
+
+
+def _groups_of(pieces: Trajectories) -> Rows:
+    if pieces.joint is None:
+        raise ValueError("pieces of groups need to say which group they are of")
+    return pieces.joint.groups
+
+
+def _numbered(parts: Iterable[Trajectories]) -> Trajectories | None:
+    parts = list(parts)
+    if not parts:
+        return None
+    # Parts of one group stay one group: their numbers are still those of the groups' rows.
+    return Trajectories.of_same_groups(parts)
+
+
+def _grown(column: NDArray[np.int64], rows: int, blank: int) -> NDArray[np.int64]:
+    grown = np.full(2 * rows, blank, np.int64)
+    grown[: len(column)] = column
+    return grown

@@ -1,0 +1,91 @@
+"""Episodes as wholes, out of ticks in which many agents act side by side. NumPy only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unity_bridge.demonstrations import DemonstratedPiece
+from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
+
+Moment = tuple[Observation, ...]
+"""What one agent saw, a row per sensor: [1, *sensor shape]."""
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """An episode that is not over."""
+
+    seen: list[Moment] = field(default_factory=list)
+    actions: list[ActionBatch] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    group_rewards: list[float] = field(default_factory=list)
+
+    def ended(self, final: Moment, *, truncated: bool) -> DemonstratedPiece:
+        return DemonstratedPiece(
+            observations=tuple(join_observations(sensor) for sensor in zip(*self.seen, strict=True)),
+            continuous_actions=np.concatenate([action.continuous for action in self.actions]),
+            discrete_actions=np.concatenate([action.discrete for action in self.actions]).astype(np.int64),
+            rewards=np.array(self.rewards, np.float32),
+            group_rewards=np.array(self.group_rewards, np.float32),
+            final_observations=final,
+            terminated=not truncated,
+            truncated=truncated,
+            starts_episode=True,
+        )
+
+
+class WholeEpisodes:
+    """Gathers the first ``wanted`` episodes that *start*, and hands out each when it has ended.
+
+    The first that *end* would be the short ones, and a recording of them would show what ends soon, not what is
+    good; ``EpisodeLedger`` counts in the same way.
+    """
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
+        self.num_ended = 0
+        self._num_started = 0
+        self._running: dict[tuple[int, int, int], _Running] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Every wanted episode was handed out."""
+        return self.num_ended == self.wanted
+
+    def observe(self, simulator: int, team: int, batch: StepBatch) -> list[DemonstratedPiece]:
+        """Takes in what a tick says of earlier actions, and returns the episodes that it ended."""
+        ended = []
+        for row, agent in enumerate(batch.agent_ids.tolist()):
+            key = (simulator, team, agent)
+            running = self._running.get(key)
+            if running is not None:
+                running.rewards.append(float(batch.rewards[row]))
+                running.group_rewards.append(float(batch.group_rewards[row]))
+            if row >= batch.num_terminal:
+                if running is None and self._num_started < self.wanted:
+                    self._running[key] = _Running()
+                    self._num_started += 1
+            elif running is not None:
+                del self._running[key]
+                ended.append(running.ended(_moment(batch, row), truncated=bool(batch.truncated[row])))
+        self.num_ended += len(ended)
+        return ended
+
+    def acted(self, simulator: int, team: int, batch: StepBatch, actions: ActionBatch) -> None:
+        """Takes in what those did who waited, before anybody changes the arrays."""
+        for row, agent in enumerate(batch.agent_ids[batch.num_terminal :].tolist()):
+            running = self._running.get((simulator, team, agent))
+            if running is not None:
+                running.seen.append(_moment(batch, batch.num_terminal + row))
+                running.actions.append(
+                    ActionBatch(
+                        actions.continuous[row : row + 1].copy(), actions.discrete[row : row + 1].copy()
+                    )
+                )
+
+
+def _moment(batch: StepBatch, row: int) -> Moment:
+    """A copy: the whole batch must not stay for one row, and a scene may use its arrays again."""
+    return tuple(sensor[row : row + 1].copy() for sensor in batch.observations)
