@@ -21,3 +21,7 @@ class LaunchError(BridgeError):
 
 class PortInUse(BridgeError):
     """The address to listen on belongs to another process."""
+
+
+class DemonstrationError(BridgeError):
+    """A recording that cannot be read or written. One line: the file, what was expected, what came."""

@@ -35,6 +35,10 @@ class ObservationType(enum.IntEnum):
     GOAL_SIGNAL = 1
 
 
+GLOBAL_STATE = "global_state"
+"""Name of the sensor by which a simulator tells a central critic what agents must not see: no policy gets it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ObservationSpec:
     """One sensor."""

@@ -83,6 +83,18 @@ class StepDecoder:
         self._require_finite(columns)
         return self._batch(columns)
 
+    def decode_in_order(self, rows: Sequence[bytes]) -> Columns[Observation]:
+        """The rows as they came, each a moment of its own: for recordings, where an agent owns many.
+
+        Observations are [N, *sensor shape].
+
+        Raises:
+            WireError: A row cannot be parsed, breaks the spec or holds NaN or infinity.
+        """
+        columns = self._arrays(self._read(rows))
+        self._require_finite(columns)
+        return columns.with_arrays(self._shaped(columns))
+
     def _read(self, rows: Sequence[bytes]) -> Columns[SensorColumn]:
         """The rows as columns, those that share a layout at once, the rest one by one."""
         lengths = list(map(len, rows))
@@ -269,16 +281,19 @@ class StepDecoder:
     def _batch(self, columns: Columns[Observation]) -> StepBatch:
         return StepBatch(
             agent_ids=columns.agent_ids,
-            observations=tuple(
-                values.reshape(sensor.batch_shape)
-                for values, sensor in zip(columns.observations, self._sensors, strict=True)
-            ),
+            observations=self._shaped(columns),
             rewards=columns.rewards,
             terminated=columns.done & ~columns.interrupted,
             truncated=columns.done & columns.interrupted,
             allowed_actions=columns.allowed,
             group_ids=columns.group_ids,
             group_rewards=columns.group_rewards,
+        )
+
+    def _shaped(self, columns: Columns[Observation]) -> tuple[Observation, ...]:
+        return tuple(
+            values.reshape(sensor.batch_shape)
+            for values, sensor in zip(columns.observations, self._sensors, strict=True)
         )
 
 

@@ -12,7 +12,7 @@ import grpc
 from unity_bridge.errors import BridgeError
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.conversation import Exchange, converse, goodbye
-from unity_bridge.simulators.scene import Scene
+from unity_bridge.simulators.scene import Scene, Steps
 
 METHOD = "/communicator_objects.UnityToExternalProto/Exchange"
 
@@ -45,7 +45,7 @@ def run(
     *,
     seed: int | None = None,
     episodes: int | None = None,
-    watch: Callable[[], None] = lambda: None,
+    watch: Callable[[Steps], None] = lambda steps: None,
     connect_timeout_s: float,
     academy: Academy | None = None,
 ) -> str:
@@ -86,7 +86,7 @@ def _play(
     scene: Scene,
     seed: int | None,
     episodes: int | None,
-    watch: Callable[[], None],
+    watch: Callable[[Steps], None],
     academy: Academy | None,
 ) -> str:
     answered = False

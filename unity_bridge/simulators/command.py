@@ -13,12 +13,15 @@ from typing import Any, get_args
 
 from unity_bridge.errors import BridgeError
 from unity_bridge.side_channels import FloatParameter
+from unity_bridge.simulators import pettingzoo_options
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.client import run
+from unity_bridge.simulators.films import problem_with
 from unity_bridge.simulators.grid_camera import PictureFormat
 from unity_bridge.simulators.recording import LONGEST_S, Recorder
-from unity_bridge.simulators.registry import SCENES, open_scene
+from unity_bridge.simulators.registry import SCENES, Bundled, open_scene
 from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.team_scenes import OPTIONS, TEAM_SCENES, flag_of
 
 DEFAULT_PORT = 5004
 CONNECT_TIMEOUT_S = 10.0
@@ -36,15 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = parse(argv)
     try:
-        academy = Academy({parameter.name: parameter.value for parameter in arguments.parameter})
-        scene = open_scene(
-            arguments.env,
-            agents=arguments.agents,
-            academy=academy,
-            pictures=arguments.pictures,
-            env_kwargs=arguments.env_kwargs,
-            rendered=arguments.record is not None,
-        )
+        scene, academy = open_for(arguments)
         try:
             return _run(scene, academy, arguments)
         finally:
@@ -55,15 +50,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{arguments.env}: {error}", 1)
 
 
+def open_for(arguments: argparse.Namespace) -> tuple[Scene, Academy]:
+    """The scene that the arguments ask for, and where it reads parameters and leaves statistics.
+
+    Raises:
+        SceneError: as ``open_scene``.
+    """
+    academy = Academy({parameter.name: parameter.value for parameter in arguments.parameter})
+    scene = open_scene(
+        arguments.env,
+        agents=arguments.agents,
+        academy=academy,
+        pictures=arguments.pictures,
+        env_kwargs=arguments.env_kwargs,
+        team=_team_options(arguments),
+        rendered=arguments.record is not None,
+    )
+    return scene, academy
+
+
+def _team_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Those that were given, by name."""
+    given = {name: getattr(arguments, name) for name in (*OPTIONS, *pettingzoo_options.OWN_OPTIONS)}
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def _run(scene: Scene, academy: Academy, arguments: argparse.Namespace) -> int:
-    recorder = Recorder(scene, arguments.record) if arguments.record else None
+    recorder = _recorder(scene, arguments) if arguments.record else None
     try:
         reason = run(
             scene,
             arguments.mlagents_port,
             seed=arguments.seed,
             episodes=arguments.episodes,
-            watch=recorder.capture if recorder else lambda: None,
+            watch=recorder.capture if recorder else lambda steps: None,
             connect_timeout_s=arguments.connect_timeout,
             academy=academy,
         )
@@ -72,6 +92,11 @@ def _run(scene: Scene, academy: Academy, arguments: argparse.Namespace) -> int:
     finally:
         if recorder:
             _save(recorder, arguments.record)
+
+
+def _recorder(scene: Scene, arguments: argparse.Namespace) -> Recorder:
+    episodes, seconds = arguments.record_episodes, arguments.record_seconds
+    return Recorder(scene, arguments.record, episodes=episodes, seconds=seconds)
 
 
 def _save(recorder: Recorder, path: Path) -> None:
@@ -92,8 +117,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = _parser()
     arguments, unknown = parser.parse_known_args(argv)
     _refuse_misspelt(parser, unknown)
-    if arguments.record and not arguments.record.parent.is_dir():
-        parser.error(f"--record {arguments.record}: there is no folder {arguments.record.parent}")
+    if arguments.record and (problem := problem_with(arguments.record)):
+        parser.error(f"--record: {problem}")
     return arguments
 
 
@@ -103,10 +128,13 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="A simulator that connects to a running trainer, like a Unity build would.",
-        epilog="scenes:\n" + "\n".join(f"  sim:{name:<10}{_summary(name)}" for name in SCENES),
+        epilog="scenes:\n"
+        + "\n".join(f"  sim:{name:<10}{_summary(name)}" for name in (*SCENES, *TEAM_SCENES)),
     )
     parser.add_argument(
-        "env", metavar="ENV", help="sim:NAME, a scene of ours, or gym:ID, a Gymnasium environment"
+        "env",
+        metavar="ENV",
+        help="sim:NAME, a scene of ours, gym:ID, a Gymnasium environment, or pettingzoo:MODULE",
     )
     parser.add_argument(
         "--mlagents-port",
@@ -127,8 +155,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--record",
         type=Path,
-        metavar="FILE.gif",
-        help=f"save what the first {LONGEST_S:g} seconds look like, when all is over",
+        metavar="FILE",
+        help="save what it looks like from the beginning, when all is over: a .gif or an .mp4 file",
+    )
+    parser.add_argument(
+        "--record-episodes", type=_positive, metavar="N", help="record so many episodes of the first agent"
+    )
+    parser.add_argument(
+        "--record-seconds",
+        type=_seconds,
+        default=LONGEST_S,
+        metavar="S",
+        help=f"record no more than that, in the scene's own time (default {LONGEST_S:g})",
     )
     parser.add_argument(
         "--pictures",
@@ -147,8 +185,10 @@ def _parser() -> argparse.ArgumentParser:
         "--env-kwargs",
         type=_json_object,
         metavar="JSON",
-        help="""arguments for gymnasium.make, such as '{"continuous": true}'""",
+        help="""arguments of a gym: or pettingzoo: environment, such as '{"continuous": true}'""",
     )
+    _add_team_options(parser)
+    pettingzoo_options.add_arguments(parser)
     parser.add_argument(
         "--connect-timeout",
         type=_seconds,
@@ -162,13 +202,35 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_team_options(parser: argparse.ArgumentParser) -> None:
+    for name, option in OPTIONS.items():
+        named = " or ".join(f"sim:{scene}" for scene, team in TEAM_SCENES.items() if name in team.options)
+        named += " or pettingzoo:" if name == "copies" else ""
+        explained = f"{option.meaning} ({named})"
+        if option.is_switch:
+            parser.add_argument(flag_of(name), action="store_true", default=None, help=explained)
+        else:
+            parser.add_argument(flag_of(name), type=_positive, metavar="N", help=explained)
+
+
 def _summary(name: str) -> str:
-    scene = SCENES[name]
-    document = sys.modules[scene.kind.__module__].__doc__ or ""
+    if name in TEAM_SCENES:
+        kind, flags = TEAM_SCENES[name].kind, _team_flags(name)
+    else:
+        kind, flags = SCENES[name].kind, _flags(SCENES[name])
+    document = sys.modules[kind.__module__].__doc__ or ""
+    return f"{document.partition(': ')[2].strip().rstrip('.')} ({', '.join(flags)})"
+
+
+def _flags(scene: Bundled) -> list[str]:
     flags = [f"--agents {scene.agents}"]
     flags += ["--pictures png"] if scene.has_camera else []
-    flags += [f"--parameter {parameter}={value:g}" for parameter, value in scene.parameters.items()]
-    return f"{document.partition(': ')[2].strip().rstrip('.')} ({', '.join(flags)})"
+    return flags + [f"--parameter {parameter}={value:g}" for parameter, value in scene.parameters.items()]
+
+
+def _team_flags(name: str) -> list[str]:
+    given = {option: value for option, value in TEAM_SCENES[name].options.items() if value}
+    return [f"{flag_of(option)} {value}" for option, value in given.items()]
 
 
 def _refuse_misspelt(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> None:

@@ -34,7 +34,7 @@ def converse(
     *,
     seed: int | None = None,
     episodes: int | None = None,
-    watch: Callable[[], None] = lambda: None,
+    watch: Callable[[Steps], None] = lambda steps: None,
     academy: Academy | None = None,
 ) -> str:
     """Plays the scene for a trainer until one of the two has enough.
@@ -44,7 +44,7 @@ def converse(
         scene: not reset yet.
         seed: of the scene; what the trainer says if None.
         episodes: say goodbye after the message that completes so many; None plays on.
-        watch: called whenever the scene has changed.
+        watch: called whenever the scene has changed, with what it is about to say.
         academy: the scene's, where it has one.
 
     Returns:
@@ -73,7 +73,7 @@ def converse(
     steps = scene.reset((given_seed if seed is None else seed) % 2**31)
     completed = 0
     while True:
-        watch()
+        watch(steps)
         reply = _read(exchange(sender.message(steps, academy.outgoing())))
         if not _goes_on(reply):
             return "the trainer ended the conversation"

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.simulators import gym_spaces
-from unity_bridge.simulators.scene import SceneError, Steps, concatenate, step_batch, vector_sensor
+from unity_bridge.simulators.foreign import float32, guarded
+from unity_bridge.simulators.scene import SceneError, Steps, concatenate, step_batch
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.steps import ActionBatch, Observation, StepBatch
 
 _T = TypeVar("_T")
-_LARGEST = np.finfo(np.float32).max
 _DEFAULT_FPS = 30
 
 
@@ -47,7 +47,7 @@ class GymScene:
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
-        specs = tuple(vector_sensor(sensor.name, sensor.size) for sensor in self._sensors)
+        specs = tuple(sensor.spec for sensor in self._sensors)
         return {self._behavior: BehaviorSpec(specs, self._actuator.spec)}
 
     @property
@@ -103,7 +103,7 @@ class GymScene:
         masks = [gym_spaces.allowed_actions(info.get("action_mask"), spec) for _, info in seen]
         return step_batch(
             self._read([observation for observation, _ in seen]),
-            _float32(rewards),
+            float32(rewards),
             agent_ids=self._agent_ids,
             allowed_actions=np.stack(masks),
         )
@@ -117,31 +117,15 @@ class GymScene:
     ) -> StepBatch:
         return step_batch(
             self._read(last),
-            _float32(rewards[ended]),
+            float32(rewards[ended]),
             agent_ids=self._agent_ids[ended],
             allowed_actions=np.ones((len(last), self._actuator.spec.mask_size), np.bool_),
             terminated=terminated[ended],
             truncated=~terminated[ended],
         )
 
-    def _read(self, observations: Sequence[Any]) -> list[NDArray[np.float32]]:
-        return [
-            _float32(np.stack([sensor.read(observation) for observation in observations]))
-            for sensor in self._sensors
-        ]
+    def _read(self, observations: Sequence[Any]) -> list[Observation]:
+        return self._guard("step()", lambda: [sensor.read_all(observations) for sensor in self._sensors])
 
     def _guard(self, what: str, call: Callable[[], _T]) -> _T:
-        """Whatever somebody else's environment raises becomes one line that says where."""
-        try:
-            return call()
-        except SceneError as error:
-            raise SceneError(f"gym:{self._env_id}: {error}") from None
-        except Exception as error:
-            text = " ".join(str(error).split())
-            raise SceneError(f"gym:{self._env_id}: {what} raised {type(error).__name__}: {text}") from error
-
-
-def _float32(values: NDArray[Any]) -> NDArray[np.float32]:
-    if values.dtype == np.float64:
-        values = np.where(np.isfinite(values), np.clip(values, -_LARGEST, _LARGEST), values)
-    return values.astype(np.float32)
+        return guarded(f"gym:{self._env_id}", what, call)

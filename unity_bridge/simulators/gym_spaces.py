@@ -1,4 +1,4 @@
-"""Gymnasium spaces as an agent's sensors and actions: nested spaces become lists of vectors and branches."""
+"""Gymnasium spaces as an agent's sensors and actions: nested spaces become lists of sensors and branches."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from unity_bridge.simulators.scene import SceneError
-from unity_bridge.specs import ActionSpec
+from unity_bridge.simulators.foreign import float32
+from unity_bridge.simulators.scene import SceneError, vector_sensor
+from unity_bridge.specs import PICTURE, ActionSpec, ObservationSpec
+from unity_bridge.steps import Observation
 
 Space = gymnasium.Space[Any]
 Floats = NDArray[np.float64]
@@ -22,14 +24,34 @@ UNBOUNDED = 1e30
 """A bound beyond this is a way to say that there is none."""
 
 
+SMALLEST_PICTURE = 20
+"""Pixels; what is lower or narrower is a board, and becomes a vector."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sensor:
-    """One vector out of an environment's observation."""
+    """One vector or picture out of an environment's observation."""
 
-    name: str
-    size: int
+    spec: ObservationSpec
     read: Callable[[Any], NDArray[Any]]
-    """Takes the whole observation; returns shape [size]."""
+    """Takes the whole observation; returns what the sensor sees, in the shape that the spec says."""
+
+    def read_all(self, observations: Sequence[Any]) -> Observation:
+        """What it sees of several observations: bytes if those are pictures of bytes. Shape [N, *shape].
+
+        Raises:
+            SceneError: an observation is no member of its space.
+        """
+        try:
+            seen = np.array([self.read(observation) for observation in observations])
+            seen = seen if seen.dtype == np.uint8 and seen.ndim == 4 else float32(seen)
+        except (LookupError, TypeError, ValueError) as error:
+            raise SceneError(f"sensor '{self.spec.name}' cannot read an observation: {error}") from None
+        if seen.shape[1:] != self.spec.shape:
+            raise SceneError(
+                f"sensor '{self.spec.name}': expected shape {self.spec.shape}, got {seen.shape[1:]}"
+            )
+        return seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,35 +64,70 @@ class Actuator:
 
 
 def sensors(space: Space, path: tuple[str | int, ...] = ()) -> list[Sensor]:
-    """The vectors of an observation space.
+    """The vectors and pictures of an observation space.
 
     A Box is flattened, a Discrete becomes one-hot, a MultiDiscrete one-hots side by side, a MultiBinary
     zeros and ones. The members of a Dict (by sorted key) and of a Tuple become sensors of their own, called
     by their path (``robot.arm``); a space that is no Dict and no Tuple is called ``observation``.
 
+    Pictures are Boxes of 20 × 20 pixels or more: bytes with or without channels, or numbers from 0 to 1 with
+    channels. Channels are the last or the first dimension, whichever is smaller.
+
     Raises:
-        SceneError: a picture, a text, a graph, a sequence or another space that holds no vectors. Names it.
+        SceneError: a text, a graph, a sequence or another space that holds no vectors. Names it.
     """
     if isinstance(space, spaces.Dict):
         return [sensor for key in sorted(space.spaces) for sensor in _member(space.spaces[key], key, path)]
     if isinstance(space, spaces.Tuple):
         return [sensor for i, member in enumerate(space.spaces) for sensor in _member(member, i, path)]
     name = ".".join(str(key) for key in path) or "observation"
-    return [Sensor(name, *_vector(space, f"observation '{name}'"))]
+    if isinstance(space, spaces.Box) and is_picture(space):
+        return [_picture(space, name)]
+    size, read_vector = _vector(space, f"observation '{name}'")
+    return [Sensor(vector_sensor(name, size), read_vector)]
 
 
 def _member(space: Space, key: str | int, path: tuple[str | int, ...]) -> list[Sensor]:
     def read(inner: Sensor) -> Callable[[Any], NDArray[Any]]:
         return lambda observation: inner.read(observation[key])
 
-    return [Sensor(sensor.name, sensor.size, read(sensor)) for sensor in sensors(space, (*path, key))]
+    return [Sensor(sensor.spec, read(sensor)) for sensor in sensors(space, (*path, key))]
+
+
+def is_picture(space: spaces.Box) -> bool:
+    """Whether a Box looks like one; see sensors()."""
+    shape = space.shape
+    if len(shape) not in (2, 3) or min(_sides(shape)) < SMALLEST_PICTURE:
+        return False
+    if space.dtype == np.uint8:
+        return True
+    shares = bool(np.all(space.low == 0) and np.all(space.high == 1))
+    return shares and len(shape) == 3 and np.issubdtype(space.dtype, np.floating)
+
+
+def _channels_first(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[0] < shape[2]
+
+
+def _sides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape[1:] if _channels_first(shape) else shape[:2]
+
+
+def _picture(space: spaces.Box, name: str) -> Sensor:
+    def read(pixels: Any) -> NDArray[Any]:
+        picture = np.asarray(pixels, space.dtype)
+        if picture.ndim == 2:
+            return picture[None]
+        return picture if _channels_first(space.shape) else np.moveaxis(picture, -1, 0)
+
+    height, width = _sides(space.shape)
+    channels = int(np.prod(space.shape)) // (height * width)
+    return Sensor(ObservationSpec(name, (channels, height, width), PICTURE), read)
 
 
 def _vector(space: Space, where: str) -> tuple[int, Callable[[Any], NDArray[Any]]]:
     """The length of a flat space's vector, and how to make it."""
     if isinstance(space, spaces.Box):
-        if len(space.shape) > 2 or (len(space.shape) == 2 and space.dtype == np.uint8):
-            raise SceneError(f"{where} is a picture, {space}; only vectors are built yet")
         return _at_least_one(int(np.prod(space.shape)), where), np.ravel
     if isinstance(space, spaces.MultiBinary):
         return _at_least_one(int(np.prod(space.shape)), where), np.ravel

@@ -1,39 +1,71 @@
-"""What a scene looked like, as an animated GIF."""
+"""What a scene looked like, as a film."""
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
 
-from unity_bridge.simulators.scene import Scene
-
-if TYPE_CHECKING:
-    from PIL import Image
+from unity_bridge.simulators.films import FILMS, Film
+from unity_bridge.simulators.scene import Scene, SceneError, Steps
 
 LONGEST_S = 30.0
-"""Frames are kept in memory, so a recording covers the beginning of a run, in the scene's own time."""
+"""How much of a run a recording covers unless somebody wants more, in the scene's own time."""
 
 
 class Recorder:
-    """Collects a frame whenever it is told that the scene changed, for the first 30 seconds."""
+    """Films a scene from its beginning, until a number of episodes or seconds is over.
 
-    def __init__(self, scene: Scene, path: Path) -> None:
+    The film runs as fast as the scene says. Where that is faster than viewers can show, frames are left out.
+    """
+
+    def __init__(
+        self, scene: Scene, path: Path, *, episodes: int | None = None, seconds: float = LONGEST_S
+    ) -> None:
+        """
+        Args:
+            scene: what to film; it must have been made to be rendered.
+            path: of the .gif or .mp4 file, in a folder that exists.
+            episodes: film so many of the first agent, or of its group where it dies before its group; None is
+                no limit.
+            seconds: at most, in the scene's own time.
+        """
         self._scene = scene
         self._path = path
-        self._frames: list[Image.Image] = []
-        self._limit = max(1, round(LONGEST_S / scene.frame_s))
+        kind = FILMS[path.suffix.lower()]
+        self._stride = max(1, math.ceil(kind.shortest_s / scene.frame_s - 1e-9))
+        self._limit = max(1, round(seconds / scene.frame_s))
+        # A name of its own, so that a half-written film never stands where a whole one is expected.
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self._film: Film = kind(self._temporary, scene.frame_s * self._stride)
+        self._star = _Star(episodes)
+        self._seen = 0
+        self._frames = 0
+        self._size: tuple[int, ...] | None = None
 
-    def capture(self) -> None:
-        if len(self._frames) >= self._limit:
+    def capture(self, steps: Steps) -> None:
+        """Films the scene as it stands after what it says in ``steps``.
+
+        Raises:
+            SceneError: the picture has another size than the first, or the film cannot be written.
+        """
+        self._star.watch(steps)
+        if self._star.is_over or self._seen >= self._limit:
             return
-        from PIL import Image  # a simulator that nobody watches starts without it
-
-        picture = Image.fromarray(self._scene.render())
-        self._frames.append(picture.quantize(64))
+        if self._seen % self._stride == 0:
+            frame = self._scene.render()
+            self._size = self._size or frame.shape
+            if frame.shape != self._size:
+                raise SceneError(f"render(): expected a picture {self._size}, as before, got {frame.shape}")
+            try:
+                self._film.add(frame)
+            except OSError as error:
+                raise SceneError(f"--record {self._path}: {error.strerror or error}") from error
+            self._frames += 1
+        self._seen += 1
 
     def save(self) -> int:
-        """Writes the file, whole or not at all.
+        """Puts the file in its place, whole or not at all.
 
         Returns:
             Number of frames; with none there is no file.
@@ -43,18 +75,44 @@ class Recorder:
         """
         if not self._frames:
             return 0
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            with temporary.open("wb") as file:
-                self._write(file)
-                file.flush()
+            self._film.finish()
+            with self._temporary.open("r+b") as file:
                 os.fsync(file.fileno())
-            os.replace(temporary, self._path)
+            os.replace(self._temporary, self._path)
         finally:
-            temporary.unlink(missing_ok=True)
-        return len(self._frames)
+            self._film.abandon()
+            self._temporary.unlink(missing_ok=True)
+        return self._frames
 
-    def _write(self, file: BinaryIO) -> None:
-        first, *others = self._frames
-        duration_ms = max(20, round(self._scene.frame_s * 1000))  # viewers slow down what is faster
-        first.save(file, "GIF", save_all=True, append_images=others, duration=duration_ms, loop=0)
+
+class _Star:
+    """The agent whose episodes are counted: the first that asks for an action.
+
+    An episode is over when the next one begins, not when the star dies: its group may live on.
+    """
+
+    def __init__(self, episodes: int | None) -> None:
+        self._left = episodes
+        self._agent: tuple[str, int] | None = None
+        self._alive = False
+
+    @property
+    def is_over(self) -> bool:
+        """More episodes have begun than were asked for."""
+        return self._left is not None and self._left < 0
+
+    def watch(self, steps: Steps) -> None:
+        for behavior, batch in steps.items():
+            ids = batch.agent_ids.tolist()
+            ended, asking = ids[: batch.num_terminal], ids[batch.num_terminal :]
+            if self._agent is None and asking:
+                self._agent = (behavior, asking[0])
+            if self._agent is None or behavior != self._agent[0]:
+                continue
+            if self._agent[1] in ended:
+                self._alive = False
+            if self._agent[1] in asking and not self._alive:
+                self._alive = True
+                if self._left is not None:
+                    self._left -= 1

@@ -1,4 +1,4 @@
-"""From what the user wrote (``sim:3dball``, ``gym:CartPole-v1``) to a scene."""
+"""From what the user wrote (``sim:3dball``, ``gym:CartPole-v1``, ``pettingzoo:mpe2.simple_tag_v3``) to a scene."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from unity_bridge.simulators.grid_camera import PictureFormat
 from unity_bridge.simulators.gridworld import GridWorld
 from unity_bridge.simulators.hallway import Hallway
 from unity_bridge.simulators.hybrid import Hybrid
+from unity_bridge.simulators.pettingzoo_options import open_pettingzoo, require_no_own_options
 from unity_bridge.simulators.pyramids import Pyramids
 from unity_bridge.simulators.scene import Scene, SceneError
 from unity_bridge.simulators.sorter import Sorter
+from unity_bridge.simulators.team_scenes import TEAM_SCENES, open_team_scene, require_no_team_options
 from unity_bridge.simulators.three_d_ball import ThreeDBall
 from unity_bridge.simulators.wall_jump import WallJump
 
@@ -48,6 +50,9 @@ class Bundled:
     """The environment parameters that it reads, and what they are until the trainer says otherwise."""
 
 
+FOREIGN_SCHEMES = ("gym", "pettingzoo")
+"""``scheme:name`` environments that others wrote."""
+
 SCENES: Mapping[str, Bundled] = {
     "3dball": Bundled(ThreeDBall, 12, lambda order: ThreeDBall(order.agents)),
     "basic": Bundled(Basic, 1, lambda order: Basic(order.agents)),
@@ -69,7 +74,7 @@ SCENES: Mapping[str, Bundled] = {
         WallJump, 16, lambda order: WallJump(order.agents, order.academy), parameters=wall_jump.PARAMETERS
     ),
 }
-"""By the NAME of ``sim:NAME``."""
+"""By the NAME of ``sim:NAME``, those without teams; see TEAM_SCENES for the others."""
 
 
 def open_scene(
@@ -79,41 +84,49 @@ def open_scene(
     academy: Academy | None = None,
     pictures: PictureFormat | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    team: Mapping[str, Any] | None = None,
     rendered: bool = False,
 ) -> Scene:
     """The scene called env.
 
     Args:
-        env: ``sim:NAME`` or ``gym:ID``.
+        env: ``sim:NAME``, ``gym:ID`` or ``pettingzoo:MODULE``.
         agents: how many; the scene's own number if None.
         academy: where the scene reads parameters and leaves statistics.
         pictures: how cameras send them; None for the scene's own way.
-        env_kwargs: passed on to ``gymnasium.make``; only for ``gym:``.
+        env_kwargs: arguments of the environment; only for ``gym:`` and ``pettingzoo:``.
+        team: options of a scene with teams or of ``pettingzoo:``, by name; the scene's own where left out.
         rendered: whether render() will be called.
 
     Raises:
         SceneError: there is no such scene, it cannot be opened, or it has no use for what it was given.
     """
     scheme, _, name = env.partition(":")
-    bundled = None if scheme == "gym" and name else _bundled(env)
+    has_teams = scheme == "sim" and name in TEAM_SCENES
+    is_foreign = scheme in FOREIGN_SCHEMES and bool(name)
+    bundled = None if has_teams or is_foreign else _bundled(env)
     academy = academy or Academy()
     _require_camera(env, bundled, pictures)
     _require_parameters(env, bundled, academy)
+    if not is_foreign and env_kwargs:
+        raise SceneError(f"{env}: --env-kwargs is for gym: and pettingzoo: environments only")
+    if scheme == "pettingzoo":
+        return open_pettingzoo(name, agents, env_kwargs, team or {}, rendered=rendered)
+    require_no_own_options(env, team or {})
+    if has_teams:
+        return open_team_scene(name, agents, academy, team or {})
+    require_no_team_options(env, team or {})
     if bundled is None:
         return _gym(name, agents or 1, env_kwargs, rendered=rendered)
-    if env_kwargs:
-        raise SceneError(f"{env}: --env-kwargs is for gym: environments only")
     return bundled.make(Order(agents or bundled.agents, academy, pictures or "png"))
 
 
 def _bundled(env: str) -> Bundled:
     scheme, _, name = env.partition(":")
-    if scheme == "pettingzoo":
-        raise SceneError(f"{env}: PettingZoo environments are not built yet; expected sim:NAME or gym:ID")
     if scheme != "sim":
-        raise SceneError(f"{env}: expected sim:NAME or gym:ID{_nearest_scene(env)}")
+        raise SceneError(f"{env}: expected sim:NAME, gym:ID or pettingzoo:MODULE{_nearest_scene(env)}")
     if name not in SCENES:
-        known = ", ".join(f"sim:{scene}" for scene in SCENES)
+        known = ", ".join(f"sim:{scene}" for scene in (*SCENES, *TEAM_SCENES))
         raise SceneError(f"{env}: no such scene; expected one of {known}{_nearest_scene(name)}")
     return SCENES[name]
 
@@ -146,5 +159,5 @@ def _gym(env_id: str, agents: int, kwargs: Mapping[str, Any] | None, *, rendered
 
 
 def _nearest_scene(name: str) -> str:
-    near = difflib.get_close_matches(name.removeprefix("sim:").lower(), SCENES, n=1)
+    near = difflib.get_close_matches(name.removeprefix("sim:").lower(), [*SCENES, *TEAM_SCENES], n=1)
     return f" (did you mean 'sim:{near[0]}'?)" if near else ""

@@ -72,7 +72,7 @@ def choices(chosen: NDArray[np.integer[Any]]) -> ActionBatch:
     Args:
         chosen: an index per branch, shape [M, branches], or [M] for a single branch.
     """
-    branches = chosen.reshape(len(chosen), -1).astype(np.int32)
+    branches = (chosen[:, None] if chosen.ndim == 1 else chosen).astype(np.int32)
     return ActionBatch(np.zeros((len(branches), 0), np.float32), branches)
 
 
@@ -102,8 +102,10 @@ def step_batch(
     allowed_actions: NDArray[np.bool_] | None = None,
     terminated: NDArray[np.bool_] | None = None,
     truncated: NDArray[np.bool_] | None = None,
+    group_ids: NDArray[np.int64] | None = None,
+    group_rewards: NDArray[np.float32] | None = None,
 ) -> StepBatch:
-    """A batch of agents without groups; left out means everything is allowed and nobody's episode ended."""
+    """A batch of agents; left out means everything is allowed, nobody's episode ended and there are no groups."""
     rows = len(agent_ids)
     nobody = np.zeros(rows, np.bool_)
     return StepBatch(
@@ -113,8 +115,8 @@ def step_batch(
         terminated=nobody if terminated is None else terminated,
         truncated=nobody if truncated is None else truncated,
         allowed_actions=np.ones((rows, 0), np.bool_) if allowed_actions is None else allowed_actions,
-        group_ids=np.zeros(rows, np.int64),
-        group_rewards=np.zeros(rows, np.float32),
+        group_ids=np.zeros(rows, np.int64) if group_ids is None else group_ids,
+        group_rewards=np.zeros(rows, np.float32) if group_rewards is None else group_rewards,
     )
 
 

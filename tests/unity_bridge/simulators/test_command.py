@@ -87,7 +87,7 @@ def test_a_trainer_that_makes_no_sense_gives_exit_code_1(trainer, serve, capsys)
     assert "the trainer's first reply: expected rl_initialization_input" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("env", ["sim:bsic", "gym:CartPol-v1", "pettingzoo:mpe2.simple_spread_v3"])
+@pytest.mark.parametrize("env", ["sim:bsic", "gym:CartPol-v1", "pettingzoo:mpe2.simple_spred_v3"])
 def test_an_environment_that_cannot_be_opened_gives_one_line_and_exit_code_2(env: str, capsys) -> None:
     assert main([env]) == 2
     err = capsys.readouterr().err
@@ -131,6 +131,9 @@ def test_the_last_port_counts_and_5004_is_the_default() -> None:
         ("sim:basic --connect-timeout inf", "expected seconds from 0 on, got inf"),
         ("gym:CartPole-v1 --env-kwargs [1]", "expected a JSON object, got '[1]'"),
         ("gym:CartPole-v1 --env-kwargs {a", "expected a JSON object, got '{a'"),
+        ("pettingzoo:m --behaviors a=b,c", "expected AGENTS=NAME,..., got 'a=b,c'"),
+        ("pettingzoo:m --behaviors =b", "expected AGENTS=NAME,..., got '=b'"),
+        ("pettingzoo:m --copies 0", "expected a number from 1 on, got 0"),
         ("sim:basic --record no/such/folder/x.gif", "there is no folder"),
         ("--agents 3", "the following arguments are required: ENV"),
     ],

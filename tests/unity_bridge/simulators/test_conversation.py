@@ -325,7 +325,7 @@ def test_after_enough_episodes_it_delivers_the_last_rows_and_says_goodbye(traine
 def test_the_scene_is_watched_after_the_reset_and_after_each_step(trainer) -> None:
     seen: list[int] = []
     trainer.begins().says(*[trainer.act(BASIC, discrete=[[0]])] * 3)
-    converse(trainer.exchange, Basic(), watch=lambda: seen.append(len(trainer.heard)))
+    converse(trainer.exchange, Basic(), watch=lambda steps: seen.append(len(trainer.heard)))
     assert seen == [2, 3, 4, 5]
 
 

@@ -14,9 +14,9 @@ Space = spaces.Space[Any]
 
 
 def read(space: Space, observation: Any) -> dict[str, list[float]]:
-    vectors = {sensor.name: sensor.read(observation) for sensor in sensors(space)}
-    assert {name: len(vector) for name, vector in vectors.items()} == {
-        sensor.name: sensor.size for sensor in sensors(space)
+    vectors = {sensor.spec.name: sensor.read_all([observation])[0] for sensor in sensors(space)}
+    assert {name: vector.shape for name, vector in vectors.items()} == {
+        sensor.spec.name: sensor.spec.shape for sensor in sensors(space)
     }
     return {name: vector.tolist() for name, vector in vectors.items()}
 
@@ -41,6 +41,8 @@ def build(space: Space, numbers: list[float] = (), choices: list[int] = ()) -> A
         (spaces.MultiDiscrete([[2, 2]]), np.array([[1, 0]]), [0, 1, 1, 0]),
         (spaces.MultiBinary(3), np.array([1, 0, 1], np.int8), [1, 0, 1]),
         (spaces.MultiBinary((2, 1)), np.array([[1], [0]], np.int8), [1, 0]),
+        (spaces.Box(0, 1, (2, 1, 2), np.int8), np.array([[[1, 0]], [[0, 1]]], np.int8), [1, 0, 0, 1]),
+        (spaces.Box(0, 255, (1, 2), np.uint8), np.array([[7, 9]], np.uint8), [7, 9]),
     ],
     ids=str,
 )
@@ -57,15 +59,12 @@ def test_a_dict_gives_sensors_by_sorted_key_and_a_tuple_by_index() -> None:
     )
     observation = {"arm": (np.array([0.5]), {"x": np.array([0, 1])}), "wheel": 1}
     assert read(space, observation) == {"arm.0": [0.5], "arm.1.x": [0, 1], "wheel": [0, 1]}
-    assert [sensor.name for sensor in sensors(space)] == ["arm.0", "arm.1.x", "wheel"]
+    assert [sensor.spec.name for sensor in sensors(space)] == ["arm.0", "arm.1.x", "wheel"]
 
 
 @pytest.mark.parametrize(
     ("space", "complaint"),
     [
-        (spaces.Box(0, 255, (84, 84, 3), np.uint8), "observation 'eye' is a picture"),
-        (spaces.Box(0, 1, (3, 8, 8)), "observation 'eye' is a picture"),
-        (spaces.Box(0, 255, (84, 84), np.uint8), "observation 'eye' is a picture"),
         (spaces.Text(5), "observation 'eye' is a Text space"),
         (spaces.Sequence(spaces.Discrete(2)), "observation 'eye' is a Sequence space"),
         (spaces.Graph(spaces.Discrete(2), None), "observation 'eye' is a Graph space"),
@@ -76,6 +75,46 @@ def test_a_dict_gives_sensors_by_sorted_key_and_a_tuple_by_index() -> None:
 def test_what_is_no_vector_is_refused_by_name(space: Space, complaint: str) -> None:
     with pytest.raises(SceneError, match=complaint):
         sensors(spaces.Dict({"eye": space}))
+
+
+PIXELS = np.random.default_rng(3).integers(0, 256, (24, 31, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "observation", "seen"),
+    [
+        (spaces.Box(0, 255, (24, 31, 3), np.uint8), PIXELS, PIXELS.transpose(2, 0, 1)),
+        (spaces.Box(0, 255, (3, 24, 31), np.uint8), PIXELS.transpose(2, 0, 1), PIXELS.transpose(2, 0, 1)),
+        (spaces.Box(0, 255, (24, 31), np.uint8), PIXELS[:, :, 0], PIXELS[None, :, :, 0]),
+        (spaces.Box(0, 1, (24, 31, 3)), PIXELS / 255, (PIXELS / 255).transpose(2, 0, 1).astype(np.float32)),
+    ],
+    ids=str,
+)
+def test_a_picture_has_its_channels_first_and_stays_bytes_if_it_was(
+    space: Space, observation: Any, seen: Any
+) -> None:
+    [sensor] = sensors(space)
+    assert sensor.spec.is_picture
+    assert sensor.spec.shape == seen.shape
+    both = sensor.read_all([observation, np.zeros_like(observation)])
+    assert both.dtype == seen.dtype
+    np.testing.assert_array_equal(both[0], seen)
+    assert not both[1].any()
+
+
+@pytest.mark.parametrize(
+    ("observation", "complaint"),
+    [
+        (np.zeros(3), r"sensor 'observation': expected shape \(2,\), got \(3,\)"),
+        (["left", "right"], "sensor 'observation' cannot read an observation: could not convert"),
+        ({"x": 1}, "sensor 'observation' cannot read an observation: float"),
+    ],
+    ids=str,
+)
+def test_an_observation_that_is_no_member_of_its_space_is_refused(observation: Any, complaint: str) -> None:
+    [sensor] = sensors(spaces.Box(-1, 1, (2,)))
+    with pytest.raises(SceneError, match=complaint):
+        sensor.read_all([observation])
 
 
 def test_an_action_is_spread_over_the_bounds() -> None:

@@ -43,9 +43,9 @@ def test_gym_environments_get_their_arguments() -> None:
             r"sim:3dbal: no such scene; expected one of sim:3dball, .* \(did you mean 'sim:3dball'\?\)",
         ),
         ("sim:chess", "sim:chess: no such scene; expected one of [^?]*$"),
-        ("basic", r"basic: expected sim:NAME or gym:ID \(did you mean 'sim:basic'\?\)"),
-        ("gym:", "gym:: expected sim:NAME or gym:ID$"),
-        ("pettingzoo:mpe2.simple_spread_v3", "PettingZoo environments are not built yet"),
+        ("basic", r"basic: expected sim:NAME, gym:ID or pettingzoo:MODULE \(did you mean 'sim:basic'\?\)"),
+        ("gym:", "gym:: expected sim:NAME, gym:ID or pettingzoo:MODULE$"),
+        ("pettingzoo:", "pettingzoo:: expected sim:NAME, gym:ID or pettingzoo:MODULE$"),
     ],
 )
 def test_an_unknown_environment_is_named_with_the_nearest_one(env: str, complaint: str) -> None:
@@ -54,7 +54,7 @@ def test_an_unknown_environment_is_named_with_the_nearest_one(env: str, complain
 
 
 def test_arguments_for_a_scene_of_ours_are_refused() -> None:
-    with pytest.raises(SceneError, match="--env-kwargs is for gym: environments only"):
+    with pytest.raises(SceneError, match="--env-kwargs is for gym: and pettingzoo: environments only"):
         open_scene("sim:basic", env_kwargs={"cells": 30})
 
 

@@ -1,0 +1,7 @@
+"""simple_spread of mpe2 as a module that only makes environments whose agents act in turn."""
+
+from __future__ import annotations
+
+from mpe2.simple_spread_v3 import env
+
+__all__ = ["env"]

@@ -1,0 +1,100 @@
+"""Copies of a team side by side: who has which id, and who is told what in a message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.simulators.scene import concatenate, step_batch
+from unity_bridge.steps import StepBatch
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Telling:
+    """What all agents of all copies would be told. C copies of A agents."""
+
+    observations: NDArray[np.float32]
+    """Shape [C, A, size]."""
+
+    rewards: Floats | NDArray[np.float32]
+    """Each agent's own. Shape [C, A]."""
+
+    group_rewards: Floats | None = None
+    """What each agent is told that its group got; None for nothing. Shape [C, A]."""
+
+
+class Teams:
+    """C copies of a team of A agents. Copy c is group 1 + c and has the agents c·A to c·A + A − 1, for ever."""
+
+    def __init__(self, copies: int, agents: int, choices: int, *, side: int = 0) -> None:
+        """
+        Args:
+            copies: C.
+            agents: A.
+            choices: how many actions a mask speaks of: all discrete ones, or 0.
+            side: counts from where the groups and agents of the sides before it end, where teams play each other.
+        """
+        self.shape = copies, agents
+        self._agent_ids = np.arange(copies * agents, dtype=np.int64) + side * copies * agents
+        self._group_ids = 1 + self._agent_ids // agents
+        self._all_allowed = np.ones((copies * agents, choices), np.bool_)
+
+    def waiting(self, told: Telling, which: Bools | None = None) -> StepBatch:
+        """Rows of agents that wait for an action, copy by copy.
+
+        Args:
+            told: to everybody.
+            which: the agents that there are rows for, shape [C, A]; None for all.
+        """
+        return self._rows(told, which, None, None)
+
+    def ending(self, told: Telling, *, terminated: Bools, truncated: Bools) -> StepBatch:
+        """Rows of the agents whose episode ended, copy by copy.
+
+        Args:
+            told: to everybody.
+            terminated: whose task ended. Shape [C, A].
+            truncated: whom only the clock stopped. Shape [C, A].
+        """
+        return self._rows(told, terminated | truncated, terminated, truncated)
+
+    def told(
+        self, before: Telling, after: Telling, *, terminated: Bools, truncated: Bools, waiting: Bools
+    ) -> StepBatch:
+        """One message: who ended, with what was seen before copies began anew, then who waits, with what is now.
+
+        Args:
+            before: observations at the end of the step, and what was earned in it.
+            after: observations once the ended copies have begun anew; rewards are zero for those that did.
+            terminated, truncated: as in ending().
+            waiting: who is to act. Shape [C, A].
+        """
+        deciding = self.waiting(after, waiting)
+        if not (terminated | truncated).any():
+            return deciding
+        return concatenate(self.ending(before, terminated=terminated, truncated=truncated), deciding)
+
+    def _rows(
+        self, told: Telling, which: Bools | None, terminated: Bools | None, truncated: Bools | None
+    ) -> StepBatch:
+        rows = slice(None) if which is None else np.flatnonzero(which)
+        copies, agents = self.shape
+        group_rewards = None
+        if told.group_rewards is not None:
+            group_rewards = told.group_rewards.astype(np.float32).ravel()[rows]
+        return step_batch(
+            [told.observations.reshape(copies * agents, -1)[rows]],
+            told.rewards.astype(np.float32).ravel()[rows],
+            agent_ids=self._agent_ids[rows],
+            allowed_actions=self._all_allowed[rows],
+            terminated=None if terminated is None else terminated.ravel()[rows],
+            truncated=None if truncated is None else truncated.ravel()[rows],
+            group_ids=self._group_ids[rows],
+            group_rewards=group_rewards,
+        )
