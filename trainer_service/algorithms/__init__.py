@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from trainer_service.algorithms.algorithm import Algorithm, Compute
+from trainer_service.algorithms.coma import COMA
+from trainer_service.algorithms.happo import HAPPO
+from trainer_service.algorithms.mappo import MAPPO
+from trainer_service.algorithms.poca import POCA
 from trainer_service.algorithms.policy_network import PolicyNetwork
 from trainer_service.algorithms.ppo import PPO
 from trainer_service.algorithms.sac import SAC
@@ -14,6 +18,21 @@ from unity_bridge.specs import BehaviorSpec
 ALGORITHMS: Mapping[str, Callable[[BehaviorSpec, TrainerSettings, Compute], Algorithm]] = {
     "ppo": PPO,
     "sac": SAC,
+    "mappo": MAPPO,
+    "happo": HAPPO,
+    "poca": POCA,
+    "coma": COMA,
 }
 
-__all__ = ["ALGORITHMS", "PPO", "SAC", "Algorithm", "Compute", "PolicyNetwork"]
+__all__ = [
+    "ALGORITHMS",
+    "COMA",
+    "HAPPO",
+    "MAPPO",
+    "POCA",
+    "PPO",
+    "SAC",
+    "Algorithm",
+    "Compute",
+    "PolicyNetwork",
+]

@@ -36,6 +36,10 @@ class Algorithm(Protocol):
     memory_size: int
     """Floats that it carries from one decision of an agent to the next; 0 for a policy without memory."""
 
+    def prepare(self) -> None:
+        """Reads what it needs besides experience, before it learns. Raises UserError."""
+        ...
+
     def act(
         self,
         observations: Sequence[Observation],

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.rollout.trajectories import Joint, Trajectories
 
 
 def to_tensors(trajectories: Trajectories) -> dict[str, Any]:
@@ -16,7 +16,13 @@ def to_tensors(trajectories: Trajectories) -> dict[str, Any]:
     packed: dict[str, Any] = {}
     for field in fields(Trajectories):
         value = getattr(trajectories, field.name)
-        if isinstance(value, tuple):
+        if value is None:
+            continue
+        if isinstance(value, Joint):
+            packed[field.name] = {
+                column.name: torch.from_numpy(getattr(value, column.name)) for column in fields(Joint)
+            }
+        elif isinstance(value, tuple):
             packed[field.name] = [torch.from_numpy(sensor) for sensor in value]
         else:
             packed[field.name] = torch.from_numpy(value)
@@ -27,8 +33,12 @@ def from_tensors(packed: Mapping[str, Any]) -> Trajectories:
     """The record that ``to_tensors`` packed. Raises KeyError where a field is missing."""
     unpacked: dict[str, Any] = {}
     for field in fields(Trajectories):
+        if field.name == "joint" and field.name not in packed:
+            continue
         value = packed[field.name]
-        if isinstance(value, list):
+        if isinstance(value, Mapping):
+            unpacked[field.name] = Joint(**{name: column.numpy() for name, column in value.items()})
+        elif isinstance(value, list):
             unpacked[field.name] = tuple(sensor.numpy() for sensor in value)
         else:
             unpacked[field.name] = value.numpy()

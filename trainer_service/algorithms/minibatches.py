@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from trainer_service.config import MemorySettings
 from trainer_service.networks.memory import Sequences
 from trainer_service.rollout.sequences import StepRanges, cut
 from trainer_service.rollout.trajectories import Trajectories
@@ -99,3 +100,12 @@ class OrderOfSequences:
         device = self._memories.device
         starts, filled = torch.from_numpy(ranges.starts), torch.from_numpy(ranges.filled())
         return Sequences(self._memories[starts.to(device)], filled.to(device))
+
+
+def order_of(
+    trajectories: Trajectories, memory: MemorySettings | None, batch_size: int, device: torch.device
+) -> Order:
+    """How a policy with or without memory goes through its rollout."""
+    if memory is None:
+        return OrderOfSteps(len(trajectories), batch_size)
+    return OrderOfSequences(trajectories, memory.sequence_length, batch_size, device)

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from trainer_service.networks.actions import SQUASH_LIMIT, ActionParameters
+from trainer_service.networks.actions import ActionParameters, executed
 from trainer_service.networks.actor_critic import ActorCritic
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.networks.soft_actor import SoftActor
+from trainer_service.networks.team_actors import TeamActors
 
 
 class PolicyNetwork(nn.Module):
@@ -21,24 +22,32 @@ class PolicyNetwork(nn.Module):
     from. An algorithm whose actions are bounded in another way overrides ``squash``.
     """
 
-    def __init__(self, normalizer: ObservationNormalizer, network: ActorCritic | SoftActor) -> None:
+    def __init__(
+        self, normalizer: ObservationNormalizer, network: ActorCritic | SoftActor | TeamActors
+    ) -> None:
         super().__init__()
         self.normalizer = copy.deepcopy(normalizer).cpu()
         self.network = copy.deepcopy(network).cpu()
         self.memory_size = network.actor.memory_size
         """Floats that the policy carries from one decision to the next; 0 without memory."""
+        self.picks: Sequence[int] | None = None
+        """Which of the observations it looks at, in order; None for all of them."""
 
     def forward(self, observations: Sequence[Tensor]) -> ActionParameters:
         """observations: float32 as the simulator sent them, one [B, *sensor shape] per sensor."""
-        return self.network.policy(self.normalizer.forward(observations))
+        return self.network.policy(self._seen(observations))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """The same with memory: also takes and gives what is remembered, [B, memory_size]."""
-        return self.network.step(self.normalizer.forward(observations), memories)
+        return self.network.step(self._seen(observations), memories)
+
+    def _seen(self, observations: Sequence[Tensor]) -> list[Tensor]:
+        chosen = observations if self.picks is None else [observations[i] for i in self.picks]
+        return self.normalizer.forward(chosen)
 
     def squash(self, continuous: Tensor) -> Tensor:
         """Continuous actions as they go over the wire: clip(a, −3, 3)/3. Shape kept."""
-        return continuous.clamp(-SQUASH_LIMIT, SQUASH_LIMIT) / SQUASH_LIMIT
+        return executed(continuous)
 
 
 class SquashedPolicyNetwork(PolicyNetwork):
@@ -46,4 +55,5 @@ class SquashedPolicyNetwork(PolicyNetwork):
 
     def squash(self, continuous: Tensor) -> Tensor:
         """Shape kept."""
-        return torch.tanh(continuous)
+        # An inference engine may approximate tanh, and by a last digit go past what a simulator takes.
+        return torch.tanh(continuous).clamp(-1.0, 1.0)

@@ -6,8 +6,8 @@ epochs of minibatch steps on the clipped surrogate.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +15,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.algorithms.acting import bounded, decide
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.collected import from_tensors, to_tensors
-from trainer_service.algorithms.minibatches import Order, OrderOfSequences, OrderOfSteps
+from trainer_service.algorithms.minibatches import Order, order_of
 from trainer_service.algorithms.policy_network import PolicyNetwork
+from trainer_service.algorithms.signals import names_in, names_of, require_same_signals, teach
+from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import PPOSettings, TrainerSettings
-from trainer_service.networks.actions import SQUASH_LIMIT
-from trainer_service.networks.actor_critic import ActorCritic, batched_values, in_chunks
+from trainer_service.imitation.cloning import BehavioralCloning
+from trainer_service.networks.actions import executed
+from trainer_service.networks.actor_critic import ActorCritic, batched_values
 from trainer_service.networks.flat import FlatAdam, FlatParameters
 from trainer_service.networks.memory import Sequences
 from trainer_service.networks.normalizer import ObservationNormalizer
@@ -51,7 +55,6 @@ class PPO:
         self._hyper = settings.hyperparameters
         self.horizon = settings.time_horizon
         self._device = compute.device
-        self._on_cpu = compute.device.type == "cpu"
         network = settings.network_settings
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
@@ -77,6 +80,18 @@ class PPO:
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
         self._shuffling = torch.Generator(self._device).manual_seed(compute.seed + 2)
         self._buffer = OnPolicyBuffer()
+        self._cloning: BehavioralCloning | None = None
+        if settings.behavioral_cloning is not None:
+            self._cloning = BehavioralCloning(
+                spec, settings, self._network, self._parameters, self._normalizer, compute
+            )
+
+    def prepare(self) -> None:
+        """Reads demonstrations where something is learned from them."""
+        for source in self._rewards:
+            source.prepare()
+        if self._cloning is not None:
+            self._cloning.prepare()
 
     def act(
         self,
@@ -90,29 +105,20 @@ class PPO:
 
         ``memories`` may be the policy's part alone (see ActorCritic.step), if nothing is learned from this.
         """
-        with torch.inference_mode():
-            inputs = self._normalizer.forward([self._tensor(sensor) for sensor in observations])
-            if self.memory_size:
-                parameters, kept = self._network.step(inputs, self._tensor(memories))
-                memories = _array(kept)
-            else:
-                parameters = self._network.policy(inputs)
-            # Most often nothing is forbidden, and then there is nothing to mask.
-            allowed = None if allowed_actions.all() else self._tensor(allowed_actions)
-            heads = self._network.actions
-            if deterministic:
-                continuous, discrete, log_probs = heads.most_likely(parameters, allowed)
-            else:
-                continuous, discrete, log_probs = heads.sample(parameters, allowed, self._acting)
-            return Decisions(_array(continuous), _array(discrete), _array(log_probs), memories)
+        heads = self._network.actions
+        return decide(
+            self._network,
+            self._normalizer.forward,
+            observations,
+            allowed_actions,
+            memories,
+            device=self._device,
+            draw=heads.most_likely if deterministic else partial(heads.sample, generator=self._acting),
+        )
 
     def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """clip(a, −3, 3)/3: a unit Gaussian's bulk covers [−1, 1]."""
-        if not self._spec.action_spec.continuous_size:
-            return decisions.continuous_actions
-        scaled = decisions.continuous_actions / np.float32(SQUASH_LIMIT)
-        clipped: NDArray[np.float32] = np.minimum(np.maximum(scaled, -1.0), 1.0)
-        return clipped
+        """Between −1 and 1."""
+        return bounded(decisions)
 
     def record(self, trajectories: Trajectories) -> None:
         """Adds experience of the present policy, and lets the normalizer see it."""
@@ -126,7 +132,7 @@ class PPO:
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes over everything collected, which is then thrown away."""
         rates = self._rates(step)
-        experience = Experience(self._buffer.drain(), self._device)
+        experience = Experience(self._buffer.drain(), self._device, executed)
         rollout = self._as_tensors(experience)
         losses = torch.zeros(5, device=self._device)
         minibatches = 0
@@ -152,21 +158,19 @@ class PPO:
             "Policy/KL Divergence": kl,
             **estimates[0],
             **self._teach_rewards(experience),
+            **({} if self._cloning is None else self._cloning.update(step)),
         }
 
     def _teach_rewards(self, experience: Experience) -> Metrics:
-        """What earns rewards of our own making learns as often as the policy did, from minibatches as large."""
-        if not self._learned_rewards:
-            return {}
-        parts: dict[str, list[Tensor]] = defaultdict(list)
-        for _ in range(self._hyper.num_epoch):
-            order = torch.randperm(len(experience), generator=self._shuffling, device=self._device)
-            for piece in in_chunks(len(experience), self._hyper.batch_size):
-                transitions = experience.take(order[piece])
-                for source in self._learned_rewards:
-                    for tag, value in source.learn(transitions).items():
-                        parts[tag].append(value)
-        return {tag: float(torch.stack(values).mean()) for tag, values in parts.items()}
+        """As often as the policy learned, from minibatches as large."""
+        hyper = self._hyper
+        return teach(
+            self._learned_rewards,
+            experience,
+            epochs=hyper.num_epoch,
+            batch_size=hyper.batch_size,
+            generator=self._shuffling,
+        )
 
     def _as_tensors(self, experience: Experience) -> _Rollout:
         """What stays the same over all epochs of an update."""
@@ -188,10 +192,8 @@ class PPO:
         )
 
     def _order(self, trajectories: Trajectories) -> Order:
-        memory, batch_size = self._settings.network_settings.memory, self._hyper.batch_size
-        if memory is None:
-            return OrderOfSteps(len(trajectories), batch_size)
-        return OrderOfSequences(trajectories, memory.sequence_length, batch_size, self._device)
+        memory = self._settings.network_settings.memory
+        return order_of(trajectories, memory, self._hyper.batch_size, self._device)
 
     def _estimate(self, rollout: _Rollout) -> tuple[PPOTargets, Metrics]:
         """Advantages and returns by the critic as it is now."""
@@ -297,21 +299,22 @@ class PPO:
             "optimizer": self._optimizer.state_dict(),
             "acting": self._acting.get_state(),
             "shuffling": self._shuffling.get_state(),
-            "signals": [source.name for source in self._rewards],
+            "signals": names_of(self._rewards),
             "rewards": {source.name: source.state_dict() for source in self._learned_rewards},
+            "cloning": None if self._cloning is None else self._cloning.state_dict(),
             "collected": None if collected is None else to_tensors(collected),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        ours, theirs = [source.name for source in self._rewards], state.get("signals", ["extrinsic"])
-        if theirs != ours:
-            raise ValueError(f"its reward signals are {', '.join(theirs)}, not {', '.join(ours)}")
+        require_same_signals(self._rewards, state)
         self.load_weights(state)
         for source in self._learned_rewards:
             source.load_state_dict(state["rewards"][source.name])
         self._optimizer.load_state_dict(state["optimizer"])
         self._acting.set_state(state["acting"].cpu())
         self._shuffling.set_state(state["shuffling"].cpu())
+        if self._cloning is not None and state.get("cloning") is not None:
+            self._cloning.load_state_dict(state["cloning"])
         self._buffer = OnPolicyBuffer()
         if state["collected"] is not None:
             self._buffer.add(from_tensors(state["collected"]))
@@ -333,7 +336,7 @@ class PPO:
 
     def _value_heads(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
         """Weights and biases of our value heads, each from the state's head of the same signal if there is one."""
-        theirs, network = state.get("signals", ["extrinsic"]), self._network.state_dict()
+        theirs, network = names_in(state), self._network.state_dict()
         heads = {key: network[key].clone() for key in ("value.weight", "value.bias")}
         for head, source in enumerate(self._rewards):
             if source.name in theirs:
@@ -346,8 +349,7 @@ class PPO:
         return PolicyNetwork(self._normalizer, self._network)
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
-        tensor = torch.from_numpy(array)
-        return tensor if self._on_cpu else tensor.to(self._device)
+        return to_tensor(array, self._device)
 
 
 def _spread(targets: PPOTargets) -> Tensor:
@@ -359,11 +361,6 @@ def _spread(targets: PPOTargets) -> Tensor:
     """
     both = torch.cat([targets.return_, targets.old_value])
     return both.amax(dim=0) - both.amin(dim=0)
-
-
-def _array(tensor: Tensor) -> NDArray[Any]:
-    array: NDArray[Any] = (tensor if tensor.device.type == "cpu" else tensor.cpu()).numpy()
-    return array
 
 
 class _Rollout(NamedTuple):

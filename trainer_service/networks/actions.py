@@ -16,6 +16,11 @@ SQUASH_LIMIT = 3.0
 """A continuous action goes out as clip(a, −3, 3)/3, so that a unit Gaussian covers [−1, 1]."""
 
 
+def executed(continuous: Tensor) -> Tensor:
+    """Continuous actions as the simulator gets them: clip(a, −3, 3)/3. Shape kept."""
+    return continuous.clamp(-SQUASH_LIMIT, SQUASH_LIMIT) / SQUASH_LIMIT
+
+
 class ActionParameters(NamedTuple):
     """Parameters of the action distribution for B agents; empty tensors stand for absent action kinds."""
 
@@ -108,6 +113,19 @@ class ActionHeads(nn.Module):
             log_choices = dist.masked_log_softmax(parameters.logits, allowed, self.branches)
             entropy = entropy + dist.categorical_entropy(log_choices).mean()
         return entropy
+
+    def squared_error(
+        self, parameters: ActionParameters, target: Tensor, generator: torch.Generator
+    ) -> Tensor | None:
+        """How far from its target each executed number is expected to be: E[(a − target)²] = (μ/3 − target)² + (σ/3)².
+
+        As if nothing were clipped, or what lies beyond the limit would never come back. target: [B, C], in [−1, 1].
+        Returns [B, C], or None where there are no numbers. Nothing is drawn.
+        """
+        if self.mean is None:
+            return None
+        spread = (parameters.log_sigma.exp() / SQUASH_LIMIT).square()
+        return (parameters.mean / SQUASH_LIMIT - target).square() + spread
 
     @staticmethod
     def _no_choices(parameters: ActionParameters) -> Tensor:

@@ -98,25 +98,20 @@ class FlatAdam:
 class Descent:
     """Parameters as one vector, with their Adam, for a learner that has several of them."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], *, epsilon: float = 1e-8) -> None:
         self._list = list(parameters)
-        self._flat = FlatParameters(self._list)
-        self.optimizer = FlatAdam(self._flat)
-
-    @property
-    def vector(self) -> Tensor:
-        """Shape [all parameters]."""
-        return self._flat.vector
+        self.parameters = FlatParameters(self._list)
+        self.optimizer = FlatAdam(self.parameters, epsilon=epsilon)
 
     def descend(self, loss: Tensor, rate: float, max_norm: float | None) -> None:
         """One step against the gradient of ``loss`` by these parameters, and by no others."""
-        self._flat.zero_gradient()
+        self.parameters.zero_gradient()
         loss.backward(inputs=self._list)  # type: ignore[no-untyped-call]  # torch has no types here
         if max_norm is not None:
-            self._flat.clip_gradient(max_norm)
+            self.parameters.clip_gradient(max_norm)
         self.optimizer.step(rate)
 
     def step_along(self, gradient: Tensor, rate: float) -> None:
         """One step against a gradient that is known."""
-        self._flat.gradient.copy_(gradient)
+        self.parameters.gradient.copy_(gradient)
         self.optimizer.step(rate)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer_service.config.network import MemorySettings
+from trainer_service.networks.gru_scan import gru_scan
 
 
 class Sequences(NamedTuple):
@@ -110,7 +111,12 @@ class GRU(Memory):
 
     def scan(self, features: Tensor, memories: Tensor) -> Tensor:
         outputs: Tensor
-        outputs, _ = self.gru.forward(features, memories.unsqueeze(0))
+        if features.device.type == "cpu":
+            from_features, from_memories, bias_features, bias_memories = _weights(self.gru)
+            inputs = functional.linear(features.transpose(0, 1), from_features, bias_features)
+            outputs = gru_scan(inputs, memories, from_memories, bias_memories).transpose(0, 1)
+        else:
+            outputs, _ = self.gru.forward(features, memories.unsqueeze(0))
         return outputs
 
 

@@ -56,10 +56,15 @@ class ObservationNormalizer(nn.Module):
     is normalized once instead of once per minibatch and network.
     """
 
-    def __init__(self, sensors: Sequence[ObservationSpec], *, normalize: bool) -> None:
+    def __init__(
+        self, sensors: Sequence[ObservationSpec], *, normalize: bool, except_for: str | None = None
+    ) -> None:
+        """except_for: name of a sensor that stays as it is."""
         super().__init__()
         self._normalizers = nn.ModuleList(
-            VectorNormalizer(sensor.size) if normalize and len(sensor.shape) == 1 else nn.Identity()
+            VectorNormalizer(sensor.size)
+            if normalize and len(sensor.shape) == 1 and sensor.name != except_for
+            else nn.Identity()
             for sensor in sensors
         )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from trainer_service.networks.actor_critic import Trunk, as_floats
 from trainer_service.networks.encoder import ObservationEncoder
 from trainer_service.networks.goals import ConditionalBody
 from trainer_service.networks.layers import kaiming_linear, xavier_linear
+from trainer_service.networks.memory import Sequences
 from trainer_service.ops import distributions as dist
 from trainer_service.ops.soft_actor_critic import Drawn, tanh_correction
 from unity_bridge.specs import ActionSpec, BehaviorSpec
@@ -24,6 +25,23 @@ CRITICS = 2
 """Two, and the smaller value counts: one alone believes its own errors (Fujimoto et al. 2018, arXiv:1802.09477)."""
 
 _LOG_SIGMA_RANGE = (-20.0, 2.0)
+
+
+class Seen(NamedTuple):
+    """What B agents saw, and where that matters what they had seen before."""
+
+    observations: Sequence[Tensor]
+    """Normalized, one float tensor per sensor. Shapes [B, …], or of all steps of the sequences: [R, …]."""
+
+    sequences: Sequences | None = None
+    """How the R steps follow each other; None without memory."""
+
+    asked: Tensor | None = None
+    """Which of the R steps are asked about. int64 [B]"""
+
+    def pick(self, features: Tensor) -> Tensor:
+        """Of features of all steps those that are asked about. [R, F] to [B, F]."""
+        return features if self.asked is None else features[self.asked]
 
 
 class SquashedHeads(nn.Module):
@@ -86,6 +104,14 @@ class SquashedHeads(nn.Module):
             discrete = dist.greedy_categorical(drawn.log_choices, self.branches)
         return drawn.continuous, discrete, self._joint(drawn, discrete)
 
+    def squared_error(
+        self, parameters: ActionParameters, target: Tensor, generator: torch.Generator
+    ) -> Tensor | None:
+        """How far from its target each number is, when drawn. target: [B, C], in [−1, 1]. Returns [B, C] or None."""
+        if self.mean is None:
+            return None
+        return (self.draw(parameters, None, generator).continuous - target).square()
+
     def _log_choices(self, parameters: ActionParameters, allowed: Tensor | None) -> Tensor | None:
         if self.logits is None:
             return None
@@ -111,8 +137,13 @@ class SoftActor(nn.Module):
         """The distribution of each agent's action, for observations as ActorCritic takes them."""
         return self.actions.forward(self.actor.forward(as_floats(observations)))
 
+    def policy_after(self, seen: Seen) -> ActionParameters:
+        """The same, with whatever came before."""
+        features = self.actor.unroll(self.actor.forward(seen.observations), seen.sequences)
+        return self.actions.forward(seen.pick(features))
+
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """The same with memory: also what each agent remembers afterwards. memories: [B, memory size]."""
+        """The same with memory, one step: also what each agent remembers afterwards. memories: [B, memory size]."""
         features, kept = self.actor.step(as_floats(observations), memories)
         return self.actions.forward(features), kept
 
@@ -122,24 +153,31 @@ class SoftCritics(nn.Module):
 
     Their weights are stacked, so one batched product serves both: with minibatches of some hundred rows, starting
     an operation costs as much as its arithmetic.
+
+    With memory a critic sums up what was seen in a trunk of its own, and one more layer joins that with an action.
+    So what is remembered does not hang on the action that is asked about, and one pass over a sequence serves for
+    any. Of all that an agent remembers, the critics' part follows the actor's.
     """
 
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings, *, value_heads: int) -> None:
         super().__init__()
         self._values = (value_heads, max(spec.action_spec.mask_size, 1))
-        encoders = [ObservationEncoder(spec.observation_specs, settings) for _ in range(CRITICS)]
-        # Vectors pass an encoder unchanged: then one will do.
-        learned = any(True for _ in encoders[0].parameters())
-        self.encoders = nn.ModuleList(encoders if learned else encoders[:1])
-        inputs = encoders[0].output_size + spec.action_spec.continuous_size
-        goal = encoders[0].goal_columns if settings.goal_conditioning_type == "hyper" else []
-        shape = (inputs, settings.hidden_units, settings.num_layers)
+        self.encoders = _encoders(spec, settings)
+        self.memory_size = sum(each.memory_size for each in self._trunks())
+        first = cast("ObservationEncoder | Trunk", self.encoders[0])
+        inputs = first.output_size + spec.action_spec.continuous_size
+        goal: list[slice] = []
+        if isinstance(first, ObservationEncoder) and settings.goal_conditioning_type == "hyper":
+            goal = first.goal_columns
+        layers = 1 if self.memory_size else max(settings.num_layers, 1)
         if goal:
+            shape = (inputs, settings.hidden_units, settings.num_layers)
+            seen = cast(ObservationEncoder, first).goals_are_seen
             self.body: nn.ModuleList = nn.ModuleList(
-                ConditionalBody(*shape, goal, seen=encoders[0].goals_are_seen) for _ in range(CRITICS)
+                ConditionalBody(*shape, goal, seen=seen) for _ in range(CRITICS)
             )
         else:
-            sizes = [inputs] + [settings.hidden_units] * max(settings.num_layers, 1)
+            sizes = [inputs] + [settings.hidden_units] * layers
             self.body = nn.ModuleList(
                 StackedLinear([kaiming_linear(before, after) for _ in range(CRITICS)])
                 for before, after in itertools.pairwise(sizes)
@@ -149,26 +187,71 @@ class SoftCritics(nn.Module):
         self._conditional = bool(goal)
 
     def forward(self, observations: Sequence[Tensor], continuous: Tensor) -> Tensor:
-        """Normalized observations and [B, C] to [critics, B, value heads, choices or 1]."""
-        encoded = [
-            torch.cat([cast(ObservationEncoder, encoder).forward(observations), continuous], dim=-1)
-            for encoder in self.encoders
-        ]
-        values = self.q.forward(self._features(encoded))
-        return values.view(CRITICS, -1, *self._values)
+        """Normalized observations and [B, C] to [critics, B, value heads, choices or 1]; without memory."""
+        return self.values(self.sum_up(Seen(observations)), continuous)
 
-    def _features(self, encoded: list[Tensor]) -> Tensor:
+    def sum_up(self, seen: Seen) -> list[Tensor]:
+        """What critics know of a situation before they are told an action: [B, F] of each, or one for both."""
+        if not self.memory_size:
+            return [cast(ObservationEncoder, each).forward(seen.observations) for each in self.encoders]
+        return [
+            seen.pick(trunk.unroll(trunk.forward(seen.observations), seen.sequences))
+            for trunk in self._trunks()
+        ]
+
+    def values(self, situations: list[Tensor], continuous: Tensor) -> Tensor:
+        """What ``sum_up`` gave and [B, C] to [critics, B, value heads, choices or 1]."""
+        inputs = [torch.cat([each, continuous], dim=-1) for each in situations]
+        return self.q.forward(self._features(inputs)).view(CRITICS, -1, *self._values)
+
+    def remember(self, observations: Sequence[Tensor], memories: Tensor) -> Tensor:
+        """What critics remember after a step, of agents that remember all of ``memories``. [B, memory_size]"""
+        return torch.cat([trunk.step(observations, memories)[1] for trunk in self._trunks()], dim=1)
+
+    def heads_from(
+        self, state: Mapping[str, Tensor], heads: Sequence[int | None], known: int
+    ) -> dict[str, Tensor]:
+        """Our last layer with value heads taken from another's state; None keeps ours. known: how many it has."""
+        mixed = {}
+        for name, own in self.q.state_dict(prefix="q.").items():
+            mine, theirs = (
+                each.unflatten(-1, (count, -1))
+                for each, count in ((own.clone(), self._values[0]), (state[name], known))
+            )
+            for head, source in enumerate(heads):
+                if source is not None:
+                    mine[..., head, :] = theirs[..., source, :]
+            mixed[name] = mine.flatten(-2)
+        return mixed
+
+    def _trunks(self) -> list[Trunk]:
+        return [each for each in self.encoders if isinstance(each, Trunk)]
+
+    def _features(self, inputs: list[Tensor]) -> Tensor:
         if self._conditional:
             return torch.stack(
                 [
-                    cast(ConditionalBody, body).forward(encoded[min(critic, len(encoded) - 1)])
+                    cast(ConditionalBody, body).forward(inputs[min(critic, len(inputs) - 1)])
                     for critic, body in enumerate(self.body)
                 ]
             )
-        features = encoded[0].expand(CRITICS, -1, -1) if len(encoded) == 1 else torch.stack(encoded)
+        features = inputs[0].expand(CRITICS, -1, -1) if len(inputs) == 1 else torch.stack(inputs)
         for layer in self.body:
             features = functional.silu(cast(StackedLinear, layer).forward(features))
         return features
+
+
+def _encoders(spec: BehaviorSpec, settings: NetworkSettings) -> nn.ModuleList:
+    """Of each critic, or one for both where there is nothing to learn; trunks where there is memory."""
+    if settings.memory is not None:
+        size = settings.memory.memory_size
+        return nn.ModuleList(
+            Trunk(spec, settings, memory_start=size * (1 + critic)) for critic in range(CRITICS)
+        )
+    encoders = [ObservationEncoder(spec.observation_specs, settings) for _ in range(CRITICS)]
+    # Vectors pass an encoder unchanged: then one will do.
+    learned = any(True for _ in encoders[0].parameters())
+    return nn.ModuleList(encoders if learned else encoders[:1])
 
 
 class StackedLinear(nn.Module):

@@ -32,6 +32,16 @@ def clipped_value_loss(value: Tensor, old_value: Tensor, return_: Tensor, *, cli
     return torch.maximum((value - return_) ** 2, (clipped - return_) ** 2).mean()
 
 
+def huber(errors: Tensor, delta: float) -> Tensor:
+    """½ e² up to ``delta``, and δ(|e| − ½ δ) beyond. Shape kept."""
+    return torch.nn.functional.huber_loss(errors, torch.zeros_like(errors), reduction="none", delta=delta)
+
+
+def squared(errors: Tensor, delta: float) -> Tensor:
+    """½ e², however large: ``huber`` with no end to its inside. Shape kept."""
+    return 0.5 * errors.square()
+
+
 class PPOTargets(NamedTuple):
     """What one minibatch is trained on."""
 

@@ -58,6 +58,7 @@ def learner(make_behavior) -> Callable[..., Behavior]:
             "steps_per_update": 4,
             "save_replay_buffer": True,
         }
+        signals = changes.pop("reward_signals", {"extrinsic": {"gamma": 0.99, "strength": 1.0}})
         made: Behavior = make_behavior(
             sizes=(2,),
             continuous=1,
@@ -66,6 +67,7 @@ def learner(make_behavior) -> Callable[..., Behavior]:
             trainer_type="sac",
             hyperparameters={**hyperparameters, **changes},
             network_settings={"hidden_units": units, "num_layers": 1, "normalize": True},
+            reward_signals=signals,
             max_steps=10_000,
         )
         return made
@@ -267,3 +269,38 @@ def test_several_reward_signals_have_critics_and_paces_of_their_own(make_behavio
     tags = set(behavior.summarize(0.0).series)
     assert {"Policy/Extrinsic Value", "Policy/Curiosity Value", "Policy/Curiosity Reward"} <= tags
     assert "Losses/Curiosity Forward Loss" in tags
+
+
+def test_it_goes_on_with_the_reward_signals_that_its_checkpoint_had(learner) -> None:
+    curiosity = {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}}
+    extrinsic = {"gamma": 0.9, "strength": 1.0}
+    trained = learner(reward_signals={"extrinsic": extrinsic, "curiosity": curiosity})
+    live(trained, *begun(trained), 12)
+    for signals, named in (
+        ({"curiosity": curiosity, "extrinsic": extrinsic}, "curiosity, extrinsic"),
+        ({"extrinsic": extrinsic, "rnd": curiosity}, "extrinsic, rnd"),
+        ({"extrinsic": extrinsic}, "extrinsic"),
+    ):
+        with pytest.raises(UserError, match=f"its reward signals are extrinsic, curiosity, not {named}$"):
+            learner(reward_signals=signals).restore(trained.checkpoint())
+
+
+def test_a_new_start_takes_the_reward_signals_that_it_knows(learner) -> None:
+    others = {name: {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}} for name in
+              ("curiosity", "rnd")}  # fmt: skip
+    extrinsic = {"extrinsic": {"gamma": 0.9, "strength": 1.0}}
+    trained = learner(reward_signals={"curiosity": others["curiosity"], **extrinsic})
+    live(trained, *begun(trained), 20)
+    fresh = learner(
+        seed=9, reward_signals={**extrinsic, "rnd": others["rnd"], "curiosity": others["curiosity"]}
+    )
+    before = copy.deepcopy(dict(fresh.checkpoint().algorithm))
+    fresh.initialize(trained.checkpoint())
+    theirs, ours = trained.checkpoint().algorithm, fresh.checkpoint().algorithm
+    for critics in ("critics", "targets"):
+        for key in ("q.weight", "q.bias"):  # three choices to a head
+            found, known, own = (each[critics][key] for each in (ours, theirs, before))
+            assert torch.equal(found[..., :3], known[..., 3:])
+            assert torch.equal(found[..., 3:6], own[..., 3:6])
+            assert torch.equal(found[..., 6:], known[..., :3])
+        assert torch.equal(ours[critics]["body.0.weight"], theirs[critics]["body.0.weight"])

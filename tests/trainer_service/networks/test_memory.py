@@ -84,6 +84,23 @@ def test_a_scan_is_its_steps_one_after_the_other(kind: str) -> None:
         torch.testing.assert_close(scanned[:, step], output, atol=1e-6, rtol=1e-5)
 
 
+def test_a_gru_and_its_gradients_are_those_of_torchs_own() -> None:
+    # On a CPU its scan is written out, on a GPU it is torch's.
+    gru = layer("gru")
+    assert isinstance(gru, GRU)
+    weights = torch.randn(4, 7, 6)
+    gradients = []
+    for scan in (gru.scan, lambda x, h: gru.gru(x, h.unsqueeze(0))[0]):
+        features = torch.linspace(-2, 2, 4 * 7 * INPUTS).reshape(4, 7, INPUTS).requires_grad_()
+        memories = torch.linspace(-1, 1, 24).reshape(4, 6).requires_grad_()
+        outputs = scan(features, memories)
+        seen = torch.autograd.grad((weights * outputs).sum(), [features, memories, *gru.parameters()])
+        gradients.append([outputs, *seen])
+    for ours, theirs in zip(*gradients, strict=True):
+        assert ours.abs().max() > 0
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
 @kinds
 def test_sequences_of_any_length_are_unrolled_each_by_itself(kind: str) -> None:
     memory, lengths = layer(kind), [3, 1, 5, 2]

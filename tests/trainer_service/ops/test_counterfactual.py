@@ -1,0 +1,53 @@
+"""Numbers worked by hand for COMA."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from trainer_service.ops.counterfactual import counterfactual_advantage, explored_log_probs
+from trainer_service.ops.distributions import masked_log_softmax
+
+LOGITS = torch.tensor([[1.0, 0.0, -1.0, 2.0]])
+ALLOWED = torch.tensor([[True, True, False, True]])
+
+
+def explored(exploration: float, allowed: torch.Tensor | None = ALLOWED) -> torch.Tensor:
+    return explored_log_probs(masked_log_softmax(LOGITS, allowed, (4,)), allowed, exploration)
+
+
+def test_exploration_goes_to_allowed_choices_only() -> None:
+    assert explored(0.0).exp()[0].tolist() == pytest.approx([0.244728, 0.090031, 0.0, 0.665241], abs=1e-6)
+    assert explored(0.3).exp()[0].tolist() == pytest.approx([0.271310, 0.163021, 0.0, 0.565669], abs=1e-6)
+
+
+@pytest.mark.parametrize("exploration", [0.0, 0.01, 0.5, 1.0])
+def test_probabilities_add_up(exploration: float) -> None:
+    for allowed in (ALLOWED, None):
+        assert float(explored(exploration, allowed).exp().sum()) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_all_exploration_is_uniform() -> None:
+    assert explored(1.0).exp()[0].tolist() == pytest.approx([1 / 3, 1 / 3, 0.0, 1 / 3], abs=1e-6)
+
+
+def test_an_action_is_compared_with_what_the_agent_does_on_average() -> None:
+    q = torch.tensor([[1.0, 2.0, 9.0, 0.0]])
+    advantage = counterfactual_advantage(q, explored(0.3), torch.tensor([1]))
+    assert advantage.tolist() == pytest.approx([1.402647], abs=1e-6)
+
+
+def test_what_a_forbidden_choice_is_worth_does_not_matter() -> None:
+    q = torch.tensor([[1.0, 2.0, float("inf"), 0.0]])
+    assert counterfactual_advantage(q, explored(0.3), torch.tensor([1])).tolist() == pytest.approx(
+        [1.402647], abs=1e-6
+    )
+
+
+def test_on_average_there_is_no_advantage() -> None:
+    torch.manual_seed(3)
+    q, log_probs = torch.randn(50, 4, 2), torch.log_softmax(torch.randn(50, 4), dim=1)
+    each = torch.stack(
+        [counterfactual_advantage(q, log_probs, torch.full((50,), choice)) for choice in range(4)], dim=1
+    )
+    assert torch.allclose((log_probs.exp().unsqueeze(2) * each).sum(dim=1), torch.zeros(50, 2), atol=1e-5)

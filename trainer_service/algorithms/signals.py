@@ -1,0 +1,53 @@
+"""Reward signals by their names, in the order of the value heads that belong to them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer_service.networks.actor_critic import in_chunks
+from trainer_service.rewards import Experience, RewardSource
+
+
+def names_of(sources: Sequence[RewardSource]) -> list[str]:
+    """As checkpoints hold them."""
+    return [source.name for source in sources]
+
+
+def names_in(state: Mapping[str, Any]) -> list[str]:
+    """Of a checkpoint; those that do not say were made when there was only one."""
+    names: list[str] = state.get("signals", ["extrinsic"])
+    return names
+
+
+def require_same_signals(sources: Sequence[RewardSource], state: Mapping[str, Any]) -> None:
+    """Raises ValueError where a checkpoint is of other reward signals, or has them in another order."""
+    ours, theirs = names_of(sources), names_in(state)
+    if theirs != ours:
+        raise ValueError(f"its reward signals are {', '.join(theirs)}, not {', '.join(ours)}")
+
+
+def teach(
+    sources: Sequence[RewardSource],
+    experience: Experience,
+    *,
+    epochs: int,
+    batch_size: int,
+    generator: torch.Generator,
+) -> dict[str, float]:
+    """Lets what earns rewards of our own making learn from a rollout. Returns the means of its statistics."""
+    if not sources:
+        return {}
+    parts: dict[str, list[Tensor]] = defaultdict(list)
+    for _ in range(epochs):
+        order = torch.randperm(len(experience), generator=generator, device=generator.device)
+        for piece in in_chunks(len(experience), batch_size):
+            transitions = experience.take(order[piece])
+            for source in sources:
+                for tag, value in source.learn(transitions).items():
+                    parts[tag].append(value)
+    return {tag: float(torch.stack(values).mean()) for tag, values in parts.items()}

@@ -1,0 +1,418 @@
+"""What MAPPO, HAPPO and POCA share: actors that decide alone, and a critic that sees the group.
+
+Top to bottom: act with the old policy, judge what was done by the critic, then some epochs of the actors on the
+clipped surrogate and of the critic on returns. What a method makes of the group is in its own file.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from trainer_service.algorithms.acting import bounded, decide
+from trainer_service.algorithms.algorithm import Compute, Metrics
+from trainer_service.algorithms.collected import from_tensors, to_tensors
+from trainer_service.algorithms.minibatches import Order, order_of
+from trainer_service.algorithms.policy_network import PolicyNetwork
+from trainer_service.algorithms.signals import names_of, require_same_signals, teach
+from trainer_service.algorithms.team_rollout import FrameBatch, TeamRollout, frame_batches
+from trainer_service.algorithms.tensors import to_tensor
+from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters import TeamHyperparameters
+from trainer_service.imitation.cloning import BehavioralCloning
+from trainer_service.networks.actions import ActionParameters, executed
+from trainer_service.networks.flat import Descent
+from trainer_service.networks.memory import Sequences
+from trainer_service.networks.normalizer import ObservationNormalizer
+from trainer_service.networks.team_actors import TeamActors
+from trainer_service.ops.losses import clipped_surrogate_loss
+from trainer_service.ops.schedules import scheduled
+from trainer_service.rewards import REWARD_SOURCES, Experience
+from trainer_service.rollout.assembler import Decisions
+from trainer_service.rollout.frames import find_frames
+from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
+from trainer_service.rollout.views import AGENT_ID
+from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
+from unity_bridge.steps import Observation, join_observations
+
+_FINAL_LEARNING_RATE, _FINAL_EPSILON, _FINAL_BETA = 1e-10, 0.1, 1e-5
+_ADAM_EPSILON = 1e-5
+
+
+class Rates(NamedTuple):
+    """Scheduled hyperparameters of one update."""
+
+    learning_rate: float
+    critic_learning_rate: float
+    epsilon: float
+    beta: float
+
+
+class TeamLearner(ABC):
+    """One behavior's actors, critic and update rule, for agents that come in groups."""
+
+    _settings_type: ClassVar[type[TeamHyperparameters]]
+
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """Raises ValueError where the behavior has sensors or actions that the networks cannot take.
+
+        spec: as the learner sees it: with the global state where the settings ask for it, with agents' ids last.
+        """
+        name, hyper = settings.trainer_type, settings.hyperparameters
+        if not isinstance(hyper, self._settings_type):
+            raise ValueError(f"{name} was given the settings of {type(hyper).__name__}")
+        self._spec = spec
+        self._settings = settings
+        self._hyper: TeamHyperparameters = hyper
+        self.horizon = settings.time_horizon
+        self._device = compute.device
+        self._places = hyper.group_size or 1
+        self._own = _own_sensors(spec, hyper)
+        self._rewarded = _sensors_except(spec, {AGENT_ID, GLOBAL_STATE})
+        """Sensors that reward signals look at."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(compute.seed)
+            self._actors = TeamActors(
+                spec,
+                settings.network_settings,
+                sees=self._own,
+                chosen_by=len(spec.observation_specs) - 1 if hyper.share == "none" else None,
+            ).to(self._device)
+            self._rewards = [
+                REWARD_SOURCES[name](_with_sensors(spec, self._rewarded), signal, self._device)
+                for name, signal in settings.reward_signals.items()
+            ]
+            self._critic = self._make_critic(len(self._rewards)).to(self._device)
+        self._learned_rewards = [source for source in self._rewards if source.learns]
+        self.memory_size = self._actors.memory_size
+        self._normalizer = ObservationNormalizer(
+            spec.observation_specs,
+            normalize=settings.network_settings.normalize,
+            except_for=AGENT_ID,
+        ).to(self._device)
+        self._of_actors = Descent(self._actors.parameters(), epsilon=_ADAM_EPSILON)
+        self._of_critic = Descent(self._critic.parameters(), epsilon=_ADAM_EPSILON)
+        self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
+        self._shuffling = torch.Generator(self._device).manual_seed(compute.seed + 2)
+        self._buffer = OnPolicyBuffer()
+        self._cloning = self._make_cloning(compute)
+
+    def _make_cloning(self, compute: Compute) -> BehavioralCloning | None:
+        settings, hyper = self._settings, self._hyper
+        if settings.behavioral_cloning is None:
+            return None
+        if hyper.share == "none" or hyper.agent_ids:
+            raise ValueError(
+                "behavioral_cloning: demonstrations do not say who of a group acted; it needs hyperparameters.share: "
+                "full and agent_ids: false"
+            )
+        parameters = self._of_actors.parameters
+        return BehavioralCloning(self._spec, settings, self._actors, parameters, self._normalizer, compute)
+
+    @abstractmethod
+    def _make_critic(self, signals: int) -> nn.Module:
+        """The critic, with a value for each of so many reward signals."""
+
+    @abstractmethod
+    def _judge(self, rollout: TeamRollout, rates: Rates) -> Judgement:
+        """What the critic says of everything that was done, before it learns from it."""
+
+    @abstractmethod
+    def _critic_loss(self, rollout: TeamRollout, judgement: Judgement, batch: FrameBatch) -> Tensor:
+        """Of some moments."""
+
+    def act(
+        self,
+        observations: Sequence[Observation],
+        allowed_actions: NDArray[np.bool_],
+        memories: NDArray[np.float32],
+        *,
+        deterministic: bool,
+    ) -> Decisions:
+        """Decides for M agents in one forward pass, each from what it sees itself."""
+        return decide(
+            self._actors,
+            self._normalizer.forward,
+            observations,
+            allowed_actions,
+            memories,
+            device=self._device,
+            draw=self._actors.actions.most_likely if deterministic else self._draw,
+        )
+
+    def _draw(self, parameters: ActionParameters, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Continuous actions [M, C], choices [M, branches] and log-probabilities [M]."""
+        return self._actors.actions.sample(parameters, allowed, self._acting)
+
+    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+        """Between −1 and 1."""
+        return bounded(decisions)
+
+    def prepare(self) -> None:
+        """Reads demonstrations where something is learned from them. Raises UserError where they are no good."""
+        for source in self._rewards:
+            source.prepare()
+        if self._cloning is not None:
+            self._cloning.prepare()
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Adds experience of the present policy, and lets the normalizer see it."""
+        self._buffer.add(trajectories)
+        self._normalizer.update([self._tensor(sensor) for sensor in trajectories.observations])
+
+    def ready(self) -> bool:
+        """``buffer_size`` agent steps are there."""
+        return len(self._buffer) >= self._hyper.buffer_size
+
+    def update(self, step: int) -> Metrics:
+        """``num_epoch`` passes of actors and critic over everything collected, which is then thrown away."""
+        rates = self._rates(step)
+        trajectories = self._buffer.drain()
+        experience = Experience(self._as_rewarded(trajectories), self._device, executed)
+        rollout = self._as_tensors(trajectories, experience)
+        judgement = self._judge(rollout, rates)
+        metrics = self._teach_actors(rollout, judgement.advantages, rates)
+        metrics["Losses/Value Loss"] = self._teach_critic(rollout, judgement, rates)
+        return {
+            **metrics,
+            "Policy/Learning Rate": rates.learning_rate,
+            "Policy/Epsilon": rates.epsilon,
+            "Policy/Beta": rates.beta,
+            **judgement.metrics,
+            **self._reward_metrics(rollout),
+            **self._teach_rewards(experience),
+            **({} if self._cloning is None else self._cloning.update(step)),
+        }
+
+    def _teach_actors(self, rollout: TeamRollout, advantages: Tensor, rates: Rates) -> dict[str, float]:
+        """All agents at the same time. advantages: [S]. Returns what there is to report."""
+        order = self._order(rollout.trajectories)
+        parts = [
+            self._step_actors(rollout, advantages, steps, sequences, rates)
+            for _ in range(self._hyper.num_epoch)
+            for steps, sequences in self._minibatches(order)
+        ]
+        return actor_metrics(parts)
+
+    def _step_actors(
+        self,
+        rollout: TeamRollout,
+        advantages: Tensor,
+        steps: Tensor,
+        sequences: Sequences | None,
+        rates: Rates,
+    ) -> Tensor:
+        """One gradient step on the clipped surrogate. Returns what is reported of it."""
+        log_prob, entropy = self._log_prob_and_entropy(rollout, steps, sequences)
+        old = rollout.old_log_prob[steps]
+        policy_loss = clipped_surrogate_loss(log_prob, old, advantages[steps], clip_epsilon=rates.epsilon)
+        loss = policy_loss - rates.beta * entropy
+        self._of_actors.descend(loss, rates.learning_rate, self._hyper.max_grad_norm)
+        with torch.no_grad():
+            log_ratio = log_prob - old
+            ratio = log_ratio.exp()
+            clipped = ((ratio - 1.0).abs() > rates.epsilon).float().mean()
+            return torch.stack([policy_loss, entropy, clipped, (ratio - 1.0 - log_ratio).mean()]).detach()
+
+    def _log_prob_and_entropy(
+        self, rollout: TeamRollout, steps: Tensor, sequences: Sequences | None
+    ) -> tuple[Tensor, Tensor]:
+        """Of what was done at these steps, by the actors as they are now: [B], and a mean."""
+        parameters = self._actors.policy([sensor[steps] for sensor in rollout.observations], sequences)
+        allowed, heads = rollout.allowed_actions[steps], self._actors.actions
+        log_prob = heads.log_prob(
+            parameters, allowed, rollout.continuous_actions[steps], rollout.discrete_actions[steps]
+        )
+        return log_prob, heads.entropy(parameters, allowed).mean()
+
+    def _teach_critic(self, rollout: TeamRollout, judgement: Judgement, rates: Rates) -> float:
+        """As many epochs and parts as the actors have. Returns the mean loss."""
+        losses: list[Tensor] = []
+        for _ in range(self._hyper.num_epoch):
+            for batch in frame_batches(
+                rollout.frames,
+                -(-len(rollout.trajectories) // self._hyper.batch_size),
+                self._shuffling,
+                whole_stretches=self._settings.network_settings.memory is not None,
+            ):
+                loss = self._critic_loss(rollout, judgement, batch)
+                self._of_critic.descend(loss, rates.critic_learning_rate, self._hyper.max_grad_norm)
+                losses.append(loss.detach())
+        return float(torch.stack(losses).mean())
+
+    def _teach_rewards(self, experience: Experience) -> Metrics:
+        """As often as the policy learned, from minibatches as large."""
+        hyper = self._hyper
+        return teach(
+            self._learned_rewards,
+            experience,
+            epochs=hyper.num_epoch,
+            batch_size=hyper.batch_size,
+            generator=self._shuffling,
+        )
+
+    def _minibatches(self, order: Order) -> list[tuple[Tensor, Sequences | None]]:
+        steps, minibatches = order.shuffled(self._shuffling)
+        return [(steps[piece], sequences) for piece, sequences in minibatches]
+
+    def _order(self, trajectories: Trajectories) -> Order:
+        memory = self._settings.network_settings.memory
+        return order_of(trajectories, memory, self._hyper.batch_size, self._device)
+
+    def _as_rewarded(self, trajectories: Trajectories) -> Trajectories:
+        """As reward signals see them."""
+        seen, final = (
+            tuple(sensors[i] for i in self._rewarded)
+            for sensors in (trajectories.observations, trajectories.final_observations)
+        )
+        return replace(trajectories, observations=seen, final_observations=final)
+
+    def _as_tensors(self, trajectories: Trajectories, experience: Experience) -> TeamRollout:
+        both = zip(trajectories.observations, trajectories.final_observations, strict=True)
+        none = np.zeros_like(trajectories.group_rewards)
+        return TeamRollout(
+            trajectories=trajectories,
+            frames=find_frames(trajectories, self._places_in(trajectories)),
+            rewards=[source.strength * source.record(experience) for source in self._rewards],
+            common_rewards=[
+                source.strength * (trajectories.group_rewards if source.name == "extrinsic" else none)
+                for source in self._rewards
+            ],
+            observations=self._normalizer.forward(
+                [self._tensor(join_observations(sensor)) for sensor in both]
+            ),
+            continuous_actions=self._tensor(trajectories.continuous_actions),
+            discrete_actions=self._tensor(trajectories.discrete_actions),
+            allowed_actions=self._tensor(trajectories.allowed_actions),
+            old_log_prob=self._tensor(trajectories.log_probs),
+        )
+
+    def _places_in(self, trajectories: Trajectories) -> int:
+        """How many places groups have there."""
+        return self._places
+
+    def _rates(self, step: int) -> Rates:
+        hyper, limit = self._hyper, self._settings.max_steps
+        of_critic = getattr(hyper, "critic_learning_rate", None) or hyper.learning_rate
+        fraction = scheduled(hyper.learning_rate_schedule, 1.0, _FINAL_LEARNING_RATE, step, limit)
+        return Rates(
+            hyper.learning_rate * fraction,
+            of_critic * fraction,
+            scheduled(hyper.epsilon_schedule, hyper.epsilon, _FINAL_EPSILON, step, limit),
+            scheduled(hyper.beta_schedule, hyper.beta, _FINAL_BETA, step, limit),
+        )
+
+    def _reward_metrics(self, rollout: TeamRollout) -> dict[str, float]:
+        pieces = len(rollout.trajectories.lengths)
+        return {
+            f"Policy/{source.name.capitalize()} Reward": float(rewards.sum() / pieces)
+            for source, rewards in zip(self._rewards, rollout.rewards, strict=True)
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Networks, normalizer, optimizers, random streams and what was collected for the next update."""
+        collected = self._buffer.peek()
+        return {
+            "actors": self._actors.state_dict(),
+            "critic": self._critic.state_dict(),
+            "normalizer": self._normalizer.state_dict(),
+            "actors' optimizer": self._of_actors.optimizer.state_dict(),
+            "critic's optimizer": self._of_critic.optimizer.state_dict(),
+            "acting": self._acting.get_state(),
+            "shuffling": self._shuffling.get_state(),
+            "signals": names_of(self._rewards),
+            "rewards": {source.name: source.state_dict() for source in self._learned_rewards},
+            "collected": None if collected is None else to_tensors(collected),
+            "cloning": None if self._cloning is None else self._cloning.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_same_signals(self._rewards, state)
+        self.load_weights(state)
+        for source in self._learned_rewards:
+            source.load_state_dict(state["rewards"][source.name])
+        self._of_actors.optimizer.load_state_dict(state["actors' optimizer"])
+        self._of_critic.optimizer.load_state_dict(state["critic's optimizer"])
+        self._acting.set_state(state["acting"].cpu())
+        self._shuffling.set_state(state["shuffling"].cpu())
+        self._buffer = OnPolicyBuffer()
+        if state["collected"] is not None:
+            self._buffer.add(from_tensors(state["collected"]))
+        if self._cloning is not None and state["cloning"] is not None:
+            self._cloning.load_state_dict(state["cloning"])
+
+    def experience(self) -> Mapping[str, NDArray[Any]] | None:
+        """None: what was collected serves once, and is in ``state_dict`` until then."""
+        return None
+
+    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
+        """Raises ValueError: there is none."""
+        raise ValueError("a learner on policy keeps no experience")
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Actors, critic and normalizer. Raises KeyError or RuntimeError where they do not fit."""
+        self._actors.load_state_dict(state["actors"])
+        self._critic.load_state_dict(state["critic"])
+        self._normalizer.load_state_dict(state["normalizer"])
+        for source in self._learned_rewards:
+            if source.name in state["rewards"]:
+                source.load_weights(state["rewards"][source.name])
+
+    def policy_network(self) -> PolicyNetwork:
+        """Normalizer and actors as they are now, to be exported."""
+        return PolicyNetwork(self._normalizer, self._actors)
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return to_tensor(array, self._device)
+
+
+class Judgement(NamedTuple):
+    """What the critic made of a rollout."""
+
+    advantages: Tensor
+    """[S]"""
+
+    targets: Tensor
+    """What the critic shall learn, in its units where it has some of its own: see the method."""
+
+    known: Tensor
+    """Where there is a target. bool"""
+
+    old_values: Tensor
+    """What it said before it learned."""
+
+    clip_range: Tensor
+    """How far values may move from that, by signal. [signals]"""
+
+    metrics: Mapping[str, float]
+
+
+def _own_sensors(spec: BehaviorSpec, hyper: TeamHyperparameters) -> list[int]:
+    """What an actor decides from: never the global state, and ids only where one actor serves all."""
+    return _sensors_except(spec, {GLOBAL_STATE, AGENT_ID} if hyper.share == "none" else {GLOBAL_STATE})
+
+
+def _sensors_except(spec: BehaviorSpec, hidden: Container[str]) -> list[int]:
+    return [i for i, sensor in enumerate(spec.observation_specs) if sensor.name not in hidden]
+
+
+def _with_sensors(spec: BehaviorSpec, chosen: Sequence[int]) -> BehaviorSpec:
+    return BehaviorSpec(tuple(spec.observation_specs[i] for i in chosen), spec.action_spec)
+
+
+def actor_metrics(parts: Sequence[Tensor]) -> dict[str, float]:
+    """What gradient steps of actors reported, on average."""
+    policy_loss, entropy, clipped, divergence = torch.stack(list(parts)).mean(dim=0).tolist()
+    return {
+        "Losses/Policy Loss": abs(policy_loss),
+        "Policy/Entropy": entropy,
+        "Policy/Clip Fraction": clipped,
+        "Policy/KL Divergence": divergence,
+    }

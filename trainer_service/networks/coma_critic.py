@@ -1,0 +1,91 @@
+"""COMA's critic: what each of an agent's choices is worth, given what all others see and do. F moments, n places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.actor_critic import as_floats
+from trainer_service.networks.encoder import ObservationEncoder
+from trainer_service.networks.layers import LinearBody, xavier_linear
+from trainer_service.networks.memory import make_memory
+from unity_bridge.specs import BehaviorSpec
+
+
+class COMACritic(nn.Module):
+    """Q(s, (a₋ᵢ, ·)) of every agent i in one pass per agent, one number per own choice and reward signal.
+
+    It sees the state, the agent's own observations and place, and everyone's actions with the agent's own left out.
+    """
+
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        settings: NetworkSettings,
+        *,
+        sees: Sequence[int],
+        state: Sequence[int],
+        places: int,
+        signals: int,
+    ) -> None:
+        """sees: sensors of an agent; state: sensors of the state, or none for all agents' observations."""
+        super().__init__()
+        self._sees, self._state = tuple(sees), tuple(state)
+        self._places, self._choices, self._signals = places, spec.action_spec.mask_size, signals
+        sensors = spec.observation_specs
+        self.encoder = ObservationEncoder([sensors[i] for i in sees], settings)
+        self.of_state = ObservationEncoder([sensors[i] for i in state], settings) if state else None
+        encoded = self.encoder.output_size
+        joint = places * (encoded + 1) if self.of_state is None else self.of_state.output_size
+        inputs = joint + encoded + places + places * self._choices
+        self.body = LinearBody(inputs, settings.hidden_units, settings.num_layers)
+        self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
+        features = settings.hidden_units if self.memory is None else self.memory.output_size
+        self.value = xavier_linear(features, self._choices * signals)
+
+    def forward(
+        self, observations: Sequence[Tensor], actions: Tensor, members: Tensor, filled: Tensor | None = None
+    ) -> Tensor:
+        """[F, n, A, signals]. Of places where nobody is: anything.
+
+        observations: [R, …] per sensor; actions: one-hot, [R, A]; members: int64 [F, n], who is at each place, −1
+        where nobody is; filled: which moments there are of sequences that begin without memory, bool [Q, L].
+        """
+        observations = as_floats(observations)
+        encoded = self.encoder.forward([observations[i] for i in self._sees])
+        each, there = _table(encoded)[members], (members >= 0).to(encoded.dtype)
+        joint = torch.cat([each.flatten(start_dim=1), there], dim=1)
+        if self.of_state is not None:
+            state = self.of_state.forward([observations[i] for i in self._state])
+            joint = state[members.amax(dim=1)]
+        done = _table(actions)[members]
+        values = [self._of(k, joint, each, done, filled) for k in range(self._places)]
+        return torch.stack(values, dim=1).view(len(members), self._places, self._choices, self._signals)
+
+    def _of(self, k: int, joint: Tensor, each: Tensor, done: Tensor, filled: Tensor | None) -> Tensor:
+        others = torch.arange(self._places, device=done.device) != k
+        place = functional.one_hot(torch.tensor(k, device=done.device), self._places)
+        inputs = torch.cat(
+            [
+                joint,
+                each[:, k],
+                place.to(done.dtype).expand(len(done), -1),
+                (done * others.view(1, -1, 1)).flatten(start_dim=1),
+            ],
+            dim=1,
+        )
+        features = self.body.forward(inputs)
+        if self.memory is not None and filled is not None:
+            start = features.new_zeros((len(filled), self.memory.size))
+            features = self.memory.unroll(features, start, filled)
+        values: Tensor = self.value.forward(features)
+        return values
+
+
+def _table(rows: Tensor) -> Tensor:
+    """The rows, and one of zeros for nobody, which −1 finds."""
+    return torch.cat([rows, rows.new_zeros((1, rows.shape[1]))])
