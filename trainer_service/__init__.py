@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainer_service.callbacks import Callback
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
     from trainer_service.policy import Policy, load_policy
     from trainer_service.training import Outcome, train
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Callback",
     "Outcome",
     "Policy",
     "RunOptions",
@@ -32,6 +34,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "Callback": "callbacks",
     "Outcome": "training",
     "Policy": "policy",
     "RunOptions": "config",

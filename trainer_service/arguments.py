@@ -29,6 +29,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_learn(commands)
     _add_check(commands)
     _add_evaluate(commands)
+    _add_record_demo(commands)
+    _add_demo_info(commands)
     _add_simulate(commands)
     _add_export(commands)
     _add_import(commands)
@@ -47,7 +49,7 @@ def _add_learn(commands: Any) -> None:
     learn.add_argument("trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml")
     learn.add_argument(
         "--env", dest="env_path", metavar="ENV",
-        help="an executable, sim:NAME, gym:ID; without it simulators attach (Unity Editor: press Play)",
+        help="an executable, sim:NAME, gym:ID, pettingzoo:MODULE; without it simulators attach (Editor: press Play)",
     )  # fmt: skip
     run = learn.add_argument_group("run")
     run.add_argument("--run-id", metavar="ID", help="names the results (default ppo)")
@@ -56,6 +58,13 @@ def _add_learn(commands: Any) -> None:
     run.add_argument("--initialize-from", metavar="ID", help="start with the weights of another run")
     run.add_argument("--inference", action="store_true", help="act without learning; writes nothing")
     run.add_argument("--results-dir", metavar="DIR", help="where results go (default results)")
+    run.add_argument(
+        "--hooks",
+        dest="callbacks",
+        action="append",
+        metavar="MODULE:CLASS",
+        help="callbacks of yours; can be repeated",
+    )
     run.add_argument("--deterministic", action="store_true", help="likeliest actions instead of drawn ones")
     run.add_argument("--seed", type=int, metavar="N", help="-1 chooses one")
     run.add_argument("--debug", action="store_true", help="log everything")
@@ -117,16 +126,61 @@ def _add_evaluate(commands: Any) -> None:
     evaluate.set_defaults(command="evaluate", parser=evaluate)
     evaluate.add_argument("run_id", metavar="RUN_ID")
     evaluate.add_argument("--env", metavar="ENV", help="where to play (default: what the run was trained on)")
+    evaluate.add_argument(
+        "--checkpoint", default="last", metavar="WHICH",
+        help="last, best (of the run's evaluations), or a file.pt (default last)",
+    )  # fmt: skip
     evaluate.add_argument("--episodes", type=int, default=100, metavar="N", help="per behavior (default 100)")
     evaluate.add_argument(
         "--seed", type=int, default=20_000, metavar="N", help="of the simulator and the draws"
     )
     evaluate.add_argument("--stochastic", action="store_true", help="draw actions instead of the likeliest")
     evaluate.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    evaluate.add_argument("--record", type=Path, metavar="FILE.gif", help="record bundled environments")
+    evaluate.add_argument(
+        "--record", type=Path, metavar="FILE", help="record bundled environments: a .gif or an .mp4 file"
+    )
+    evaluate.add_argument(
+        "--record-episodes", type=int, metavar="N", help="record so many of the first agent"
+    )
+    evaluate.add_argument("--record-seconds", type=float, metavar="S", help="record so long (default 30)")
     evaluate.add_argument("--results-dir", default="results", metavar="DIR")
     evaluate.add_argument("--torch-device", default="cpu", metavar="DEVICE")
     evaluate.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
+
+
+def _add_record_demo(commands: Any) -> None:
+    record = commands.add_parser(
+        "record-demo", help="record demonstrations for imitation",
+        description="Records whole episodes of an expert or a trained policy in a .demo file.",
+    )  # fmt: skip
+    record.set_defaults(command="record-demo", parser=record)
+    record.add_argument("env", metavar="ENV", help="where to play: an executable, sim:NAME, gym:ID")
+    record.add_argument(
+        "--policy",
+        required=True,
+        metavar="RUN_ID|heuristic",
+        help="who plays: a run, or the scene's own expert",
+    )
+    record.add_argument(
+        "--episodes", type=int, default=10, metavar="N", help="the first N that start (default 10)"
+    )
+    record.add_argument("-o", "--output", required=True, type=Path, metavar="FILE.demo", help="what to write")
+    record.add_argument("--behavior", metavar="NAME", help="which, if there are several")
+    record.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulator and the draws")
+    record.add_argument("--stochastic", action="store_true", help="draw actions instead of the likeliest")
+    record.add_argument("--force", action="store_true", help="replace a file that exists")
+    record.add_argument("--results-dir", default="results", metavar="DIR")
+    record.add_argument("--torch-device", default="cpu", metavar="DEVICE")
+    record.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
+
+
+def _add_demo_info(commands: Any) -> None:
+    info = commands.add_parser("demo-info", help="what is inside recorded demonstrations")
+    info.set_defaults(command="demo-info", parser=info)
+    info.add_argument(
+        "paths", nargs="+", type=Path, metavar="FILE.demo", help="a recording, or a folder of them"
+    )
+    info.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
 def _add_simulate(commands: Any) -> None:
@@ -135,7 +189,7 @@ def _add_simulate(commands: Any) -> None:
         description="Attaches a bundled simulator to a running trainer.",
     )  # fmt: skip
     simulate.set_defaults(command="simulate", parser=simulate)
-    simulate.add_argument("env", metavar="ENV", help="sim:NAME, gym:ID")
+    simulate.add_argument("env", metavar="ENV", help="sim:NAME, gym:ID, pettingzoo:MODULE")
     simulate.add_argument(
         "rest", nargs=argparse.REMAINDER, metavar="…", help="see: simulate sim:3dball --help"
     )

@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
+from trainer_service.algorithms.frozen import Actor
+from trainer_service.algorithms.team_view import learns_by_group, most_of_a_group, view_for
+from trainer_service.callbacks import EndedEpisodes, Hooks
 from trainer_service.checkpoint import Checkpoint, differences
 from trainer_service.config import TrainerSettings
 from trainer_service.curriculum import Progress
@@ -20,7 +23,13 @@ from trainer_service.errors import UserError
 from trainer_service.experience import load_experience
 from trainer_service.metrics import Statistics, Summary
 from trainer_service.rollout.agents import Rows
-from trainer_service.rollout.assembler import TrajectoryAssembler
+from trainer_service.rollout.assembler import Observed, TrajectoryAssembler
+from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns
+from trainer_service.rollout.outcomes import outcomes
+from trainer_service.rollout.places import GroupPlaces
+from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.self_play import Arena
+from trainer_service.sparring import Sparring
 from unity_bridge.side_channels import StatMessage
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
@@ -55,28 +64,57 @@ class Behavior:
         compute: Compute,
         *,
         learns: bool = True,
+        hooks: Hooks | None = None,
+        arena: Arena | None = None,
     ) -> None:
-        """Raises UserError where the settings cannot serve what the behavior sees and does."""
+        """Raises UserError where the settings cannot serve what the behavior sees and does.
+
+        arena: where it meets other behaviors under self-play; None where there are no others.
+        """
         self.name = name
         self.spec = spec
         self.settings = settings
         self.step = 0
-        """Agent steps: actions whose consequence is known."""
+        """Agent steps: actions whose consequence is known. Under self-play those of learning teams."""
         self.diverged = False
         """The weights are no numbers any more, and must not replace a good checkpoint."""
         self._learns = learns
+        self._hooks = hooks
+        """Who wants to hear what happens; None for nobody."""
         self._deterministic = settings.network_settings.deterministic
         self._statistics = Statistics(name)
-        self._waiting: list[tuple[int, _Waiting]] = []
+        self._waiting: list[tuple[int, int, _Waiting]] = []
+        """With the simulator and the team."""
         self._next_summary = settings.summary_freq
         self._last_summary = (0, time.perf_counter())
+        self._groups = GroupReturns()
         self._returns_since_save: list[float] = []
         self._returns_since_look: list[float] = []
         try:
-            self._algorithm = ALGORITHMS[settings.trainer_type](spec, settings, compute)
+            self._view = view_for(spec, settings)
+            self._algorithm = ALGORITHMS[settings.trainer_type](self._view.spec, settings, compute)
         except ValueError as error:
             raise UserError(f"behavior '{name}': {error}") from None
-        self._assembler = TrajectoryAssembler(spec, self._algorithm.horizon, self._algorithm.memory_size)
+        if learns:
+            self._prepare()
+        self.sparring: Sparring | None = None
+        """Whom its teams act as, under self-play."""
+        if settings.self_play is not None and learns:
+            self.sparring = Sparring(settings.self_play, arena or Arena(), self._algorithm, compute)
+        self._places = GroupPlaces() if learns_by_group(settings) else None
+        self._most = most_of_a_group(settings)
+        self._assembler = TrajectoryAssembler(
+            self._view.spec,
+            self._algorithm.horizon,
+            self._algorithm.memory_size,
+            by_group=self._places is not None,
+        )
+
+    def _prepare(self) -> None:
+        try:
+            self._algorithm.prepare()
+        except UserError as error:
+            raise UserError(f"behavior '{self.name}': {error}") from None
 
     @property
     def training(self) -> bool:
@@ -97,35 +135,89 @@ class Behavior:
     def observe(self, steps: TeamSteps) -> None:
         """Takes in a tick: rewards and ends belong to the previous actions; the rest waits for ``act``."""
         training = self.training
-        observed = self._assembler.observe(steps.simulator, steps.team, steps.batch)
-        self.step += observed.transitions
-        if observed.episodes is not None:
-            self._statistics.add_episodes(observed.episodes.returns, observed.episodes.lengths)
-            returns = observed.episodes.returns.tolist()
-            self._returns_since_save.extend(returns)
-            self._returns_since_look.extend(returns)
-        if observed.trajectories is not None and training:
-            self._algorithm.record(observed.trajectories)
-        first = steps.batch.num_terminal
+        batch, slots = self._seen(steps)
+        observed = self._assembler.observe(steps.simulator, steps.team, batch, slots)
+        group_episodes = self._groups.observe(steps.simulator, steps.team, steps.batch)
+        if self.sparring is None or self.sparring.learns(steps.team):
+            self._count(observed, group_episodes)
+            if self.sparring is not None:
+                self._rate(self.sparring, steps, observed, group_episodes)
+            if observed.trajectories is not None and training:
+                self._algorithm.record(self._shaped(observed.trajectories))
+        else:
+            self.sparring.pass_by(observed.transitions)
+        first = batch.num_terminal
         waiting = _Waiting(
             observed.waiting,
-            tuple(sensor[first:] for sensor in steps.batch.observations),
-            steps.batch.allowed_actions[first:],
+            tuple(sensor[first:] for sensor in batch.observations),
+            batch.allowed_actions[first:],
         )
-        self._waiting.append((steps.simulator, waiting))
+        self._waiting.append((steps.simulator, steps.team, waiting))
+
+    def _seen(self, steps: TeamSteps) -> tuple[StepBatch, NDArray[np.int64] | None]:
+        """A tick as the learner sees it, and each row's place in its group where that matters."""
+        if self._places is None:
+            return self._view.batch(steps.batch, None), None
+        slots = self._places.assign(steps.simulator, steps.team, steps.batch)
+        largest = int(slots.max(initial=-1)) + 1
+        if self._most is not None and largest > self._most:
+            raise UserError(
+                f"behavior '{self.name}': a group of at least {largest} agents came, {self._most} were expected: "
+                "set hyperparameters.group_size"
+            )
+        return self._view.batch(steps.batch, slots), slots
+
+    def _count(self, observed: Observed, groups: GroupEpisodes) -> None:
+        """Steps and episodes that everybody hears of."""
+        self.step += observed.transitions
+        if observed.episodes is None and not len(groups):
+            return
+        returns, lengths = np.empty(0), np.empty(0, np.int64)
+        if observed.episodes is not None:
+            returns, lengths = observed.episodes.returns, observed.episodes.lengths
+            self._statistics.add_episodes(returns, lengths)
+            self._returns_since_save.extend(returns.tolist())
+            self._returns_since_look.extend(returns.tolist())
+        if len(groups):
+            self._statistics.add_group_episodes(groups.returns)
+        if self._hooks is not None:
+            self._hooks.episodes_ended(self.name, EndedEpisodes(returns, lengths, groups.returns))
+
+    def _rate(self, sparring: Sparring, steps: TeamSteps, observed: Observed, groups: GroupEpisodes) -> None:
+        """Counts the games that ended, once per agent, or once per group."""
+        if observed.episodes is None and not len(groups):
+            return
+        ended = np.empty(0, np.intp) if observed.episodes is None else observed.episodes.rows
+        results = outcomes(steps.batch, steps.team, ended, groups.keys)
+        for rating in sparring.rate(results.tolist()):
+            self._statistics.add("Self-play/ELO", rating)
+
+    def _shaped(self, trajectories: Trajectories) -> Trajectories:
+        """What the learner gets; what is reported stays as it is."""
+        return trajectories if self._hooks is None else self._hooks.collected(self.name, trajectories)
 
     def add_stat(self, stat: StatMessage) -> None:
         """Takes what a simulator says of itself into the next summary."""
         self._statistics.add_stat(stat)
 
     def act(self) -> list[ActionBatch]:
-        """Decides for everyone who waits, in one forward pass; one batch per observed tick, in order."""
-        waiting, self._waiting = [part for _, part in self._waiting], []
+        """Decides for all who wait, in one forward pass for each policy; one batch per observed tick, in order."""
+        waiting, self._waiting = self._waiting, []
+        if self.sparring is None:
+            return self._decide(self._algorithm, [part for _, _, part in waiting])
+        actors = [self.sparring.actor(team) for _, team, _ in waiting]
+        decided: dict[int, ActionBatch] = {}
+        for actor in dict.fromkeys(actors):
+            at = [i for i, each in enumerate(actors) if each is actor]
+            decided |= zip(at, self._decide(actor, [waiting[i][2] for i in at]), strict=True)
+        return [decided[i] for i in range(len(waiting))]
+
+    def _decide(self, actor: Actor, waiting: list[_Waiting]) -> list[ActionBatch]:
         counts = [len(part.rows) for part in waiting]
         everyone = waiting[0] if len(waiting) == 1 else _joined(waiting)
         if len(everyone.rows) == 0:
             return [ActionBatch.zeros(0, self.spec.action_spec) for _ in waiting]
-        decisions = self._algorithm.act(
+        decisions = actor.act(
             everyone.observations,
             everyone.allowed_actions,
             self._assembler.memories(everyone.rows),
@@ -145,14 +237,17 @@ class Behavior:
     def drop(self, simulator: int) -> None:
         """Forgets the unfinished pieces of a simulator that left or begins anew, and who waits there."""
         self._assembler.drop(simulator)
-        self._waiting = [(number, part) for number, part in self._waiting if number != simulator]
+        if self._places is not None:
+            self._places.drop(simulator)
+        self._groups.drop(simulator)
+        self._waiting = [asked for asked in self._waiting if asked[0] != simulator]
 
     def ready_to_update(self) -> bool:
         """Enough was collected, and there is still something to learn."""
         return self._learns and self._algorithm.ready()
 
-    def update(self) -> None:
-        """Learns from what was collected.
+    def update(self) -> Mapping[str, float]:
+        """Learns from what was collected. Returns losses and statistics by tag.
 
         Raises:
             UserError: the update left something that is no number; the behavior is ``diverged`` from now on.
@@ -167,6 +262,7 @@ class Behavior:
             )
         for tag, value in metrics.items():
             self._statistics.add(tag, value)
+        return metrics
 
     def summary_due(self) -> bool:
         """A multiple of ``summary_freq`` was reached since the last summary."""
@@ -194,7 +290,10 @@ class Behavior:
 
     def checkpoint(self) -> Checkpoint:
         """The behavior as it is now."""
-        return Checkpoint(self.name, self.step, self.spec, self.settings, self._algorithm.state_dict())
+        sparring = None if self.sparring is None else self.sparring.state_dict()
+        return Checkpoint(
+            self.name, self.step, self.spec, self.settings, self._algorithm.state_dict(), sparring
+        )
 
     def experience(self) -> Mapping[str, NDArray[Any]] | None:
         """What is saved beside the checkpoint; None where nothing is."""
@@ -202,12 +301,21 @@ class Behavior:
 
     def policy_network(self) -> PolicyNetwork:
         """What decides now, to be exported."""
-        return self._algorithm.policy_network()
+        network = self._algorithm.policy_network()
+        network.picks = self._view.picks
+        return network
+
+    @property
+    def inputs(self) -> BehaviorSpec:
+        """What a model of the policy takes: the sensors, and who is who where it needs to know."""
+        return self._view.inputs
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continues where the checkpoint was taken. Raises UserError where it is of another behavior."""
         self._check_fits(checkpoint)
         self._load(checkpoint, weights_only=False)
+        if self.sparring is not None and checkpoint.self_play is not None:
+            self.sparring.load_state_dict(checkpoint.self_play)
         self.step = checkpoint.step
         self._next_summary = (self.step // self.settings.summary_freq + 1) * self.settings.summary_freq
         self._last_summary = (self.step, time.perf_counter())

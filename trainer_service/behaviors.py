@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
+import numpy as np
+
 from trainer_service.behavior import Behavior, TeamSteps
 from trainer_service.checkpoint import differences
 from trainer_service.config import validate_behavior_name
@@ -12,7 +14,7 @@ from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from unity_bridge.server import Tick
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import ActionBatch
+from unity_bridge.steps import ActionBatch, StepBatch
 
 _BEHAVIOR_ID = re.compile(r"(?P<name>[^?]*)(?:\?(?:.*&)?team=(?P<team>\d+)(?:&.*)?)?", re.DOTALL)
 
@@ -33,7 +35,8 @@ def parse_behavior_id(behavior_id: str) -> tuple[str, int]:
 class Behaviors(Mapping[str, Behavior]):
     """By name. A behavior is made when a simulator first declares it; its teams share it."""
 
-    def __init__(self, create: Callable[[str, BehaviorSpec], Behavior]) -> None:
+    def __init__(self, create: Callable[[str, BehaviorSpec, int], Behavior]) -> None:
+        """create: from a name, what its agents see and do, and how many are in a group, as far as is known."""
         self._create = create
         self._by_name: dict[str, Behavior] = {}
         self._ids: dict[str, tuple[Behavior, int]] = {}
@@ -53,8 +56,10 @@ class Behaviors(Mapping[str, Behavior]):
         """Every behavior that showed up has used its step budget."""
         return bool(self._by_name) and all(behavior.finished for behavior in self.values())
 
-    def declare(self, behavior_id: str, spec: BehaviorSpec) -> None:
+    def declare(self, behavior_id: str, spec: BehaviorSpec, first: StepBatch | None = None) -> None:
         """Makes the behavior, or checks that it is the one we know.
+
+        first: the first of its agents, if the message that declares it has any.
 
         Raises:
             UserError: no settings for it, an impossible name, or not what an earlier simulator declared.
@@ -62,9 +67,11 @@ class Behaviors(Mapping[str, Behavior]):
         name, team = parse_behavior_id(behavior_id)
         behavior = self._by_name.get(name)
         if behavior is None:
-            behavior = self._by_name[name] = self._create(name, spec)
+            behavior = self._by_name[name] = self._create(name, spec, _largest_group(first))
         elif changed := differences(behavior.spec, spec):
             raise UserError(f"behavior '{behavior_id}' differs from what was declared before: {changed}")
+        if behavior.sparring is not None:
+            behavior.sparring.enter(team)
         self._ids[behavior_id] = (behavior, team)
 
     def observe(self, ticks: list[Tick]) -> None:
@@ -84,6 +91,14 @@ class Behaviors(Mapping[str, Behavior]):
             replies.setdefault(simulator, {})[behavior_id] = next(decided[behavior.name])
         return replies
 
+    def take_turns(self) -> bool:
+        """Lets self-play go on by what was observed. Returns whether another team learns from now on."""
+        players = [(each, each.sparring) for each in self.values() if each.sparring is not None]
+        changes = [sparring.advance(each.step, finished=each.finished) for each, sparring in players]
+        for each, sparring in players:
+            sparring.choose(each.step)
+        return any(changes)
+
     def drop(self, simulator: int) -> None:
         """Forgets a simulator that left or begins anew: unfinished pieces, and who asked there."""
         for behavior in self.values():
@@ -97,3 +112,11 @@ class Behaviors(Mapping[str, Behavior]):
 
     def _asked_once(self) -> list[tuple[int, str, Behavior]]:
         return list({behavior.name: (s, i, behavior) for s, i, behavior in self._asked}.values())
+
+
+def _largest_group(batch: StepBatch | None) -> int:
+    """How many agents of one group wait for an action; 1 where there are no groups."""
+    if batch is None:
+        return 1
+    groups = batch.group_ids[batch.num_terminal :]
+    return int(np.unique(groups[groups != 0], return_counts=True)[1].max(initial=1))

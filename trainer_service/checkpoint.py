@@ -35,6 +35,8 @@ class Checkpoint:
     settings: TrainerSettings
     algorithm: Mapping[str, Any]
     """What the algorithm's ``state_dict`` gave: tensors and plain Python."""
+    self_play: Mapping[str, Any] | None = None
+    """The same of self-play: snapshots, ratings, whose turn it is. None where there is none."""
 
 
 def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
@@ -48,6 +50,7 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
             "spec": _plain_spec(checkpoint.spec),
             "settings": checkpoint.settings.model_dump(mode="json"),
             "algorithm": dict(checkpoint.algorithm),
+            "self_play": checkpoint.self_play,
         },
         file,
     )
@@ -102,6 +105,7 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
             spec=_spec(content["spec"]),
             settings=TrainerSettings.model_validate(content["settings"]),
             algorithm=content["algorithm"],
+            self_play=content.get("self_play"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +15,10 @@ from trainer_service.arguments import build_parser
 from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
+    from trainer_service.callbacks import Callback
     from trainer_service.config import LoadedOptions, RunOptions
-    from trainer_service.evaluation import Score
     from trainer_service.policy import Policy
+    from trainer_service.scores import Score
 
 # Everything heavy is imported in the command that needs it, so that each answers at once.
 
@@ -36,10 +38,13 @@ _SECTION_OF_FLAG: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Where in the configuration a flag belongs; it wins there over the file."""
 
+_FILM_S = 120.0
+"""How long a simulator that recorded may take to write the file when all is over."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code: 0 well, 1 a simulator failed, 2 the user can mend it."""
-    from unity_bridge.errors import BridgeError, LaunchError, PortInUse
+    from unity_bridge.errors import BridgeError, DemonstrationError, LaunchError, PortInUse
 
     _wait_briefly()
     parsed, unknown = build_parser().parse_known_args(arguments)
@@ -50,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         _complain(str(error))
         return error.exit_code
-    except (LaunchError, PortInUse) as error:
+    except (LaunchError, PortInUse, DemonstrationError) as error:
         _complain(str(error))
         return 2
     except BridgeError as error:
@@ -85,6 +90,7 @@ def _learn(parsed: argparse.Namespace) -> int:
         if flag in given:
             _note(f"The command line argument --{flag} was removed.")
     loaded = load_run_options(given.get("trainer_config_path"), _overrides(given))
+    callbacks = _callbacks(given.get("callbacks", []))
     with Console(debug=loaded.options.debug) as console:
         _tell_warnings(loaded)
         outcome = train(
@@ -92,10 +98,19 @@ def _learn(parsed: argparse.Namespace) -> int:
             console=console,
             host=given.get("host", "127.0.0.1"),
             port=given.get("port", 5004),
+            callbacks=callbacks,
         )
     if not loaded.options.checkpoint_settings.inference:
         _say_where(loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
     return 0
+
+
+def _callbacks(names: Sequence[str]) -> list[Callback]:
+    if not names:
+        return []
+    from trainer_service.callbacks import load_callback
+
+    return [load_callback(name) for name in names]
 
 
 def _check(parsed: argparse.Namespace) -> int:
@@ -115,16 +130,14 @@ def _evaluate(parsed: argparse.Namespace) -> int:
 
     from trainer_service.console import Console
     from trainer_service.evaluation import evaluate
+    from trainer_service.playground import Playground
+    from trainer_service.playing import load_policies, options_of, program_for
     from trainer_service.run import RunFolder
-    from trainer_service.training import curriculum_reached, engine_settings
-    from unity_bridge.launcher import resolve_program
-    from unity_bridge.server import Bridge, BridgeSettings
-    from unity_bridge.side_channels import parameter_records
+    from trainer_service.status import read_lessons
 
-    if parsed.episodes < 1:
-        raise UserError(f"--episodes: expected at least 1, got {parsed.episodes}")
+    _require_episodes(parsed.episodes)
     folder = RunFolder.read(parsed.results_dir, parsed.run_id)
-    trained_with = _run_options(folder.configuration)
+    trained_with = options_of(folder)
     environment = trained_with.env_settings
     env = parsed.env or environment.env_path
     if env is None:
@@ -132,27 +145,17 @@ def _evaluate(parsed: argparse.Namespace) -> int:
             f"run '{parsed.run_id}' was trained by simulators that attached; say what to evaluate on with --env"
         )
     env_args = list(parsed.env_args or (environment.env_args if not parsed.env else None) or ())
-    command = resolve_program(
-        env,
-        [*env_args, *_recording(env, parsed.record)],
-        no_graphics=trained_with.engine_settings.no_graphics,
-        no_graphics_monitor=trained_with.engine_settings.no_graphics_monitor,
-    )
+    command = program_for(trained_with, env, [*env_args, *_recording(env, parsed)])
+    earlier = _stamp(parsed.record)
+    playground = Playground(trained_with, command, parsed.seed, 3.0 if parsed.record is None else _FILM_S)
     with ExitStack() as stack:
         # All that is said on the way goes to standard error: standard output is for the result.
         stack.enter_context(Console(tty=False, stream=sys.stderr))
-        parameters = parameter_records(curriculum_reached(trained_with, folder, parsed.seed).messages())
-        settings = BridgeSettings(
-            seed=parsed.seed,
-            greeting=lambda simulator: parameters,
-            num_areas=environment.num_areas,
-            timeout_wait_s=environment.timeout_wait,
-            engine=engine_settings(trained_with),
-            max_lifetime_restarts=0,
-        )
-        bridge = stack.enter_context(Bridge(settings))
-        bridge.launch(command, 1)
-        policies = _policies(folder.path, parsed.torch_device, parsed.seed)
+        lessons = read_lessons(folder.status)
+        for where in playground.describe(lessons):
+            logging.getLogger(__name__).info("%s", where)
+        bridge = stack.enter_context(playground.open(lessons))
+        policies = load_policies(folder.path, parsed.checkpoint, device=parsed.torch_device, seed=parsed.seed)
         scores = evaluate(
             bridge,
             policies,
@@ -162,8 +165,28 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         )
     _print_scores(parsed, policies, scores)
     if parsed.record is not None:
+        if _stamp(parsed.record) == earlier:
+            raise UserError(f"--record: the simulator ended without writing '{parsed.record}'")
         print(f"Recorded {parsed.record}", file=sys.stderr)
     return 0
+
+
+def _record_demo(parsed: argparse.Namespace) -> int:
+    from trainer_service.demo_commands import record_demo
+
+    _require_episodes(parsed.episodes)
+    return record_demo(parsed, _progress())
+
+
+def _demo_info(parsed: argparse.Namespace) -> int:
+    from trainer_service.demo_commands import demo_info
+
+    return demo_info(parsed)
+
+
+def _require_episodes(episodes: int) -> None:
+    if episodes < 1:
+        raise UserError(f"--episodes: expected at least 1, got {episodes}")
 
 
 def _simulate(parsed: argparse.Namespace) -> int:
@@ -243,37 +266,32 @@ def _readable_options(config: Path | None, overrides: Mapping[str, Any]) -> RunO
         return load_run_options(None, overrides).options
 
 
-def _policies(folder: Path, device: str, seed: int) -> dict[str, Policy]:
-    import torch
-
-    from trainer_service.policy import Policy, checkpoints_of
-    from trainer_service.training import choose_device
-
-    torch.set_num_threads(1)  # a forward pass for a few agents is faster on one core than on two
-    choose_device(device)
-    return {
-        name: Policy.load(path, device=device, seed=seed) for name, path in checkpoints_of(folder).items()
-    }
-
-
-def _run_options(path: Path) -> RunOptions:
-    from trainer_service.config import load_run_options
-
-    return load_run_options(path).options
-
-
-def _recording(env: str, target: Path | None) -> list[str]:
+def _recording(env: str, parsed: argparse.Namespace) -> list[str]:
+    """What the simulator is told of the film that is wanted."""
     from unity_bridge.launcher import BUNDLED_SCHEMES
+    from unity_bridge.simulators.films import problem_with
 
+    target: Path | None = parsed.record
     if target is None:
         return []
+    for flag, least in (("record_episodes", 1), ("record_seconds", 0)):
+        if (given := getattr(parsed, flag)) is not None and not least <= given < float("inf"):
+            name = flag.replace("_", "-")
+            raise UserError(f"--{name}: expected at least {least}, got {given}")
     if env.partition(":")[0] not in BUNDLED_SCHEMES:
         raise UserError(
             f"--record: '{env}' is a program of its own; only bundled environments can be recorded"
         )
-    if target.suffix.lower() != ".gif":
-        raise UserError(f"--record: expected a .gif file, got '{target}'")
-    return ["--record", str(target.absolute())]
+    if problem := problem_with(target):
+        raise UserError(f"--record: {problem}")
+    limits = {"--record-episodes": parsed.record_episodes, "--record-seconds": parsed.record_seconds}
+    told = [word for flag, limit in limits.items() if limit is not None for word in (flag, str(limit))]
+    return ["--record", str(target.absolute()), *told]
+
+
+def _stamp(path: Path | None) -> int | None:
+    """When a file was written, to tell an earlier one from a new one; None where there is none."""
+    return path.stat().st_mtime_ns if path is not None and path.exists() else None
 
 
 def _progress() -> Callable[[int, int], None]:
@@ -293,11 +311,23 @@ def _print_scores(
         print(json.dumps({"run_id": parsed.run_id, "step": step, "behaviors": results}))
         return
     for name, result in results.items():
-        print(
-            f"{name} (step {policies[name].step}): mean return {result['mean_return']:.3f} "
-            f"± {result['std_return']:.3f} over {result['episodes']} episodes, "
-            f"mean length {result['mean_length']:.1f}"
-        )
+        print(f"{name} (step {policies[name].step}): {_in_words(result)}")
+        for team, of_team in result.get("teams", {}).items():
+            print(f"  team {team}: {_in_words(of_team)}")
+
+
+def _in_words(result: Mapping[str, Any]) -> str:
+    """A score as people read it."""
+    words = (
+        f"mean return {result['mean_return']:.3f} ± {result['std_return']:.3f} "
+        f"over {result['episodes']} episodes, mean length {result['mean_length']:.1f}"
+    )
+    if not result["group_episodes"]:
+        return words
+    return (
+        f"{words}; mean group return {result['mean_group_return']:.3f} ± {result['std_group_return']:.3f} "
+        f"over {result['group_episodes']} episodes"
+    )
 
 
 def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -314,8 +344,6 @@ def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tell_warnings(loaded: LoadedOptions) -> None:
-    import logging
-
     for warning in loaded.warnings:
         logging.getLogger(__name__).warning("%s", warning)
 
@@ -349,6 +377,8 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "learn": _learn,
     "check": _check,
     "evaluate": _evaluate,
+    "record-demo": _record_demo,
+    "demo-info": _demo_info,
     "simulate": _simulate,
     "export": _export,
     "import-checkpoint": _import_checkpoint,

@@ -101,7 +101,7 @@ def export_run(
     if output is not None:
         policies = _redirected(policies, output)
     for target, policy in policies.items():
-        export_policy(policy.network(), policy.spec, target)
+        export_policy(policy.network(), policy.inputs, target)
     return policies
 
 

@@ -18,9 +18,8 @@ from trainer_service.config import (
     TrainerSettings,
     dump_run_options,
     load_run_options,
-    unsupported_in_behavior,
 )
-from trainer_service.errors import ConfigError, UserError
+from trainer_service.errors import UserError
 from trainer_service.export import ExportError, export_policy
 from trainer_service.mlagents_checkpoint import (
     Conversion,
@@ -118,8 +117,6 @@ def _checkpoints(source: Path, options: RunOptions) -> dict[str, Path]:
 
 def _converted(path: Path, name: str, options: RunOptions) -> Conversion:
     settings = options.behavior_settings(name)
-    if missing := unsupported_in_behavior(f"behaviors.{name}", settings):
-        raise ConfigError(*missing)
     source = load_mlagents_checkpoint(path)
     spec = spec_of(_model_beside(path, name), source, settings)
     return as_checkpoint(source, name, spec, settings, seed=seed_of(options.env_settings.seed, name))

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainer_service.behaviors import Behaviors
+from trainer_service.callbacks import Hooks
 from trainer_service.channels import Channels
 from trainer_service.console import Console
 from trainer_service.curriculum import Curriculum, LessonChange
 from trainer_service.errors import UserError
+from trainer_service.examiner import Examiner
 from trainer_service.recorder import Recorder
 from trainer_service.timers import Timers
 from unity_bridge.server import Bridge, Departure, Tick
@@ -37,13 +39,16 @@ def learn(
     console: Console,
     timers: Timers,
     stop: StopRequest,
+    examiner: Examiner | None = None,
+    hooks: Hooks | None = None,
 ) -> None:
     """Serves simulators until every behavior has used its step budget, or somebody asks to stop.
 
     Raises:
-        UserError: a behavior without settings, or one that diverged.
+        UserError: a behavior without settings, one that diverged, or a callback that failed.
         BridgeError: the simulators are gone and will not come back.
     """
+    hooks = hooks or Hooks()
     desk = _Desk(bridge, behaviors, channels, recorder)
     while not stop.requested:
         with timers("receive"):
@@ -54,10 +59,20 @@ def learn(
         # is resumed here goes on exactly as if it had never stopped. It costs a simulator one idle tick.
         for behavior in behaviors.values():
             if behavior.ready_to_update():
+                hooks.update_starts(behavior.name)
                 with timers("update"):
-                    behavior.update()
+                    metrics = behavior.update()
+                hooks.update_ended(behavior.name, metrics)
         if changes := curriculum.advance(behaviors.drain_progress()):
             ticks = desk.teach(changes, curriculum, ticks)
+        if behaviors.take_turns():
+            ticks = desk.restart(ticks)
+        if examiner is not None:
+            with timers("evaluate"):
+                evaluated = examiner.examine(behaviors)
+            if evaluated:
+                recorder.renew(behaviors.values())
+                hooks.evaluated(evaluated)
         for behavior in behaviors.values():
             recorder.report(behavior)
             console.progress(behavior.name, behavior.step, behavior.settings.max_steps, behavior.steps_per_s)
@@ -81,7 +96,7 @@ class _Desk:
     channels: Channels
     recorder: Recorder
     outdated: set[int] = field(default_factory=set)
-    """Simulators whose agents live in a lesson that is over: their next tick is answered with a reset."""
+    """Simulators whose agents live in a lesson or a turn that is over: their next tick is answered with a reset."""
 
     def admit(self, events: Iterable[Tick | Departure]) -> list[Tick]:
         """Says goodbye to simulators that left, makes behaviors that are new; returns the ticks to observe."""
@@ -102,12 +117,17 @@ class _Desk:
 
         Saved before it is told: a run that is killed right after goes on in these lessons, with these weights.
         """
-        self.recorder.lessons_changed(self.behaviors.values())
+        self.recorder.renew(self.behaviors.values())
         self.bridge.send(self.channels.parameters())
         for change in changes:
             _logger.info("%s", curriculum.describe(change.parameter))
         if any(change.require_reset for change in changes):
-            self.outdated.update(self.bridge.simulators)
+            return self.restart(ticks)
+        return ticks
+
+    def restart(self, ticks: list[Tick]) -> list[Tick]:
+        """Lets every simulator begin anew, at its next tick; returns the ticks that still want actions: none."""
+        self.outdated.update(self.bridge.simulators)
         return self._begin_anew(ticks)
 
     def _begin_anew(self, ticks: list[Tick]) -> list[Tick]:
@@ -130,7 +150,7 @@ class _Desk:
         for behavior_id, spec in tick.new_specs.items():
             known = set(self.behaviors)
             try:
-                self.behaviors.declare(behavior_id, spec)
+                self.behaviors.declare(behavior_id, spec, tick.steps.get(behavior_id))
             except UserError as error:
                 if not known:
                     raise

@@ -11,8 +11,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
+from trainer_service.algorithms.team_view import view_for
 from trainer_service.checkpoint import Checkpoint, load_checkpoint
 from trainer_service.errors import UserError
+from trainer_service.rollout.views import one_hot
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -38,8 +40,9 @@ class Policy:
             raise UserError(
                 f"behavior '{self.behavior}' was trained by '{trainer_type}'; this version has {list(ALGORITHMS)}"
             )
+        self._view = view_for(checkpoint.spec, checkpoint.settings)
         self._algorithm = ALGORITHMS[trainer_type](
-            checkpoint.spec, checkpoint.settings, Compute(torch.device(device), seed)
+            self._view.spec, checkpoint.settings, Compute(torch.device(device), seed)
         )
         try:
             self._algorithm.load_weights(checkpoint.algorithm)
@@ -47,6 +50,11 @@ class Policy:
             raise UserError(
                 f"behavior '{self.behavior}': its weights do not fit its settings: {error}"
             ) from None
+
+    @property
+    def places(self) -> int:
+        """How many places of a group it tells apart; 0 where it does not need to know who is who."""
+        return self._view.places
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "cpu", seed: int = 0) -> Policy:
@@ -62,6 +70,7 @@ class Policy:
         observations: Sequence[ArrayLike] | NDArray[Any],
         allowed_actions: ArrayLike | None = None,
         *,
+        places: ArrayLike | None = None,
         deterministic: bool = True,
     ) -> ActionBatch:
         """Decides for M agents. For policies without memory; ``predict`` is for all.
@@ -72,6 +81,7 @@ class Policy:
                 or as bytes.
             allowed_actions: True where a choice is allowed, branches side by side, [M, sum of branches];
                 None allows everything.
+            places: each agent's place in its group, from 0, for policies that tell them apart (``places``). [M]
             deterministic: the likeliest action instead of a drawn one.
 
         Returns:
@@ -84,7 +94,9 @@ class Policy:
             raise ValueError(
                 f"the policy of behavior '{self.behavior}' has a memory: use predict(), which keeps it"
             )
-        return self.predict(observations, None, allowed_actions, deterministic=deterministic)[0]
+        return self.predict(observations, None, allowed_actions, places=places, deterministic=deterministic)[
+            0
+        ]
 
     def predict(
         self,
@@ -93,12 +105,13 @@ class Policy:
         allowed_actions: ArrayLike | None = None,
         *,
         episode_starts: ArrayLike | None = None,
+        places: ArrayLike | None = None,
         deterministic: bool = True,
     ) -> tuple[ActionBatch, NDArray[np.float32]]:
         """Decides for M agents that remember: what they remember goes in, what they remember next comes out.
 
         Args:
-            observations, allowed_actions, deterministic: as for ``act``.
+            observations, allowed_actions, places, deterministic: as for ``act``.
             memories: what the step before returned, [M, memory_size]; None where an episode begins for everyone.
             episode_starts: True for agents whose episode begins with this step, which then remember nothing,
                 whatever ``memories`` says. bool [M]
@@ -119,7 +132,8 @@ class Policy:
         if allowed.shape != (rows, mask_size):
             raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
         remembered = self._remembered(memories, episode_starts, rows)
-        decisions = self._algorithm.act(sensors, allowed, remembered, deterministic=deterministic)
+        seen = self._seen(sensors, places)
+        decisions = self._algorithm.act(seen, allowed, remembered, deterministic=deterministic)
         actions = ActionBatch(
             self._algorithm.wire_actions(decisions), decisions.discrete_actions.astype(np.int32)
         )
@@ -127,7 +141,29 @@ class Policy:
 
     def network(self) -> PolicyNetwork:
         """A copy of what decides, to be exported."""
-        return self._algorithm.policy_network()
+        network = self._algorithm.policy_network()
+        network.picks = self._view.picks
+        return network
+
+    @property
+    def inputs(self) -> BehaviorSpec:
+        """What a model of the policy takes: the sensors, and who is who where it needs to know."""
+        return self._view.inputs
+
+    def _seen(self, sensors: list[Observation], places: ArrayLike | None) -> list[Observation]:
+        """What the learner was shown of them, and who is who."""
+        seen = [sensors[sensor] for sensor in self._view.kept]
+        if not self.places:
+            return seen
+        if places is None:
+            raise ValueError(
+                f"the policy of behavior '{self.behavior}' tells {self.places} agents of a group apart: "
+                "say their places"
+            )
+        who = np.asarray(places, np.int64)
+        if who.shape != (len(sensors[0]),):
+            raise ValueError(f"places: expected shape {(len(sensors[0]),)}, got {who.shape}")
+        return [*seen, one_hot(who, self.places)]
 
     def _remembered(
         self, memories: NDArray[np.float32] | None, episode_starts: ArrayLike | None, rows: int
@@ -196,3 +232,30 @@ def checkpoints_of(run: Path) -> dict[str, Path]:
     if not found:
         raise UserError(f"'{run}' holds no checkpoint (no */checkpoint.pt); expected the folder of a run")
     return found
+
+
+def chosen_checkpoints(run: Path, which: str) -> dict[str, Path]:
+    """A checkpoint of every behavior in a run's folder, by behavior.
+
+    Args:
+        run: the folder.
+        which: ``last`` for the newest ones, ``best`` for those that scored best in the run's evaluations, or the
+            path of one behavior's file; the others are the newest then.
+
+    Raises:
+        UserError: there is none of that kind.
+    """
+    newest = checkpoints_of(run)
+    if which == "last":
+        return newest
+    if which == "best":
+        best = {name: path.with_name("best.pt") for name, path in newest.items()}
+        missing = [name for name, path in best.items() if not path.is_file()]
+        if missing:
+            raise UserError(
+                f"--checkpoint=best: no best.pt of {', '.join(missing)} in '{run}'; "
+                "a run keeps one where its configuration has a section 'evaluation'"
+            )
+        return best
+    path = Path(which)
+    return {**newest, load_checkpoint(path).behavior: path}

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from trainer_service.behavior import Behavior
+from trainer_service.callbacks import Hooks
 from trainer_service.checkpoint import save_checkpoint
 from trainer_service.console import Console
 from trainer_service.curriculum import Curriculum
@@ -50,6 +51,7 @@ class Recorder:
         expected: Iterable[str] = (),
         autosave_s: float = 300.0,
         curriculum: Curriculum | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         """Records a run.
 
@@ -60,6 +62,7 @@ class Recorder:
             autosave_s: how often checkpoint.pt is renewed between the checkpoints of ``checkpoint_interval``;
                 what a power cut can cost at most.
             curriculum: whose lessons go into summaries, and are stored with the weights that have met them.
+            hooks: who hears of numbered checkpoints.
         """
         self._folder = folder
         self._console = console
@@ -69,6 +72,8 @@ class Recorder:
         self._next_save: dict[str, int] = {}
         self._saved_at: dict[str, int] = {}
         """At which steps this process saved last, numbered."""
+        self._saved_ghosts: dict[str, int] = {}
+        """How many steps others had played against them by then."""
         self._retry_at: dict[str, float] = {}
         self._complained: set[str] = set()
         self._status = status
@@ -76,6 +81,7 @@ class Recorder:
         self._autosave_s = autosave_s
         self._autosave_at: dict[str, float] = {}
         self._curriculum = curriculum or Curriculum({})
+        self._hooks = hooks or Hooks()
 
     def watch(self, behavior: Behavior) -> None:
         """Starts to record a behavior that just showed up."""
@@ -97,8 +103,9 @@ class Recorder:
         elif time.monotonic() >= self._autosave_at[behavior.name]:
             self._save_in_passing(behavior, self._autosave)
 
-    def lessons_changed(self, behaviors: Iterable[Behavior]) -> None:
-        """Renews what ``--resume`` continues from, so that a run that is killed goes on in the new lessons."""
+    def renew(self, behaviors: Iterable[Behavior]) -> None:
+        """Renews what ``--resume`` continues from, so that a run that is killed goes on in the lessons it has
+        reached, and after the evaluations it has made."""
         for behavior in behaviors:
             self._autosave_at[behavior.name] = 0.0  # until it has succeeded
             self._save_in_passing(behavior, self._autosave)
@@ -115,7 +122,7 @@ class Recorder:
         if self._folder.writable:
             for behavior in behaviors:
                 try:
-                    if not self._is_saved(behavior):
+                    if not self._is_saved(behavior) or self._is_behind(behavior):
                         self._save(behavior)
                     self._finalize(behavior)
                 except SaveError as error:
@@ -165,6 +172,10 @@ class Recorder:
             return False
         return saved_at == behavior.step or (behavior.finished and saved_at >= behavior.settings.max_steps)
 
+    def _is_behind(self, behavior: Behavior) -> bool:
+        """It learned nothing, but has played since: its rating and its opponents are others now."""
+        return self._saved_ghosts.get(behavior.name, 0) != _ghost_steps(behavior)
+
     def _save(self, behavior: Behavior) -> None:
         """Weights first: whatever fails after them, they are safe."""
         if behavior.diverged:
@@ -186,9 +197,11 @@ class Recorder:
         self._console.checkpoint(name, step)
         self._autosave_at[name] = time.monotonic() + self._autosave_s
         self._saved_at[name] = step
+        self._saved_ghosts[name] = _ghost_steps(behavior)
         interval = behavior.settings.checkpoint_interval
         self._next_save[name] = (step // interval + 1) * interval
         _logger.info("Saved %s", numbered)
+        self._hooks.checkpoint_saved(name, numbered)
 
     def _save_experience(self, behavior: Behavior) -> None:
         experience = behavior.experience()
@@ -202,7 +215,7 @@ class Recorder:
         """
         path = self._folder.numbered(behavior.name, behavior.step, ".onnx")
         try:
-            export_policy(behavior.policy_network(), behavior.spec, path)
+            export_policy(behavior.policy_network(), behavior.inputs, path)
         except (ExportError, SaveError) as error:
             _logger.warning("'%s': %s. Its weights are safe; export them later.", behavior.name, error)
             return []
@@ -234,7 +247,8 @@ class Recorder:
 
     def _store(self, status: BehaviorStatus, behavior: Behavior) -> None:
         """Writes what is saved of a behavior, and where its lessons stood then."""
-        status = replace(status, standing=self._curriculum.standing(behavior.name))
+        elo = None if behavior.sparring is None else behavior.sparring.rating
+        status = replace(status, standing=self._curriculum.standing(behavior.name), elo=elo)
         lessons = {name: lesson.number for name, lesson in self._curriculum.lessons.items()}
         self._status = replace(
             self._status.with_behavior(behavior.name, status), lessons={**self._status.lessons, **lessons}
@@ -255,6 +269,10 @@ class Recorder:
         if message not in self._complained:
             self._complained.add(message)
             _logger.warning("%s. The run goes on without it.", message)
+
+
+def _ghost_steps(behavior: Behavior) -> int:
+    return 0 if behavior.sparring is None else behavior.sparring.ghost_steps
 
 
 def _versions() -> dict[str, str]:

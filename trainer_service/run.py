@@ -20,27 +20,31 @@ from trainer_service.status import TrainingStatus, read_status
 _LOCK = ".lock"
 _FAILED_START = frozenset({_LOCK, "configuration.yaml", "run_logs"})
 """What a start leaves that never came to its first agent: nothing that anybody would miss."""
-_ROOT_FILES = ("configuration.yaml", "metrics.jsonl")
+_ROOT_FILES = ("configuration.yaml", "metrics.jsonl", "evaluations.jsonl")
 _LOG_FILES = ("training_status.json", "timers.json", "Player-*.log")
-_BEHAVIOR_FILES = ("checkpoint.pt", "replay.npz", "events.out.tfevents.*", "last_replay_buffer.hdf5")
+_BEHAVIOR_FILES = (
+    "checkpoint.pt", "best.pt", "best.onnx", "replay.npz", "events.out.tfevents.*", "last_replay_buffer.hdf5",
+)  # fmt: skip
 
 _logger = logging.getLogger(__name__)
 
 
 class RunFolder:
-    """ML-Agents' layout of one run, plus ``metrics.jsonl``.
+    """ML-Agents' layout of one run, plus ``metrics.jsonl`` and what evaluations leave.
 
     ::
 
         <results-dir>/<run-id>/
           configuration.yaml                        all options of the run
           metrics.jsonl                             one line per summary and behavior
+          evaluations.jsonl                         one line per evaluation and behavior
           run_logs/training_status.json             list of checkpoints
           run_logs/timers.json                      where the time went
           run_logs/Player-<worker>.log              output of each launched simulator
           <behavior>.onnx                           final model
           <behavior>/<behavior>-<step>.onnx, .pt    older ones
           <behavior>/checkpoint.pt                  what --resume and --initialize-from read
+          <behavior>/best.pt, best.onnx             the policy that scored best, with evaluation
           <behavior>/replay.npz                     what --resume reads too, with save_replay_buffer
           <behavior>/events.out.tfevents.*          for TensorBoard
 
@@ -130,6 +134,11 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
+    def evaluations(self) -> Path:
+        """One JSON object per line: a score of one behavior."""
+        return self.path / "evaluations.jsonl"
+
+    @property
     def run_logs(self) -> Path:
         """Folder of what is of interest after the run."""
         return self.path / "run_logs"
@@ -160,6 +169,10 @@ class RunFolder:
     def checkpoint(self, name: str) -> Path:
         """The newest complete state of a behavior."""
         return self.behavior(name) / "checkpoint.pt"
+
+    def best(self, name: str) -> Path:
+        """The state of a behavior that scored best in evaluations."""
+        return self.behavior(name) / "best.pt"
 
     def replay(self, name: str) -> Path:
         """What a behavior has lived through and learns from again."""

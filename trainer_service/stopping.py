@@ -32,8 +32,12 @@ class StopSignals:
     ) -> None:
         self._restore()
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
+    def ask(self) -> None:
+        """Asks as a signal does."""
         self.requested = True
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.ask()
         self._restore()
 
     def _restore(self) -> None:

@@ -11,27 +11,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainer_service.callbacks import Callback, Hooks, RunView
 from trainer_service.config import (
     RunOptions,
     SACSettings,
     TrainerSettings,
     dump_run_options,
-    unsupported_features,
+    missing_demonstrations,
 )
-from trainer_service.config.support import unsupported_in_behavior
 from trainer_service.console import Console
 from trainer_service.curriculum import Curriculum, differences, with_sampler_seeds
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.metrics import ConsoleWriter, GaugeWriter, JsonlWriter, SummaryWriter, TensorBoardWriter
+from trainer_service.playground import engine_settings
 from trainer_service.run import RunFolder
-from trainer_service.status import TrainingStatus, read_lessons
+from trainer_service.status import TrainingStatus
 from trainer_service.stopping import StopSignals
 from trainer_service.timers import Timers
 from unity_bridge.channel_hub import ChannelHub, SideChannel
 from unity_bridge.launcher import Command, resolve_program
 from unity_bridge.server import Bridge, BridgeSettings
 from unity_bridge.session import API_VERSION
-from unity_bridge.side_channels import EngineSettings, SideChannelRecord
+from unity_bridge.side_channels import SideChannelRecord
 from unity_bridge.specs import BehaviorSpec
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def train(
     host: str = "127.0.0.1",
     port: int = EDITOR_PORT,
     side_channels: Sequence[SideChannel] | Callable[[int], Sequence[SideChannel]] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> Outcome:
     """Runs what ``mlagents-style learn`` runs: trains, or with ``inference`` only acts.
 
@@ -76,17 +78,19 @@ def train(
             system choose.
         side_channels: channels of your own, such as subclasses of ``mlagents_envs.side_channel.SideChannel``:
             a list that all simulators share, or a function that makes those of simulator number n.
+        callbacks: code of your own that the run calls; see ``trainer_service.callbacks``.
 
     Raises:
-        UserError: something in the options, the run folder or a checkpoint cannot be used.
+        UserError: something in the options, the run folder or a checkpoint cannot be used, or a callback failed.
         BridgeError: the simulators could not be started, or are gone.
         ValueError: two side channels have one id.
     """
-    _refuse_unsupported(options)
+    _refuse_what_cannot_run(options)
     command = _command(options)
     options = _with_seeds(options)
     curriculum = Curriculum(options.environment_parameters or {})
     hub = ChannelHub(side_channels)
+    hooks = Hooks(callbacks) if callbacks else None
     saved = options.checkpoint_settings
     with ExitStack() as stack:
         folder = stack.enter_context(
@@ -118,7 +122,7 @@ def train(
 
         device = choose_device(options.torch_settings.device)
         channels = Channels(options, curriculum, hub, device_type=device.type)
-        return _serve(options, folder, console, bridge, stop, origins, curriculum, channels, device)
+        return _serve(options, folder, console, bridge, stop, origins, curriculum, channels, device, hooks)
 
 
 def _serve(
@@ -131,10 +135,12 @@ def _serve(
     curriculum: Curriculum,
     channels: Channels,
     device: torch.device,
+    hooks: Hooks | None,
 ) -> Outcome:
     import torch
 
     from trainer_service.behaviors import Behaviors
+    from trainer_service.examiner import examiner_for
     from trainer_service.learn import learn
     from trainer_service.recorder import Recorder
 
@@ -148,31 +154,27 @@ def _serve(
         _logger.info("%s", curriculum.describe(parameter))
     writers = _writers(folder, timers)
     expected = dict.fromkeys([*options.behaviors, *curriculum.watched])
-    recorder = Recorder(folder, console, writers, timers, status, expected=expected, curriculum=curriculum)
-    behaviors = Behaviors(_creator(options, folder, device, options.env_settings.seed, origins, writers))
+    recorder = Recorder(
+        folder, console, writers, timers, status, expected=expected, curriculum=curriculum, hooks=hooks
+    )
+    behaviors = Behaviors(
+        _creator(options, folder, device, options.env_settings.seed, origins, writers, hooks)
+    )
+    examiner = examiner_for(options, _command(options), folder, curriculum, writers, stop)
     try:
-        learn(bridge, behaviors, curriculum, channels, recorder, console, timers, stop)
+        if hooks is not None:
+            hooks.run_starts(RunView(options, folder.path, behaviors, stop.ask))
+        learn(bridge, behaviors, curriculum, channels, recorder, console, timers, stop, examiner, hooks)
     finally:
         # Whatever ended the loop: what was learned is kept.
         if stop.requested:
             _logger.info("Learning was interrupted. Saving what was learned.")
         recorder.finish(list(behaviors.values()))
+        if examiner is not None:
+            examiner.finish()
+        if hooks is not None:
+            hooks.run_ended()
     return Outcome(folder.path, {name: each.step for name, each in behaviors.items()}, stop.requested)
-
-
-def curriculum_reached(options: RunOptions, folder: RunFolder, seed: int) -> Curriculum:
-    """The environment parameters in the lessons that a run has reached, for somebody who only plays.
-
-    Samplers are seeded from ``seed``: who is judged shall not meet the very values it has learned on.
-
-    Raises:
-        UserError: the run's status cannot be read, or a parameter cannot be told to a simulator.
-    """
-    curriculum = Curriculum(with_sampler_seeds(options.environment_parameters or {}, seed, anew=True))
-    curriculum.resume(read_lessons(folder.status), {})
-    for parameter in curriculum.lessons:
-        _logger.info("%s", curriculum.describe(parameter))
-    return curriculum
 
 
 def _resume_lessons(curriculum: Curriculum, options: RunOptions, status: TrainingStatus) -> None:
@@ -190,23 +192,29 @@ def _creator(
     seed: int,
     origins: dict[str, _Start],
     writers: Iterable[SummaryWriter],
-) -> Callable[[str, BehaviorSpec], Behavior]:
+    hooks: Hooks | None,
+) -> Callable[[str, BehaviorSpec, int], Behavior]:
     """How a behavior is made when it first shows up: fresh, resumed, or from another run's weights."""
+    import torch
+
     from trainer_service.algorithms import Compute
+    from trainer_service.algorithms.team_view import sized
     from trainer_service.behavior import Behavior
+    from trainer_service.self_play import Arena
+    from trainer_service.threads import threads_for
 
     saved = options.checkpoint_settings
     behaviors: list[Behavior] = []
+    arena = Arena()
 
-    def create(name: str, spec: BehaviorSpec) -> Behavior:
-        settings = options.behavior_settings(name)
-        missing = unsupported_in_behavior(f"behaviors.{name}", settings)
-        if missing:
-            raise ConfigError(*missing)
+    def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
+        settings = sized(options.behavior_settings(name), group)
         compute = Compute(device, seed_of(seed, name))
-        behavior = Behavior(name, spec, settings, compute, learns=not saved.inference)
+        behavior = Behavior(
+            name, spec, settings, compute, learns=not saved.inference, hooks=hooks, arena=arena
+        )
         behaviors.append(behavior)
-        _use_threads(behaviors)
+        torch.set_num_threads(threads_for(behaviors))
         start = origins.get(name)
         if start is None:
             if saved.resume:
@@ -276,25 +284,15 @@ def seed_of(seed: int, behavior: str) -> int:
     return (seed * 1_000_003 + zlib.crc32(behavior.encode())) % 2**62
 
 
-def _use_threads(behaviors: Sequence[Behavior]) -> None:
-    """One thread for small minibatches, all cores for large ones, for pictures and for entities.
-
-    Handing 64 rows of a 128-wide layer to a second core takes longer than multiplying them; from about half
-    a million multiplications per layer and minibatch on, the second core pays.
-    """
-    import os
-
-    import torch
-
-    sensors = [sensor for behavior in behaviors for sensor in behavior.spec.observation_specs]
-    settings = [behavior.settings for behavior in behaviors]
-    largest = max(each.hyperparameters.batch_size * each.network_settings.hidden_units for each in settings)
-    heavy = largest >= 2**18 or any(sensor.is_picture or sensor.is_entities for sensor in sensors)
-    torch.set_num_threads(max(1, os.cpu_count() or 1) if heavy else 1)
-
-
-def _refuse_unsupported(options: RunOptions) -> None:
-    missing = unsupported_features(options)
+def _refuse_what_cannot_run(options: RunOptions) -> None:
+    missing: list[str] = []
+    if options.evaluation is not None and options.env_settings.env_path is None:
+        missing.append(
+            "evaluation: it needs simulators of its own, and those that attach are not: "
+            "set env_settings.env_path (--env), or remove the section"
+        )
+    if not options.checkpoint_settings.inference:
+        missing += missing_demonstrations(options)
     if missing:
         raise ConfigError(*missing)
 
@@ -326,19 +324,6 @@ def _bridge_settings(
         max_lifetime_restarts=environment.max_lifetime_restarts,
         restarts_rate_limit_n=environment.restarts_rate_limit_n,
         restarts_rate_limit_period_s=environment.restarts_rate_limit_period_s,
-    )
-
-
-def engine_settings(options: RunOptions) -> EngineSettings:
-    """What the simulators' engine is told with the first reset."""
-    engine = options.engine_settings
-    return EngineSettings(
-        width=engine.width,
-        height=engine.height,
-        quality_level=engine.quality_level,
-        time_scale=engine.time_scale,
-        target_frame_rate=engine.target_frame_rate,
-        capture_frame_rate=engine.capture_frame_rate,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -19,7 +20,9 @@ from trainer_service.algorithms import Compute
 from trainer_service.behavior import Behavior
 from trainer_service.cli import main
 from trainer_service.config import TrainerSettings
+from unity_bridge.demonstrations import DemonstratedPiece, DemonstrationWriter
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.steps import Observation
 
 
 @dataclass(frozen=True)
@@ -185,3 +188,55 @@ def configure(workplace: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One demonstrated episode."""
+
+    observations: Sequence[Observation]
+    """One array per sensor, the last row being what was seen at the end. Shapes [T + 1, *sensor shape]."""
+
+    continuous: np.ndarray | None = None
+    discrete: np.ndarray | None = None
+    """Shapes [T, actions]; None for none."""
+
+    terminated: bool = True
+
+    @property
+    def steps(self) -> int:
+        return len(self.observations[0]) - 1
+
+
+@pytest.fixture
+def shown() -> type[Shown]:
+    return Shown
+
+
+@pytest.fixture
+def write_demo(tmp_path: Path) -> Callable[..., Path]:
+    """Records episodes of a behavior into a .demo file."""
+
+    def write(spec: BehaviorSpec, *episodes: Shown, file: str = "expert.demo") -> Path:
+        path = tmp_path / file
+        with DemonstrationWriter(path, "Shown", spec) as writer:
+            for episode in episodes:
+                writer.write(_piece(episode))
+        return path
+
+    return write
+
+
+def _piece(episode: Shown) -> DemonstratedPiece:
+    steps, none = episode.steps, np.zeros((episode.steps, 0))
+    return DemonstratedPiece(
+        observations=tuple(sensor[:steps] for sensor in episode.observations),
+        continuous_actions=np.asarray(none if episode.continuous is None else episode.continuous, np.float32),
+        discrete_actions=np.asarray(none if episode.discrete is None else episode.discrete, np.int64),
+        rewards=np.zeros(steps, np.float32),
+        group_rewards=np.zeros(steps, np.float32),
+        final_observations=tuple(sensor[steps:] for sensor in episode.observations),
+        terminated=episode.terminated,
+        truncated=False,
+        starts_episode=True,
+    )

@@ -40,7 +40,7 @@ def test_an_id_that_could_be_no_folder_is_refused(behavior_id: str) -> None:
 
 @pytest.fixture
 def behaviors(make_behavior) -> Behaviors:
-    def create(name: str, spec: BehaviorSpec):
+    def create(name: str, spec: BehaviorSpec, group: int):
         return make_behavior(name=name, continuous=1)
 
     return Behaviors(create)
@@ -124,7 +124,7 @@ def test_whoever_asked_in_a_simulator_that_begins_anew_gets_no_action_there(beha
 
 
 def test_progress_is_what_learners_did_since_the_last_look(make_behavior) -> None:
-    def create(name: str, spec: BehaviorSpec):
+    def create(name: str, spec: BehaviorSpec, group: int):
         return make_behavior(name=name, continuous=1, learns=name == "Walker", max_steps=8)
 
     behaviors = Behaviors(create)

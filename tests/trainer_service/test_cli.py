@@ -295,10 +295,9 @@ def test_debug_says_when_and_where(mlagents_style, configure, program) -> None:
 
 
 def test_what_is_not_built_yet_is_refused_before_anything_starts(mlagents_style, configure) -> None:
-    configure("Basic", self_play={}, reward_signals={"gail": {"demo_path": "a.demo"}})
+    configure("Basic", reward_signals={"gail": {"demo_path": "a.demo"}})
     said = mlagents_style("learn", "config.yaml", "--env=sim:basic")
     assert said.code == 2
-    assert "behaviors.Basic.self_play" in said.err
     assert "behaviors.Basic.reward_signals.gail" in said.err
     assert not Path("results").exists()
 

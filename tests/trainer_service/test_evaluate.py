@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
-from trainer_service.evaluation import EpisodeLedger
+from trainer_service.scores import LEAST_PATIENCE, EpisodeLedger
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import StepBatch
 
@@ -91,7 +92,61 @@ def test_an_end_without_a_beginning_counts_nothing() -> None:
         "std_return": None,
         "mean_length": None,
         "mean_group_return": None,
+        "std_group_return": None,
+        "group_episodes": 0,
     }
+
+
+def of_group(group: int, batch: StepBatch, shared: float = 0.0) -> StepBatch:
+    rows = len(batch)
+    return replace(batch, group_ids=np.full(rows, group), group_rewards=np.full(rows, shared, np.float32))
+
+
+def test_groups_that_start_with_the_counted_agents_count_to_their_end() -> None:
+    ledger = EpisodeLedger(2)
+    ledger.observe(0, 0, of_group(7, tick([1, 2], [0.0, 0.0])))
+    ledger.observe(0, 0, of_group(7, tick([2], [1.0], ended=[1], last=[1.0]), shared=10.0))
+    ledger.observe(0, 0, of_group(7, tick([2, 3], [1.0, 9.0]), shared=10.0))  # the third agent does not count
+    ledger.observe(0, 0, of_group(7, tick([3], [1.0], ended=[2], last=[1.0]), shared=10.0))
+    assert ledger.num_ended == 2
+    assert not ledger.complete  # the group lives on in the third
+    ledger.observe(0, 0, of_group(7, tick([3], [0.0], ended=[3], last=[1.0]), shared=10.0))
+    assert ledger.complete
+    ledger.observe(0, 0, of_group(7, tick([], [], ended=[3], last=[500.0])))  # began too late
+    score = ledger.score().to_json()
+    assert (score["mean_return"], score["mean_length"]) == (2.0, 2.0)
+    assert (score["group_episodes"], score["mean_group_return"], score["std_group_return"]) == (1, 46.0, 0.0)
+
+
+def test_groups_that_never_end_are_not_waited_for_for_ever() -> None:
+    ledger = EpisodeLedger(2)
+    ledger.observe(0, 0, of_group(7, tick([1, 2], [0.0, 0.0])))
+    turns = 0
+    while not ledger.complete:
+        turns += 1
+        ending = 1 + turns % 2  # there is always one of the two that lives
+        ledger.observe(0, 0, of_group(7, tick([1, 2], [0.0, 0.0], ended=[ending], last=[1.0])))
+    assert LEAST_PATIENCE < turns < 2 * LEAST_PATIENCE
+    assert ledger.num_endless == 1
+    assert ledger.score().to_json()["group_episodes"] == 0
+
+
+def test_teams_that_play_each_other_are_scored_apart() -> None:
+    ledger = EpisodeLedger(4)
+    for team in (0, 1):
+        ledger.observe(0, team, of_group(7 + team, tick([1 + team, 3 + team], [0.0, 0.0])))
+    for team, reward in ((0, 3.0), (1, -2.0)):
+        ended = tick([], [], ended=[1 + team, 3 + team], last=[reward, reward])
+        ledger.observe(0, team, of_group(7 + team, ended, shared=reward))
+    score = ledger.score()
+    assert score.value == (9.0 - 6.0) / 2
+    result = score.to_json()
+    assert (result["episodes"], result["mean_return"], result["mean_group_return"]) == (4, 0.5, 1.5)
+    for team, mean in (("0", 3.0), ("1", -2.0)):
+        of_team = result["teams"][team]
+        assert (of_team["episodes"], of_team["mean_return"], of_team["std_return"]) == (2, mean, 0.0)
+        assert (of_team["group_episodes"], of_team["mean_group_return"]) == (1, 3 * mean)
+        assert "teams" not in of_team
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +176,10 @@ def test_json_is_one_object_and_nothing_else(mlagents_style, results: Path) -> N
     assert (result["run_id"], result["step"]) == ("walker_01", 32)
     assert list(result["behaviors"]) == ["Basic"]
     score = result["behaviors"]["Basic"]
-    assert list(score) == ["episodes", "mean_return", "std_return", "mean_length", "mean_group_return"]
+    assert list(score) == [
+        "episodes", "mean_return", "std_return", "mean_length",
+        "mean_group_return", "std_group_return", "group_episodes",
+    ]  # fmt: skip
     assert score["episodes"] == 7
     assert -2.01 <= score["mean_return"] <= 0.94
     assert score["mean_group_return"] is None
@@ -172,6 +230,33 @@ def test_a_recording_is_an_animation(mlagents_style, results: Path) -> None:
         assert min(picture.size) > 10
 
 
+def test_a_recording_may_end_with_an_episode(mlagents_style, results: Path) -> None:
+    from PIL import Image
+
+    line = [
+        "evaluate",
+        "walker_01",
+        "--results-dir",
+        results,
+        "--episodes=3",
+        "--seed=3",
+        "--record=walk.gif",
+    ]
+
+    def shown(*flags: str) -> int:
+        assert mlagents_style(*line, "--stochastic", *flags).code == 0
+        with Image.open("walk.gif") as picture:
+            seconds = 0.0
+            for i in range(picture.n_frames):
+                picture.seek(i)
+                seconds += picture.info["duration"] / 1000
+            return round(seconds / 0.2)
+
+    one, two = shown("--record-episodes=1"), shown("--record-episodes=2")
+    assert 0 < one < two
+    assert shown("--record-seconds=1") == 5
+
+
 def test_another_environment_may_be_played(mlagents_style, results: Path, program) -> None:
     said = mlagents_style("evaluate", "walker_01", "--results-dir", results, f"--env={program('treadmill')}")
     assert said.code == 2
@@ -205,7 +290,16 @@ def test_a_run_whose_simulators_attached_must_be_told_where_to_play(
     [
         (["walker_1"], "did you mean 'walker_01'?"),
         (["walker_01", "--episodes=0"], "--episodes: expected at least 1, got 0"),
-        (["walker_01", "--record=walk.png"], "expected a .gif file, got 'walk.png'"),
+        (["walker_01", "--record=walk.png"], "expected a .gif or .mp4 file, got 'walk.png'"),
+        (["walker_01", "--record=no/such/walk.gif"], "there is no folder"),
+        (
+            ["walker_01", "--record=walk.gif", "--record-episodes=0"],
+            "--record-episodes: expected at least 1, got 0",
+        ),
+        (
+            ["walker_01", "--record=walk.gif", "--record-seconds=nan"],
+            "--record-seconds: expected at least 0, got nan",
+        ),
         (["walker_01", "--env=./build", "--record=walk.gif"], "only bundled environments can be recorded"),
         (["walker_01", "--torch-device=abacus"], "torch device 'abacus' cannot be used here"),
         (["walker_01", "--env=sim:nowhere"], "sim:nowhere"),

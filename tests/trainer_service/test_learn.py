@@ -107,7 +107,7 @@ def run(
     course = Curriculum(options.environment_parameters or {})
     channels = Channels(options, course, hub or ChannelHub())
 
-    def create(name: str, spec: BehaviorSpec) -> Behavior:
+    def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
         settings = options.behavior_settings(name)
         return Behavior(name, spec, settings, Compute(torch.device("cpu"), 1))
 
@@ -297,6 +297,31 @@ def test_channels_of_users_hear_simulators_and_answer_with_the_next_reply(
     run(bridge, tmp_path, hub=hub)
     assert bridge.sent == [(0, word)]
     assert len([each for each in caplog.messages if "which nobody listens to" in each]) == 1
+
+
+def test_when_another_team_learns_everybody_begins_anew_at_their_next_tick(tmp_path: Path) -> None:
+    def both(simulator: int, *, first: bool = False) -> Tick:
+        (batch,) = tick(simulator, 5).steps.values()
+        ids = ("B?team=0", "B?team=1")
+        return Tick(simulator, dict.fromkeys(ids, SPEC) if first else {}, dict.fromkeys(ids, batch))
+
+    bridge = ScriptedBridge(
+        [both(0, first=True), both(1, first=True)],
+        [both(0)],
+        [both(1)],  # the second step of team 0, whose turn it was
+        [both(0)],  # still of that turn
+        [both(0), both(1)],
+        [both(0), both(1)],  # two steps of team 1, which end its turn
+        [],
+    )
+    rules = {"team_change": 2, "save_steps": 100}
+    behaviors = run(bridge, tmp_path, behaviors={"B": {"max_steps": 50, "self_play": rules}})
+    assert bridge.resets == [1, 0, 0, 1]
+    assert [simulator for simulator, _ in bridge.replies] == [0, 1, 0, 0, 1]
+    sparring = behaviors["B"].sparring
+    assert sparring is not None
+    assert (behaviors["B"].step, sparring.ghost_steps) == (4, 4)
+    assert [sparring.learns(team) for team in (0, 1)] == [True, False]
 
 
 def test_a_behavior_that_is_finished_goes_on_acting_while_the_others_learn(tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ def test_a_new_lesson_renews_the_newest_state_of_all_behaviors_at_once(tmp_path:
         records = watched(folder, ball, curriculum=lessons)
         ball.step = 42
         assert lessons.advance({"B": Progress(0.1, (6.0, 6.0))})
-        records.lessons_changed([ball])
+        records.renew([ball])
         assert load_checkpoint(folder.checkpoint("B")).step == 42
         assert stored(folder).lessons == {"height": 1}
         assert stored(folder).behavior("B").standing == Standing()
@@ -249,7 +249,7 @@ def test_a_lesson_that_could_not_be_stored_is_stored_later(
         lessons.advance({"B": Progress(0.1, (6.0, 6.0))})
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
-            records.lessons_changed([ball])
+            records.renew([ball])
         assert "The run goes on" in caplog.text
         assert not folder.checkpoint("B").exists()
         records.report(ball)

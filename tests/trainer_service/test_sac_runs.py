@@ -95,3 +95,45 @@ def test_its_model_acts_as_its_policy_does(mlagents_style, configure, scene: str
     drawn = outputs["continuous_actions"]
     assert np.abs(drawn).max() <= 1.0
     assert not np.allclose(drawn, likeliest)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_a_memory_lasts_from_the_run_to_the_model(mlagents_style, configure, kind: str) -> None:
+    memory = {"memory_size": 6, "sequence_length": 5, "type": kind}
+    network = {"hidden_units": 8, "num_layers": 1, "memory": memory}
+    for steps, more in ((150, []), (300, ["--resume"])):
+        configure("Hybrid", **sac(save_replay_buffer=True), network_settings=network, max_steps=steps)
+        said = mlagents_style("learn", "config.yaml", "--env=sim:hybrid", "--seed=1", *more)
+        assert said.code == 0, said.err
+    assert "'Hybrid' goes on with its replay buffer." in said.out + said.err
+    said = mlagents_style("evaluate", "ppo", "--episodes=1", "--json")
+    assert said.code == 0, said.err
+    policy = load_policy(Path("results/ppo"))
+    assert policy.memory_size == 6
+    session = onnxruntime.InferenceSession("results/ppo/Hybrid.onnx")
+    rng, actions, rows = np.random.default_rng(1), policy.spec.action_spec, 4
+    memories, recurrent = None, np.zeros((rows, 1, 6), np.float32)
+    for _ in range(20):
+        seen = [
+            rng.normal(size=(rows, *sensor.shape)).astype(np.float32)
+            for sensor in policy.spec.observation_specs
+        ]
+        inputs: dict[str, Any] = {f"obs_{index}": sensor for index, sensor in enumerate(seen)}
+        inputs |= {"action_masks": np.ones((rows, actions.mask_size), np.float32), "recurrent_in": recurrent}
+        names = [each.name for each in session.get_outputs()]
+        outputs = dict(zip(names, session.run(None, inputs), strict=True))
+        acted, memories = policy.predict(seen, memories)
+        recurrent = outputs["recurrent_out"]
+        np.testing.assert_allclose(recurrent[:, 0], memories, atol=1e-5)
+        np.testing.assert_allclose(outputs["deterministic_continuous_actions"], acted.continuous, atol=1e-5)
+        np.testing.assert_array_equal(outputs["deterministic_discrete_actions"], acted.discrete)
+    assert np.ptp(memories, axis=0).max() > 1e-3
+
+
+def test_a_memory_of_another_size_cannot_be_resumed(mlagents_style, configure) -> None:
+    for size, more, expected in ((4, [], 0), (8, ["--resume"], 2)):
+        network = {"hidden_units": 8, "num_layers": 1, "memory": {"memory_size": size, "sequence_length": 5}}
+        configure("Basic", **sac(), network_settings=network, max_steps=100)
+        said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--seed=1", *more)
+        assert said.code == expected, said.err
+    assert "does not fit the configured networks" in said.err

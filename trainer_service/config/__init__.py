@@ -1,7 +1,9 @@
 """The configuration of a run: ML-Agents' YAML, read strictly."""
 
 from trainer_service.config.check import FileCheck, check_files
+from trainer_service.config.demo_files import missing_demonstrations
 from trainer_service.config.environment_parameters import Curriculum, Lesson, Sampler
+from trainer_service.config.evaluation import EvaluationSettings
 from trainer_service.config.hyperparameters import (
     HYPERPARAMETERS,
     Hyperparameters,
@@ -30,7 +32,6 @@ from trainer_service.config.run_options import (
 )
 from trainer_service.config.schema import json_schema
 from trainer_service.config.self_play import SelfPlaySettings
-from trainer_service.config.support import unsupported_features, unsupported_in_behavior
 from trainer_service.config.trainer import TrainerSettings
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Curriculum",
     "EngineSettings",
     "EnvironmentSettings",
+    "EvaluationSettings",
     "ExtrinsicSettings",
     "FileCheck",
     "Hyperparameters",
@@ -63,9 +65,8 @@ __all__ = [
     "dump_run_options",
     "json_schema",
     "load_run_options",
+    "missing_demonstrations",
     "parse_run_options",
-    "unsupported_features",
-    "unsupported_in_behavior",
     "validate_behavior_name",
     "validate_run_id",
 ]

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer_service.config.demo_files import missing_demonstrations
 from trainer_service.config.document import read_document
 from trainer_service.config.loader import options_from_document
-from trainer_service.config.support import unsupported_features
 from trainer_service.errors import ConfigError
 
 
@@ -24,9 +24,6 @@ class FileCheck:
     warnings: tuple[str, ...] = ()
     """One line for each oddity."""
 
-    unsupported: tuple[str, ...] = ()
-    """What the file asks for that this version cannot run."""
-
     @property
     def ok(self) -> bool:
         """Whether the file is valid."""
@@ -37,14 +34,12 @@ class FileCheck:
         if self.errors:
             return f"{self.path}: {_count(len(self.errors), 'error')}"
         remarks = [_count(len(self.warnings), "warning")] if self.warnings else []
-        if self.unsupported:
-            remarks.append(f"{_count(len(self.unsupported), 'feature')} not supported yet")
         return f"{self.path}: ok" + (f" ({', '.join(remarks)})" if remarks else "")
 
     @property
     def details(self) -> tuple[str, ...]:
         """What lies behind the verdict, a line each."""
-        return (*self.errors, *self.warnings, *(f"{self.path}: {missing}" for missing in self.unsupported))
+        return (*self.errors, *self.warnings)
 
 
 def check_files(paths: Iterable[Path]) -> list[FileCheck]:
@@ -57,7 +52,9 @@ def _check_file(path: Path) -> FileCheck:
         loaded = options_from_document(read_document(path))
     except ConfigError as error:
         return FileCheck(path, errors=error.problems)
-    return FileCheck(path, warnings=loaded.warnings, unsupported=tuple(unsupported_features(loaded.options)))
+    # Nothing is wrong with the file where they are missing: they may be recorded, or elsewhere, when it is used.
+    missing = (f"{path}: {each}" for each in missing_demonstrations(loaded.options))
+    return FileCheck(path, warnings=(*loaded.warnings, *missing))
 
 
 def _count(number: int, noun: str) -> str:

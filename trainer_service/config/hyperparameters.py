@@ -44,7 +44,7 @@ class Hyperparameters(Section):
         if not owners:
             return super().unknown_key(key)
         mine = " or ".join(kind for kind, model in HYPERPARAMETERS.items() if model is cls)
-        return f"unknown key: '{key}' is a key of {' and '.join(owners)}, not of {mine}"
+        return f"unknown key: '{key}' is a key of {', '.join(owners)}, not of {mine}"
 
 
 def _as_learning_rate_schedule(validated: dict[str, Any]) -> Schedule:
@@ -84,8 +84,103 @@ class PPOSettings(OnPolicyHyperparameters):
     """Whether the value heads sit on the actor's body instead of a network of their own."""
 
 
-class POCASettings(OnPolicyHyperparameters):
+class TeamHyperparameters(OnPolicyHyperparameters):
+    """What learners of whole groups have in common. Not in ML-Agents, but for poca's part of it."""
+
+    group_size: PositiveCount | None = None
+    """Most agents of a group; null means as many as the first message shows in one."""
+
+    share: Literal["full", "none"] = "full"
+    """``full``: one actor for all agents of the behavior. ``none``: one for each place in the group."""
+
+    agent_ids: Flag = False
+    """With one actor for all: whether it is told the agent's place in its group."""
+
+
+class MAPPOSettings(TeamHyperparameters):
+    """Multi-agent PPO with a central critic (Yu et al. 2022)."""
+
+    max_grad_norm: Positive | None = 10.0
+    """Gradients of actor and critic longer than this are scaled down to it, each by itself; null never does."""
+
+    reward_mode: Literal["individual", "team_sum"] = "individual"
+    """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
+
+    state: Literal["joint", "environment", "agent"] = "joint"
+    """What the critic sees: all members' observations; the simulator's sensor ``global_state``; or for each member
+    the joint observations, its own and its place."""
+
+    value_normalization: Literal["none", "valuenorm", "popart"] = "valuenorm"
+    """Whether the critic works in units of the returns' running scale."""
+
+    value_loss: Literal["mse", "huber"] = "huber"
+    """How errors of the critic count."""
+
+    huber_delta: Positive = 10.0
+    """With ``huber``: errors beyond it count linearly, in the critic's units."""
+
+    clip_value: Flag = True
+    """Whether values are kept within epsilon of those that the critic had before the update, in its units."""
+
+    advantage_normalization: Literal["none", "global", "per_agent"] = "global"
+    """Over what advantages get zero mean and unit deviation."""
+
+    critic_learning_rate: Positive | None = None
+    """Step size of the critic's Adam; null means learning_rate. Follows the same schedule."""
+
+
+class HAPPOSettings(MAPPOSettings):
+    """Heterogeneous-agent PPO: agents learn one after the other (Kuba et al. 2022)."""
+
+    share: Literal["full", "none"] = "none"
+    """``none``: one actor for each place in the group, as the method wants it."""
+
+    fixed_order: Flag = False
+    """Whether agents always learn in the order of their places; a weaker method."""
+
+
+class POCASettings(TeamHyperparameters):
     """Posthumous credit assignment for groups of agents (Cohen et al. 2021)."""
+
+
+class COMASettings(TeamHyperparameters):
+    """Counterfactual multi-agent policy gradients (Foerster et al. 2018). Discrete actions of one branch."""
+
+    max_grad_norm: Positive | None = 10.0
+    """Gradients of actor and critic longer than this are scaled down to it, each by itself; null never does."""
+
+    beta: NonNegative = 0.0
+    """Weight of the entropy bonus at the start."""
+
+    lambd: UnitInterval = 0.8
+    """λ of the returns that the critic learns."""
+
+    num_epoch: PositiveCount = 1
+    """Passes over each rollout. More than one needs ratio_clip."""
+
+    ratio_clip: Positive | None = None
+    """Clips the probability ratio as PPO does, so that a rollout may serve more than once; null: plain gradient."""
+
+    agent_ids: Flag = True
+    """With one actor for all: whether it is told the agent's place in its group."""
+
+    critic_learning_rate: Positive | None = None
+    """Step size of the critic's Adam; null means learning_rate. Follows the same schedule."""
+
+    exploration_initial: UnitInterval = 0.5
+    """Share of uniformly random actions at the start."""
+
+    exploration_final: UnitInterval = 0.01
+    """The same at the end of exploration_steps, and after."""
+
+    exploration_steps: PositiveCount = 100000
+    """Agent steps over which the share falls."""
+
+    target_update: PositiveCount = 200
+    """Gradient steps of the critic after which its target becomes a copy of it."""
+
+    state: Literal["joint", "environment"] = "joint"
+    """What the critic sees beside actions: all members' observations, or the simulator's sensor ``global_state``."""
 
 
 def _as_steps_per_update(validated: dict[str, Any]) -> float:
@@ -145,7 +240,10 @@ class SACSettings(Hyperparameters):
 
 HYPERPARAMETERS: dict[str, type[Hyperparameters]] = {
     "ppo": PPOSettings,
+    "mappo": MAPPOSettings,
+    "happo": HAPPOSettings,
     "poca": POCASettings,
+    "coma": COMASettings,
     "sac": SACSettings,
 }
 """The trainer types, and what each is tuned with."""

@@ -51,7 +51,7 @@ class GAILSettings(RewardSignalSettings):
     """Step size of the signal's own Adam."""
 
     use_actions: Flag = False
-    """Whether the discriminator sees actions beside observations."""
+    """Whether the discriminator sees actions, and real ends of episodes, beside observations."""
 
     use_vail: Flag = False
     """Whether the discriminator has a variational bottleneck (Peng et al. 2019)."""

@@ -7,6 +7,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from trainer_service.config.environment_parameters import EnvironmentParameter, lessons_of
+from trainer_service.config.evaluation import EvaluationSettings
 from trainer_service.config.names import behavior_name_problem, run_id_problem
 from trainer_service.config.section import Section, mistake, nearest
 from trainer_service.config.trainer import TrainerSettings
@@ -163,6 +164,9 @@ class RunOptions(Section):
 
     environment_parameters: dict[Text, EnvironmentParameter] | None = None
     """What the simulators are told about their task."""
+
+    evaluation: EvaluationSettings | None = None
+    """Evaluations while the run goes on; null for none. An addition to ML-Agents."""
 
     checkpoint_settings: CheckpointSettings = CheckpointSettings()
     """The run's bookkeeping."""

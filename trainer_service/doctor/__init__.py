@@ -39,6 +39,7 @@ def _looks(patient: Patient) -> Iterator[Look]:
     yield Look("Python", installation.python)
     yield Look("dependencies", installation.dependencies)
     yield Look("gymnasium", installation.gymnasium)
+    yield Look("pettingzoo", installation.pettingzoo)
     yield Look("torch device", partial(installation.torch_device, patient.device))
     yield Look("gRPC server", installation.grpc_server)
     yield Look("PNG pictures", installation.pictures)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_service.config import RunOptions
-from trainer_service.config.support import unsupported_in_behavior
 from trainer_service.doctor.report import Finding
 from trainer_service.errors import UserError
 from unity_bridge.errors import BridgeError
@@ -53,11 +52,7 @@ def configuration(path: Path) -> Iterator[Finding]:
     (check,) = check_files([path])
     yield from (Finding("fail", "configuration", error) for error in check.errors)
     yield from (Finding("warn", "configuration", warning) for warning in check.warnings)
-    yield from (
-        Finding("fail", "configuration", f"{path}: {missing}", "a run would be refused: remove it")
-        for missing in check.unsupported
-    )
-    if check.ok and not check.warnings and not check.unsupported:
+    if check.ok and not check.warnings:
         yield Finding("ok", "configuration", f"{path} is valid")
 
 
@@ -135,8 +130,6 @@ def _behavior(name: str, spec: BehaviorSpec, options: RunOptions) -> Finding:
     subject = f"behavior {name}"
     try:
         settings = options.behavior_settings(name)
-        if missing := unsupported_in_behavior(f"behaviors.{name}", settings):
-            return Finding("fail", subject, "; ".join(missing), "a run would be refused")
         Behavior(name, spec, settings, Compute(torch.device("cpu"), 0), learns=False)
     except UserError as error:
         return Finding("fail", subject, str(error))

@@ -63,6 +63,16 @@ def gymnasium() -> Finding:
     return Finding("ok", "gymnasium", metadata.version("gymnasium"))
 
 
+def pettingzoo() -> Finding:
+    """What only ``pettingzoo:`` environments need."""
+    missing = [name for name in ("pettingzoo", "mpe2") if importlib.util.find_spec(name) is None]
+    if missing:
+        remedy = f"only pettingzoo: environments need it: pip install '{DISTRIBUTION}[pettingzoo]'"
+        return Finding("ok", "pettingzoo", f"{' and '.join(missing)} not installed", remedy)
+    versions = f"{metadata.version('pettingzoo')}, mpe2 {metadata.version('mpe2')}"
+    return Finding("ok", "pettingzoo", versions)
+
+
 def torch_device(name: str | None) -> Finding:
     """Where networks would live, by computing something there."""
     import torch

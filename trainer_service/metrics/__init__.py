@@ -1,6 +1,6 @@
 """What a run tells about its progress: statistics between two summaries, and the files that keep them."""
 
-from trainer_service.metrics.jsonl import JsonlWriter, json_key, to_json
+from trainer_service.metrics.jsonl import JsonLines, JsonlWriter, json_key, to_json
 from trainer_service.metrics.statistics import Statistics
 from trainer_service.metrics.summary import EpisodeStats, Series, Summary, summary_line
 from trainer_service.metrics.tensorboard import TensorBoardWriter
@@ -10,6 +10,7 @@ __all__ = [
     "ConsoleWriter",
     "EpisodeStats",
     "GaugeWriter",
+    "JsonLines",
     "JsonlWriter",
     "Series",
     "Statistics",

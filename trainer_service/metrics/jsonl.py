@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object for each summary."""
+"""metrics.jsonl, one JSON object for each summary, and other files of that kind."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ _CATEGORIES = ("Losses/", "Policy/", "Environment/", "Self-play/")
 """Parts of ML-Agents' tags that metrics.jsonl leaves out."""
 
 
-class JsonlWriter:
-    """One JSON object per line: easy to grep, to plot, to follow with ``tail -f``.
+class JsonLines:
+    """A file of one JSON object per line: easy to grep, to plot, to follow with ``tail -f``.
 
     A reader sees whole lines only. The half line that a killed trainer left is removed at construction.
     """
@@ -31,9 +32,9 @@ class JsonlWriter:
         elif lines and not lines[-1].endswith(b"\n"):
             self._replace([*lines[:-1], lines[-1] + b"\n"])
 
-    def write(self, summary: Summary) -> None:
-        """Appends a line."""
-        line = json.dumps(to_json(summary), allow_nan=False) + "\n"
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Adds a line. Raises SaveError, and ValueError for NaN and infinities, which JSON lacks."""
+        line = json.dumps(entry, allow_nan=False) + "\n"
         size = self._path.stat().st_size if self._path.exists() else 0
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,18 +45,30 @@ class JsonlWriter:
                 os.truncate(self._path, size)
             raise SaveError(self._path, error) from error
 
+    def rows(self) -> list[dict[str, Any]]:
+        """What all lines say. Raises SaveError."""
+        return [row for line in _lines(self._path) if (row := _parsed(line)) is not None]
+
     def truncate_after(self, behavior: str, step: int) -> None:
-        """Removes the lines of a behavior whose step is greater."""
+        """Removes the lines of a behavior whose step is greater. Raises SaveError."""
         lines = _lines(self._path)
         kept = [line for line in lines if not _is_beyond(_parsed(line), behavior, step)]
         if len(kept) < len(lines):
             self._replace(kept)
 
-    def close(self) -> None:
-        """Nothing to do: every line is on its own."""
-
     def _replace(self, lines: list[bytes]) -> None:
         write_atomic(self._path, b"".join(lines))
+
+
+class JsonlWriter(JsonLines):
+    """Summaries, one per line."""
+
+    def write(self, summary: Summary) -> None:
+        """Appends a line."""
+        self.append(to_json(summary))
+
+    def close(self) -> None:
+        """Nothing to do: every line is on its own."""
 
 
 def to_json(summary: Summary) -> dict[str, Any]:

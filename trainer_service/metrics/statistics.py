@@ -33,20 +33,19 @@ class Statistics:
         if stat.aggregation is Aggregation.HISTOGRAM:
             collected.samples.append(stat.value)
 
-    def add_episodes(
-        self, returns: ArrayLike, lengths: ArrayLike, group_returns: ArrayLike | None = None
-    ) -> None:
-        """Adds episodes that ended.
+    def add_episodes(self, returns: ArrayLike, lengths: ArrayLike) -> None:
+        """Adds episodes of agents that ended.
 
         Args:
             returns: one per agent, shape [E] or a single number.
             lengths: of the same episodes, in decisions.
-            group_returns: one per group whose episode ended, shape [G] or a single number.
         """
         self._returns.append(_row(returns))
         self._lengths.append(_row(lengths))
-        if group_returns is not None:
-            self._group_returns.append(_row(group_returns))
+
+    def add_group_episodes(self, returns: ArrayLike) -> None:
+        """Adds episodes of groups that ended: one return each, shape [G] or a single number."""
+        self._group_returns.append(_row(returns))
 
     def drain(self, *, step: int, wall_s: float, steps_per_s: float, is_training: bool = True) -> Summary:
         """Returns everything since the last call, and starts anew."""

@@ -40,7 +40,7 @@ ON_POLICY = {
     ("trainer_type", "defaults"),
     [
         ("ppo", {**ON_POLICY, "shared_critic": False}),
-        ("poca", ON_POLICY),
+        ("poca", {**ON_POLICY, "group_size": None, "share": "full", "agent_ids": False}),
         (
             "sac",
             {
@@ -163,7 +163,10 @@ def test_a_memory_sequence_fits_into_a_batch(refuse: Refuse) -> None:
 
 def test_a_key_of_other_trainer_types_is_said_to_be_theirs(refuse: Refuse) -> None:
     text = "behaviors: {{A: {{trainer_type: {}, hyperparameters: {{{}: 1}}}}}}"
-    assert "'beta' is a key of ppo and poca, not of sac" in refuse(text.format("sac", "beta"))[0]
+    assert (
+        "'beta' is a key of ppo, mappo, happo, poca, coma, not of sac"
+        in refuse(text.format("sac", "beta"))[0]
+    )
     assert "'shared_critic' is a key of ppo, not of poca" in refuse(text.format("poca", "shared_critic"))[0]
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib.util
 import sys
+from collections.abc import Callable
 from importlib import metadata
 
 import pytest
@@ -70,6 +72,25 @@ def test_a_package_that_was_only_found_cannot_be_judged(monkeypatch: pytest.Monk
     monkeypatch.setattr(metadata, "requires", requires)
     (finding,) = installation.dependencies()
     assert finding.verdict == "warn"
+
+
+@pytest.mark.parametrize(
+    ("look", "package"),
+    [
+        (installation.gymnasium, "gymnasium"),
+        (installation.pettingzoo, "pettingzoo"),
+        (installation.pettingzoo, "mpe2"),
+    ],
+)
+def test_what_only_some_environments_need_may_be_missing(
+    look: Callable[[], Finding], package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert metadata.version(package) in look().found
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
+    finding = look()
+    assert (finding.verdict, finding.found.split()[-2:]) == ("ok", ["not", "installed"])
+    assert "pip install 'trainer-service[" in finding.remedy
 
 
 def test_a_device_that_is_not_there_fails() -> None:

@@ -51,7 +51,8 @@ def test_many_small_floats_are_summed_in_double_precision() -> None:
 def test_draining_hands_everything_out_once() -> None:
     statistics = Statistics("Ball")
     statistics.add("Policy/Entropy", 1.0)
-    statistics.add_episodes([1.0, 2.0], [3, 4], group_returns=[7.0])
+    statistics.add_episodes([1.0, 2.0], [3, 4])
+    statistics.add_group_episodes([7.0])
     statistics.add_episodes(5.0, 6)
     first = statistics.drain(step=10, wall_s=1.0, steps_per_s=5.0, is_training=False)
     assert (first.behavior, first.step, first.wall_s, first.steps_per_s) == ("Ball", 10, 1.0, 5.0)

@@ -1,0 +1,333 @@
+"""Callbacks: what they are told, what they can change, and what becomes of their mistakes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import trainer_service
+from trainer_service.callbacks import (
+    HOOKS,
+    Callback,
+    CallbackError,
+    EndedEpisodes,
+    Hooks,
+    RunView,
+    load_callback,
+)
+from trainer_service.errors import UserError
+from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.scores import Evaluation
+
+SETTINGS: Mapping[str, Any] = {
+    "trainer_type": "ppo",
+    "hyperparameters": {"batch_size": 32, "buffer_size": 128},
+    "network_settings": {"hidden_units": 8, "num_layers": 1},
+    "max_steps": 400,
+    "time_horizon": 16,
+    "summary_freq": 100,
+    "checkpoint_interval": 200,
+}
+
+
+@pytest.fixture
+def train(workplace: Path) -> Callable[..., trainer_service.Outcome]:
+    """Trains a small policy from Python."""
+
+    def run(*callbacks: Callback, env: str = "sim:basic", run_id: str = "called", **more: Any):
+        behavior = {"sim:basic": "Basic", "sim:3dball": "3DBall", "sim:spread": "Spread"}[env]
+        args = ("--copies", "2") if env == "sim:spread" else ("--agents", "2")
+        options = trainer_service.parse_run_options(
+            {
+                "behaviors": {behavior: SETTINGS},
+                "env_settings": {"env_path": env, "seed": 3, "env_args": args},
+                "checkpoint_settings": {"run_id": run_id},
+                **more,
+            }
+        ).options
+        return trainer_service.train(options, callbacks=callbacks)
+
+    return run
+
+
+def summaries(run_id: str = "called") -> list[dict[str, Any]]:
+    lines = Path("results", run_id, "metrics.jsonl").read_text().splitlines()
+    clock = {"wall_s", "steps_per_s"}
+    return [{key: value for key, value in json.loads(line).items() if key not in clock} for line in lines]
+
+
+def weights(run_id: str, behavior: str) -> torch.Tensor:
+    state = torch.load(Path("results", run_id, behavior, "checkpoint.pt"), weights_only=True)["algorithm"]
+    found: list[torch.Tensor] = []
+
+    def collect(content: Any) -> None:
+        if isinstance(content, torch.Tensor) and content.is_floating_point():
+            found.append(content.flatten())
+        elif isinstance(content, dict):
+            for each in content.values():
+                collect(each)
+
+    collect({name: part for name, part in state.items() if name != "collected"})
+    return torch.cat(found)
+
+
+class Diary(Callback):
+    """Writes everything down."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.returns: list[float] = []
+        self.group_returns: list[float] = []
+        self.steps = 0
+        self.metrics: list[set[str]] = []
+        self.evaluations: list[Evaluation] = []
+        self.checkpoints: list[Path] = []
+
+    def on_run_start(self, run: RunView) -> None:
+        self.told.append("run_start")
+        assert run.steps == {}
+
+    def on_run_end(self, run: RunView) -> None:
+        self.told.append("run_end")
+        self.steps_at_the_end = run.steps
+
+    def on_collection(self, run: RunView, behavior: str, trajectories: Trajectories) -> None:
+        self.told.append("collection")
+        self.steps += len(trajectories)
+
+    def on_update_start(self, run: RunView, behavior: str) -> None:
+        self.told.append("update_start")
+
+    def on_update_end(self, run: RunView, behavior: str, metrics: Mapping[str, float]) -> None:
+        self.told.append("update_end")
+        self.metrics.append(set(metrics))
+
+    def on_episode_end(self, run: RunView, behavior: str, episodes: EndedEpisodes) -> None:
+        self.told.append("episode_end")
+        self.returns += episodes.returns.tolist()
+        self.group_returns += episodes.group_returns.tolist()
+        assert len(episodes.returns) == len(episodes.lengths)
+        if len(episodes.group_returns):
+            run.add_statistic(behavior, "Mine/Episodes", len(episodes.returns) / len(episodes.group_returns))
+
+    def on_evaluation(self, run: RunView, evaluation: Evaluation) -> None:
+        self.told.append("evaluation")
+        self.evaluations.append(evaluation)
+        if evaluation.is_best:
+            assert (run.folder / evaluation.behavior / "best.pt").is_file()
+
+    def on_checkpoint(self, run: RunView, behavior: str, path: Path) -> None:
+        self.told.append("checkpoint")
+        self.checkpoints.append(path)
+        assert path.is_file()
+
+
+def test_a_callback_hears_of_everything_in_order(train) -> None:
+    diary = Diary()
+    outcome = train(diary, env="sim:spread", evaluation={"every_steps": 150, "episodes": 3})
+    assert (diary.told[0], diary.told[-1]) == ("run_start", "run_end")
+    assert set(diary.told) == {hook.removeprefix("on_") for hook in HOOKS if hook.startswith("on_")}
+    starts = [i for i, word in enumerate(diary.told) if word == "update_start"]
+    assert starts
+    assert all(diary.told[i + 1] == "update_end" for i in starts)
+    assert all("Losses/Policy Loss" in metrics for metrics in diary.metrics)
+    assert diary.steps_at_the_end == outcome.steps
+    assert 0 < diary.steps <= outcome.steps["Spread"]
+    assert [evaluation.step for evaluation in diary.evaluations] == [150, 300]
+    assert diary.evaluations[0].score.group_returns
+    assert [path.name for path in diary.checkpoints] == ["Spread-204.pt", "Spread-402.pt"]
+    reported = summaries()
+    assert len(diary.returns) >= sum(summary["episodes"] for summary in reported) > 0
+    assert np.sum(diary.returns) == pytest.approx(np.sum(diary.group_returns), rel=1e-6)
+    own = [summary.get("Mine/Episodes") for summary in reported]
+    assert own == [3.0 if summary["episodes"] else None for summary in reported]
+
+
+def test_with_or_without_a_diary_a_run_is_the_same(train) -> None:
+    train(Diary(), run_id="told")
+    train(run_id="alone")
+    assert summaries("told") == summaries("alone")
+    assert torch.equal(weights("told", "Basic"), weights("alone", "Basic"))
+
+
+class Generous(Callback):
+    def shape_rewards(self, run: RunView, behavior: str, trajectories: Trajectories) -> np.ndarray:
+        return trajectories.rewards + 7.0
+
+
+class Witness(Callback):
+    """Sees raw rewards when they are collected, and what others made of them when it may shape them too."""
+
+    def __init__(self) -> None:
+        self.raw: list[float] = []
+        self.shaped: list[float] = []
+
+    def on_collection(self, run: RunView, behavior: str, trajectories: Trajectories) -> None:
+        self.raw += trajectories.rewards.tolist()
+
+    def shape_rewards(self, run: RunView, behavior: str, trajectories: Trajectories) -> np.ndarray:
+        self.shaped += trajectories.rewards.tolist()
+        return trajectories.rewards
+
+
+def test_shaped_rewards_are_trained_on_and_never_reported(train) -> None:
+    witness = Witness()
+    train(Generous(), witness, run_id="shaped")
+    train(run_id="plain")
+    np.testing.assert_allclose(witness.shaped, np.array(witness.raw) + 7.0, rtol=1e-6)
+    assert not torch.equal(weights("shaped", "Basic"), weights("plain", "Basic"))
+    for shaped, plain in zip(summaries("shaped")[:1], summaries("plain")[:1], strict=True):
+        # Until the first update both did the same, and are said to have earned the same.
+        for key in ("episodes", "mean_return", "std_return", "mean_length"):
+            assert shaped[key] == plain[key]
+    assert all(
+        summary["mean_return"] is None or summary["mean_return"] < 1 for summary in summaries("shaped")
+    )
+
+
+class Satisfied(Callback):
+    def on_update_end(self, run: RunView, behavior: str, metrics: Mapping[str, float]) -> None:
+        run.stop("one update is enough")
+
+
+def test_a_callback_may_stop_the_run_which_is_saved_and_goes_on_later(train, caplog) -> None:
+    with caplog.at_level("INFO", logger="trainer_service"):
+        outcome = train(Satisfied())
+    assert outcome.interrupted
+    assert 0 < outcome.steps["Basic"] < 400
+    assert "A callback stops the run: one update is enough" in caplog.messages
+    saved = {"run_id": "called", "resume": True}
+    assert train(checkpoint_settings=saved).steps["Basic"] >= 400
+
+
+class Clumsy(Callback):
+    """Fails at its first update."""
+
+    def __init__(self) -> None:
+        self.told_of_the_end = False
+
+    def on_update_end(self, run: RunView, behavior: str, metrics: Mapping[str, float]) -> None:
+        raise KeyError("Losses/No such thing")
+
+    def on_run_end(self, run: RunView) -> None:
+        self.told_of_the_end = True
+
+
+def test_a_callback_that_fails_is_named_and_the_run_is_saved(train, caplog) -> None:
+    clumsy = Clumsy()
+    expected = r"callback .*Clumsy\.on_update_end raised KeyError: 'Losses/No such thing'"
+    with pytest.raises(CallbackError, match=expected):
+        train(clumsy)
+    (record,) = [record for record in caplog.records if record.exc_info]
+    assert "Clumsy.on_update_end failed" in record.getMessage()
+    assert 'raise KeyError("Losses/No such thing")' in caplog.text
+    assert not clumsy.told_of_the_end
+    saved = {"run_id": "called", "resume": True}
+    assert Path("results/called/Basic/checkpoint.pt").is_file()
+    assert train(checkpoint_settings=saved).steps["Basic"] >= 400
+
+
+@pytest.mark.parametrize(
+    ("shaped", "got"),
+    [
+        (lambda rewards: rewards[:-1], r"got shape \(\d+,\)"),
+        (lambda rewards: rewards[:, None], r"got shape \(\d+, 1\)"),
+        (lambda rewards: rewards * np.nan, "got NaN or infinities"),
+        (lambda rewards: None, "got shape"),
+        (lambda rewards: "much", "got 'much'"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused(train, shaped, got: str) -> None:
+    class Wrong(Callback):
+        def shape_rewards(self, run: RunView, behavior: str, trajectories: Trajectories) -> Any:
+            return shaped(trajectories.rewards)
+
+    with pytest.raises(CallbackError, match=rf"Wrong\.shape_rewards: expected \d+ finite rewards.*{got}"):
+        train(Wrong())
+
+
+def test_what_is_not_overwritten_is_not_called() -> None:
+    assert set(Hooks([Satisfied()])._listeners["on_update_end"]) != set()
+    for hook in set(HOOKS) - {"on_update_end"}:
+        assert Hooks([Satisfied()])._listeners[hook] == ()
+
+
+def test_only_callbacks_are_callbacks() -> None:
+    with pytest.raises(UserError, match=r"derived from trainer_service\.Callback, got 7"):
+        Hooks([7])  # type: ignore[list-item]
+
+
+MODULE = """
+from trainer_service import Callback
+
+class Loud(Callback):
+    def on_run_start(self, run):
+        print("I am loud")
+
+class Needy(Callback):
+    def __init__(self, something):
+        pass
+
+class Stranger:
+    pass
+"""
+
+
+def test_the_command_line_finds_callbacks_in_the_current_folder(start, configure, workplace: Path) -> None:
+    (workplace / "own_callbacks.py").write_text(MODULE)
+    configure("Basic", max_steps=100)
+    run = start("learn", "config.yaml", "--env=sim:basic", "--run-id=loud", "--hooks=own_callbacks:Loud")
+    assert run.end() == 0, run.said
+    assert "I am loud" in run.said
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("callbacks_of_a_test", "expected MODULE:CLASS, such as my_callbacks:EarlyStop"),
+        ("no_such_module:Loud", "No module named 'no_such_module'"),
+        ("callbacks_of_a_test:Quiet", "has no attribute 'Quiet'"),
+        ("callbacks_of_a_test:Stranger", "expected a class derived from trainer_service.Callback"),
+        ("callbacks_of_a_test:Needy", "TypeError"),
+        ("broken_callbacks:Any", "SyntaxError"),
+    ],
+)
+def test_a_callback_that_cannot_be_had_is_named(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, name: str, expected: str
+) -> None:
+    (workplace / "callbacks_of_a_test.py").write_text(MODULE)
+    (workplace / "broken_callbacks.py").write_text("def :\n")
+    monkeypatch.syspath_prepend(workplace)
+    with pytest.raises(UserError, match=re.escape(expected)):
+        load_callback(name)
+
+
+def examples(repository: Path) -> dict[str, type[Callback]]:
+    """The classes that docs/callbacks.md shows."""
+    text = (repository / "docs" / "callbacks.md").read_text(encoding="utf-8")
+    found: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if "class " in block:
+            exec(block, found)
+    return {name: kind for name, kind in found.items() if isinstance(kind, type) and kind is not Callback}
+
+
+def test_the_examples_of_the_documentation_work(train, repository: Path) -> None:
+    shown = examples(repository)
+    assert set(shown) >= {"FirstChoice", "EarlyStop", "Gentle"}
+    outcome = train(
+        shown["FirstChoice"](), shown["EarlyStop"](threshold=-10.0, episodes=10), run_id="stopped"
+    )
+    assert outcome.interrupted
+    assert any(0 <= summary.get("Mine/First choice", -1) <= 1 for summary in summaries("stopped"))
+    gentle, witness = shown["Gentle"](), Witness()
+    train(gentle, witness, env="sim:3dball", run_id="gentle")
+    assert all(shaped <= raw for shaped, raw in zip(witness.shaped, witness.raw, strict=True))
+    assert np.mean(witness.shaped) < np.mean(witness.raw)

@@ -1,0 +1,242 @@
+"""Code of users that a run calls: what may be hooked into, and how it is called.
+
+A callback is a class with any of the methods of ``Callback``. All of them are called in the run's own thread, one
+after the other, in the order in which callbacks were given. See docs/callbacks.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.config import RunOptions
+from trainer_service.errors import UserError
+from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.scores import Evaluation
+from unity_bridge.side_channels import Aggregation, StatMessage
+
+_logger = logging.getLogger(__name__)
+
+
+class CallbackError(UserError):
+    """A callback raised an exception, or returned what it must not. The run is saved and ends."""
+
+
+class BehaviorView(Protocol):
+    """What callbacks get to know of a behavior, through ``RunView``."""
+
+    @property
+    def step(self) -> int: ...
+
+    def add_stat(self, stat: StatMessage) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunView:
+    """The run, as callbacks see it."""
+
+    options: RunOptions
+    """Everything that it was told."""
+
+    folder: Path
+    """Where its results go. What callbacks put there is left alone."""
+
+    behaviors: Mapping[str, BehaviorView]
+    """Those that have shown up so far."""
+
+    ask_to_stop: Callable[[], None]
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """Agent steps of each behavior."""
+        return {name: behavior.step for name, behavior in self.behaviors.items()}
+
+    def stop(self, reason: str) -> None:
+        """Asks the run to save what was learned and to end, as Ctrl-C does."""
+        _logger.info("A callback stops the run: %s", reason)
+        self.ask_to_stop()
+
+    def add_statistic(self, behavior: str, name: str, value: float) -> None:
+        """Adds a value to the behavior's next summary: the mean of a name's values goes to TensorBoard and to
+        metrics.jsonl. A name such as ``Mine/Entropy of goals`` becomes a tag."""
+        self.behaviors[behavior].add_stat(StatMessage(name, float(value), Aggregation.AVERAGE))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EndedEpisodes:
+    """Episodes that ended in one tick of one simulator, as they are reported."""
+
+    returns: NDArray[np.float64]
+    """Of agents: each the sum of its own raw rewards. Shape [E]."""
+
+    lengths: NDArray[np.int64]
+    """Decisions of the same. Shape [E]."""
+
+    group_returns: NDArray[np.float64]
+    """Of groups: the group's raw reward and its members' own. Shape [G]; empty without groups."""
+
+
+class Callback:
+    """Does nothing. Overwrite what you need; what is not overwritten costs nothing.
+
+    ``behavior`` is always a behavior's name, without its team.
+    """
+
+    def on_run_start(self, run: RunView) -> None:
+        """Everything is ready; no simulator has said anything yet."""
+
+    def on_run_end(self, run: RunView) -> None:
+        """The run is over, for whatever reason, and saved."""
+
+    def on_collection(self, run: RunView, behavior: str, trajectories: Trajectories) -> None:
+        """Pieces of experience are complete, and go to the learner next: with the simulator's rewards, whatever
+        ``shape_rewards`` makes of them. Must not change them."""
+
+    def shape_rewards(self, run: RunView, behavior: str, trajectories: Trajectories) -> NDArray[Any]:
+        """What to train on in place of the agents' own rewards.
+
+        What is reported stays as it is: returns, lessons, evaluations.
+
+        Args:
+            trajectories: S steps, end to end; their ``rewards`` are what earlier callbacks made of them.
+
+        Returns:
+            Finite numbers, one for each step, in the same order. Shape [S].
+        """
+        return trajectories.rewards
+
+    def on_update_start(self, run: RunView, behavior: str) -> None:
+        """Enough was collected: the learner is about to learn."""
+
+    def on_update_end(self, run: RunView, behavior: str, metrics: Mapping[str, float]) -> None:
+        """It has learned. ``metrics`` are the update's losses and statistics, by TensorBoard tag."""
+
+    def on_episode_end(self, run: RunView, behavior: str, episodes: EndedEpisodes) -> None:
+        """Episodes ended."""
+
+    def on_evaluation(self, run: RunView, evaluation: Evaluation) -> None:
+        """Frozen policies were evaluated, once for each behavior; best.pt is in place if this was the best."""
+
+    def on_checkpoint(self, run: RunView, behavior: str, path: Path) -> None:
+        """A numbered checkpoint of a behavior was saved to ``path``."""
+
+
+HOOKS = tuple(name for name in vars(Callback) if name.startswith(("on_", "shape_")))
+"""The names of what can be overwritten."""
+
+
+class Hooks:
+    """Calls the callbacks of a run. After the first that fails none is called any more."""
+
+    def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
+        """Raises UserError for what is no callback."""
+        for callback in callbacks:
+            if not isinstance(callback, Callback):
+                raise UserError(
+                    f"callbacks: expected objects of classes derived from trainer_service.Callback, got {callback!r}"
+                )
+        self._listeners = {hook: _listeners(callbacks, hook) for hook in HOOKS}
+        self._run: RunView | None = None
+
+    def run_starts(self, run: RunView) -> None:
+        self._run = run
+        self._tell("on_run_start")
+
+    def run_ended(self) -> None:
+        self._tell("on_run_end")
+
+    def collected(self, behavior: str, trajectories: Trajectories) -> Trajectories:
+        """What the learner gets in place of these trajectories: the same with shaped rewards."""
+        self._tell("on_collection", behavior, trajectories)
+        for shape in self._listeners["shape_rewards"]:
+            shaped = self._call(shape, behavior, trajectories)
+            trajectories = replace(trajectories, rewards=self._checked(shaped, len(trajectories), shape))
+        return trajectories
+
+    def update_starts(self, behavior: str) -> None:
+        self._tell("on_update_start", behavior)
+
+    def update_ended(self, behavior: str, metrics: Mapping[str, float]) -> None:
+        self._tell("on_update_end", behavior, metrics)
+
+    def episodes_ended(self, behavior: str, episodes: EndedEpisodes) -> None:
+        self._tell("on_episode_end", behavior, episodes)
+
+    def evaluated(self, evaluations: Sequence[Evaluation]) -> None:
+        for evaluation in evaluations:
+            self._tell("on_evaluation", evaluation)
+
+    def checkpoint_saved(self, behavior: str, path: Path) -> None:
+        self._tell("on_checkpoint", behavior, path)
+
+    def _tell(self, hook: str, *arguments: Any) -> None:
+        for listener in self._listeners[hook]:
+            self._call(listener, *arguments)
+
+    def _call(self, listener: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return listener(self._run, *arguments)
+        except Exception as error:
+            self._listeners = dict.fromkeys(HOOKS, ())
+            _logger.error("%s failed:", _name_of(listener), exc_info=error)
+            text = " ".join(str(error).split())
+            raise CallbackError(
+                f"callback {_name_of(listener)} raised {type(error).__name__}: {text}. The log has its traceback; "
+                "what was learned until then is saved"
+            ) from error
+
+    def _checked(self, shaped: Any, steps: int, listener: Callable[..., Any]) -> NDArray[np.float32]:
+        try:
+            rewards = np.asarray(shaped, np.float32)
+            if rewards.shape == (steps,) and np.isfinite(rewards).all():
+                return rewards
+            got = f"shape {rewards.shape}" if rewards.shape != (steps,) else "NaN or infinities"
+        except (TypeError, ValueError):
+            got = repr(shaped)
+        self._listeners = dict.fromkeys(HOOKS, ())
+        raise CallbackError(
+            f"callback {_name_of(listener)}: expected {steps} finite rewards, one for each step, got {got}"
+        )
+
+
+def load_callback(name: str) -> Callback:
+    """Makes the callback that ``MODULE:CLASS`` names; the current folder is searched before installed modules.
+
+    Raises:
+        UserError: there is none, it is none, or it cannot be made.
+    """
+    module_name, _, class_name = name.partition(":")
+    if not module_name or not class_name:
+        raise UserError(f"--hooks: expected MODULE:CLASS, such as my_callbacks:EarlyStop, got '{name}'")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        kind = getattr(importlib.import_module(module_name), class_name)
+        if not isinstance(kind, type) or not issubclass(kind, Callback):
+            raise TypeError(f"expected a class derived from trainer_service.Callback, got {kind!r}")
+        return kind()
+    except Exception as error:  # it is the user's code: anything may happen in it
+        text = " ".join(str(error).split())
+        raise UserError(f"--hooks {name}: {type(error).__name__}: {text}") from error
+
+
+def _listeners(callbacks: Sequence[Callback], hook: str) -> tuple[Callable[..., Any], ...]:
+    """The methods of that name that somebody wrote."""
+    inherited = getattr(Callback, hook)
+    return tuple(
+        getattr(callback, hook) for callback in callbacks if getattr(type(callback), hook) is not inherited
+    )
+
+
+def _name_of(listener: Callable[..., Any]) -> str:
+    kind = type(getattr(listener, "__self__", listener))
+    return f"{kind.__module__}.{kind.__qualname__}.{getattr(listener, '__name__', '')}"

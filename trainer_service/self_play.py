@@ -1,0 +1,246 @@
+"""Self-play: which team learns, whom the others play as, and how well the learner does.
+
+A state machine: it knows no clock, no simulator and no network. One team learns at a time, the others act with
+earlier weights of their behavior (snapshots), or with its newest. The rules and their defaults are ML-Agents'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trainer_service.config import SelfPlaySettings
+from trainer_service.ops.elo import rating_change
+
+Weights = Mapping[str, Any]
+"""What a policy acts with: tensors by name."""
+
+_LATEST = -1
+
+
+@dataclass(slots=True, eq=False)
+class Snapshot:
+    """A policy as it was once."""
+
+    weights: Weights
+    step: int
+    """Of its behavior, when it was taken."""
+    rating: float
+
+
+class Arena:
+    """Where those meet who play against each other. Their teams learn in turns, in the order of the ids.
+
+    A team is all agents with its id, whatever their behaviors: two behaviors of one team learn at the same time.
+    """
+
+    def __init__(self) -> None:
+        self.turn = 0
+        """How often the learning team has changed."""
+        self._learning: int | None = None
+        self._teams: dict[int, list[SelfPlay]] = {}
+
+    @property
+    def learning(self) -> int:
+        """The team whose turn it is; the one of the smallest id begins."""
+        if self._learning not in self._teams:
+            self._learning = min(self._teams)
+        return self._learning
+
+    @property
+    def idle(self) -> bool:
+        """Whoever could learn now has learned enough, and others have not."""
+        return self.learning not in (hungry := self._hungry()) and bool(hungry)
+
+    def enter(self, player: SelfPlay, team: int) -> None:
+        """A team of the player's behavior takes part from now on."""
+        players = self._teams.setdefault(team, [])
+        if player not in players:
+            players.append(player)
+
+    def resume(self, learning: int, turn: int) -> None:
+        """Goes on where a checkpoint was taken; of several behaviors' checkpoints the latest turn counts."""
+        if turn >= self.turn:
+            self._learning, self.turn = learning, turn
+
+    def pass_on(self) -> bool:
+        """The next team that has something left to learn gets its turn. False if there is no other.
+
+        Where nobody has, it is the next team, so that a run whose budget is raised goes on as if it had always had it.
+        """
+        others = [team for team in self._hungry() or sorted(self._teams) if team != self.learning]
+        if not others:
+            return False
+        self._learning = min((team for team in others if team > self.learning), default=others[0])
+        self.turn += 1
+        return True
+
+    def _hungry(self) -> list[int]:
+        """Teams that have something left to learn, in their order."""
+        return [team for team in sorted(self._teams) if not all(each.finished for each in self._teams[team])]
+
+    def rate(self, learner: SelfPlay, results: Sequence[float]) -> list[float]:
+        """Counts games of the learning team against the mean of all others, which share what it wins or loses.
+
+        Args:
+            learner: who played for the learning team.
+            results: 1 won, ½ drawn, 0 lost.
+
+        Returns:
+            The learner's rating after each game; nothing where it plays alone.
+        """
+        others = [
+            (player, team)
+            for team, players in sorted(self._teams.items())
+            if team != self.learning
+            for player in players
+        ]
+        ratings: list[float] = []
+        for result in results if others else ():
+            opposed = sum(player.rating_of(team) for player, team in others) / len(others)
+            change = rating_change(learner.rating, opposed, result)
+            learner.rating += change
+            for player, team in others:
+                player.credit(team, -change / len(others))
+            ratings.append(learner.rating)
+        return ratings
+
+
+class SelfPlay:
+    """One behavior's part: its snapshots, its rating, and whom its teams play as while they do not learn.
+
+    Snapshots that left the window stay alive for as long as a team plays as them.
+    """
+
+    def __init__(self, settings: SelfPlaySettings, arena: Arena, seed: int) -> None:
+        """seed: together with the number of swaps it says what is drawn."""
+        self._settings = settings
+        self._arena = arena
+        self._seed = seed
+        self.rating = settings.initial_elo
+        """Elo of the newest policy."""
+        self.ghost_steps = 0
+        """Agent steps of teams that were not learning."""
+        self.finished = False
+        """It has used its step budget."""
+        self.snapshots: list[Snapshot] = []
+        """Oldest first, at most ``window``."""
+        self._teams: set[int] = set()
+        self._players: dict[int, Snapshot | None] = {}
+        self._saved_at = self._turn_began = self._swapped_at = self._swaps = 0
+        self._turn = arena.turn
+        """The last turn that it has taken notice of."""
+
+    def enter(self, team: int) -> None:
+        """A team of this behavior takes part from now on."""
+        self._teams.add(team)
+        self._arena.enter(self, team)
+
+    def learns(self, team: int) -> bool:
+        """Whether what the team lives through is learned from."""
+        return team == self._arena.learning
+
+    def opponent(self, team: int) -> Snapshot | None:
+        """Whom the team plays as; None for the newest policy, as the learning team always does."""
+        return self._players.get(team)
+
+    def rate(self, results: Sequence[float]) -> list[float]:
+        """Counts games of the learning team: see Arena.rate."""
+        return self._arena.rate(self, results)
+
+    def rating_of(self, team: int) -> float:
+        """Of whoever the team plays as."""
+        player = self.opponent(team)
+        return self.rating if player is None else player.rating
+
+    def credit(self, team: int, points: float) -> None:
+        """Adds to the rating of whoever the team plays as."""
+        player = self.opponent(team)
+        if player is None:
+            self.rating += points
+        else:
+            player.rating += points
+
+    def advance(self, step: int, weights: Callable[[], Weights], *, finished: bool) -> bool:
+        """Takes a snapshot and ends the turn, where they are due; call ``choose`` after it.
+
+        Args:
+            step: steps that were learned from.
+            weights: gives a copy of the present ones.
+            finished: the step budget is used up.
+
+        Returns:
+            Whether another team learns from now on.
+        """
+        self.finished = finished
+        if not self.snapshots or step - self._saved_at >= self._settings.save_steps:
+            newest = Snapshot(weights(), step, self.rating)
+            self.snapshots = [*self.snapshots, newest][-self._settings.window :]
+            self._saved_at = step
+        if self._arena.learning not in self._teams or self._turn != self._arena.turn:
+            return False
+        due = self._arena.idle or step - self._turn_began >= self._settings.team_change
+        return due and self._arena.pass_on()
+
+    def choose(self, step: int) -> None:
+        """Says anew whom the teams play as, where a swap is due or another team learns now."""
+        changed = self._turn != self._arena.turn
+        if changed:
+            self._turn, self._turn_began = self._arena.turn, step
+        if changed or self.ghost_steps - self._swapped_at >= max(self._settings.swap_steps, 1):
+            self._swap()
+        for team in self._ghosts():
+            # At the start, and for teams that show up later.
+            self._players.setdefault(team, self.snapshots[-1])
+
+    def _swap(self) -> None:
+        rng = np.random.default_rng([self._seed, self._swaps])
+        self._players = {team: self._draw(rng) for team in self._ghosts()}
+        self._swapped_at = self.ghost_steps
+        self._swaps += 1
+
+    def _draw(self, rng: np.random.Generator) -> Snapshot | None:
+        if rng.random() < self._settings.play_against_latest_model_ratio:
+            return None
+        return self.snapshots[int(rng.integers(len(self.snapshots)))]
+
+    def _ghosts(self) -> list[int]:
+        return sorted(self._teams - {self._arena.learning})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a continued run needs: tensors and plain Python only."""
+        played = [player for player in self._players.values() if player is not None]
+        known = list(dict.fromkeys([*self.snapshots, *played]))
+        return {
+            "learning": self._arena.learning,
+            "turn": self._turn,
+            "turn_began": self._turn_began,
+            "rating": self.rating,
+            "ghost_steps": self.ghost_steps,
+            "saved_at": self._saved_at,
+            "swapped_at": self._swapped_at,
+            "swaps": self._swaps,
+            "window": len(self.snapshots),
+            "snapshots": [
+                {"weights": dict(each.weights), "step": each.step, "rating": each.rating} for each in known
+            ],
+            "players": {
+                team: _LATEST if player is None else known.index(player)
+                for team, player in self._players.items()
+            },
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict``'s result. Raises KeyError where it is none."""
+        known = [Snapshot(each["weights"], each["step"], each["rating"]) for each in state["snapshots"]]
+        self.snapshots = known[: state["window"]]
+        self._players = {
+            team: None if number == _LATEST else known[number] for team, number in state["players"].items()
+        }
+        self.rating, self.ghost_steps = state["rating"], state["ghost_steps"]
+        self._saved_at, self._swapped_at = state["saved_at"], state["swapped_at"]
+        self._swaps, self._turn, self._turn_began = state["swaps"], state["turn"], state["turn_began"]
+        self._arena.resume(state["learning"], state["turn"])
