@@ -15,8 +15,9 @@ learn: $(VENV)/.installed
 	@echo "Watch it:    $(BIN)/mlagents-style evaluate $(RUN_ID) --episodes 12 --record 3dball.gif"
 	@echo "See curves:  $(BIN)/tensorboard --logdir results"
 
+# Side by side on up to four cores: most of a test is a simulator's or a trainer's process, waiting for the other.
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 # Against the real ML-Agents 1.1.0, which gets an environment of its own (MLAGENTS_PEER=DIR names one).
 conformance: $(VENV)/.installed-dev

@@ -32,7 +32,8 @@ FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | 
 COMMAND_LINE = re.compile(r"^    (?P<line>(?:mlagents-style|make|python) .+)$", re.MULTILINE)
 CODE_SPAN = re.compile(r"`(?P<text>[^`\n]+)`")
 COMMANDS = (
-    "learn", "check", "evaluate", "simulate", "export", "import-checkpoint", "schema", "doctor",
+    "learn", "check", "evaluate", "record-demo", "demo-info", "simulate", "export", "import-checkpoint", "schema",
+    "doctor",
 )  # fmt: skip
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 

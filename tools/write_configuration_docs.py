@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer_service.config import HYPERPARAMETERS, REWARD_SIGNALS, TrainerSettings, json_schema
+from trainer_service.config import HYPERPARAMETERS, REWARD_SIGNALS, json_schema
 from trainer_service.config.environment_parameters import SAMPLERS
 from trainer_service.config.legacy import SAMPLERS_ALSO_CALLED
-from trainer_service.config.support import unsupported_in_behavior
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/configuration.md")
@@ -27,7 +26,6 @@ SCHEMA = Path("configs/schema.json")
 BEGIN = "<!-- Written by tools/write_configuration_docs.py: everything down to the end marker. -->"
 END = "<!-- The end of what is written. -->"
 ABSENT = "–"
-NOT_BUILT = " *Not built yet; refused by name.*"
 
 Definitions = Mapping[str, Mapping[str, Any]]
 
@@ -60,6 +58,7 @@ def chapters() -> list[Chapter]:
         Chapter("`environment_parameters.NAME`: a curriculum", {"": "Curriculum"}),
         Chapter("`curriculum[…]`: a lesson", {"": "Lesson"}),
         Chapter("`completion_criteria`", {"": "CompletionCriteria"}),
+        Chapter("`evaluation`", {"": "EvaluationSettings"}),
         Chapter("`checkpoint_settings`", {"": "CheckpointSettings"}),
         Chapter("`torch_settings`", {"": "TorchSettings"}),
     ]
@@ -67,23 +66,6 @@ def chapters() -> list[Chapter]:
 
 def _names(models: Mapping[str, type]) -> dict[str, str]:
     return {kind: model.__name__ for kind, model in models.items()}
-
-
-PROBES: dict[str, dict[str, Any]] = {
-    **{model.__name__: {"trainer_type": kind} for kind, model in HYPERPARAMETERS.items()},
-    **{model.__name__: {"reward_signals": {kind: {}}} for kind, model in REWARD_SIGNALS.items()},
-    "GAILSettings": {"reward_signals": {"gail": {"demo_path": "x"}}},
-    "ReplaySettings": {"trainer_type": "sac"},
-    "MemorySettings": {"network_settings": {"memory": {}}},
-    "BehavioralCloningSettings": {"behavioral_cloning": {"demo_path": "x"}},
-    "SelfPlaySettings": {"self_play": {}},
-}
-"""Behaviors that ask for what a model describes; what is refused then is not built."""
-
-
-def is_built(model: str) -> bool:
-    """Whether this version can run what a model describes."""
-    return not unsupported_in_behavior("", TrainerSettings.model_validate(PROBES.get(model, {})))
 
 
 def tables() -> str:
@@ -105,7 +87,7 @@ def _chapter(chapter: Chapter, definitions: Definitions) -> str:
 
 
 def _introduction(kind: str, name: str, definitions: Definitions) -> str:
-    text = definitions[name]["description"] + ("" if is_built(name) else NOT_BUILT)
+    text = definitions[name]["description"]
     return f"- `{kind}`: {text}" if kind else text
 
 

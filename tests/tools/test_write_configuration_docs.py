@@ -77,15 +77,6 @@ def test_every_key_of_every_section_has_a_row(tool: ModuleType) -> None:
             assert ("deprecationMessage" in schema) != (f"| `{key}` |" in told), key
 
 
-def test_what_is_not_built_says_so(tool: ModuleType) -> None:
-    from trainer_service.config.support import REWARD_SIGNALS, TRAINER_TYPES
-
-    for kind, model in tool.HYPERPARAMETERS.items():
-        assert tool.is_built(model.__name__) == (kind in TRAINER_TYPES)
-    for kind, model in tool.REWARD_SIGNALS.items():
-        assert tool.is_built(model.__name__) == (kind in REWARD_SIGNALS)
-
-
 @pytest.mark.parametrize(
     "config", sorted((REPOSITORY / "configs").glob("*.yaml")), ids=lambda path: path.name
 )

@@ -1,0 +1,1 @@
+"""The learning tests that ML-Agents' own developers run, with our trainer."""
