@@ -48,6 +48,10 @@ class SAC:
         """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
         if not isinstance(settings.hyperparameters, SACSettings):
             raise ValueError(f"sac was given the settings of {type(settings.hyperparameters).__name__}")
+        if settings.network_settings.layer_norm:
+            raise ValueError(
+                "network_settings.layer_norm: true is not known to sac, whose critics have no such body"
+            )
         self._settings = settings
         self._hyper = settings.hyperparameters
         self._device = compute.device

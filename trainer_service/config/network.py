@@ -44,6 +44,11 @@ class NetworkSettings(Section):
     num_layers: Count = 2
     """Layers of the body; 0 builds one all the same."""
 
+    layer_norm: Flag = False
+    """Whether the body is that of MAPPO's authors: layer normalization of its inputs and after each layer, ReLU and
+    orthogonal weights, instead of ML-Agents' Swish. Not with sac, nor with goals that generate weights. Not in
+    ML-Agents."""
+
     vis_encode_type: EncoderType = "simple"
     """Encoder of picture observations."""
 

@@ -15,7 +15,7 @@ from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.actions import ActionHeads, ActionParameters
 from trainer_service.networks.encoder import ObservationEncoder
 from trainer_service.networks.goals import ConditionalBody
-from trainer_service.networks.layers import LinearBody, xavier_linear
+from trainer_service.networks.layers import LinearBody, NormedBody, make_body, xavier_linear
 from trainer_service.networks.memory import Sequences, make_memory
 from unity_bridge.specs import BehaviorSpec
 
@@ -31,10 +31,7 @@ class Trunk(nn.Module):
         super().__init__()
         self.encoder = ObservationEncoder(spec.observation_specs, settings)
         goal = self.encoder.goal_columns if settings.goal_conditioning_type == "hyper" else []
-        shape = (self.encoder.output_size, settings.hidden_units, settings.num_layers)
-        self.body = (
-            ConditionalBody(*shape, goal, seen=self.encoder.goals_are_seen) if goal else LinearBody(*shape)
-        )
+        self.body = _body(self.encoder, goal, settings)
         self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
         self.memory_size = 0 if self.memory is None else self.memory.size
         self.output_size = settings.hidden_units if self.memory is None else self.memory.output_size
@@ -55,6 +52,21 @@ class Trunk(nn.Module):
         if self.memory is None:
             raise ValueError("there is no memory to step on")
         return self.memory.step(self.forward(observations), memories[:, self._own])
+
+
+def _body(
+    encoder: ObservationEncoder, goal: list[slice], settings: NetworkSettings
+) -> LinearBody | NormedBody | ConditionalBody:
+    """Raises ValueError for settings that ask for two kinds of body at once."""
+    if not goal:
+        return make_body(encoder.output_size, settings)
+    if settings.layer_norm:
+        raise ValueError(
+            "network_settings.layer_norm: true does not go with goals that generate weights; set "
+            "goal_conditioning_type: none"
+        )
+    shape = (encoder.output_size, settings.hidden_units, settings.num_layers)
+    return ConditionalBody(*shape, goal, seen=encoder.goals_are_seen)
 
 
 class ActorCritic(nn.Module):

@@ -11,7 +11,7 @@ from torch.nn import functional
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.actor_critic import as_floats
 from trainer_service.networks.encoder import ObservationEncoder
-from trainer_service.networks.layers import LinearBody, xavier_linear
+from trainer_service.networks.layers import make_body, xavier_linear
 from trainer_service.networks.memory import make_memory
 from unity_bridge.specs import BehaviorSpec
 
@@ -42,7 +42,7 @@ class COMACritic(nn.Module):
         encoded = self.encoder.output_size
         joint = places * (encoded + 1) if self.of_state is None else self.of_state.output_size
         inputs = joint + encoded + places + places * self._choices
-        self.body = LinearBody(inputs, settings.hidden_units, settings.num_layers)
+        self.body = make_body(inputs, settings)
         self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
         features = settings.hidden_units if self.memory is None else self.memory.output_size
         self.value = xavier_linear(features, self._choices * signals)

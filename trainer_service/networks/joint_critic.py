@@ -12,7 +12,7 @@ from torch.nn import functional
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.actor_critic import as_floats
 from trainer_service.networks.encoder import ObservationEncoder
-from trainer_service.networks.layers import LinearBody
+from trainer_service.networks.layers import make_body
 from trainer_service.networks.memory import Sequences, make_memory
 from trainer_service.networks.value_scale import ScaledValues, Scaling
 from unity_bridge.specs import BehaviorSpec
@@ -49,7 +49,7 @@ class JointCritic(nn.Module):
         encoded = self.encoder.output_size
         joint = encoded if state == "environment" else places * (encoded + 1)
         inputs = joint + encoded + places if state == "agent" else joint
-        self.body = LinearBody(inputs, settings.hidden_units, settings.num_layers)
+        self.body = make_body(inputs, settings)
         self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
         features = settings.hidden_units if self.memory is None else self.memory.output_size
         own_row = state == "agent"

@@ -9,6 +9,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from trainer_service.config.network import NetworkSettings
+
 
 def normal_linear(inputs: int, outputs: int, *, deviation: float) -> nn.Linear:
     """Weights normal, biases zero."""
@@ -28,6 +30,14 @@ def xavier_linear(inputs: int, outputs: int) -> nn.Linear:
     """Weights Xavier-uniform, biases zero."""
     layer = nn.Linear(inputs, outputs)
     nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def orthogonal_linear(inputs: int, outputs: int, *, gain: float) -> nn.Linear:
+    """Weights orthogonal, Saxe et al. 2014 (arXiv:1312.6120), times the gain; biases zero."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
 
@@ -54,3 +64,35 @@ class LinearBody(nn.Module):
         for layer in cast(Iterable[nn.Linear], self.layers):
             features = nn.functional.silu(nn.functional.linear(features, layer.weight, layer.bias))
         return features
+
+
+class NormedBody(nn.Module):
+    """``num_layers`` times Linear, ReLU and layer normalization, at least one, on normalized inputs.
+
+    The body of Yu et al. 2022 (arXiv:2103.01955), with their orthogonal weights. ML-Agents' body is nearly linear
+    in inputs as small as distances in a unit square; this one is not, whatever their size.
+    """
+
+    def __init__(self, inputs: int, hidden_units: int, num_layers: int) -> None:
+        super().__init__()
+        sizes = [inputs] + [hidden_units] * max(num_layers, 1)
+        self.layers = nn.ModuleList(
+            orthogonal_linear(before, after, gain=2.0**0.5) for before, after in itertools.pairwise(sizes)
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(size) for size in sizes)
+        self.output_size = hidden_units
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[B, inputs] to [B, hidden_units]."""
+        norms = iter(cast(Iterable[nn.LayerNorm], self.norms))
+        features = next(norms).forward(features)
+        for layer, norm in zip(cast(Iterable[nn.Linear], self.layers), norms, strict=True):
+            rectified = torch.relu(nn.functional.linear(features, layer.weight, layer.bias))
+            features = norm.forward(rectified)
+        return features
+
+
+def make_body(inputs: int, settings: NetworkSettings) -> LinearBody | NormedBody:
+    """The body that the settings ask for, from ``inputs`` to ``hidden_units``."""
+    body = NormedBody if settings.layer_norm else LinearBody
+    return body(inputs, settings.hidden_units, settings.num_layers)

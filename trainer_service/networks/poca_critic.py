@@ -14,7 +14,7 @@ from torch.nn import functional
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.actor_critic import as_floats
 from trainer_service.networks.encoder import ObservationEncoder
-from trainer_service.networks.layers import LinearBody, normal_linear, standardized
+from trainer_service.networks.layers import make_body, normal_linear, standardized
 from trainer_service.networks.memory import make_memory
 from trainer_service.networks.value_scale import ScaledValues
 from unity_bridge.specs import BehaviorSpec
@@ -49,7 +49,7 @@ class POCACritic(nn.Module):
         self.query, self.key, self.mix, self.output = (
             normal_linear(units, units, deviation=deviation) for _ in range(4)
         )
-        self.body = LinearBody(units, units, settings.num_layers)
+        self.body = make_body(units, settings)
         self.memory = None if settings.memory is None else make_memory(units, settings.memory)
         features = units if self.memory is None else self.memory.output_size
         # One more input: how many are there.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from trainer_service.config.rewards import GAILSettings
 from trainer_service.networks.encoder import ObservationEncoder
-from trainer_service.networks.layers import LinearBody, kaiming_linear
+from trainer_service.networks.layers import kaiming_linear, make_body
 from trainer_service.ops.distributions import choice_offsets
 from trainer_service.ops.intrinsic import one_hot
 from unity_bridge.specs import BehaviorSpec
@@ -60,7 +60,7 @@ class Discriminator(nn.Module):
         self.register_buffer("offsets", offsets, persistent=False)
         deeds = actions.continuous_size + self._choices + 1 if settings.use_actions else 0
         self.encoder = ObservationEncoder(spec.observation_specs, network)
-        self.body = LinearBody(self.encoder.output_size + deeds, network.hidden_units, network.num_layers)
+        self.body = make_body(self.encoder.output_size + deeds, network)
         self.bottleneck = Bottleneck(network.hidden_units) if settings.use_vail else None
         features = _CODE_SIZE if settings.use_vail else network.hidden_units
         self.output = kaiming_linear(features, 1, gain=0.2)

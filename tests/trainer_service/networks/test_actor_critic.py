@@ -8,8 +8,8 @@ import torch
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.actor_critic import ActorCritic, batched_values, in_chunks
-from trainer_service.networks.layers import LinearBody, kaiming_linear
-from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from trainer_service.networks.layers import LinearBody, NormedBody, kaiming_linear, make_body
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
 
 SENSORS = (ObservationSpec("order", (3,)), ObservationSpec("trolley", (2,)))
 
@@ -88,6 +88,43 @@ def test_a_body_has_at_least_one_layer(num_layers: int, expected: int) -> None:
     body = LinearBody(5, 8, num_layers)
     assert len(body.layers) == expected
     assert body(torch.zeros(2, 5)).shape == (2, 8)
+
+
+@pytest.mark.parametrize(("num_layers", "expected"), [(0, 1), (1, 1), (3, 3)])
+def test_a_normed_body_has_at_least_one_layer(num_layers: int, expected: int) -> None:
+    body = make_body(5, NetworkSettings(hidden_units=8, num_layers=num_layers, layer_norm=True))
+    assert isinstance(body, NormedBody)
+    assert (len(body.layers), len(body.norms)) == (expected, expected + 1)
+    assert body(torch.zeros(2, 5)).shape == (2, 8)
+
+
+def test_a_normed_body_by_hand() -> None:
+    body = NormedBody(2, 2, 1)
+    with torch.no_grad():
+        body.layers[0].weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        body.layers[0].bias.copy_(torch.tensor([0.0, 3.0]))
+    # (5, 1) is normalized to (1, −1), becomes (1, 2) by the layer, and (−1, 1) when normalized again.
+    expected = torch.tensor([[-1.0, 1.0]])
+    torch.testing.assert_close(body(torch.tensor([[5.0, 1.0]])), expected, atol=1e-4, rtol=0)
+
+
+def test_a_normed_body_begins_with_orthogonal_weights_and_does_not_care_for_scale() -> None:
+    torch.manual_seed(1)
+    body = NormedBody(6, 6, 2)
+    weight = body.layers[1].weight
+    torch.testing.assert_close(weight @ weight.T, 2.0 * torch.eye(6), atol=1e-5, rtol=0)
+    inputs = torch.randn(4, 6)
+    torch.testing.assert_close(body(inputs), body(100.0 * inputs), atol=1e-3, rtol=0)
+
+
+def test_a_normed_body_and_weights_made_of_goals_are_refused_together() -> None:
+    goal = ObservationSpec("goal", (2,), (), ObservationType.GOAL_SIGNAL)
+    spec = BehaviorSpec((goal, *SENSORS), ActionSpec(1))
+    settings = NetworkSettings(layer_norm=True)
+    with pytest.raises(ValueError, match="goal_conditioning_type: none"):
+        ActorCritic(spec, settings, value_heads=1, shared_critic=False)
+    as_input = settings.model_copy(update={"goal_conditioning_type": "none"})
+    ActorCritic(spec, as_input, value_heads=1, shared_critic=False)
 
 
 def test_values_in_chunks_are_values_at_once() -> None:
