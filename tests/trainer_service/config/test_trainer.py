@@ -72,6 +72,7 @@ def test_a_behavior_has_ml_agents_defaults() -> None:
             "normalize": False,
             "hidden_units": 128,
             "num_layers": 2,
+            "layer_norm": False,
             "vis_encode_type": "simple",
             "goal_conditioning_type": "hyper",
             "deterministic": False,
