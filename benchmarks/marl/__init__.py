@@ -1,0 +1,1 @@
+"""Scores of team learners, three seeds each: what is run, and the page that tells of it."""

@@ -1,0 +1,107 @@
+"""The page of the scores: a table, the commands behind it, and curves."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from marl.rows import ROWS, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One run's last checkpoint, played greedily."""
+
+    row: str
+    seed: int
+    value: float
+    agent_steps: int
+    seconds: float
+    """Of the training."""
+
+
+def write_page(checkout: Path, folder: Path, scores: Sequence[Score]) -> None:
+    """Writes docs/marl-results.md and its pictures."""
+    notes = (checkout / "benchmarks" / "marl" / "notes.md").read_text(encoding="utf-8")
+    pictures = draw(folder, scores, checkout / "docs" / "images")
+    shown = "\n".join(f"![{task}]({path.relative_to(checkout / 'docs').as_posix()})\n" for task, path in pictures)
+    text = notes.format(table=table(scores), commands=commands(scores), curves=shown, machine=machine())
+    (checkout / "docs" / "marl-results.md").write_text(text, encoding="utf-8")
+
+
+def table(scores: Iterable[Score]) -> str:
+    """A line for each row that was run."""
+    lines = [
+        "| configuration | scored on | agent steps | seeds | mean ± deviation | asked for | minutes of training |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    scores = list(scores)
+    for row in ROWS:
+        own = sorted((score for score in scores if score.row == row.name), key=lambda score: score.seed)
+        if not own:
+            continue
+        values = [score.value for score in own]
+        spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+        bar = "" if row.bar is None else f"{row.bar:g}"
+        each = ", ".join(f"{value:.2f}" for value in values)
+        minutes = ", ".join(f"{score.seconds / 60:.1f}" for score in own)
+        lines.append(
+            f"| `{row.name}` | {row.task}, {row.unit} | {own[0].agent_steps / 1e6:.1f} M | {each} "
+            f"| {statistics.mean(values):.2f}{spread} | {bar} | {minutes} |"
+        )
+    return "\n".join(lines)
+
+
+def commands(scores: Iterable[Score]) -> str:
+    """What a reader types for one seed of each row."""
+    there = {score.row for score in scores}
+    lines = []
+    for row in ROWS:
+        if row.name in there:
+            lines += [f"mlagents-style {' '.join(row.learn(row.name, 1))}"]
+            lines += [f"mlagents-style {' '.join(row.evaluate(row.name))}"]
+    return "\n".join(lines)
+
+
+def machine() -> str:
+    """Where this ran."""
+    return f"{os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+def draw(folder: Path, scores: Sequence[Score], images: Path) -> list[tuple[str, Path]]:
+    """Mean return over agent steps while they learned: a picture for each task, a line for each run."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    made = []
+    for task in dict.fromkeys(row.task for row in ROWS):
+        rows = [row for row in ROWS if row.task == task]
+        runs = [(row, score) for row in rows for score in scores if score.row == row.name]
+        if not runs:
+            continue
+        figure, axes = pyplot.subplots(figsize=(6.5, 3.4), layout="constrained")
+        for row, score in runs:
+            steps, returns = _curve(folder / f"{row.name}-{score.seed}" / "metrics.jsonl", row)
+            first = score.seed == min(each.seed for own, each in runs if own is row)
+            axes.plot(steps, returns, color=f"C{rows.index(row)}", label=row.name if first else None, linewidth=1)
+        axes.set(xlabel="agent steps", ylabel=f"{task}: mean return, as drawn")
+        axes.legend(frameon=False)
+        path = images / f"marl-{task.replace(' ', '-').replace(',', '')}.png"
+        figure.savefig(path, dpi=110)
+        pyplot.close(figure)
+        made.append((task, path))
+    return made
+
+
+def _curve(path: Path, row: Row) -> tuple[list[int], list[float]]:
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    key = "mean_group_return" if row.unit == "team" else "mean_return"
+    told = [line for line in lines if line.get(key) is not None and line["behavior"] == lines[0]["behavior"]]
+    return [line["step"] for line in told], [line[key] for line in told]

@@ -1,0 +1,76 @@
+"""What is trained, on what it is scored, and what others are known to reach there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Unit = Literal["P", "S", "team", "agent"]
+"""P: return of an agent in an episode of spread. S: 6 P − 3 T, of episodes of T steps. team: everyone's sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One configuration, to be trained with several seeds."""
+
+    name: str
+    """Of its file in configs/, too."""
+
+    task: str
+    trained_on: str
+    scored_on: str
+    agents: int
+    """Of a team: so many episodes end at once."""
+
+    episodes: int
+    """Of teams, that a score is the mean of."""
+
+    unit: Unit = "P"
+    bar: float | None = None
+    """What the project asks of it."""
+
+    env_args: tuple[str, ...] = ()
+    """For the simulator of the evaluation."""
+
+    steps: int = 25
+    """Of an episode."""
+
+    @property
+    def config(self) -> str:
+        return f"configs/{self.name}.yaml"
+
+    def learn(self, run_id: str, seed: int) -> list[str]:
+        """Arguments of the command that trains it."""
+        return ["learn", self.config, f"--run-id={run_id}", f"--env={self.trained_on}", f"--seed={seed}"]
+
+    def evaluate(self, run_id: str) -> list[str]:
+        """Arguments of the command that scores its last checkpoint, greedy."""
+        arguments = self.env_args and ("--env-args", *self.env_args)
+        count = self.agents * self.episodes
+        return ["evaluate", run_id, f"--env={self.scored_on}", f"--episodes={count}", "--json", *arguments]
+
+    def score(self, said: Mapping[str, Any]) -> float:
+        """From what ``evaluate --json`` says."""
+        behaviors = list(said["behaviors"].values())
+        if self.unit == "team":
+            return float(behaviors[0]["mean_group_return"])
+        mean = sum(float(each["mean_return"]) for each in behaviors) / len(behaviors)
+        return 6.0 * mean - 3.0 * self.steps if self.unit == "S" else mean
+
+
+_SPREAD, _MPE2 = "sim:spread", "pettingzoo:mpe2.simple_spread_v3"
+_SPEAKER = "pettingzoo:mpe2.simple_speaker_listener_v4"
+
+ROWS = (
+    Row("spread_mappo", "spread", _SPREAD, _MPE2, 3, 1000, bar=-11.6),
+    Row("spread_ippo", "spread", _SPREAD, _MPE2, 3, 1000, bar=-12.0),
+    Row("spread_poca", "spread", _SPREAD, _MPE2, 3, 1000),
+    Row("spread_coma", "spread", _SPREAD, _MPE2, 3, 1000, bar=-20.0),
+    Row(
+        "spread_mappo_seed", "spread, 50 steps", _SPREAD, _SPREAD, 3, 1000,
+        unit="S", bar=-300.0, env_args=("--copies", "16", "--steps", "50"), steps=50,
+    ),
+    Row("switch2_mappo", "switch2", "sim:switch2", "sim:switch2", 2, 100, unit="team", bar=8.0),
+    Row("speaker_listener_mappo", "speaker and listener", _SPEAKER, _SPEAKER, 1, 1000, unit="agent"),
+)  # fmt: skip

@@ -1,0 +1,108 @@
+"""Trains team learners with several seeds, scores their last checkpoints greedily, and writes down what came out.
+
+    python benchmarks/marl_results.py [--only NAME ...] [--seeds N] [--jobs N] [--report] [--results-dir DIR]
+
+Runs are those of the commands that the page shows, in a folder of their own; finished ones are not repeated. The
+page is docs/marl-results.md, with curves beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from marl.page import Score, write_page
+from marl.rows import ROWS, Row
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+class RunFailed(Exception):
+    """A command that did not come to its end. The text is its last lines."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs what the arguments say. Returns 0 where every command came to its end."""
+    arguments = parse(argv)
+    chosen = [row for row in ROWS if arguments.only is None or row.name in arguments.only]
+    wanted = [(row, seed) for row in chosen for seed in range(1, arguments.seeds + 1)]
+    arguments.results_dir.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    if not arguments.report:
+        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+            futures = [pool.submit(run, row, seed, arguments.results_dir) for row, seed in wanted]
+            for future in concurrent.futures.as_completed(futures):
+                try:
+                    print(future.result(), file=sys.stderr, flush=True)
+                except RunFailed as error:
+                    failed += 1
+                    print(error, file=sys.stderr, flush=True)
+    write_page(CHECKOUT, arguments.results_dir, scores(arguments.results_dir))
+    return 1 if failed else 0
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments, checked."""
+    parser = argparse.ArgumentParser(description="Scores of team learners.")
+    parser.add_argument("--only", nargs="+", choices=[row.name for row in ROWS], help="these alone")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="1 to N (default 3)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at once (default 1)")
+    parser.add_argument("--report", action="store_true", help="run nothing: write the page of what is there")
+    parser.add_argument(
+        "--results-dir", type=Path, default=CHECKOUT / "results" / "marl", metavar="DIR",
+        help="where runs are (default results/marl)",
+    )  # fmt: skip
+    return parser.parse_args(argv)
+
+
+def run(row: Row, seed: int, folder: Path) -> str:
+    """Trains and scores one run, or as much of that as is missing. Returns a line that tells of it."""
+    run_id = f"{row.name}-{seed}"
+    kept = folder / f"{run_id}.json"
+    if kept.exists():
+        return f"{run_id}: there already"
+    began = time.perf_counter()
+    _call([*row.learn(run_id, seed), "--force"], folder)
+    seconds = time.perf_counter() - began
+    said = json.loads(_call(row.evaluate(run_id), folder))
+    score = Score(row.name, seed, row.score(said), int(said["step"]), seconds)
+    kept.write_text(json.dumps(asdict(score)) + "\n", encoding="utf-8")
+    return f"{run_id}: {score.value:.2f} after {score.agent_steps} agent steps, {seconds:.0f} s"
+
+
+def scores(folder: Path) -> list[Score]:
+    """All that were ever kept."""
+    return [Score(**json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*-*.json"))]
+
+
+def _call(arguments: Sequence[str], folder: Path) -> str:
+    # One thread each: small products are no faster with two, and two runs at once share the machine fairly.
+    command = [sys.executable, "-m", "trainer_service", *arguments, f"--results-dir={folder.resolve()}"]
+    # What follows --env-args belongs to the simulator.
+    if "--env-args" in command:
+        at = command.index("--env-args")
+        command = [*command[:at], command[-1], *command[at:-1]]
+    done = subprocess.run(
+        command,
+        cwd=CHECKOUT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = "\n".join((done.stdout + done.stderr).splitlines()[-5:])
+        raise RunFailed(f"{' '.join(arguments)} ended with {done.returncode}:\n{last}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())
