@@ -29,8 +29,16 @@ def write_page(checkout: Path, folder: Path, scores: Sequence[Score]) -> None:
     """Writes docs/marl-results.md and its pictures."""
     notes = (checkout / "benchmarks" / "marl" / "notes.md").read_text(encoding="utf-8")
     pictures = draw(folder, scores, checkout / "docs" / "images")
-    shown = "\n".join(f"![{task}]({path.relative_to(checkout / 'docs').as_posix()})\n" for task, path in pictures)
-    text = notes.format(table=table(scores), commands=commands(scores), curves=shown, machine=machine())
+    shown = "\n".join(
+        f"![{task}]({path.relative_to(checkout / 'docs').as_posix()})\n" for task, path in pictures
+    )
+    text = notes.format(
+        table=table(scores),
+        commands=commands(scores),
+        curves=shown,
+        machine=machine(),
+        spread_episodes=f"{ROWS[0].episodes:,}",
+    )
     (checkout / "docs" / "marl-results.md").write_text(text, encoding="utf-8")
 
 
@@ -90,7 +98,9 @@ def draw(folder: Path, scores: Sequence[Score], images: Path) -> list[tuple[str,
         for row, score in runs:
             steps, returns = _curve(folder / f"{row.name}-{score.seed}" / "metrics.jsonl", row)
             first = score.seed == min(each.seed for own, each in runs if own is row)
-            axes.plot(steps, returns, color=f"C{rows.index(row)}", label=row.name if first else None, linewidth=1)
+            axes.plot(
+                steps, returns, color=f"C{rows.index(row)}", label=row.name if first else None, linewidth=1
+            )
         axes.set(xlabel="agent steps", ylabel=f"{task}: mean return, as drawn")
         axes.legend(frameon=False)
         path = images / f"marl-{task.replace(' ', '-').replace(',', '')}.png"

@@ -1,0 +1,70 @@
+"""The scores of team learners: what is run, and what the page says of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import marl_results
+import pytest
+from marl.page import Score, commands, table
+from marl.rows import ROWS, Row
+
+from trainer_service.cli import main
+from trainer_service.config import load_run_options
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+ROW = {row.name: row for row in ROWS}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_row_has_a_configuration_that_is_sound(row: Row, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(CHECKOUT / row.config)]) == 0
+    assert "ok" in capsys.readouterr().out
+    load_run_options(CHECKOUT / row.config)
+
+
+def test_scores_are_in_the_rows_unit() -> None:
+    said = {"behaviors": {"Spread": {"mean_return": -20.0, "mean_group_return": -60.0}}}
+    assert ROW["spread_mappo"].score(said) == -20.0
+    assert ROW["spread_mappo_seed"].score(said) == 6 * -20.0 - 150.0
+    assert ROW["switch2_mappo"].score(said) == -60.0
+
+
+def test_behaviors_with_one_reward_are_averaged() -> None:
+    said = {"behaviors": {"speaker": {"mean_return": -10.0}, "listener": {"mean_return": -12.0}}}
+    assert ROW["speaker_listener_mappo"].score(said) == -11.0
+
+
+def test_episodes_are_counted_by_team() -> None:
+    assert "--episodes=3000" in ROW["spread_mappo"].evaluate("sm")
+
+
+def test_the_table_shows_every_seed_in_order_their_mean_and_deviation() -> None:
+    scores = [Score("spread_ippo", 2, -12.0, 9_000_000, 60.0), Score("spread_ippo", 1, -10.0, 9_000_000, 90.0)]
+    line = table(scores).splitlines()[-1]
+    assert "| -10.00, -12.00 | -11.00 ± 1.41 | -12 | 1.5, 1.0 |" in line
+    assert len(table(scores).splitlines()) == 3
+
+
+def test_commands_are_those_of_rows_that_were_run() -> None:
+    said = commands([Score("switch2_mappo", 1, 8.3, 500_000, 60.0)]).splitlines()
+    assert said == [
+        "mlagents-style learn configs/switch2_mappo.yaml --run-id=switch2_mappo --env=sim:switch2 --seed=1",
+        "mlagents-style evaluate switch2_mappo --env=sim:switch2 --episodes=200 --json",
+    ]
+
+
+def test_a_run_that_is_there_is_not_run_again(tmp_path: Path) -> None:
+    score = Score("switch2_mappo", 1, 8.3, 500_000, 60.0)
+    (tmp_path / "switch2_mappo-1.json").write_text(json.dumps(asdict(score)))
+    assert marl_results.run(ROW["switch2_mappo"], 1, tmp_path) == "switch2_mappo-1: there already"
+    assert marl_results.scores(tmp_path) == [score]
+
+
+def test_a_command_that_fails_says_why(tmp_path: Path) -> None:
+    row = Row("no_such_file", "nothing", "sim:basic", "sim:basic", 1, 1)
+    with pytest.raises(marl_results.RunFailed, match=r"no_such_file\.yaml"):
+        marl_results.run(row, 1, tmp_path)
+    assert not list(tmp_path.glob("*.json"))
