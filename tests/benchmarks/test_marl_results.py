@@ -42,7 +42,10 @@ def test_episodes_are_counted_by_team() -> None:
 
 
 def test_the_table_shows_every_seed_in_order_their_mean_and_deviation() -> None:
-    scores = [Score("spread_ippo", 2, -12.0, 9_000_000, 60.0), Score("spread_ippo", 1, -10.0, 9_000_000, 90.0)]
+    scores = [
+        Score("spread_ippo", 2, -12.0, 9_000_000, 60.0),
+        Score("spread_ippo", 1, -10.0, 9_000_000, 90.0),
+    ]
     line = table(scores).splitlines()[-1]
     assert "| -10.00, -12.00 | -11.00 ± 1.41 | -12 | 1.5, 1.0 |" in line
     assert len(table(scores).splitlines()) == 3

@@ -78,6 +78,7 @@ class COMA(TeamLearner):
             state=[i for i, sensor in enumerate(sensors) if central and sensor.name == GLOBAL_STATE],
             places=self._places,
             signals=signals,
+            scaling=self._hyper.value_normalization,
         )
 
     @property
@@ -173,18 +174,17 @@ class COMA(TeamLearner):
         return done
 
     def _values(self, critic: COMACritic, rollout: TeamRollout, actions: Tensor) -> Tensor:
-        """Of all moments, places and choices: [F, n, A, signals]."""
+        """Of all moments, places and choices, in reward units: [F, n, A, signals]."""
         members = self._tensor(rollout.frames.members)
         with torch.no_grad():
             if critic.memory is not None:
                 batch = all_frames(rollout.frames, self._device)
-                return critic.forward(rollout.observations, actions, members, batch.filled)
-            return torch.cat(
-                [
-                    _forward(critic, rollout, actions, members[piece])
-                    for piece in in_chunks(len(members), _CHUNK)
-                ]
-            )
+                return critic.value.raw(critic.forward(rollout.observations, actions, members, batch.filled))
+            chunks = [
+                _forward(critic, rollout, actions, members[piece])
+                for piece in in_chunks(len(members), _CHUNK)
+            ]
+            return critic.value.raw(torch.cat(chunks))
 
     def _step_actors(
         self,
@@ -222,10 +222,11 @@ class COMA(TeamLearner):
         members = self._tensor(rollout.frames.members)[batch.moments]
         steps = self._tensor(rollout.frames.steps)[batch.moments]
         known = judgement.known[batch.moments]
+        returns = judgement.targets[batch.moments].expand(*known.shape, -1)[known]
+        self._critic.value.count(returns)
         q = _forward(self._critic, rollout, self._done(rollout), members, batch.filled)[known]
         taken = q[torch.arange(len(q), device=q.device), rollout.discrete_actions[steps[known], 0]]
-        targets = judgement.targets[batch.moments].expand(*known.shape, -1)[known]
-        loss = (taken - targets).square().mean()
+        loss = (taken - self._critic.value.scaled(returns)).square().mean()
         self._critic_steps += 1
         if self._critic_steps % self._hyper.target_update == 0:
             self._target.load_state_dict(self._critic.state_dict())

@@ -158,6 +158,9 @@ class COMASettings(TeamHyperparameters):
     num_epoch: PositiveCount = 1
     """Passes over each rollout. More than one needs ratio_clip."""
 
+    value_normalization: Literal["none", "valuenorm", "popart"] = "none"
+    """Whether the critic works in units of the returns' running scale."""
+
     ratio_clip: Positive | None = None
     """Clips the probability ratio as PPO does, so that a rollout may serve more than once; null: plain gradient."""
 

@@ -11,8 +11,9 @@ from torch.nn import functional
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.actor_critic import as_floats
 from trainer_service.networks.encoder import ObservationEncoder
-from trainer_service.networks.layers import make_body, xavier_linear
+from trainer_service.networks.layers import make_body
 from trainer_service.networks.memory import make_memory
+from trainer_service.networks.value_scale import ScaledValues, Scaling
 from unity_bridge.specs import BehaviorSpec
 
 
@@ -31,11 +32,12 @@ class COMACritic(nn.Module):
         state: Sequence[int],
         places: int,
         signals: int,
+        scaling: Scaling,
     ) -> None:
         """sees: sensors of an agent; state: sensors of the state, or none for all agents' observations."""
         super().__init__()
         self._sees, self._state = tuple(sees), tuple(state)
-        self._places, self._choices, self._signals = places, spec.action_spec.mask_size, signals
+        self._places, self._choices = places, spec.action_spec.mask_size
         sensors = spec.observation_specs
         self.encoder = ObservationEncoder([sensors[i] for i in sees], settings)
         self.of_state = ObservationEncoder([sensors[i] for i in state], settings) if state else None
@@ -45,12 +47,12 @@ class COMACritic(nn.Module):
         self.body = make_body(inputs, settings)
         self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
         features = settings.hidden_units if self.memory is None else self.memory.output_size
-        self.value = xavier_linear(features, self._choices * signals)
+        self.value = ScaledValues(features, signals, scaling, members=self._choices)
 
     def forward(
         self, observations: Sequence[Tensor], actions: Tensor, members: Tensor, filled: Tensor | None = None
     ) -> Tensor:
-        """[F, n, A, signals]. Of places where nobody is: anything.
+        """[F, n, A, signals], in units of the scale of returns: see ``value``. Of places where nobody is: anything.
 
         observations: [R, …] per sensor; actions: one-hot, [R, A]; members: int64 [F, n], who is at each place, −1
         where nobody is; filled: which moments there are of sequences that begin without memory, bool [Q, L].
@@ -64,7 +66,7 @@ class COMACritic(nn.Module):
             joint = state[members.amax(dim=1)]
         done = _table(actions)[members]
         values = [self._of(k, joint, each, done, filled) for k in range(self._places)]
-        return torch.stack(values, dim=1).view(len(members), self._places, self._choices, self._signals)
+        return torch.stack(values, dim=1)
 
     def _of(self, k: int, joint: Tensor, each: Tensor, done: Tensor, filled: Tensor | None) -> Tensor:
         others = torch.arange(self._places, device=done.device) != k
@@ -82,8 +84,7 @@ class COMACritic(nn.Module):
         if self.memory is not None and filled is not None:
             start = features.new_zeros((len(filled), self.memory.size))
             features = self.memory.unroll(features, start, filled)
-        values: Tensor = self.value.forward(features)
-        return values
+        return self.value.forward(features)
 
 
 def _table(rows: Tensor) -> Tensor:

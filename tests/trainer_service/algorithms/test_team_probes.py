@@ -23,9 +23,10 @@ LEARNERS = {
     "happo": {"trainer_type": "happo", "reward_mode": "team_sum"},
     "poca": {"trainer_type": "poca"},
     "coma": {"trainer_type": "coma", "exploration_steps": 20000},
+    "coma-scaled": {"trainer_type": "coma", "exploration_steps": 20000, "value_normalization": "popart"},
 }
 
-UPDATES = {"coma": 3}
+UPDATES = {"coma": 3, "coma-scaled": 3}
 """How many times as often others learn from their experience: COMA takes one pass where they take several."""
 
 seeds = pytest.mark.parametrize("seed", [1, 2, 3])
@@ -266,7 +267,8 @@ class Bonus(Pairs):
 
 @pytest.mark.learning
 @pytest.mark.parametrize(
-    ("learner", "worth"), [("mappo", 1.5), ("mappo-team", 2.0), ("poca", 2.0), ("coma", 1.0)]
+    ("learner", "worth"),
+    [("mappo", 1.5), ("mappo-team", 2.0), ("poca", 2.0), ("coma", 1.0), ("coma-scaled", 1.0)],
 )
 def test_a_reward_of_the_group_counts_once(make_behavior, live, learner: str, worth: float) -> None:
     behavior = make(make_behavior, learner, 9, gamma=0.5)

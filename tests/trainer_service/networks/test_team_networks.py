@@ -147,7 +147,7 @@ def test_absent_agents_do_not_pull_the_mean() -> None:
 
 def test_a_counterfactual_critic_does_not_look_at_its_own_agents_action() -> None:
     seen, done = rows()
-    critic = COMACritic(SPEC, SETTINGS, sees=[0], state=[], places=PLACES, signals=1)
+    critic = COMACritic(SPEC, SETTINGS, sees=[0], state=[], places=PLACES, signals=1, scaling="none")
     before, after = (critic.forward([seen], actions, MEMBERS) for actions in (done, changed(done, 1)))
     assert before.shape == (3, PLACES, CHOICES, 1)
     assert torch.equal(before[0, 1], after[0, 1])
