@@ -20,7 +20,7 @@ from trainer_service.algorithms.acting import decide
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.pace import Pace
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
-from trainer_service.algorithms.signals import names_in, names_of, require_same_signals
+from trainer_service.algorithms.signals import names_in, names_of, prepare, require_same_signals
 from trainer_service.algorithms.soft_learner import SoftLearner
 from trainer_service.algorithms.soft_minibatch import Minibatches
 from trainer_service.algorithms.tensors import to_array, to_tensor
@@ -92,11 +92,8 @@ class SAC:
         self._reward_pace = Pace(start_at, self._hyper.reward_signal_steps_per_update)
 
     def prepare(self) -> None:
-        """Reads demonstrations where something is learned from them."""
-        for source in self._rewards:
-            source.prepare()
-        if self._cloning is not None:
-            self._cloning.prepare()
+        """Reads demonstrations where something is learned from them. Raises UserError where they are no good."""
+        prepare(self._rewards, self._cloning)
 
     def act(
         self,
