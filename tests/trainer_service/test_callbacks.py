@@ -41,12 +41,18 @@ SETTINGS: Mapping[str, Any] = {
 def train(workplace: Path) -> Callable[..., trainer_service.Outcome]:
     """Trains a small policy from Python."""
 
-    def run(*callbacks: Callback, env: str = "sim:basic", run_id: str = "called", **more: Any):
+    def run(
+        *callbacks: Callback,
+        env: str = "sim:basic",
+        run_id: str = "called",
+        settings: Mapping[str, Any] = SETTINGS,
+        **more: Any,
+    ):
         behavior = {"sim:basic": "Basic", "sim:3dball": "3DBall", "sim:spread": "Spread"}[env]
         args = ("--copies", "2") if env == "sim:spread" else ("--agents", "2")
         options = trainer_service.parse_run_options(
             {
-                "behaviors": {behavior: SETTINGS},
+                "behaviors": {behavior: settings},
                 "env_settings": {"env_path": env, "seed": 3, "env_args": args},
                 "checkpoint_settings": {"run_id": run_id},
                 **more,
@@ -155,6 +161,20 @@ def test_with_or_without_a_diary_a_run_is_the_same(train) -> None:
     train(run_id="alone")
     assert summaries("told") == summaries("alone")
     assert torch.equal(weights("told", "Basic"), weights("alone", "Basic"))
+
+
+@pytest.mark.parametrize("trainer_type", ["mappo", "poca", "coma"])
+def test_with_or_without_a_diary_a_team_learns_the_same(train, trainer_type: str) -> None:
+    settings = {**SETTINGS, "trainer_type": trainer_type}
+    diary = Diary()
+    train(diary, env="sim:spread", run_id="told", settings=settings)
+    train(env="sim:spread", run_id="alone", settings=settings)
+    assert "update_end" in diary.told
+    assert len(summaries("told")) == len(summaries("alone")) > 0
+    for told, alone in zip(summaries("told"), summaries("alone"), strict=True):
+        # The diary adds a figure of its own, and nothing else.
+        assert {key: value for key, value in told.items() if not key.startswith("Mine/")} == alone
+    assert torch.equal(weights("told", "Spread"), weights("alone", "Spread"))
 
 
 class Generous(Callback):

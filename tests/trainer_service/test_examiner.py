@@ -46,8 +46,8 @@ def rows(run_id: str, file: str = "evaluations.jsonl") -> list[dict[str, Any]]:
     return [{key: value for key, value in json.loads(line).items() if key not in clock} for line in lines]
 
 
-def state(run_id: str, file: str = "checkpoint.pt") -> dict[str, Any]:
-    return torch.load(Path("results", run_id, "Treadmill", file), weights_only=True)
+def state(run_id: str, file: str = "checkpoint.pt", behavior: str = "Treadmill") -> dict[str, Any]:
+    return torch.load(Path("results", run_id, behavior, file), weights_only=True)
 
 
 def leaves(content: Any, path: str = "") -> dict[str, Any]:
@@ -79,6 +79,29 @@ def test_a_run_does_not_notice_that_it_is_evaluated(train, trainer_type: str) ->
     assert rows("watched", "metrics.jsonl") == rows("alone", "metrics.jsonl")
     assert not Path("results/alone/evaluations.jsonl").exists()
     assert [row["step"] for row in rows("watched")] == [54, 108, 162]
+
+
+@pytest.mark.parametrize("trainer_type", ["mappo", "poca", "coma"])
+def test_a_team_does_not_notice_that_it_is_evaluated(mlagents_style, configure, trainer_type: str) -> None:
+    path = configure(
+        "Switch2",
+        trainer_type=trainer_type,
+        hyperparameters={"batch_size": 32, "buffer_size": 64},
+        max_steps=140,
+        summary_freq=50,
+    )
+    config = path.read_text()
+    for run_id in ("alone", "watched"):
+        path.write_text(config + "evaluation: {every_steps: 80, episodes: 3}\n" * (run_id == "watched"))
+        run = (f"--run-id={run_id}", "--env=sim:switch2", "--seed=5", "--env-args", "--copies", "2")
+        said = mlagents_style("learn", path, *run)
+        assert said.code == 0, said.err
+    assert_same(*(state(run_id, behavior="Switch2") for run_id in ("watched", "alone")))
+    assert rows("watched", "metrics.jsonl") == rows("alone", "metrics.jsonl")
+    # Between the first update and the second.
+    (evaluation,) = rows("watched")
+    assert 64 < evaluation["step"] < 128
+    assert evaluation["mean_group_return"] is not None
 
 
 def test_the_best_policy_is_kept_with_its_model_and_can_be_played(train, mlagents_style) -> None:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.tensors import to_array, to_tensor
+from trainer_service.algorithms.tensors import allowed_or_none, to_array, to_tensor
 from trainer_service.networks.actions import SQUASH_LIMIT, ActionParameters
 from trainer_service.rollout.assembler import Decisions
 from unity_bridge.steps import Observation
@@ -39,17 +39,19 @@ def decide(
     device: torch.device,
     draw: Draw,
 ) -> Decisions:
-    """Decides for M agents: one array [M, …] per sensor, bool [M, choices], and what they remember."""
+    """Decides for M agents: one array [M, …] per sensor, bool [M, choices], and what they remember.
+
+    A network without a critic changes the policy's part of that, which comes first; the rest stays.
+    """
     with torch.inference_mode():
         inputs = normalize([to_tensor(sensor, device) for sensor in observations])
         if network.memory_size:
             parameters, kept = network.step(inputs, to_tensor(memories, device))
-            memories = to_array(kept)
+            rest = memories[:, kept.shape[1] :]
+            memories = np.concatenate([to_array(kept), rest], axis=1) if rest.size else to_array(kept)
         else:
             parameters = network.policy(inputs)
-        # Most often nothing is forbidden, and then there is nothing to mask.
-        allowed = None if allowed_actions.all() else to_tensor(allowed_actions, device)
-        continuous, discrete, log_probs = draw(parameters, allowed)
+        continuous, discrete, log_probs = draw(parameters, allowed_or_none(allowed_actions, device))
         return Decisions(to_array(continuous), to_array(discrete), to_array(log_probs), memories)
 
 

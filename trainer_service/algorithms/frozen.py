@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from trainer_service.algorithms.acting import decide
 from trainer_service.algorithms.policy_network import PolicyNetwork
 from trainer_service.networks.actor_critic import ActorCritic
 from trainer_service.rollout.assembler import Decisions
@@ -58,26 +59,14 @@ class FrozenPolicy:
         deterministic: bool,
     ) -> Decisions:
         """Decides for M agents in one forward pass. Of what they remember only the policy's part changes."""
-        with torch.inference_mode():
-            inputs = [self._tensor(sensor) for sensor in observations]
-            if size := self._network.memory_size:
-                parameters, kept = self._network.step(inputs, self._tensor(memories[:, :size]))
-                memories = np.concatenate([_array(kept), memories[:, size:]], axis=1)
-            else:
-                parameters = self._network.forward(inputs)
-            # Most often nothing is forbidden, and then there is nothing to mask.
-            allowed = None if allowed_actions.all() else self._tensor(allowed_actions)
-            heads = self._network.network.actions
-            if deterministic:
-                continuous, discrete, log_probs = heads.most_likely(parameters, allowed)
-            else:
-                continuous, discrete, log_probs = heads.sample(parameters, allowed, self._noise)
-            return Decisions(_array(continuous), _array(discrete), _array(log_probs), memories)
-
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
-
-
-def _array(tensor: Tensor) -> NDArray[Any]:
-    array: NDArray[Any] = tensor.cpu().numpy()
-    return array
+        network = self._network.network
+        heads = network.actions
+        return decide(
+            network,
+            self._network.seen,
+            observations,
+            allowed_actions,
+            memories,
+            device=self._device,
+            draw=heads.most_likely if deterministic else partial(heads.sample, generator=self._noise),
+        )

@@ -16,7 +16,6 @@ from trainer_service.algorithms.team_rollout import (
     FrameBatch,
     TeamRollout,
     all_frames,
-    compact,
     estimate_together,
 )
 from trainer_service.config.hyperparameters import POCASettings
@@ -76,21 +75,18 @@ class POCA(TeamLearner):
                 batch = all_frames(rollout.frames, self._device)
                 return self._critic.forward(rollout.observations, actions, members, batch.filled)
             pieces = [
-                self._forward(rollout, actions, members[piece]) for piece in in_chunks(len(members), _CHUNK)
+                self._critic.forward(rollout.observations, actions, members[piece])
+                for piece in in_chunks(len(members), _CHUNK)
             ]
         values, baselines = zip(*pieces, strict=True)
         return torch.cat(values), torch.cat(baselines)
 
-    def _forward(
-        self, rollout: TeamRollout, actions: Tensor, members: Tensor, filled: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        (*observations, actions), members = compact([*rollout.observations, actions], members)
-        return self._critic.forward(observations, actions, members, filled)
-
     def _critic_loss(self, rollout: TeamRollout, judgement: Judgement, batch: FrameBatch) -> Tensor:
         """Of values, and half as much of baselines. Both learn the group's returns."""
         members = self._tensor(rollout.frames.members)[batch.moments]
-        values, baselines = self._forward(rollout, self._actions(rollout), members, batch.filled)
+        values, baselines = self._critic.forward(
+            rollout.observations, self._actions(rollout), members, batch.filled
+        )
         returns, old = judgement.targets[batch.moments], judgement.old_values[batch.moments]
         known = judgement.known[batch.moments]
         of_values = clipped_value_loss(values, old[:, 0], returns[:, 0], clip_range=judgement.clip_range)

@@ -35,13 +35,14 @@ class PolicyNetwork(nn.Module):
 
     def forward(self, observations: Sequence[Tensor]) -> ActionParameters:
         """observations: float32 as the simulator sent them, one [B, *sensor shape] per sensor."""
-        return self.network.policy(self._seen(observations))
+        return self.network.policy(self.seen(observations))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """The same with memory: also takes and gives what is remembered, [B, memory_size]."""
-        return self.network.step(self._seen(observations), memories)
+        return self.network.step(self.seen(observations), memories)
 
-    def _seen(self, observations: Sequence[Tensor]) -> list[Tensor]:
+    def seen(self, observations: Sequence[Tensor]) -> list[Tensor]:
+        """What the network gets of the observations: those that it looks at, normalized."""
         chosen = observations if self.picks is None else [observations[i] for i in self.picks]
         return self.normalizer.forward(chosen)
 

@@ -20,7 +20,7 @@ from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.collected import from_tensors, to_tensors
 from trainer_service.algorithms.minibatches import Order, order_of
 from trainer_service.algorithms.policy_network import PolicyNetwork
-from trainer_service.algorithms.signals import names_in, names_of, require_same_signals, teach
+from trainer_service.algorithms.signals import names_in, names_of, prepare, require_same_signals, teach
 from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import PPOSettings, TrainerSettings
 from trainer_service.imitation.cloning import BehavioralCloning
@@ -87,11 +87,8 @@ class PPO:
             )
 
     def prepare(self) -> None:
-        """Reads demonstrations where something is learned from them."""
-        for source in self._rewards:
-            source.prepare()
-        if self._cloning is not None:
-            self._cloning.prepare()
+        """Reads demonstrations where something is learned from them. Raises UserError where they are no good."""
+        prepare(self._rewards, self._cloning)
 
     def act(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.algorithms.acting import decide
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.pace import Pace
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
-from trainer_service.algorithms.signals import names_in, names_of, require_same_signals
+from trainer_service.algorithms.signals import names_in, names_of, prepare, require_same_signals
 from trainer_service.algorithms.soft_learner import SoftLearner
-from trainer_service.algorithms.soft_minibatch import Minibatches, allowed_or_none
+from trainer_service.algorithms.soft_minibatch import Minibatches
 from trainer_service.algorithms.tensors import to_array, to_tensor
 from trainer_service.config import SACSettings, TrainerSettings
 from trainer_service.imitation.cloning import BehavioralCloning
@@ -94,11 +96,8 @@ class SAC:
         self._reward_pace = Pace(start_at, self._hyper.reward_signal_steps_per_update)
 
     def prepare(self) -> None:
-        """Reads demonstrations where something is learned from them."""
-        for source in self._rewards:
-            source.prepare()
-        if self._cloning is not None:
-            self._cloning.prepare()
+        """Reads demonstrations where something is learned from them. Raises UserError where they are no good."""
+        prepare(self._rewards, self._cloning)
 
     def act(
         self,
@@ -109,16 +108,16 @@ class SAC:
         deterministic: bool,
     ) -> Decisions:
         """Decides for M agents in one forward pass."""
-        actor = self._learner.actor
-        with torch.inference_mode():
-            inputs = self._normalizer.forward([to_tensor(sensor, self._device) for sensor in observations])
-            parameters, kept = self._learner.act(inputs, to_tensor(memories, self._device))
-            allowed = allowed_or_none(allowed_actions, self._device)
-            if deterministic:
-                continuous, discrete, log_probs = actor.actions.most_likely(parameters, allowed)
-            else:
-                continuous, discrete, log_probs = actor.actions.sample(parameters, allowed, self._acting)
-            return Decisions(to_array(continuous), to_array(discrete), to_array(log_probs), to_array(kept))
+        heads = self._learner.actor.actions
+        return decide(
+            self._learner,
+            self._normalizer.forward,
+            observations,
+            allowed_actions,
+            memories,
+            device=self._device,
+            draw=heads.most_likely if deterministic else partial(heads.sample, generator=self._acting),
+        )
 
     def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """As they are: in (−1, 1) already."""
@@ -148,7 +147,7 @@ class SAC:
         cloned: Metrics = {}
         for _ in range(self._pace.due):
             sample = self._sample(rng)
-            made = self._learner.step(self._minibatches.of(sample), rate, self._learning)
+            made = self._learner.learn(self._minibatches.of(sample), rate, self._learning)
             if self._replay.prioritized:
                 self._replay.reprioritize(sample.rows, to_array(made.errors))
             reports.append(made.report())

@@ -1,4 +1,4 @@
-"""Reward signals by their names, in the order of the value heads that belong to them."""
+"""Reward signals by their names, in the order of the value heads that belong to them; and cloning beside them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer_service.imitation import read_all
+from trainer_service.imitation.cloning import BehavioralCloning
 from trainer_service.networks.actor_critic import in_chunks
 from trainer_service.rewards import Experience, RewardSource
 
@@ -29,6 +31,14 @@ def require_same_signals(sources: Sequence[RewardSource], state: Mapping[str, An
     ours, theirs = names_of(sources), names_in(state)
     if theirs != ours:
         raise ValueError(f"its reward signals are {', '.join(theirs)}, not {', '.join(ours)}")
+
+
+def prepare(sources: Sequence[RewardSource], cloning: BehavioralCloning | None) -> None:
+    """Reads demonstrations where something is learned from them. Raises UserError where they are no good."""
+    stores = [source.demonstrations for source in sources if source.demonstrations is not None]
+    if cloning is not None:
+        stores.append(cloning.demonstrations)
+    read_all(stores)
 
 
 def teach(

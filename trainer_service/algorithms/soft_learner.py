@@ -75,7 +75,7 @@ class SoftLearner:
         self._critics = SoftCritics(spec, network, value_heads=heads).to(device)
         self._targets = SoftCritics(spec, network, value_heads=heads).to(device)
         self._targets.load_state_dict(self._critics.state_dict())
-        self.memory_size = self.actor.actor.memory_size + self._critics.memory_size
+        self.memory_size = self.actor.memory_size + self._critics.memory_size
         """Floats that an agent remembers: the actor's, then the critics'."""
         parts = len(self._branches) + (self._continuous_size > 0)
         self._log_alpha = nn.Parameter(torch.full((parts,), hyper.init_entcoef, device=device).log())
@@ -84,21 +84,22 @@ class SoftLearner:
         self._of_alpha = Descent([self._log_alpha])
         self._target_vector = FlatParameters(self._targets.parameters()).vector
 
-    def act(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """The distribution of each agent's action, and what it remembers afterwards.
+    def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
+        """The distribution of each agent's action. observations: normalized."""
+        return self.actor.policy(observations)
 
-        observations: normalized. memories: [B, memory_size], or the actor's part alone if nothing is learned from
-        this.
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """The same with memory, of one step: also what each agent remembers afterwards.
+
+        memories: [B, memory_size], or the actor's part alone if nothing is learned from this.
         """
-        if not self.memory_size:
-            return self.actor.policy(observations), memories
         observations = as_floats(observations)
         parameters, kept = self.actor.step(observations, memories)
-        if memories.shape[1] > self.actor.actor.memory_size:
+        if memories.shape[1] > self.actor.memory_size:
             kept = torch.cat([kept, self._critics.remember(observations, memories)], dim=1)
         return parameters, kept
 
-    def step(self, batch: Minibatch, rate: float, noise: torch.Generator) -> Step:
+    def learn(self, batch: Minibatch, rate: float, noise: torch.Generator) -> Step:
         """One gradient step of everything. noise: what actions are drawn with."""
         alpha = self._log_alpha.detach().exp()
         losses, errors = self._improve_critics(batch, alpha, rate, noise)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.tensors import to_tensor
+from trainer_service.algorithms.tensors import allowed_or_none, to_tensor
 from trainer_service.networks.actor_critic import as_floats
 from trainer_service.networks.memory import Sequences
 from trainer_service.networks.normalizer import ObservationNormalizer
@@ -151,8 +151,3 @@ class Layout(NamedTuple):
         order[places] = np.arange(steps)
         order[ends + np.arange(sequences)] = steps + np.arange(sequences)
         return cls(order, places, np.arange(int(lengths.max()) + 1) <= lengths[:, None])
-
-
-def allowed_or_none(allowed: NDArray[np.bool_], device: torch.device) -> Tensor | None:
-    """Most often nothing is forbidden, and then there is nothing to mask: None. bool [B, K]"""
-    return None if allowed.all() else to_tensor(allowed, device)

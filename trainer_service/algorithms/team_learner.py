@@ -21,7 +21,7 @@ from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.collected import from_tensors, to_tensors
 from trainer_service.algorithms.minibatches import Order, order_of
 from trainer_service.algorithms.policy_network import PolicyNetwork
-from trainer_service.algorithms.signals import names_of, require_same_signals, teach
+from trainer_service.algorithms.signals import names_of, prepare, require_same_signals, teach
 from trainer_service.algorithms.team_rollout import FrameBatch, TeamRollout, frame_batches
 from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import TrainerSettings
@@ -157,10 +157,7 @@ class TeamLearner(ABC):
 
     def prepare(self) -> None:
         """Reads demonstrations where something is learned from them. Raises UserError where they are no good."""
-        for source in self._rewards:
-            source.prepare()
-        if self._cloning is not None:
-            self._cloning.prepare()
+        prepare(self._rewards, self._cloning)
 
     def record(self, trajectories: Trajectories) -> None:
         """Adds experience of the present policy, and lets the normalizer see it."""

@@ -65,15 +65,11 @@ class BehavioralCloning:
         self._device = compute.device
         self._optimizer = FlatAdam(parameters)
         self._drawing = torch.Generator(compute.device).manual_seed(compute.seed + 3)
-        self._store = DemonstrationStore(self._settings.demo_path, spec)
+        self.demonstrations = DemonstrationStore(self._settings.demo_path, spec)
         self._memories: Tensor | None = None
         """Before each sequence. Shape [sequences, memory size]."""
         self._learned_since = 0
         """Steps learned from since these were worked out."""
-
-    def prepare(self) -> None:
-        """Reads the demonstrations. Raises UserError where they are no good."""
-        self._store.read()
 
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes over the demonstrations, or over as many of their steps as one update takes.
@@ -83,7 +79,7 @@ class BehavioralCloning:
         rate = self._rate(step)
         if not rate:
             return {}
-        demonstrations = self._store.read()
+        demonstrations = self.demonstrations.read()
         sequences = cut(demonstrations.lengths, self._longest)
         losses = [
             self._learn(demonstrations, sequences, minibatch, rate)

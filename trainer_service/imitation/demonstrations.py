@@ -83,6 +83,20 @@ class DemonstrationStore:
                 raise UserError(str(error)) from None
         return self._content
 
+    def share(self, other: DemonstrationStore) -> bool:
+        """Takes what the other has read, if that is what this one would read. Returns whether it is."""
+        if (self._path, self._spec) != (other._path, other._spec):
+            return False
+        self._content = other.read()
+        return True
+
+
+def read_all(stores: Sequence[DemonstrationStore]) -> None:
+    """Reads what each holds; what several hold is read once. Raises UserError as each of them does."""
+    for i, store in enumerate(stores):
+        if not any(store.share(other) for other in stores[:i]):
+            store.read()
+
 
 def _read(path: Path, spec: BehaviorSpec) -> Demonstrations:
     pieces: list[DemonstratedPiece] = []

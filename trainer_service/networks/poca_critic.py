@@ -1,6 +1,6 @@
 """The critic of MA-POCA, Cohen et al. 2021 (arXiv:2111.05992): any number of agents, by attention.
 
-F moments, n places.
+F moments, n places, R agents that are there.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from torch.nn import functional
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.actor_critic import as_floats
+from trainer_service.networks.crowds import Crowds, sorted_by_size
 from trainer_service.networks.encoder import ObservationEncoder
 from trainer_service.networks.layers import make_body, normal_linear, standardized
+from trainer_service.networks.leave_one_out import attend, told_by_heads
 from trainer_service.networks.memory import make_memory
 from trainer_service.networks.value_scale import ScaledValues
 from unity_bridge.specs import BehaviorSpec
 
 _HEADS = 4
-_NEVER = 1e6
 
 
 class POCACritic(nn.Module):
@@ -61,59 +62,63 @@ class POCACritic(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Values of the group, [F, signals], and every agent's baseline, [F, n, signals].
 
-        observations: [R, …] per sensor; actions: what the same rows did, continuous and one-hot side by side,
-        [R, A]; members: int64 [F, n], who is at each place, −1 where nobody is; filled: which moments there are of
-        sequences that begin without memory, bool [Q, L].
+        The baseline of who is absent means nothing; without memory it is 0.
+
+        observations: of any rows, one tensor per sensor; actions: what the same rows did, continuous and one-hot
+        side by side; members: int64 [F, n], the row of who is at each place, −1 where nobody is; filled: which
+        moments there are of sequences that begin without memory, bool [Q, L].
         """
-        encoded = self.encoder.forward(as_floats([observations[i] for i in self._sees]))
-        seen, acting = self._embedded(encoded, actions, members)
-        there = (members >= 0).to(seen.dtype)
-        self._count(there)
-        values = self._valued(seen, there, filled)
-        baselines = [
-            # Agent k shows what it sees, the others also what they do.
-            self._valued(torch.where(self._is(k, members), seen, acting), there, filled)
-            for k in range(members.shape[1])
+        crowds = sorted_by_size(members, one_more=self.memory is not None)
+        self._count(crowds)
+        encoded = self.encoder.forward(as_floats([observations[i][crowds.rows] for i in self._sees]))
+        features = self.body.forward(self._pooled(encoded, actions[crowds.rows], crowds))
+        if self.memory is None or filled is None:
+            said = self._valued(features, crowds.agents)
+            # What −1 finds.
+            said = torch.cat([said, said.new_zeros((1, said.shape[1]))])[crowds.found]
+        else:
+            everyone = crowds.found.flatten()
+            every = filled.repeat(len(crowds.found), 1)
+            start = features.new_zeros((len(every), self.memory.size))
+            features = self.memory.unroll(features[everyone], start, every)
+            said = self._valued(features, crowds.agents[everyone]).view(*crowds.found.shape, -1)
+        return said[0], said[1:].transpose(0, 1)
+
+    def _pooled(self, encoded: Tensor, actions: Tensor, crowds: Crowds) -> Tensor:
+        """The mean of all agents after they attended to each other, of every version of every moment: [N, units]."""
+        rows = [size * moments for size, moments in crowds.sizes]
+        acting = torch.cat([encoded, actions], dim=1)
+        pieces = zip(crowds.sizes, torch.split(encoded, rows), torch.split(acting, rows), strict=True)
+        return torch.cat([self._of_size(size, *inputs) for (size, _), *inputs in pieces])
+
+    def _of_size(self, size: int, seen: Tensor, acting: Tensor) -> Tensor:
+        """Of moments with as many agents. There are no gaps, so nothing is masked but an agent's other kind."""
+        embedded = [
+            functional.silu(layer.forward(inputs)).view(-1, size, layer.out_features)
+            for layer, inputs in ((self.seen, seen), (self.seen_acting, acting))
         ]
-        return values, torch.stack(baselines, dim=1)
+        units = self.seen.out_features
+        entities = standardized(torch.stack(embedded, dim=1), units).view(-1, units)
+        query, key, mix = (
+            layer.forward(entities).view(-1, _HEADS, units // _HEADS)
+            for layer in (self.query, self.key, self.mix)
+        )
+        told = told_by_heads(mix, self.output.weight, entities + self.output.bias)
+        attended = attend(query, key, told, self._who_acts(size, entities.device))
+        return standardized(attended, units).mean(dim=2).flatten(0, 1)
 
-    def _embedded(self, encoded: Tensor, actions: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:
-        """Everyone without and with action, [F, n, units] each; of who is absent, anything."""
-        without = functional.silu(self.seen.forward(encoded))
-        with_action = functional.silu(self.seen_acting.forward(torch.cat([encoded, actions], dim=1)))
-        return without[members.clamp(min=0)], with_action[members.clamp(min=0)]
+    def _who_acts(self, size: int, device: torch.device) -> Tensor:
+        """Nobody in the group's value, all but one in its baseline, and all in that of who is absent."""
+        nobody = torch.zeros((1, size), dtype=torch.bool, device=device)
+        all_but_one = ~torch.eye(size, dtype=torch.bool, device=device)
+        return torch.cat([nobody, all_but_one] + [~nobody] * (self.memory is not None))
 
-    @staticmethod
-    def _is(k: int, members: Tensor) -> Tensor:
-        places = torch.arange(members.shape[1], device=members.device)
-        return (places == k).view(1, -1, 1)
-
-    def _valued(self, entities: Tensor, there: Tensor, filled: Tensor | None) -> Tensor:
-        features = self.body.forward(self._pooled(entities, there))
-        if self.memory is not None and filled is not None:
-            start = features.new_zeros((len(filled), self.memory.size))
-            features = self.memory.unroll(features, start, filled)
-        count = 2.0 * there.sum(dim=1, keepdim=True) / self.most - 1.0
-        return self.value.forward(torch.cat([features, count], dim=1)).squeeze(1)
-
-    def _pooled(self, entities: Tensor, there: Tensor) -> Tensor:
-        """Attention among those who are there, with a residual connection, and their mean. [F, n, U] to [F, U]."""
-        units = entities.shape[2]
-        entities = standardized(entities, units)
-        query, key, mix = (self._heads(layer.forward(entities)) for layer in (self.query, self.key, self.mix))
-        scores = query @ key.transpose(-1, -2) / units**0.5
-        absent = (there - 1.0).view(len(there), 1, 1, -1) * _NEVER
-        mixed = torch.softmax(scores + absent, dim=-1) @ mix
-        attended = entities + self.output.forward(mixed.transpose(1, 2).reshape(entities.shape))
-        attended = standardized(attended, units)
-        return (attended * there.unsqueeze(2)).sum(dim=1) / there.sum(dim=1, keepdim=True).clamp(min=1.0)
-
-    def _heads(self, features: Tensor) -> Tensor:
-        """[F, n, units] to [F, heads, n, units/heads]."""
-        moments, places, units = features.shape
-        return features.view(moments, places, _HEADS, units // _HEADS).transpose(1, 2)
+    def _valued(self, features: Tensor, agents: Tensor) -> Tensor:
+        """What is known, and how many are there, to values: [N, signals]."""
+        share = 2.0 * agents.to(features.dtype).unsqueeze(1) / self.most - 1.0
+        return self.value.forward(torch.cat([features, share], dim=1)).squeeze(1)
 
     @torch.no_grad()
-    def _count(self, there: Tensor) -> None:
-        if self.training and len(there):
-            torch.maximum(self.most, there.sum(dim=1).max(), out=self.most)
+    def _count(self, crowds: Crowds) -> None:
+        if self.training and crowds.sizes:
+            self.most.clamp_(min=float(crowds.sizes[-1][0]))

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.imitation import DemonstrationStore
 from trainer_service.rewards.curiosity import CuriosityReward
 from trainer_service.rewards.extrinsic import ExtrinsicReward
 from trainer_service.rewards.gail import GAILReward
@@ -33,8 +34,9 @@ class RewardSource(Protocol):
     learns: bool
     """Whether ``learn`` changes anything."""
 
-    def prepare(self) -> None:
-        """Reads what it needs besides experience, before it is asked to learn. Raises UserError."""
+    @property
+    def demonstrations(self) -> DemonstrationStore | None:
+        """What it learns from besides experience, read before it learns; None for nothing."""
         ...
 
     def record(self, experience: Experience) -> NDArray[np.float32]:

@@ -21,13 +21,11 @@ class ExtrinsicReward:
     name = "extrinsic"
     ignores_end = False
     learns = False
+    demonstrations = None
 
     def __init__(self, spec: BehaviorSpec, settings: ExtrinsicSettings, device: torch.device) -> None:
         self.strength = settings.strength
         self.gamma = settings.gamma
-
-    def prepare(self) -> None:
-        """There is nothing to read."""
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
         """Shape [S]."""

@@ -49,7 +49,7 @@ class GAILReward:
         self.gamma = settings.gamma
         self._learning_rate = settings.learning_rate
         self._device = device
-        self._demonstrations = DemonstrationStore(settings.demo_path, spec)
+        self.demonstrations = DemonstrationStore(settings.demo_path, spec)
         self._network = Discriminator(spec, settings).to(device)
         self._normalizes = settings.network_settings.normalize
         self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=self._normalizes)
@@ -61,10 +61,6 @@ class GAILReward:
         self._beta = torch.zeros((), device=device)
         """How dear information is. It rises while the codes hold too much."""
         self._chunk = rows_at_once(self._network)
-
-    def prepare(self) -> None:
-        """Reads the demonstrations. Raises UserError where they are no good."""
-        self._demonstrations.read()
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
         """Counts new steps in, and says what they pay. Shape [S]."""
@@ -144,7 +140,7 @@ class GAILReward:
 
     def _drawn(self, count: int) -> DemonstratedSteps:
         """Demonstrated steps, with replacement."""
-        demonstrations = self._demonstrations.read()
+        demonstrations = self.demonstrations.read()
         rows = torch.randint(len(demonstrations), (count,), generator=self._drawing, device=self._device)
         return demonstrations.take(rows, self._device)
 

@@ -33,6 +33,7 @@ class IntrinsicReward(ABC):
     name: str
     ignores_end = True
     learns = True
+    demonstrations = None
     _most = math.inf
     """No single step pays more, before its strength."""
 
@@ -61,9 +62,6 @@ class IntrinsicReward(ABC):
     @abstractmethod
     def _loss(self, transitions: Transitions) -> tuple[Tensor, dict[str, Tensor]]:
         """What learning brings down, and its parts by statistic."""
-
-    def prepare(self) -> None:  # noqa: B027  # not abstract: it is done
-        """It needs nothing but experience."""
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
         """Counts new steps in, and says what they pay. Shape [S]."""

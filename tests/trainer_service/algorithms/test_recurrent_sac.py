@@ -159,7 +159,7 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
                 following = [torch.from_numpy(sample.next_observations[0][step][None])]
                 expected, _ = learner.actor.step(seen, kept)
                 sums = [trunk.step(seen, kept)[0][0] for trunk in learner._critics._trunks()]
-                _, kept = learner.act(seen, kept)
+                _, kept = learner.step(seen, kept)
                 expected_after, _ = learner.actor.step(following, kept)
                 sums_after = [trunk.step(following, kept)[0][0] for trunk in learner._targets._trunks()]
                 for found, wanted in zip((now, after), (expected, expected_after), strict=True):
@@ -187,7 +187,7 @@ def judged(algorithm: SAC, numbers: np.ndarray) -> tuple[torch.Tensor, torch.Ten
     replay = algorithm._replay
     assert isinstance(replay, SequenceReplay)
     sample, learner = replay._gather_whole(numbers, None), algorithm._learner
-    made = learner.step(algorithm._minibatches.of(sample), 0.0, torch.Generator())
+    made = learner.learn(algorithm._minibatches.of(sample), 0.0, torch.Generator())
     gradients = [learner._of_critics.parameters.gradient, learner.of_actor.parameters.gradient]
     return made.losses, torch.cat(gradients).clone(), len(sample.rows)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from trainer_service.errors import UserError
-from trainer_service.imitation import DemonstrationStore
+from trainer_service.imitation import DemonstrationStore, read_all
 from unity_bridge import specs
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -53,6 +53,22 @@ def test_a_folder_is_all_its_files(write_demo, shown, tmp_path: Path) -> None:
     content = DemonstrationStore(str(tmp_path), BOTH).read()
     assert content.lengths.tolist() == [1, 3, 2]
     assert content.steps.observations[1][:, 0].tolist() == [0, 0, 1, 2, 10, 11]
+
+
+def test_what_several_learn_from_is_read_once(write_demo, shown) -> None:
+    path, other = (str(write_demo(BOTH, episode(shown, 2), file=name)) for name in ("a.demo", "b.demo"))
+    stores = [DemonstrationStore(each, BOTH) for each in (path, other, path)]
+    read_all(stores)
+    first, second, third = (store.read() for store in stores)
+    assert first is third
+    assert first is not second
+
+
+def test_what_several_learn_from_is_checked_for_each_of_them(write_demo, shown) -> None:
+    path = str(write_demo(BOTH, episode(shown, 2)))
+    blind = BehaviorSpec((VECTOR,), BOTH.action_spec)
+    with pytest.raises(UserError, match="2 sensors"):
+        read_all([DemonstrationStore(path, BOTH), DemonstrationStore(path, blind)])
 
 
 def test_an_episode_that_is_read_in_pieces_stays_one(write_demo, shown) -> None:

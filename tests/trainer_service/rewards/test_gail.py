@@ -325,7 +325,7 @@ def test_whoever_only_acts_needs_no_demonstrations(make_source, tmp_path: Path) 
     source = make_source("gail", SIMPLE, demo_path=str(path))
     source.load_weights(source.state_dict())
     with pytest.raises(UserError, match=r"gone\.demo"):
-        source.prepare()
+        source.demonstrations.read()
 
 
 def _same(some: Any, other: Any) -> bool:

@@ -1,0 +1,47 @@
+"""Moments of groups, sorted by how many agents were there: those with as many are computed together, without gaps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Crowds(NamedTuple):
+    """F moments with R agents in all, and N results: of each moment the group's, each agent's and perhaps one more.
+
+    Sorted means by number of agents, then as the moments came.
+    """
+
+    rows: Tensor
+    """Who is there, sorted, by place within a moment: row numbers as they were given. int64 [R]"""
+
+    sizes: list[tuple[int, int]]
+    """Smaller groups first: (agents, moments with so many)."""
+
+    agents: Tensor
+    """How many agents each result's group has, sorted. int64 [N]"""
+
+    found: Tensor
+    """Where the results of the group, and of who is at each place, are among the sorted; of who is absent the one
+    more, or −1. int64 [1 + n, F]"""
+
+
+def sorted_by_size(members: Tensor, *, one_more: bool) -> Crowds:
+    """members: int64 [F, n], the row of who was at each place, −1 where nobody was; somebody at every moment."""
+    there = members >= 0
+    agents = there.sum(dim=1)
+    order = torch.argsort(agents, stable=True)
+    results = agents + (2 if one_more else 1)
+    before = torch.empty_like(results)
+    before[order] = results[order].cumsum(dim=0) - results[order]
+    absent = before + results - 1 if one_more else torch.full_like(before, -1)
+    of_agents = torch.where(there, before.unsqueeze(1) + there.cumsum(dim=1), absent.unsqueeze(1))
+    counted = torch.bincount(agents).tolist()
+    return Crowds(
+        members[order][there[order]],
+        [(size, moments) for size, moments in enumerate(counted) if moments],
+        agents[order].repeat_interleave(results[order]),
+        torch.cat([before.unsqueeze(0), of_agents.T]),
+    )
