@@ -69,9 +69,12 @@ def run(row: Row, seed: int, folder: Path) -> str:
     kept = folder / f"{run_id}.json"
     if kept.exists():
         return f"{run_id}: there already"
-    began = time.perf_counter()
-    _call([*row.learn(run_id, seed), "--force"], folder)
-    seconds = time.perf_counter() - began
+    trained = folder / f"{run_id}.seconds"
+    if not trained.exists():
+        began = time.perf_counter()
+        _call([*row.learn(run_id, seed), "--force"], folder)
+        trained.write_text(f"{time.perf_counter() - began:.1f}\n", encoding="utf-8")
+    seconds = float(trained.read_text(encoding="utf-8"))
     said = json.loads(_call(row.evaluate(run_id), folder))
     score = Score(row.name, seed, row.score(said), int(said["step"]), seconds)
     kept.write_text(json.dumps(asdict(score)) + "\n", encoding="utf-8")

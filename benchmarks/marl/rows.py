@@ -60,17 +60,18 @@ class Row:
 
 
 _SPREAD, _MPE2 = "sim:spread", "pettingzoo:mpe2.simple_spread_v3"
+_COPIES = ("--copies", "50")
 _SPEAKER = "pettingzoo:mpe2.simple_speaker_listener_v4"
 
 ROWS = (
-    Row("spread_mappo", "spread", _SPREAD, _MPE2, 3, 1000, bar=-11.6),
-    Row("spread_ippo", "spread", _SPREAD, _MPE2, 3, 1000, bar=-12.0),
-    Row("spread_poca", "spread", _SPREAD, _MPE2, 3, 1000),
-    Row("spread_coma", "spread", _SPREAD, _MPE2, 3, 1000, bar=-20.0),
+    Row("spread_mappo", "spread", _SPREAD, _MPE2, 3, 1000, bar=-11.6, env_args=_COPIES),
+    Row("spread_ippo", "spread", _SPREAD, _MPE2, 3, 1000, bar=-12.0, env_args=_COPIES),
+    Row("spread_poca", "spread", _SPREAD, _MPE2, 3, 1000, env_args=_COPIES),
+    Row("spread_coma", "spread", _SPREAD, _MPE2, 3, 1000, bar=-20.0, env_args=_COPIES),
     Row(
         "spread_mappo_seed", "spread, 50 steps", _SPREAD, _SPREAD, 3, 1000,
         unit="S", bar=-300.0, env_args=("--copies", "16", "--steps", "50"), steps=50,
     ),
     Row("switch2_mappo", "switch2", "sim:switch2", "sim:switch2", 2, 100, unit="team", bar=8.0),
-    Row("speaker_listener_mappo", "speaker and listener", _SPEAKER, _SPEAKER, 1, 1000, unit="agent"),
+    Row("speaker_listener_mappo", "speaker and listener", _SPEAKER, _SPEAKER, 1, 1000, unit="agent", env_args=_COPIES),
 )  # fmt: skip
