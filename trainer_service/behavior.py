@@ -95,8 +95,6 @@ class Behavior:
             self._algorithm = ALGORITHMS[settings.trainer_type](self._view.spec, settings, compute)
         except ValueError as error:
             raise UserError(f"behavior '{name}': {error}") from None
-        if learns:
-            self._prepare()
         self.sparring: Sparring | None = None
         """Whom its teams act as, under self-play."""
         if settings.self_play is not None and learns:
@@ -110,9 +108,12 @@ class Behavior:
             by_group=self._places is not None,
         )
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
+        """Reads what it learns from besides experience, if that is so from here on. Raises UserError."""
+        if not self._learns:
+            return
         try:
-            self._algorithm.prepare()
+            self._algorithm.prepare(self.step)
         except UserError as error:
             raise UserError(f"behavior '{self.name}': {error}") from None
 

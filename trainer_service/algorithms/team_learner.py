@@ -44,8 +44,6 @@ from trainer_service.rollout.views import AGENT_ID
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 from unity_bridge.steps import Observation, join_observations
 
-__all__ = ["Judgement", "Rates", "TeamLearner"]
-
 _ADAM_EPSILON = 1e-5
 
 
@@ -149,9 +147,9 @@ class TeamLearner(ABC):
         """Between −1 and 1."""
         return bounded(decisions)
 
-    def prepare(self) -> None:
-        """Reads demonstrations where something is learned from them. Raises UserError where they are no good."""
-        prepare(self._rewards, self._cloning)
+    def prepare(self, step: int) -> None:
+        """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
+        prepare(self._rewards, self._cloning, step)
 
     def record(self, trajectories: Trajectories) -> None:
         """Adds experience of the present policy, and lets the normalizer see it."""
