@@ -130,7 +130,9 @@ def _add_evaluate(commands: Any) -> None:
         "--checkpoint", default="last", metavar="WHICH",
         help="last, best (of the run's evaluations), or a file.pt (default last)",
     )  # fmt: skip
-    evaluate.add_argument("--episodes", type=int, default=100, metavar="N", help="per behavior (default 100)")
+    evaluate.add_argument(
+        "--episodes", type=int, default=100, metavar="N", help="of agents, per behavior (default 100)"
+    )
     evaluate.add_argument(
         "--seed", type=int, default=20_000, metavar="N", help="of the simulator and the draws"
     )

@@ -26,7 +26,7 @@ from trainer_service.rollout.agents import Rows
 from trainer_service.rollout.assembler import Observed, TrajectoryAssembler
 from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns
 from trainer_service.rollout.outcomes import outcomes
-from trainer_service.rollout.places import GroupPlaces
+from trainer_service.rollout.places import GroupPlaces, Seats
 from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.self_play import Arena
 from trainer_service.sparring import Sparring
@@ -95,8 +95,6 @@ class Behavior:
             self._algorithm = ALGORITHMS[settings.trainer_type](self._view.spec, settings, compute)
         except ValueError as error:
             raise UserError(f"behavior '{name}': {error}") from None
-        if learns:
-            self._prepare()
         self.sparring: Sparring | None = None
         """Whom its teams act as, under self-play."""
         if settings.self_play is not None and learns:
@@ -110,9 +108,12 @@ class Behavior:
             by_group=self._places is not None,
         )
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
+        """Reads what it learns from besides experience, if that is so from here on. Raises UserError."""
+        if not self._learns:
+            return
         try:
-            self._algorithm.prepare()
+            self._algorithm.prepare(self.step)
         except UserError as error:
             raise UserError(f"behavior '{self.name}': {error}") from None
 
@@ -135,8 +136,8 @@ class Behavior:
     def observe(self, steps: TeamSteps) -> None:
         """Takes in a tick: rewards and ends belong to the previous actions; the rest waits for ``act``."""
         training = self.training
-        batch, slots = self._seen(steps)
-        observed = self._assembler.observe(steps.simulator, steps.team, batch, slots)
+        batch, seats = self._seen(steps)
+        observed = self._assembler.observe(steps.simulator, steps.team, batch, seats)
         group_episodes = self._groups.observe(steps.simulator, steps.team, steps.batch)
         if self.sparring is None or self.sparring.learns(steps.team):
             self._count(observed, group_episodes)
@@ -154,18 +155,18 @@ class Behavior:
         )
         self._waiting.append((steps.simulator, steps.team, waiting))
 
-    def _seen(self, steps: TeamSteps) -> tuple[StepBatch, NDArray[np.int64] | None]:
-        """A tick as the learner sees it, and each row's place in its group where that matters."""
+    def _seen(self, steps: TeamSteps) -> tuple[StepBatch, Seats | None]:
+        """A tick as the learner sees it, and each row's group and place in it where that matters."""
         if self._places is None:
             return self._view.batch(steps.batch, None), None
-        slots = self._places.assign(steps.simulator, steps.team, steps.batch)
-        largest = int(slots.max(initial=-1)) + 1
+        seats = self._places.assign(steps.simulator, steps.team, steps.batch)
+        largest = int(seats.places.max(initial=-1)) + 1
         if self._most is not None and largest > self._most:
             raise UserError(
                 f"behavior '{self.name}': a group of at least {largest} agents came, {self._most} were expected: "
                 "set hyperparameters.group_size"
             )
-        return self._view.batch(steps.batch, slots), slots
+        return self._view.batch(steps.batch, seats.places), seats
 
     def _count(self, observed: Observed, groups: GroupEpisodes) -> None:
         """Steps and episodes that everybody hears of."""

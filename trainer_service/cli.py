@@ -326,7 +326,7 @@ def _in_words(result: Mapping[str, Any]) -> str:
         return words
     return (
         f"{words}; mean group return {result['mean_group_return']:.3f} ± {result['std_group_return']:.3f} "
-        f"over {result['group_episodes']} episodes"
+        f"over {result['group_episodes']} episodes of groups"
     )
 
 

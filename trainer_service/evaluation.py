@@ -86,7 +86,7 @@ class Player:
         """Decides for everyone who waits."""
         rows, memories = self._remembered.recall(simulator, team, batch)
         first = batch.num_terminal
-        places = self._places.assign(simulator, team, batch)[first:] if self._policy.places else None
+        places = self._places.assign(simulator, team, batch).places[first:] if self._policy.places else None
         if first == len(batch):
             return ActionBatch.zeros(0, self._policy.spec.action_spec)
         actions, memories = self._policy.predict(

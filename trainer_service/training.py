@@ -106,6 +106,7 @@ def train(
         console = console or stack.enter_context(Console(tty=False, debug=options.debug))
         stop = stack.enter_context(StopSignals())
         origins = _origins(options, folder)
+        _refuse_to_resume_without_demonstrations(options, origins)
         if folder.writable:
             folder.write_configuration(dump_run_options(options))
 
@@ -229,6 +230,7 @@ def _creator(
             behavior.initialize(_checkpoint(start.origin, behavior, compute.seed))
             source = settings.init_path or saved.initialize_from
             _logger.info("Starting '%s' from step 0 with the weights of '%s'.", name, source)
+        behavior.prepare()
         _describe_settings(writers, name, settings)
         return behavior
 
@@ -291,9 +293,18 @@ def _refuse_what_cannot_run(options: RunOptions) -> None:
             "evaluation: it needs simulators of its own, and those that attach are not: "
             "set env_settings.env_path (--env), or remove the section"
         )
-    if not options.checkpoint_settings.inference:
+    # Which of them a resumed run still needs is known when its checkpoints were read.
+    if not options.checkpoint_settings.inference and not options.checkpoint_settings.resume:
         missing += missing_demonstrations(options)
     if missing:
+        raise ConfigError(*missing)
+
+
+def _refuse_to_resume_without_demonstrations(options: RunOptions, origins: dict[str, _Start]) -> None:
+    if options.checkpoint_settings.inference or not options.checkpoint_settings.resume:
+        return
+    steps = {name: start.origin.step for name, start in origins.items() if start.is_own}
+    if missing := missing_demonstrations(options, steps):
         raise ConfigError(*missing)
 
 

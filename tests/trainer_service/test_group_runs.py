@@ -27,7 +27,7 @@ def test_group_returns_stand_in_everything_that_a_run_says(mlagents_style, confi
     assert (score["episodes"], score["group_episodes"]) == (12, 4)
     assert score["mean_group_return"] == pytest.approx(3 * score["mean_return"], rel=1e-6)
     assert score["std_group_return"] > 0
-    assert "over 4 episodes" in mlagents_style("evaluate", "team", "--episodes=12").out
+    assert "over 4 episodes of groups" in mlagents_style("evaluate", "team", "--episodes=12").out
 
 
 def test_without_groups_there_are_no_group_returns(mlagents_style, configure) -> None:

@@ -59,6 +59,22 @@ def test_a_run_that_imitates_is_gone_on_with_and_judged_without_its_recording(
     assert "'expert.demo' does not exist" in said.err
 
 
+def test_a_run_that_has_left_cloning_behind_is_gone_on_with_without_its_recording(
+    mlagents_style, configure, recorded: Path
+) -> None:
+    cloning = {"behavioral_cloning": {**CLONING["behavioral_cloning"], "steps": 300}}
+    configure("Pyramids", **cloning)
+    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids")
+    assert said.code == 0, said.err
+    recorded.unlink()
+    configure("Pyramids", **cloning, max_steps=600)
+    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--resume")
+    assert said.code == 0, said.err
+    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--force")
+    assert said.code == 2
+    assert "'expert.demo' does not exist" in said.err
+
+
 @pytest.mark.learning
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [3, 8])

@@ -36,8 +36,8 @@ class Algorithm(Protocol):
     memory_size: int
     """Floats that it carries from one decision of an agent to the next; 0 for a policy without memory."""
 
-    def prepare(self) -> None:
-        """Reads what it needs besides experience, before it learns. Raises UserError."""
+    def prepare(self, step: int) -> None:
+        """Reads what it needs besides experience to learn from ``step`` on. Raises UserError."""
         ...
 
     def act(

@@ -8,6 +8,7 @@ what they do on average. All agents of a group share a reward: the sum of theirs
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,14 +18,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.algorithms.algorithm import Compute, Metrics
-from trainer_service.algorithms.team_learner import Judgement, Rates, TeamLearner
+from trainer_service.algorithms.team_learner import TeamLearner
+from trainer_service.algorithms.team_rates import Rates
 from trainer_service.algorithms.team_rollout import (
     FrameBatch,
+    Judgement,
     TeamRollout,
     all_frames,
     compact,
     estimate_together,
 )
+from trainer_service.algorithms.team_view import sensors_except
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters import COMASettings
 from trainer_service.networks.actions import ActionParameters
@@ -33,7 +37,6 @@ from trainer_service.networks.coma_critic import COMACritic
 from trainer_service.networks.memory import Sequences
 from trainer_service.ops import distributions as dist
 from trainer_service.ops.counterfactual import counterfactual_advantage, explored_log_probs
-from trainer_service.ops.losses import clipped_surrogate_loss
 from trainer_service.ops.schedules import linear_decay
 from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.rollout.views import AGENT_ID
@@ -74,7 +77,7 @@ class COMA(TeamLearner):
         return COMACritic(
             self._spec,
             self._settings.network_settings,
-            sees=[i for i, sensor in enumerate(sensors) if sensor.name not in {AGENT_ID, GLOBAL_STATE}],
+            sees=sensors_except(self._spec, {AGENT_ID, GLOBAL_STATE}),
             state=[i for i, sensor in enumerate(sensors) if central and sensor.name == GLOBAL_STATE],
             places=self._places,
             signals=signals,
@@ -186,28 +189,13 @@ class COMA(TeamLearner):
             ]
             return critic.value.raw(torch.cat(chunks))
 
-    def _step_actors(
-        self,
-        rollout: TeamRollout,
-        advantages: Tensor,
-        steps: Tensor,
-        sequences: Sequences | None,
-        rates: Rates,
-    ) -> Tensor:
-        log_prob, entropy = self._log_prob_and_entropy(rollout, steps, sequences)
-        old, advantage = rollout.old_log_prob[steps], advantages[steps]
-        clip = self._hyper.ratio_clip
-        if clip is None:
-            policy_loss = -(advantage * log_prob).mean()
-        else:
-            policy_loss = clipped_surrogate_loss(log_prob, old, advantage, clip_epsilon=clip)
-        loss = policy_loss - rates.beta * entropy
-        self._of_actors.descend(loss, rates.learning_rate, self._hyper.max_grad_norm)
-        with torch.no_grad():
-            log_ratio = log_prob - old
-            clipped = ((log_ratio.exp() - 1.0).abs() > (clip or np.inf)).float().mean()
-            divergence = (log_ratio.exp() - 1.0 - log_ratio).mean()
-            return torch.stack([policy_loss, entropy, clipped, divergence]).detach()
+    def _clip_epsilon(self, rates: Rates) -> float:
+        return self._hyper.ratio_clip or math.inf
+
+    def _policy_loss(self, log_prob: Tensor, old: Tensor, advantages: Tensor, clip_epsilon: float) -> Tensor:
+        if self._hyper.ratio_clip is None:
+            return -(advantages * log_prob).mean()
+        return super()._policy_loss(log_prob, old, advantages, clip_epsilon)
 
     def _log_prob_and_entropy(
         self, rollout: TeamRollout, steps: Tensor, sequences: Sequences | None

@@ -12,16 +12,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.team_learner import Judgement, Rates, TeamLearner
+from trainer_service.algorithms.team_learner import TeamLearner
+from trainer_service.algorithms.team_rates import Rates
 from trainer_service.algorithms.team_rollout import (
     Estimate,
     FrameBatch,
+    Judgement,
     TeamRollout,
     all_frames,
     compact,
     estimate_each,
     estimate_together,
 )
+from trainer_service.algorithms.team_view import sensors_except
 from trainer_service.config.hyperparameters import MAPPOSettings
 from trainer_service.networks.actor_critic import in_chunks
 from trainer_service.networks.joint_critic import JointCritic
@@ -44,7 +47,7 @@ class MAPPO(TeamLearner):
         hyper = self._hyper
         hidden = {AGENT_ID} if hyper.state == "environment" else {AGENT_ID, GLOBAL_STATE}
         sensors = self._spec.observation_specs
-        sees = [i for i, sensor in enumerate(sensors) if sensor.name not in hidden]
+        sees = sensors_except(self._spec, hidden)
         if hyper.state == "environment":
             sees = [i for i in sees if sensors[i].name == GLOBAL_STATE]
         return JointCritic(

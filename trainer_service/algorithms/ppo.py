@@ -86,9 +86,9 @@ class PPO:
                 spec, settings, self._network, self._parameters, self._normalizer, compute
             )
 
-    def prepare(self) -> None:
-        """Reads demonstrations where something is learned from them. Raises UserError where they are no good."""
-        prepare(self._rewards, self._cloning)
+    def prepare(self, step: int) -> None:
+        """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
+        prepare(self._rewards, self._cloning, step)
 
     def act(
         self,

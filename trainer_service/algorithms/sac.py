@@ -95,9 +95,9 @@ class SAC:
         self._pace = Pace(start_at, self._hyper.steps_per_update)
         self._reward_pace = Pace(start_at, self._hyper.reward_signal_steps_per_update)
 
-    def prepare(self) -> None:
-        """Reads demonstrations where something is learned from them. Raises UserError where they are no good."""
-        prepare(self._rewards, self._cloning)
+    def prepare(self, step: int) -> None:
+        """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
+        prepare(self._rewards, self._cloning, step)
 
     def act(
         self,
@@ -129,7 +129,7 @@ class SAC:
         if self._learned_rewards:
             experience = Experience(trajectories, self._device)
             for source in self._learned_rewards:
-                source.record(experience)
+                source.count(experience)
         self._replay.add(trajectories)
         self._pace.steps += len(trajectories)
         self._reward_pace.steps += len(trajectories)

@@ -33,10 +33,10 @@ def require_same_signals(sources: Sequence[RewardSource], state: Mapping[str, An
         raise ValueError(f"its reward signals are {', '.join(theirs)}, not {', '.join(ours)}")
 
 
-def prepare(sources: Sequence[RewardSource], cloning: BehavioralCloning | None) -> None:
-    """Reads demonstrations where something is learned from them. Raises UserError where they are no good."""
+def prepare(sources: Sequence[RewardSource], cloning: BehavioralCloning | None, step: int) -> None:
+    """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
     stores = [source.demonstrations for source in sources if source.demonstrations is not None]
-    if cloning is not None:
+    if cloning is not None and not cloning.over(step):
         stores.append(cloning.demonstrations)
     read_all(stores)
 

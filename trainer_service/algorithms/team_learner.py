@@ -1,4 +1,4 @@
-"""What MAPPO, HAPPO and POCA share: actors that decide alone, and a critic that sees the group.
+"""What MAPPO, HAPPO, POCA and COMA share: actors that decide alone, and a critic that sees the group.
 
 Top to bottom: act with the old policy, judge what was done by the critic, then some epochs of the actors on the
 clipped surrogate and of the critic on returns. What a method makes of the group is in its own file.
@@ -7,9 +7,9 @@ clipped surrogate and of the critic on returns. What a method makes of the group
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,7 +22,10 @@ from trainer_service.algorithms.collected import from_tensors, to_tensors
 from trainer_service.algorithms.minibatches import Order, order_of
 from trainer_service.algorithms.policy_network import PolicyNetwork
 from trainer_service.algorithms.signals import names_of, prepare, require_same_signals, teach
-from trainer_service.algorithms.team_rollout import FrameBatch, TeamRollout, frame_batches
+from trainer_service.algorithms.team_rates import Rates, rates_at
+from trainer_service.algorithms.team_reports import actor_metrics, reward_metrics, step_report
+from trainer_service.algorithms.team_rollout import FrameBatch, Judgement, TeamRollout, frame_batches
+from trainer_service.algorithms.team_view import own_sensors, sensors_except, with_sensors
 from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters import TeamHyperparameters
@@ -33,7 +36,6 @@ from trainer_service.networks.memory import Sequences
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.networks.team_actors import TeamActors
 from trainer_service.ops.losses import clipped_surrogate_loss
-from trainer_service.ops.schedules import scheduled
 from trainer_service.rewards import REWARD_SOURCES, Experience
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.frames import find_frames
@@ -42,17 +44,7 @@ from trainer_service.rollout.views import AGENT_ID
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 from unity_bridge.steps import Observation, join_observations
 
-_FINAL_LEARNING_RATE, _FINAL_EPSILON, _FINAL_BETA = 1e-10, 0.1, 1e-5
 _ADAM_EPSILON = 1e-5
-
-
-class Rates(NamedTuple):
-    """Scheduled hyperparameters of one update."""
-
-    learning_rate: float
-    critic_learning_rate: float
-    epsilon: float
-    beta: float
 
 
 class TeamLearner(ABC):
@@ -74,8 +66,8 @@ class TeamLearner(ABC):
         self.horizon = settings.time_horizon
         self._device = compute.device
         self._places = hyper.group_size or 1
-        self._own = _own_sensors(spec, hyper)
-        self._rewarded = _sensors_except(spec, {AGENT_ID, GLOBAL_STATE})
+        self._own = own_sensors(spec, hyper)
+        self._rewarded = sensors_except(spec, {AGENT_ID, GLOBAL_STATE})
         """Sensors that reward signals look at."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
@@ -86,7 +78,7 @@ class TeamLearner(ABC):
                 chosen_by=len(spec.observation_specs) - 1 if hyper.share == "none" else None,
             ).to(self._device)
             self._rewards = [
-                REWARD_SOURCES[name](_with_sensors(spec, self._rewarded), signal, self._device)
+                REWARD_SOURCES[name](with_sensors(spec, self._rewarded), signal, self._device)
                 for name, signal in settings.reward_signals.items()
             ]
             self._critic = self._make_critic(len(self._rewards)).to(self._device)
@@ -155,9 +147,9 @@ class TeamLearner(ABC):
         """Between −1 and 1."""
         return bounded(decisions)
 
-    def prepare(self) -> None:
-        """Reads demonstrations where something is learned from them. Raises UserError where they are no good."""
-        prepare(self._rewards, self._cloning)
+    def prepare(self, step: int) -> None:
+        """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
+        prepare(self._rewards, self._cloning, step)
 
     def record(self, trajectories: Trajectories) -> None:
         """Adds experience of the present policy, and lets the normalizer see it."""
@@ -170,7 +162,7 @@ class TeamLearner(ABC):
 
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes of actors and critic over everything collected, which is then thrown away."""
-        rates = self._rates(step)
+        rates = rates_at(self._hyper, step, self._settings.max_steps)
         trajectories = self._buffer.drain()
         experience = Experience(self._as_rewarded(trajectories), self._device, executed)
         rollout = self._as_tensors(trajectories, experience)
@@ -183,7 +175,7 @@ class TeamLearner(ABC):
             "Policy/Epsilon": rates.epsilon,
             "Policy/Beta": rates.beta,
             **judgement.metrics,
-            **self._reward_metrics(rollout),
+            **reward_metrics(rollout, self._rewards),
             **self._teach_rewards(experience),
             **({} if self._cloning is None else self._cloning.update(step)),
         }
@@ -206,17 +198,22 @@ class TeamLearner(ABC):
         sequences: Sequences | None,
         rates: Rates,
     ) -> Tensor:
-        """One gradient step on the clipped surrogate. Returns what is reported of it."""
+        """One gradient step. Returns what is reported of it."""
         log_prob, entropy = self._log_prob_and_entropy(rollout, steps, sequences)
         old = rollout.old_log_prob[steps]
-        policy_loss = clipped_surrogate_loss(log_prob, old, advantages[steps], clip_epsilon=rates.epsilon)
+        clip_epsilon = self._clip_epsilon(rates)
+        policy_loss = self._policy_loss(log_prob, old, advantages[steps], clip_epsilon)
         loss = policy_loss - rates.beta * entropy
         self._of_actors.descend(loss, rates.learning_rate, self._hyper.max_grad_norm)
-        with torch.no_grad():
-            log_ratio = log_prob - old
-            ratio = log_ratio.exp()
-            clipped = ((ratio - 1.0).abs() > rates.epsilon).float().mean()
-            return torch.stack([policy_loss, entropy, clipped, (ratio - 1.0 - log_ratio).mean()]).detach()
+        return step_report(policy_loss, entropy, log_prob.detach() - old, clip_epsilon)
+
+    def _clip_epsilon(self, rates: Rates) -> float:
+        """How far from 1 a probability ratio may move."""
+        return rates.epsilon
+
+    def _policy_loss(self, log_prob: Tensor, old: Tensor, advantages: Tensor, clip_epsilon: float) -> Tensor:
+        """What the actors bring down, before the entropy. All [B]; a scalar."""
+        return clipped_surrogate_loss(log_prob, old, advantages, clip_epsilon=clip_epsilon)
 
     def _log_prob_and_entropy(
         self, rollout: TeamRollout, steps: Tensor, sequences: Sequences | None
@@ -246,12 +243,11 @@ class TeamLearner(ABC):
 
     def _teach_rewards(self, experience: Experience) -> Metrics:
         """As often as the policy learned, from minibatches as large."""
-        hyper = self._hyper
         return teach(
             self._learned_rewards,
             experience,
-            epochs=hyper.num_epoch,
-            batch_size=hyper.batch_size,
+            epochs=self._hyper.num_epoch,
+            batch_size=self._hyper.batch_size,
             generator=self._shuffling,
         )
 
@@ -294,24 +290,6 @@ class TeamLearner(ABC):
     def _places_in(self, trajectories: Trajectories) -> int:
         """How many places groups have there."""
         return self._places
-
-    def _rates(self, step: int) -> Rates:
-        hyper, limit = self._hyper, self._settings.max_steps
-        of_critic = getattr(hyper, "critic_learning_rate", None) or hyper.learning_rate
-        fraction = scheduled(hyper.learning_rate_schedule, 1.0, _FINAL_LEARNING_RATE, step, limit)
-        return Rates(
-            hyper.learning_rate * fraction,
-            of_critic * fraction,
-            scheduled(hyper.epsilon_schedule, hyper.epsilon, _FINAL_EPSILON, step, limit),
-            scheduled(hyper.beta_schedule, hyper.beta, _FINAL_BETA, step, limit),
-        )
-
-    def _reward_metrics(self, rollout: TeamRollout) -> dict[str, float]:
-        pieces = len(rollout.trajectories.lengths)
-        return {
-            f"Policy/{source.name.capitalize()} Reward": float(rewards.sum() / pieces)
-            for source, rewards in zip(self._rewards, rollout.rewards, strict=True)
-        }
 
     def state_dict(self) -> dict[str, Any]:
         """Networks, normalizer, optimizers, random streams and what was collected for the next update."""
@@ -368,48 +346,3 @@ class TeamLearner(ABC):
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return to_tensor(array, self._device)
-
-
-class Judgement(NamedTuple):
-    """What the critic made of a rollout."""
-
-    advantages: Tensor
-    """[S]"""
-
-    targets: Tensor
-    """What the critic shall learn, in its units where it has some of its own: see the method."""
-
-    known: Tensor
-    """Where there is a target. bool"""
-
-    old_values: Tensor
-    """What it said before it learned."""
-
-    clip_range: Tensor
-    """How far values may move from that, by signal. [signals]"""
-
-    metrics: Mapping[str, float]
-
-
-def _own_sensors(spec: BehaviorSpec, hyper: TeamHyperparameters) -> list[int]:
-    """What an actor decides from: never the global state, and ids only where one actor serves all."""
-    return _sensors_except(spec, {GLOBAL_STATE, AGENT_ID} if hyper.share == "none" else {GLOBAL_STATE})
-
-
-def _sensors_except(spec: BehaviorSpec, hidden: Container[str]) -> list[int]:
-    return [i for i, sensor in enumerate(spec.observation_specs) if sensor.name not in hidden]
-
-
-def _with_sensors(spec: BehaviorSpec, chosen: Sequence[int]) -> BehaviorSpec:
-    return BehaviorSpec(tuple(spec.observation_specs[i] for i in chosen), spec.action_spec)
-
-
-def actor_metrics(parts: Sequence[Tensor]) -> dict[str, float]:
-    """What gradient steps of actors reported, on average."""
-    policy_loss, entropy, clipped, divergence = torch.stack(list(parts)).mean(dim=0).tolist()
-    return {
-        "Losses/Policy Loss": abs(policy_loss),
-        "Policy/Entropy": entropy,
-        "Policy/Clip Fraction": clipped,
-        "Policy/KL Divergence": divergence,
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +43,27 @@ class TeamRollout(NamedTuple):
         """Of the steps alone. Shapes [S, …]."""
         steps = len(self.trajectories)
         return [sensor[:steps] for sensor in self.observations]
+
+
+class Judgement(NamedTuple):
+    """What the critic made of a rollout."""
+
+    advantages: Tensor
+    """[S]"""
+
+    targets: Tensor
+    """What the critic shall learn, in its units where it has some of its own: see the method."""
+
+    known: Tensor
+    """Where there is a target. bool"""
+
+    old_values: Tensor
+    """What it said before it learned."""
+
+    clip_range: Tensor
+    """How far values may move from that, by signal. [signals]"""
+
+    metrics: Mapping[str, float]
 
 
 class Estimate(NamedTuple):

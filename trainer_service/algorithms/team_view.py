@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
+
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters import (
     COMASettings,
@@ -9,7 +11,7 @@ from trainer_service.config.hyperparameters import (
     POCASettings,
     TeamHyperparameters,
 )
-from trainer_service.rollout.views import SensorView, view_of
+from trainer_service.rollout.views import AGENT_ID, SensorView, view_of
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 
 
@@ -56,3 +58,18 @@ def view_for(spec: BehaviorSpec, settings: TrainerSettings) -> SensorView:
     if isinstance(hyper, TeamHyperparameters) and (hyper.share == "none" or hyper.agent_ids):
         places = hyper.group_size or 1
     return view_of(spec, with_state=state, places=places)
+
+
+def own_sensors(spec: BehaviorSpec, hyper: TeamHyperparameters) -> list[int]:
+    """What an actor decides from: never the global state, and ids only where one actor serves all."""
+    return sensors_except(spec, {GLOBAL_STATE, AGENT_ID} if hyper.share == "none" else {GLOBAL_STATE})
+
+
+def sensors_except(spec: BehaviorSpec, hidden: Container[str]) -> list[int]:
+    """Numbers of the sensors that have other names."""
+    return [i for i, sensor in enumerate(spec.observation_specs) if sensor.name not in hidden]
+
+
+def with_sensors(spec: BehaviorSpec, chosen: Sequence[int]) -> BehaviorSpec:
+    """The behavior as somebody knows it who sees these sensors only."""
+    return BehaviorSpec(tuple(spec.observation_specs[i] for i in chosen), spec.action_spec)

@@ -96,6 +96,11 @@ class TeamHyperparameters(OnPolicyHyperparameters):
     agent_ids: Flag = False
     """With one actor for all: whether it is told the agent's place in its group."""
 
+    @property
+    def rate_of_critic(self) -> float:
+        """Step size of the critic's Adam at the start."""
+        return self.learning_rate
+
 
 class MAPPOSettings(TeamHyperparameters):
     """Multi-agent PPO with a central critic (Yu et al. 2022)."""
@@ -127,6 +132,10 @@ class MAPPOSettings(TeamHyperparameters):
 
     critic_learning_rate: Positive | None = None
     """Step size of the critic's Adam; null means learning_rate. Follows the same schedule."""
+
+    @property
+    def rate_of_critic(self) -> float:
+        return self.critic_learning_rate or self.learning_rate
 
 
 class HAPPOSettings(MAPPOSettings):
@@ -184,6 +193,10 @@ class COMASettings(TeamHyperparameters):
 
     state: Literal["joint", "environment"] = "joint"
     """What the critic sees beside actions: all members' observations, or the simulator's sensor ``global_state``."""
+
+    @property
+    def rate_of_critic(self) -> float:
+        return self.critic_learning_rate or self.learning_rate
 
 
 def _as_steps_per_update(validated: dict[str, Any]) -> float:

@@ -77,7 +77,7 @@ class BehavioralCloning:
         ``step`` places the schedule; once that is over nothing happens any more.
         """
         rate = self._rate(step)
-        if not rate:
+        if self.over(step) or not rate:
             return {}
         demonstrations = self.demonstrations.read()
         sequences = cut(demonstrations.lengths, self._longest)
@@ -88,11 +88,15 @@ class BehavioralCloning:
         ]
         return {"Losses/Pretraining Loss": float(torch.stack(losses).mean())}
 
+    def over(self, step: int) -> bool:
+        """Whether nothing is learned at this step and after: the demonstrations are of no use any more."""
+        return self._settings.over(step)
+
     def _rate(self, step: int) -> float:
         steps = self._settings.steps
         if not steps:
             return self._learning_rate
-        return linear_decay(self._learning_rate, _FINAL_LEARNING_RATE, step, steps) if step < steps else 0.0
+        return linear_decay(self._learning_rate, _FINAL_LEARNING_RATE, step, steps)
 
     def _minibatches(self, sequences: int) -> Iterator[NDArray[np.int64]]:
         """Numbers of the sequences of each, all in random order; the remainder is a smaller one of its own."""

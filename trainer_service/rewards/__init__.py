@@ -43,6 +43,10 @@ class RewardSource(Protocol):
         """Takes whole trajectories in, once, before learning from them. Returns every step's reward, [S]."""
         ...
 
+    def count(self, experience: Experience) -> None:
+        """The same for who asks for ``rewards`` later: takes in what these depend on, and pays nothing yet."""
+        ...
+
     def rewards(self, transitions: Transitions) -> Tensor:
         """What single steps pay as of today, for who keeps them longer than one update. Shape [B]."""
         ...

@@ -31,6 +31,9 @@ class ExtrinsicReward:
         """Shape [S]."""
         return experience.trajectories.rewards + experience.trajectories.group_rewards
 
+    def count(self, experience: Experience) -> None:
+        """Nothing depends on it."""
+
     def rewards(self, transitions: Transitions) -> Tensor:
         """Shape [B]."""
         return transitions.task_rewards

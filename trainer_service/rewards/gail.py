@@ -64,6 +64,12 @@ class GAILReward:
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
         """Counts new steps in, and says what they pay. Shape [S]."""
+        self.count(experience)
+        parts = [self.rewards(experience.take(piece)) for piece in in_chunks(len(experience), self._chunk)]
+        return torch.cat(parts).cpu().numpy() if parts else np.zeros(0, np.float32)
+
+    def count(self, experience: Experience) -> None:
+        """Lets the normalizer see new steps."""
         if self._normalizes and len(experience):
             # As many demonstrated steps as the policy's own: the scale is that of both together.
             for observations in (
@@ -74,8 +80,6 @@ class GAILReward:
                 self._drawn(len(experience)).observations,
             ):
                 self._normalizer.update(observations)
-        parts = [self.rewards(experience.take(piece)) for piece in in_chunks(len(experience), self._chunk)]
-        return torch.cat(parts).cpu().numpy() if parts else np.zeros(0, np.float32)
 
     def rewards(self, transitions: Transitions) -> Tensor:
         """What steps pay today. Shape [B]."""

@@ -65,19 +65,31 @@ class IntrinsicReward(ABC):
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
         """Counts new steps in, and says what they pay. Shape [S]."""
-        trajectories = experience.trajectories
-        self._normalizer.update([self._tensor(sensor) for sensor in trajectories.observations])
+        self._see(experience)
         if not self._updates:
             return np.zeros(len(experience), np.float32)
+        paid: NDArray[np.float32] = self._paid(self._measured(experience)).cpu().numpy()
+        return paid
+
+    def count(self, experience: Experience) -> None:
+        """Lets the normalizer see new steps, and the returns' scale what they are worth."""
+        self._see(experience)
+        if self._updates and self._scales:
+            self._measured(experience)
+
+    def _see(self, experience: Experience) -> None:
+        self._normalizer.update([self._tensor(sensor) for sensor in experience.trajectories.observations])
+
+    def _measured(self, experience: Experience) -> Tensor:
+        """How badly every step was predicted, counted into the returns' scale. Shape [S]."""
         pieces = in_chunks(len(experience), self._chunk)
         with torch.no_grad():
             parts = [self._errors(experience.take(piece)) for piece in pieces]
         errors = torch.cat(parts) if parts else torch.empty(0)
         if self._scales:
-            seen = errors.cpu().numpy()
-            self._scale = updated_scale(self._scale, seen, trajectories.lengths, discount=self.gamma)
-        paid: NDArray[np.float32] = self._paid(errors).cpu().numpy()
-        return paid
+            lengths = experience.trajectories.lengths
+            self._scale = updated_scale(self._scale, errors.cpu().numpy(), lengths, discount=self.gamma)
+        return errors
 
     def rewards(self, transitions: Transitions) -> Tensor:
         """What steps that were counted in before pay today. Shape [B]."""

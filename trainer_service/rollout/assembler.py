@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.rollout.agents import AgentRows, Rows, agent_keys
-from trainer_service.rollout.stretches import GroupStretches, group_keys
+from trainer_service.rollout.agents import AgentRows, Keys, Rows, agent_keys
+from trainer_service.rollout.places import Seats
+from trainer_service.rollout.stretches import GroupStretches
 from trainer_service.rollout.trajectories import Joint, Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, StepBatch, as_floats
@@ -97,12 +98,10 @@ class TrajectoryAssembler:
         self._observations: list[Observation] = [np.empty(0, np.float32) for _ in spec.observation_specs]
         self._allocate(_FIRST_ROWS)
 
-    def observe(
-        self, simulator: int, team: int, batch: StepBatch, slots: NDArray[np.int64] | None = None
-    ) -> Observed:
+    def observe(self, simulator: int, team: int, batch: StepBatch, seats: Seats | None = None) -> Observed:
         """Writes rewards and ends to the previous action of each agent; see Observed for what comes back.
 
-        slots: each row's place in its group, for who hands out by group. Shape [N].
+        seats: where each row belongs, for who hands out by group.
         """
         self._tick += 1
         keys = agent_keys(batch.agent_ids, team)
@@ -120,14 +119,14 @@ class TrajectoryAssembler:
             rows, at = waiting[acted], ended + acted
             transitions += len(acted)
             self._write_rewards(rows, batch, at)
-            if self._groups is None:
+            if self._groups is None or seats is None:
                 full = np.flatnonzero(self._lengths[rows] == self._horizon)
                 pieces.append(self._cut(rows[full], batch, at[full]))
             else:
-                pieces += self._cut_groups(self._groups, simulator, team, rows, batch, at)
-        if self._groups is not None and slots is not None:
-            self._groups.join(simulator, waiting, group_keys(batch, team)[ended:])
-            self._slots[waiting] = slots[ended:]
+                pieces += self._cut_groups(self._groups, simulator, seats.groups[at], rows, batch, at)
+        if self._groups is not None and seats is not None:
+            self._groups.join(simulator, waiting, seats.groups[ended:])
+            self._slots[waiting] = seats.places[ended:]
         found = [piece for piece in pieces if piece is not None]
         return Observed(waiting, transitions, Trajectories.concatenate(found) if found else None, episodes)
 
@@ -213,13 +212,16 @@ class TrajectoryAssembler:
         self,
         groups: GroupStretches,
         simulator: int,
-        team: int,
+        keys: Keys,
         rows: Rows,
         batch: StepBatch,
         at: NDArray[np.intp],
     ) -> list[Trajectories | None]:
-        """Cuts the pieces of who changes the group, and of every group in which someone reached the horizon."""
-        moved = groups.moved(simulator, rows, group_keys(batch, team)[at])
+        """Cuts the pieces of who changes the group, and of every group in which someone reached the horizon.
+
+        keys: of the groups in which the rows are now.
+        """
+        moved = groups.moved(simulator, rows, keys)
         pieces = [self._cut(rows[moved], batch, at[moved])]
         pieces[0] = groups.complete(pieces[0], groups.leave(simulator, rows[moved]))
         rows, at = rows[~moved], at[~moved]

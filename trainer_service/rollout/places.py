@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.rollout.agents import AgentRows, Rows, agent_keys
+from trainer_service.rollout.agents import AgentRows, Keys, Rows, agent_keys
 from trainer_service.rollout.stretches import group_keys
 from unity_bridge.steps import StepBatch
 
 _Group = tuple[int, int]
 """A simulator, and the key of a group in it."""
+
+
+class Seats(NamedTuple):
+    """Where the agents of a tick belong, its terminal rows included."""
+
+    groups: Keys
+    """``group_keys`` of the tick. Shape [N]."""
+
+    places: NDArray[np.int64]
+    """In their groups; of a terminal row the place that its agent leaves. Shape [N]."""
 
 
 class GroupPlaces:
@@ -24,8 +35,8 @@ class GroupPlaces:
         self._group_keys = np.zeros(16, np.int64)
         self._taken: dict[_Group, set[int]] = {}
 
-    def assign(self, simulator: int, team: int, batch: StepBatch) -> NDArray[np.int64]:
-        """Places of all rows; of a terminal row the place that its agent leaves. Shape [N]."""
+    def assign(self, simulator: int, team: int, batch: StepBatch) -> Seats:
+        """Groups and places of all rows."""
         keys, groups = agent_keys(batch.agent_ids, team), group_keys(batch, team)
         ended = batch.num_terminal
         known = self._agents.find(simulator, keys[:ended])
@@ -35,7 +46,7 @@ class GroupPlaces:
             self._free(simulator, known[gone])
             self._agents.release(simulator, keys[:ended][gone])
         seated = self._seated(simulator, keys[ended:], groups[ended:])
-        return np.concatenate([leaving, self._places[seated]])
+        return Seats(groups, np.concatenate([leaving, self._places[seated]]))
 
     def drop(self, simulator: int) -> None:
         """Forgets a simulator."""

@@ -197,7 +197,7 @@ def test_a_recording_that_does_not_fit_is_named_with_the_behavior(
     seen = np.zeros((2, 7), np.float32)
     path = write_demo(other, shown([seen], np.zeros((1, 1)), np.zeros((1, 1))), file="other.demo")
     with pytest.raises(UserError, match=r"behavior 'Probe': '.*other\.demo'.*shape \(7,\).*has \(2,\)"):
-        make(trainer, path=path)
+        make(trainer, path=path).prepare()
 
 
 @learners
@@ -210,5 +210,25 @@ def test_who_only_acts_needs_no_recording(make, live, demo: Path, trainer: str) 
     seen = np.ones((3, 2), np.float32)
     ours, theirs = (Policy(each.checkpoint()).act([seen]) for each in (trained, acting))
     assert np.array_equal(ours.continuous, theirs.continuous)
+    acting.prepare()
     with pytest.raises(UserError, match=r"expert\.demo"):
-        make(trainer)
+        make(trainer).prepare()
+
+
+@learners
+def test_who_has_left_cloning_behind_needs_no_recording(make, live, demo: Path, trainer: str) -> None:
+    cloning = {"demo_path": str(demo), "steps": 200}
+    settings: dict[str, Any] = {"reward_signals": {"extrinsic": {}}, "behavioral_cloning": cloning}
+    early, late = make(trainer, **settings), make(trainer, **settings)
+    live(late, Toss(), 1)
+    late.step = 200
+    demo.unlink()
+    for trained, needs in ((early, True), (late, False)):
+        resumed = make(trainer, seed=99, **settings)
+        resumed.restore(trained.checkpoint())
+        if needs:
+            with pytest.raises(UserError, match=r"expert\.demo"):
+                resumed.prepare()
+        else:
+            resumed.prepare()
+            live(resumed, Toss(), 1)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer_service.config import LoadedOptions, check_files, missing_demonstrations
+from trainer_service.config import LoadedOptions, check_files, demo_files, missing_demonstrations
+from unity_bridge.demonstrations import SUFFIX
 
 Load = Callable[..., LoadedOptions]
 BOTH = "{{reward_signals: {{gail: {{demo_path: {path}}}}}, behavioral_cloning: {{demo_path: {path}}}}}"
@@ -44,6 +45,23 @@ def test_what_is_no_recording_is_named(load: Load, folder: Path, path: str, faul
 def test_recordings_that_are_there_are_no_matter(load: Load, folder: Path, path: str) -> None:
     assert missing_demonstrations(load(f"behaviors: {{A: {BOTH.format(path=path)}}}").options) == []
     assert missing_demonstrations(load("behaviors: {A: {}}").options) == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "reached", "needed"), [(100, 99, True), (100, 100, False), (0, 10**9, True)]
+)
+def test_cloning_that_is_over_needs_no_recording(
+    load: Load, folder: Path, steps: int, reached: int, needed: bool
+) -> None:
+    options = load(
+        f"behaviors: {{A: {{behavioral_cloning: {{demo_path: gone.demo, steps: {steps}}}}}}}"
+    ).options
+    assert bool(missing_demonstrations(options, {"A": reached})) == needed
+    assert missing_demonstrations(options, {"B": reached}) == missing_demonstrations(options) != []
+
+
+def test_recordings_have_the_name_that_they_are_read_by() -> None:
+    assert demo_files._SUFFIX == SUFFIX
 
 
 def test_a_check_warns_of_them_and_passes_the_file(folder: Path) -> None:

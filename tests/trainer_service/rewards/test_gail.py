@@ -155,6 +155,17 @@ def test_what_is_recorded_and_what_is_asked_later_is_the_same(make, make_traject
     )
 
 
+@pytest.mark.parametrize("normalize", [False, True])
+def test_who_asks_for_rewards_later_counts_in_as_much(make, make_trajectories, normalize: bool) -> None:
+    paid, counted = (make(SIMPLE, network_settings={"normalize": normalize}) for _ in range(2))
+    before = copy.deepcopy(paid.state_dict())
+    experience = Experience(make_trajectories(SIMPLE, [9, 3]), CPU)
+    paid.record(experience)
+    counted.count(experience)
+    assert _same(paid.state_dict(), counted.state_dict())
+    assert _same(before, counted.state_dict()) != normalize
+
+
 def test_no_steps_pay_nothing_and_teach_nothing(make, make_trajectories) -> None:
     source = make(SIMPLE, network_settings={"normalize": True})
     before = copy.deepcopy(source.state_dict())

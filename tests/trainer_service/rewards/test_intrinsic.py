@@ -200,6 +200,23 @@ def test_a_source_goes_on_from_its_state_bit_for_bit(make_source, make_trajector
 
 
 @signals
+@pytest.mark.parametrize("normalize_rewards", [False, True])
+def test_who_asks_for_rewards_later_counts_in_as_much(
+    make_source, make_trajectories, name: str, normalize_rewards: bool
+) -> None:
+    settings = {"normalize_rewards": normalize_rewards, "network_settings": {"normalize": True}}
+    paid, counted = (make_source(name, SIMPLE, **settings) for _ in range(2))
+    for seed in (1, 2):
+        experience = Experience(make_trajectories(SIMPLE, [9, 3], seed=seed), CPU)
+        paid.record(experience)
+        counted.count(experience)
+        assert_same(paid.state_dict(), counted.state_dict())
+        for source in (paid, counted):
+            learn(source, experience, 1)
+    assert (paid.state_dict()["scale"][0] > 0.0) == normalize_rewards
+
+
+@signals
 def test_weights_are_taken_without_the_optimizers_moments(make_source, make_trajectories, name: str) -> None:
     source, other = make_source(name, SIMPLE), make_source(name, SIMPLE, seed=2)
     experience = Experience(make_trajectories(SIMPLE, [9]), CPU)

@@ -46,8 +46,8 @@ class World:
         self.places = GroupPlaces()
 
     def __call__(self, batch: StepBatch, simulator: int = 0) -> Observed:
-        slots = self.places.assign(simulator, 0, batch)
-        observed = self.assembler.observe(simulator, 0, batch, slots)
+        seats = self.places.assign(simulator, 0, batch)
+        observed = self.assembler.observe(simulator, 0, batch, seats)
         first, waiting = batch.num_terminal, len(observed.waiting)
         decisions = Decisions(
             np.zeros((waiting, 0), np.float32),
@@ -189,21 +189,21 @@ def test_who_changes_the_group_is_cut_there() -> None:
 def test_a_newcomer_takes_the_first_place_that_is_free() -> None:
     places = GroupPlaces()
     trio = [(7, 5), (8, 5), (9, 5)]
-    assert places.assign(0, 0, tick(0, trio)).tolist() == [0, 1, 2]
+    assert places.assign(0, 0, tick(0, trio)).places.tolist() == [0, 1, 2]
     # Whoever dies is told the place that it had.
-    assert places.assign(0, 0, tick(1, [(7, 5), (9, 5)], terminated=[(8, 5)])).tolist() == [1, 0, 2]
-    assert places.assign(0, 0, tick(2, [(7, 5), (9, 5), (12, 5)])).tolist() == [0, 2, 1]
+    assert places.assign(0, 0, tick(1, [(7, 5), (9, 5)], terminated=[(8, 5)])).places.tolist() == [1, 0, 2]
+    assert places.assign(0, 0, tick(2, [(7, 5), (9, 5), (12, 5)])).places.tolist() == [0, 2, 1]
 
 
 def test_there_is_a_place_for_everyone() -> None:
     crowd = [(agent, 1 + agent // 3) for agent in range(90)]
-    assert GroupPlaces().assign(0, 0, tick(0, crowd)).tolist() == [0, 1, 2] * 30
+    assert GroupPlaces().assign(0, 0, tick(0, crowd)).places.tolist() == [0, 1, 2] * 30
 
 
 def test_places_outlive_episodes() -> None:
     places = GroupPlaces()
     places.assign(0, 0, tick(0, PAIR))
-    assert places.assign(0, 0, tick(1, PAIR[::-1], truncated=PAIR)).tolist() == [0, 1, 1, 0]
+    assert places.assign(0, 0, tick(1, PAIR[::-1], truncated=PAIR)).places.tolist() == [0, 1, 1, 0]
 
 
 def test_a_group_that_is_too_large_is_named() -> None:
