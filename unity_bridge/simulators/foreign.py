@@ -12,6 +12,7 @@ from unity_bridge.simulators.scene import SceneError
 
 _T = TypeVar("_T")
 _LARGEST = np.finfo(np.float32).max
+_SEED_STRIDE = 1000
 
 
 def guarded(env: str, what: str, call: Callable[[], _T]) -> _T:
@@ -32,6 +33,15 @@ def guarded(env: str, what: str, call: Callable[[], _T]) -> _T:
     except Exception as error:
         text = " ".join(str(error).split())
         raise SceneError(f"{env}: {what} raised {type(error).__name__}: {text}") from error
+
+
+def seed_of_copy(seed: int | None, copy: int) -> int | None:
+    """seed + 1000 i for copy i of an environment; None goes on with the random numbers at hand.
+
+    The simulators of a run have seeds that follow one another: were those of copies to follow one another too, copies
+    of one simulator would live through the same as copies of the next.
+    """
+    return None if seed is None else (seed + _SEED_STRIDE * copy) % 2**31
 
 
 def float32(values: NDArray[Any]) -> NDArray[np.float32]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.simulators import gym_spaces
-from unity_bridge.simulators.foreign import float32, guarded
+from unity_bridge.simulators.foreign import float32, guarded, seed_of_copy
 from unity_bridge.simulators.scene import SceneError, Steps, concatenate, step_batch
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, Observation, StepBatch
@@ -26,7 +26,7 @@ class GymScene:
     ``Pong-v5``. Spaces become sensors and actions as ``gym_spaces`` says. ``terminated`` and ``truncated``
     stay what they are (both at once is terminated); an episode's last observation goes into its terminal row
     and the next one's first into the deciding row of the same message. ``info["action_mask"]`` is
-    respected where it fits. Copy i is seeded with seed + i.
+    respected where it fits. Copy i is seeded with seed + 1000 i.
 
     Numbers too large for float32 become the largest there is; infinities and NaN are passed on, for the
     trainer to refuse by name.
@@ -55,7 +55,7 @@ class GymScene:
         return 1 / (self._envs[0].metadata.get("render_fps") or _DEFAULT_FPS)
 
     def reset(self, seed: int | None = None) -> Steps:
-        first = [self._reset(i, None if seed is None else seed + i) for i in range(len(self._envs))]
+        first = [self._reset(i, seed_of_copy(seed, i)) for i in range(len(self._envs))]
         return {self._behavior: self._deciding(first, np.zeros(len(first)))}
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unity_bridge.simulators.foreign import guarded
+from unity_bridge.simulators.foreign import guarded, seed_of_copy
 from unity_bridge.simulators.pettingzoo_copy import Copy, News
 from unity_bridge.simulators.pettingzoo_modules import find_environment
 from unity_bridge.simulators.pettingzoo_roles import Agent, Role, cast
@@ -19,9 +19,6 @@ from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch
 
 _DEFAULT_FPS = 30
-SEED_STRIDE = 1000
-"""Between the seeds of copies. The simulators of a run have seeds that follow one another: were those of copies to
-follow one another too, copies of one simulator would begin their episodes exactly like copies of the next."""
 
 
 class PettingZooScene:
@@ -83,7 +80,7 @@ class PettingZooScene:
     def reset(self, seed: int | None = None) -> Steps:
         waiting: list[Row] = []
         for i, copy in enumerate(self._copies):
-            waiting += self._rows(i, copy.reset(None if seed is None else (seed + SEED_STRIDE * i) % 2**31))
+            waiting += self._rows(i, copy.reset(seed_of_copy(seed, i)))
         return self._message([], waiting)
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:

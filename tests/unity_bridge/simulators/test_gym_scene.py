@@ -93,11 +93,24 @@ def test_termination_is_termination_even_on_the_last_tick_of_the_clock(act, limi
 
 def test_copies_are_seeded_one_by_one_and_only_at_first(act) -> None:
     scene = counter(3, end=1)
-    assert scene.reset(10)[BEHAVIOR].observations[0][:, 1].tolist() == [10, 11, 12]
+    assert scene.reset(10)[BEHAVIOR].observations[0][:, 1].tolist() == [10, 1010, 2010]
     steps = scene.step(act(BEHAVIOR, discrete=[[0], [1], [2]]))[BEHAVIOR]
     assert steps.agent_ids.tolist() == [0, 1, 2, 0, 1, 2]
     assert steps.rewards.tolist() == [0, 1, 2, 0, 0, 0]
-    assert steps.observations[0][:, 1].tolist() == [10, 11, 12, 10, 11, 12]
+    assert steps.observations[0][:, 1].tolist() == [10, 1010, 2010, 10, 1010, 2010]
+
+
+def test_copies_of_simulators_beside_each_other_begin_differently() -> None:
+    # Simulator k of a run is seeded with its seed + k.
+    first = [
+        tuple(row)
+        for simulator in range(4)
+        for row in GymScene("CartPole-v1", 8)
+        .reset(7 + simulator)["CartPole-v1?team=0"]
+        .observations[0]
+        .tolist()
+    ]
+    assert len(set(first)) == len(first) == 32
 
 
 def test_equal_seeds_give_equal_runs_of_a_real_environment(act) -> None:
