@@ -184,7 +184,7 @@ class TMaze(Hidden):
 def test_a_sign_is_followed_after_a_way_of_any_length(remembering, live, seed: int) -> None:
     # An LSTM alone: so fast a GRU settles in one of three runs only, and slower ones take three times as long.
     world = TMaze(seed)
-    live(remembering(world, "lstm", seed), world, 40)
+    live(remembering(world, "lstm", seed), world, 70)
     assert lately(world) > 0.8
 
 
