@@ -88,11 +88,8 @@ def scores(folder: Path) -> list[Score]:
 
 def _call(arguments: Sequence[str], folder: Path) -> str:
     # One thread each: small products are no faster with two, and two runs at once share the machine fairly.
-    command = [sys.executable, "-m", "trainer_service", *arguments, f"--results-dir={folder.resolve()}"]
-    # What follows --env-args belongs to the simulator.
-    if "--env-args" in command:
-        at = command.index("--env-args")
-        command = [*command[:at], command[-1], *command[at:-1]]
+    name, *rest = arguments
+    command = [sys.executable, "-m", "trainer_service", name, f"--results-dir={folder.resolve()}", *rest]
     done = subprocess.run(
         command,
         cwd=CHECKOUT,
