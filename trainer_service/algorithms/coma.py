@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.algorithms.algorithm import Compute, Metrics
+from trainer_service.algorithms.rates import Rates
 from trainer_service.algorithms.team_learner import TeamLearner
-from trainer_service.algorithms.team_rates import Rates
 from trainer_service.algorithms.team_rollout import (
     FrameBatch,
     Judgement,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from trainer_service.algorithms.mappo import MAPPO
-from trainer_service.algorithms.team_rates import Rates
+from trainer_service.algorithms.rates import Rates
 from trainer_service.algorithms.team_reports import actor_metrics
 from trainer_service.algorithms.team_rollout import TeamRollout
 from trainer_service.config.hyperparameters import HAPPOSettings

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.algorithms.rates import Rates
 from trainer_service.algorithms.team_learner import TeamLearner
-from trainer_service.algorithms.team_rates import Rates
 from trainer_service.algorithms.team_rollout import (
     Estimate,
     FrameBatch,

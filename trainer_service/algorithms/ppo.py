@@ -20,6 +20,7 @@ from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.collected import from_tensors, to_tensors
 from trainer_service.algorithms.minibatches import Order, order_of
 from trainer_service.algorithms.policy_network import PolicyNetwork
+from trainer_service.algorithms.rates import Rates, rates_at
 from trainer_service.algorithms.signals import names_in, names_of, prepare, require_same_signals, teach
 from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import PPOSettings, TrainerSettings
@@ -31,7 +32,6 @@ from trainer_service.networks.memory import Sequences
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.ops.losses import PPOTargets, ppo_gradients
 from trainer_service.ops.returns import ragged_generalized_advantage, standardize
-from trainer_service.ops.schedules import scheduled
 from trainer_service.rewards import REWARD_SOURCES, Experience
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
@@ -39,8 +39,6 @@ from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
 
 _VALUE_COEFFICIENT = 0.5
-# What the linear schedules end at, as in ML-Agents.
-_FINAL_LEARNING_RATE, _FINAL_EPSILON, _FINAL_BETA = 1e-10, 0.1, 1e-5
 
 
 class PPO:
@@ -128,7 +126,7 @@ class PPO:
 
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes over everything collected, which is then thrown away."""
-        rates = self._rates(step)
+        rates = rates_at(self._hyper, step, self._settings.max_steps)
         experience = Experience(self._buffer.drain(), self._device, executed)
         rollout = self._as_tensors(experience)
         losses = torch.zeros(5, device=self._device)
@@ -251,7 +249,7 @@ class PPO:
         observations: list[Tensor],
         batch: PPOTargets,
         sequences: Sequences | None,
-        rates: _Rates,
+        rates: Rates,
         value_clip_range: Tensor,
     ) -> Tensor:
         """One gradient step; returns the loss in its parts."""
@@ -278,14 +276,6 @@ class PPO:
             self._parameters.clip_gradient(self._hyper.max_grad_norm)
         self._optimizer.step(rates.learning_rate)
         return gradients.losses
-
-    def _rates(self, step: int) -> _Rates:
-        hyper, limit = self._hyper, self._settings.max_steps
-        return _Rates(
-            scheduled(hyper.learning_rate_schedule, hyper.learning_rate, _FINAL_LEARNING_RATE, step, limit),
-            scheduled(hyper.epsilon_schedule, hyper.epsilon, _FINAL_EPSILON, step, limit),
-            scheduled(hyper.beta_schedule, hyper.beta, _FINAL_BETA, step, limit),
-        )
 
     def state_dict(self) -> dict[str, Any]:
         """Networks, normalizer, optimizer, random streams and what was collected for the next update."""
@@ -380,11 +370,3 @@ class _Rollout(NamedTuple):
     old_log_prob: Tensor
 
     order: Order
-
-
-class _Rates(NamedTuple):
-    """Scheduled hyperparameters of one update."""
-
-    learning_rate: float
-    epsilon: float
-    beta: float

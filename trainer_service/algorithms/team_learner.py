@@ -21,8 +21,8 @@ from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.collected import from_tensors, to_tensors
 from trainer_service.algorithms.minibatches import Order, order_of
 from trainer_service.algorithms.policy_network import PolicyNetwork
+from trainer_service.algorithms.rates import Rates, rates_at
 from trainer_service.algorithms.signals import names_of, prepare, require_same_signals, teach
-from trainer_service.algorithms.team_rates import Rates, rates_at
 from trainer_service.algorithms.team_reports import actor_metrics, reward_metrics, step_report
 from trainer_service.algorithms.team_rollout import FrameBatch, Judgement, TeamRollout, frame_batches
 from trainer_service.algorithms.team_view import own_sensors, sensors_except, with_sensors

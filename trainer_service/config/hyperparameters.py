@@ -76,6 +76,11 @@ class OnPolicyHyperparameters(Hyperparameters):
     epsilon_schedule: Schedule = Field(default_factory=_as_learning_rate_schedule)
     """How epsilon moves over max_steps; as learning_rate_schedule where not given."""
 
+    @property
+    def rate_of_critic(self) -> float:
+        """Step size of the critic's Adam at the start."""
+        return self.learning_rate
+
 
 class PPOSettings(OnPolicyHyperparameters):
     """Proximal policy optimization (Schulman et al. 2017)."""
@@ -96,17 +101,23 @@ class TeamHyperparameters(OnPolicyHyperparameters):
     agent_ids: Flag = False
     """With one actor for all: whether it is told the agent's place in its group."""
 
-    @property
-    def rate_of_critic(self) -> float:
-        """Step size of the critic's Adam at the start."""
-        return self.learning_rate
 
-
-class MAPPOSettings(TeamHyperparameters):
-    """Multi-agent PPO with a central critic (Yu et al. 2022)."""
+class CentralCriticSettings(TeamHyperparameters):
+    """What learners with a critic of its own pace have in common."""
 
     max_grad_norm: Positive | None = 10.0
     """Gradients of actor and critic longer than this are scaled down to it, each by itself; null never does."""
+
+    critic_learning_rate: Positive | None = None
+    """Step size of the critic's Adam; null means learning_rate. Follows the same schedule."""
+
+    @property
+    def rate_of_critic(self) -> float:
+        return self.critic_learning_rate or self.learning_rate
+
+
+class MAPPOSettings(CentralCriticSettings):
+    """Multi-agent PPO with a central critic (Yu et al. 2022)."""
 
     reward_mode: Literal["individual", "team_sum"] = "individual"
     """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
@@ -130,13 +141,6 @@ class MAPPOSettings(TeamHyperparameters):
     advantage_normalization: Literal["none", "global", "per_agent"] = "global"
     """Over what advantages get zero mean and unit deviation."""
 
-    critic_learning_rate: Positive | None = None
-    """Step size of the critic's Adam; null means learning_rate. Follows the same schedule."""
-
-    @property
-    def rate_of_critic(self) -> float:
-        return self.critic_learning_rate or self.learning_rate
-
 
 class HAPPOSettings(MAPPOSettings):
     """Heterogeneous-agent PPO: agents learn one after the other (Kuba et al. 2022)."""
@@ -152,11 +156,8 @@ class POCASettings(TeamHyperparameters):
     """Posthumous credit assignment for groups of agents (Cohen et al. 2021)."""
 
 
-class COMASettings(TeamHyperparameters):
+class COMASettings(CentralCriticSettings):
     """Counterfactual multi-agent policy gradients (Foerster et al. 2018). Discrete actions of one branch."""
-
-    max_grad_norm: Positive | None = 10.0
-    """Gradients of actor and critic longer than this are scaled down to it, each by itself; null never does."""
 
     beta: NonNegative = 0.0
     """Weight of the entropy bonus at the start."""
@@ -176,9 +177,6 @@ class COMASettings(TeamHyperparameters):
     agent_ids: Flag = True
     """With one actor for all: whether it is told the agent's place in its group."""
 
-    critic_learning_rate: Positive | None = None
-    """Step size of the critic's Adam; null means learning_rate. Follows the same schedule."""
-
     exploration_initial: UnitInterval = 0.5
     """Share of uniformly random actions at the start."""
 
@@ -193,10 +191,6 @@ class COMASettings(TeamHyperparameters):
 
     state: Literal["joint", "environment"] = "joint"
     """What the critic sees beside actions: all members' observations, or the simulator's sensor ``global_state``."""
-
-    @property
-    def rate_of_critic(self) -> float:
-        return self.critic_learning_rate or self.learning_rate
 
 
 def _as_steps_per_update(validated: dict[str, Any]) -> float:

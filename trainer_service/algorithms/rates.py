@@ -1,10 +1,10 @@
-"""Hyperparameters of learners of groups as they stand at a step."""
+"""Hyperparameters of learners on their own policy as they stand at a step."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainer_service.config.hyperparameters import TeamHyperparameters
+from trainer_service.config.hyperparameters import OnPolicyHyperparameters
 from trainer_service.ops.schedules import scheduled
 
 # What the linear schedules end at, as in ML-Agents.
@@ -16,16 +16,21 @@ class Rates(NamedTuple):
 
     learning_rate: float
     critic_learning_rate: float
+    """The same where the critic has no pace of its own."""
+
     epsilon: float
     beta: float
 
 
-def rates_at(hyper: TeamHyperparameters, step: int, max_steps: int) -> Rates:
+def rates_at(hyper: OnPolicyHyperparameters, step: int, max_steps: int) -> Rates:
     """Both learning rates follow one schedule."""
-    share = scheduled(hyper.learning_rate_schedule, 1.0, _FINAL_LEARNING_RATE, step, max_steps)
+
+    def learning_rate(start: float) -> float:
+        return scheduled(hyper.learning_rate_schedule, start, _FINAL_LEARNING_RATE, step, max_steps)
+
     return Rates(
-        hyper.learning_rate * share,
-        hyper.rate_of_critic * share,
+        learning_rate(hyper.learning_rate),
+        learning_rate(hyper.rate_of_critic),
         scheduled(hyper.epsilon_schedule, hyper.epsilon, _FINAL_EPSILON, step, max_steps),
         scheduled(hyper.beta_schedule, hyper.beta, _FINAL_BETA, step, max_steps),
     )
