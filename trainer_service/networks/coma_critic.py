@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.actor_critic import as_floats
@@ -65,26 +64,17 @@ class COMACritic(nn.Module):
             state = self.of_state.forward([observations[i] for i in self._state])
             joint = state[members.amax(dim=1)]
         done = _table(actions)[members]
-        values = [self._of(k, joint, each, done, filled) for k in range(self._places)]
-        return torch.stack(values, dim=1)
-
-    def _of(self, k: int, joint: Tensor, each: Tensor, done: Tensor, filled: Tensor | None) -> Tensor:
-        others = torch.arange(self._places, device=done.device) != k
-        place = functional.one_hot(torch.tensor(k, device=done.device), self._places)
-        inputs = torch.cat(
-            [
-                joint,
-                each[:, k],
-                place.to(done.dtype).expand(len(done), -1),
-                (done * others.view(1, -1, 1)).flatten(start_dim=1),
-            ],
-            dim=1,
-        )
-        features = self.body.forward(inputs)
+        features = self.body.forward(self._inputs(joint, each, done))
         if self.memory is not None and filled is not None:
-            start = features.new_zeros((len(filled), self.memory.size))
-            features = self.memory.unroll(features, start, filled)
+            features = self.memory.unroll_each(features, filled)
         return self.value.forward(features)
+
+    def _inputs(self, joint: Tensor, each: Tensor, done: Tensor) -> Tensor:
+        """Of every agent: the state, what it sees, its place, and everyone's actions but its own. [F, n, inputs]"""
+        place = torch.eye(self._places, device=done.device, dtype=done.dtype)
+        others = (done.unsqueeze(1) * (1.0 - place).unsqueeze(2)).flatten(start_dim=2)
+        shape = (len(each), self._places, -1)
+        return torch.cat([joint.unsqueeze(1).expand(shape), each, place.expand(shape), others], dim=2)
 
 
 def _table(rows: Tensor) -> Tensor:

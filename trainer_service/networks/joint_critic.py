@@ -13,7 +13,7 @@ from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.actor_critic import as_floats
 from trainer_service.networks.encoder import ObservationEncoder
 from trainer_service.networks.layers import make_body
-from trainer_service.networks.memory import Sequences, make_memory
+from trainer_service.networks.memory import make_memory
 from trainer_service.networks.value_scale import ScaledValues, Scaling
 from unity_bridge.specs import BehaviorSpec
 
@@ -68,9 +68,8 @@ class JointCritic(nn.Module):
         encoded = self.encoder.forward(as_floats([observations[i] for i in self._sees]))
         inputs = self._inputs(encoded, members)
         if self._kind != "agent":
-            return self.value.forward(self._features(inputs, filled))
-        by_agent = [self._features(column, filled) for column in inputs.unbind(dim=1)[: self._members]]
-        return self.value.forward(torch.stack(by_agent, dim=1)).squeeze(2)
+            return self.value.forward(self._features(inputs.unsqueeze(1), filled).squeeze(1))
+        return self.value.forward(self._features(inputs[:, : self._members], filled)).squeeze(2)
 
     def _inputs(self, encoded: Tensor, members: Tensor) -> Tensor:
         # −1 finds the row of zeros that stands for nobody.
@@ -87,8 +86,8 @@ class JointCritic(nn.Module):
         return torch.cat([joint.unsqueeze(1).expand(shape), each, place.to(joint.dtype).expand(shape)], dim=2)
 
     def _features(self, inputs: Tensor, filled: Tensor | None) -> Tensor:
+        """[F, n, inputs], of as many as there are values for, to [F, n, features]."""
         features = self.body.forward(inputs)
         if self.memory is None or filled is None:
             return features
-        start = features.new_zeros((len(filled), self.memory.size))
-        return self.memory.unroll(features, Sequences(start, filled).memories, filled)
+        return self.memory.unroll_each(features, filled)

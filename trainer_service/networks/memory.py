@@ -49,6 +49,16 @@ class Memory(nn.Module):
         outputs: Tensor = self.scan(padded, memories)[filled]
         return outputs
 
+    def unroll_each(self, features: Tensor, filled: Tensor) -> Tensor:
+        """The same for n agents at the same steps, none of whom remembers anything before them.
+
+        [B, n, inputs] and bool [N, L] to [B, n, output_size].
+        """
+        rows, agents = features.shape[:2]
+        start = features.new_zeros((agents * len(filled), self.size))
+        outputs = self.unroll(features.transpose(0, 1).flatten(0, 1), start, filled.repeat(agents, 1))
+        return outputs.view(agents, rows, -1).transpose(0, 1)
+
 
 class LSTM(Memory):
     """Long short-term memory, Hochreiter & Schmidhuber 1997, with forget gates (Gers et al. 2000).

@@ -113,6 +113,18 @@ def test_sequences_of_any_length_are_unrolled_each_by_itself(kind: str) -> None:
 
 
 @kinds
+def test_agents_at_the_same_steps_are_unrolled_each_by_itself(kind: str) -> None:
+    memory, agents = layer(kind), 3
+    filled = torch.tensor([[True, True, False], [True, True, True]])
+    features = torch.randn(5, agents, INPUTS)
+    together = memory.unroll_each(features, filled)
+    assert together.shape == (5, agents, memory.output_size)
+    for agent in range(agents):
+        alone = memory.unroll(features[:, agent], torch.zeros(2, memory.size), filled)
+        torch.testing.assert_close(together[:, agent], alone)
+
+
+@kinds
 def test_padding_changes_no_gradient(kind: str) -> None:
     gradients = []
     for padding in (0, 40):
