@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from learning.lines import Line
 from learning.worlds import BEHAVIOR, NAME, World
-from unity_bridge.demonstrations import DemonstratedPiece, DemonstrationWriter
+from trainer_service.rollout.whole_episodes import WholeEpisodes
+from unity_bridge.demonstrations import DemonstrationWriter
 
 STEPS = 100
 
@@ -16,35 +15,14 @@ STEPS = 100
 def record(world: World, path: Path, seed: int) -> None:
     """Writes the first episodes of an expert, as many as have 100 steps together."""
     scene = Line(world)
-    scene.reset(seed)
-    written = 0
+    steps = scene.reset(seed)
+    # None is shorter than a step.
+    episodes, written = WholeEpisodes(STEPS), 0
     with DemonstrationWriter(path, NAME, scene.behaviors[BEHAVIOR]) as writer:
         while written < STEPS:
-            episode = _episode(scene)
-            writer.write(episode)
-            written += len(episode)
-
-
-def _episode(scene: Line) -> DemonstratedPiece:
-    """An episode from its first decision to its end; the scene has begun the next one then."""
-    actions, rewards = [], []
-    seen = [scene.look()]
-    ended = False
-    while not ended:
-        actions.append(scene.expert()[BEHAVIOR])
-        batch = scene.step({BEHAVIOR: actions[-1]})[BEHAVIOR]
-        # An end comes first in its message; the row behind it is of the next episode.
-        seen.append([sensor[:1] for sensor in batch.observations])
-        rewards.append(batch.rewards[0])
-        ended = bool(batch.terminated[0])
-    return DemonstratedPiece(
-        observations=tuple(np.concatenate(sensor[:-1]) for sensor in zip(*seen, strict=True)),
-        continuous_actions=np.concatenate([action.continuous for action in actions]),
-        discrete_actions=np.concatenate([action.discrete for action in actions]).astype(np.int64),
-        rewards=np.array(rewards, np.float32),
-        group_rewards=np.zeros(len(actions), np.float32),
-        final_observations=tuple(seen[-1]),
-        terminated=True,
-        truncated=False,
-        starts_episode=True,
-    )
+            batch, actions = steps[BEHAVIOR], scene.expert()
+            for episode in episodes.observe(0, 0, batch):
+                writer.write(episode)
+                written += len(episode)
+            episodes.acted(0, 0, batch, actions[BEHAVIOR])
+            steps = scene.step(actions)
