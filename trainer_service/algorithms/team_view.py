@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters import COMASettings, GroupSettings, MAPPOSettings, POCASettings
-from trainer_service.config.value_settings import QMIXSettings
+from trainer_service.config.value_settings import QMIXSettings, ShareSettings, SICSettings
 from trainer_service.rollout.views import SensorView, view_of
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 
@@ -38,6 +38,11 @@ def uses_state(settings: TrainerSettings) -> bool:
     return isinstance(hyper, MAPPOSettings | COMASettings | QMIXSettings) and hyper.state == "environment"
 
 
+def communicates(settings: TrainerSettings) -> bool:
+    """Whether its agents decide from what everyone in their group sees."""
+    return isinstance(settings.hyperparameters, ShareSettings | SICSettings)
+
+
 def view_for(spec: BehaviorSpec, settings: TrainerSettings) -> SensorView:
     """Which sensors the learner gets. Raises ValueError where one is missing that its settings need."""
     hyper = settings.hyperparameters
@@ -48,7 +53,7 @@ def view_for(spec: BehaviorSpec, settings: TrainerSettings) -> SensorView:
             f"hyperparameters.state: environment needs a sensor named '{GLOBAL_STATE}', which the simulator does "
             f"not have (it has {found}); 'joint' does without"
         )
-    places = 0
-    if isinstance(hyper, GroupSettings) and (hyper.share == "none" or hyper.agent_ids):
+    places, team = 0, communicates(settings)
+    if isinstance(hyper, GroupSettings) and (hyper.share == "none" or hyper.agent_ids or team):
         places = hyper.group_size or 1
-    return view_of(spec, with_state=state, places=places)
+    return view_of(spec, with_state=state, places=places, team=team)

@@ -106,3 +106,10 @@ def test_pictures_are_not_told_to_others() -> None:
     spec = BehaviorSpec((ObservationSpec("camera", (3, 8, 8)),), SPEC.action_spec)
     with pytest.raises(ValueError, match=r"'camera' has shape \(3, 8, 8\)"):
         view_of(spec, with_state=False, places=2, team=True)
+
+
+@pytest.mark.parametrize("trainer_type", ["dqn_share", "dqn_consensus", "sic"])
+@pytest.mark.parametrize("share", ["full", "none"])
+def test_agents_that_communicate_are_shown_their_team(trainer_type: str, share: str) -> None:
+    view = view_for(SPEC, settings(trainer_type, share=share))
+    assert names(view.spec) == ["eyes", TEAM_OBSERVATIONS, "agent_id"]
