@@ -72,6 +72,9 @@ class Sample:
     sequences: SequencesOfSample | None = None
     """None where every transition stands for itself."""
 
+    discounts: NDArray[np.float32] | None = None
+    """What values of what was seen next are multiplied by: γᵏ after k steps; None where k is always 1. Shape [B]."""
+
 
 class Replay(Ring):
     """The last ``capacity`` transitions, drawn uniformly with replacement.
@@ -80,15 +83,21 @@ class Replay(Ring):
     saw after the last step of each trajectory is kept apart. A transition takes as many bytes as its observations
     (four per float, one per byte of a picture), 4 per continuous action and per branch, 1 per choice that may be
     forbidden, and 13; a trajectory takes its last observation besides. Memory grows up to that with what there is.
+
+    With n steps a transition reaches from a decision to what was seen n decisions later, or at the trajectory's end if
+    that is sooner, and its reward is Σ_{k<n} γᵏ r_k. That is put together when it is drawn.
     """
 
     prioritized = False
     """Whether ``reprioritize`` changes anything."""
 
-    def __init__(self, spec: BehaviorSpec, capacity: int) -> None:
+    def __init__(self, spec: BehaviorSpec, capacity: int, *, n_step: int = 1, gamma: float = 1.0) -> None:
+        """n_step: rewards of a transition; gamma: their discount."""
         rows = min(FIRST_ROWS, capacity)
         super().__init__(capacity, _step_columns(spec, rows), _final_columns(spec, FIRST_PIECES))
         self._sensors = len(spec.observation_specs)
+        self._n_step = n_step
+        self._gamma = np.float32(gamma)
 
     def add(self, trajectories: Trajectories) -> Rows:
         """Takes finished trajectories in. Returns the rows where their steps stand now, at most ``capacity``."""
@@ -114,9 +123,10 @@ class Replay(Ring):
 
     def _gather(self, rows: Rows, weights: NDArray[np.float32] | None) -> Sample:
         steps, finals = self._steps, self._finals
-        last = np.flatnonzero(steps["last"][rows])
+        ahead, rewards, discounts = self._look_ahead(rows)
+        last = np.flatnonzero(steps["last"][ahead])
         pieces = steps["piece"][rows[last]] % self._piece_slots
-        following = (rows + 1) % len(steps["piece"])
+        following = (ahead + 1) % len(steps["piece"])
         terminated = np.zeros(len(rows), np.bool_)
         terminated[last] = finals["terminated"][pieces]
 
@@ -137,9 +147,25 @@ class Replay(Ring):
             discrete_actions=steps["discrete_actions"][rows].astype(np.int64),
             allowed_actions=steps["allowed_actions"][rows],
             next_allowed_actions=successors("allowed_actions"),
-            task_rewards=steps["task_rewards"][rows],
+            task_rewards=rewards,
             terminated=terminated,
+            discounts=discounts,
         )
+
+    def _look_ahead(self, rows: Rows) -> tuple[Rows, NDArray[np.float32], NDArray[np.float32] | None]:
+        """Where the last of each transition's steps stands, what all of them pay, and γᵏ. Shapes [B]."""
+        steps = self._steps
+        rewards = steps["task_rewards"][rows]
+        if self._n_step == 1:
+            return rows, rewards, None
+        discounts = np.full(len(rows), self._gamma)
+        ahead = rows.copy()
+        for _ in range(self._n_step - 1):
+            going = np.flatnonzero(~steps["last"][ahead])
+            ahead[going] = (ahead[going] + 1) % len(steps["piece"])
+            rewards[going] += discounts[going] * steps["task_rewards"][ahead[going]]
+            discounts[going] *= self._gamma
+        return ahead, rewards, discounts
 
 
 def _step_columns(spec: BehaviorSpec, rows: int) -> Arrays:
