@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping
 
 from trainer_service.algorithms.algorithm import Algorithm, Compute
 from trainer_service.algorithms.coma import COMA
+from trainer_service.algorithms.ddpg import DDPG
+from trainer_service.algorithms.dqn import DQN
 from trainer_service.algorithms.happo import HAPPO
+from trainer_service.algorithms.idqn import IDQN
 from trainer_service.algorithms.mappo import MAPPO
 from trainer_service.algorithms.poca import POCA
 from trainer_service.algorithms.policy_network import PolicyNetwork
 from trainer_service.algorithms.ppo import PPO
+from trainer_service.algorithms.random_policy import RandomPolicy
 from trainer_service.algorithms.sac import SAC
 from trainer_service.config import TrainerSettings
 from unity_bridge.specs import BehaviorSpec
@@ -22,12 +26,19 @@ ALGORITHMS: Mapping[str, Callable[[BehaviorSpec, TrainerSettings, Compute], Algo
     "happo": HAPPO,
     "poca": POCA,
     "coma": COMA,
+    "dqn": DQN,
+    "idqn": IDQN,
+    "ddpg": DDPG,
+    "random": RandomPolicy,
 }
 
 __all__ = [
     "ALGORITHMS",
     "COMA",
+    "DDPG",
+    "DQN",
     "HAPPO",
+    "IDQN",
     "MAPPO",
     "POCA",
     "PPO",
@@ -35,4 +46,5 @@ __all__ = [
     "Algorithm",
     "Compute",
     "PolicyNetwork",
+    "RandomPolicy",
 ]

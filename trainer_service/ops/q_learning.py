@@ -91,3 +91,9 @@ def dueling(value: Tensor, advantages: Tensor, branches: Sequence[int]) -> Tenso
         return share + advantages - advantages.mean(dim=-1, keepdim=True)
     parts = torch.split(advantages, list(branches), dim=-1)
     return torch.cat([share + part - part.mean(dim=-1, keepdim=True) for part in parts], dim=-1)
+
+
+def td_loss(errors: Tensor, weights: Tensor | None) -> Tensor:
+    """Mean of w δ². errors: [B]; weights: [B], or None where all rows count alike. A scalar."""
+    squares = errors.square()
+    return (squares if weights is None else weights * squares).mean()
