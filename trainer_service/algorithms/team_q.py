@@ -108,11 +108,7 @@ class TeamQLearner:
             self._online = Team(self._make_network(own), self._make_mixer(own)).to(self._device)
         self._target = Target(self._online)
         self._descent = Descent(self._online.parameters())
-        self._normalizer = ObservationNormalizer(
-            spec.observation_specs,
-            normalize=settings.network_settings.normalize,
-            except_for=AGENT_ID,
-        ).to(self._device)
+        self._normalizer = self._make_normalizer().to(self._device)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
         self._exploration = Exploration(hyper)
         self._explores = False
@@ -141,6 +137,15 @@ class TeamQLearner:
         """What takes values [B, n] and a state to the group's [B]; None where each agent learns for itself."""
         return None
 
+    def _make_normalizer(self) -> ObservationNormalizer:
+        """Of everything that the learner is shown."""
+        sensors, normalize = self._spec.observation_specs, self._settings.network_settings.normalize
+        return ObservationNormalizer(sensors, normalize=normalize, except_for=AGENT_ID)
+
+    def _follows_each(self) -> bool:
+        """Whether what comes next is each agent's own next decision, or the group's next moment."""
+        return self._hyper.reward_mode == "individual"
+
     def _make_replay(self, kept: Sequence[int], discount: float) -> JointReplay:
         hyper = self._hyper
         alpha = {"alpha": hyper.replay.alpha} if hyper.replay.type == "prioritized" else {}
@@ -150,7 +155,7 @@ class TeamQLearner:
             places=self._places,
             discount=discount,
             n_step=hyper.n_step,
-            follow_each=hyper.reward_mode == "individual",
+            follow_each=self._follows_each(),
             sensors=kept,
             **alpha,
         )
