@@ -17,7 +17,7 @@ from trainer_service.networks.soft_actor import SoftActor
 from trainer_service.networks.team_actors import TeamActors
 from trainer_service.networks.uniform import UniformNetwork
 
-Deciding = ActorCritic | SoftActor | TeamActors | GreedyNetwork | UniformNetwork
+Deciding = ActorCritic | SoftActor | TeamActors | DeterministicActor | GreedyNetwork | UniformNetwork
 
 
 class PolicyNetwork(nn.Module):

@@ -79,6 +79,10 @@ class DeterministicActor(nn.Module):
         features = self.actor.forward(as_floats(observations))
         return self.actions.forward(self.output.forward(features))
 
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """There is no memory to step on."""
+        raise ValueError("there is no memory to step on")
+
     def forward(self, observations: Sequence[Tensor]) -> Tensor:
         """What each agent does. [B, C] in [−1, 1]."""
         return torch.tanh(self.policy(observations).mean)
