@@ -11,13 +11,16 @@ from torch import Tensor, nn
 from trainer_service.networks.actions import ActionParameters, executed
 from trainer_service.networks.actor_critic import ActorCritic
 from trainer_service.networks.deterministic_actor import DeterministicActor
+from trainer_service.networks.group_actor_critic import GroupActors
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.networks.q_network import GreedyNetwork
 from trainer_service.networks.soft_actor import SoftActor
 from trainer_service.networks.team_actors import TeamActors
 from trainer_service.networks.uniform import UniformNetwork
 
-Deciding = ActorCritic | SoftActor | TeamActors | DeterministicActor | GreedyNetwork | UniformNetwork
+Deciding = (
+    ActorCritic | SoftActor | TeamActors | DeterministicActor | GroupActors | GreedyNetwork | UniformNetwork
+)
 
 
 class PolicyNetwork(nn.Module):
@@ -105,6 +108,6 @@ class UniformPolicyNetwork(PolicyNetwork):
 
 
 def _memory_of(network: Deciding) -> int:
-    if isinstance(network, GreedyNetwork | UniformNetwork):
+    if isinstance(network, GroupActors | GreedyNetwork | UniformNetwork):
         return network.memory_size
     return network.actor.memory_size
