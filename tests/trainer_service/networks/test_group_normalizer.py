@@ -53,8 +53,6 @@ def test_without_normalizing_everything_stays_as_it_is() -> None:
 
 
 def test_copies_normalize_by_themselves() -> None:
-    import copy
-
     normalizer, observations = told(normalize=True)
     again = copy.deepcopy(normalizer)
     expected = normalizer.forward(observations)[2]
