@@ -52,9 +52,9 @@ def settings_of(trainer_type: str, agents: int, **changes: Any) -> dict[str, Any
         "hyperparameters": {
             "batch_size": 32,
             "buffer_size": 2000,
-            "learning_rate": 0.01,
-            "steps_per_update": agents,
-            "exploration_steps": 1000 * agents,
+            "learning_rate": 0.02,
+            "steps_per_update": 2 * agents,
+            "exploration_steps": 300 * agents,
             "group_size": agents,
             **changes,
         },
@@ -86,14 +86,14 @@ def learn(
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("trainer_type", TYPES)
 def test_they_learn_what_only_the_other_sees(make_behavior, live, trainer_type: str, seed: int) -> None:
-    behavior = learn(make_behavior, live, trainer_type, 2, seed, 120)
+    behavior = learn(make_behavior, live, trainer_type, 2, seed, 80)
     assert share_right(Policy(behavior.checkpoint()), 2) == 1.0
 
 
 @pytest.mark.learning
 @pytest.mark.parametrize("trainer_type", TYPES)
 def test_three_learn_it_too(make_behavior, live, trainer_type: str) -> None:
-    behavior = learn(make_behavior, live, trainer_type, 3, 1, 150)
+    behavior = learn(make_behavior, live, trainer_type, 3, 1, 100)
     assert share_right(Policy(behavior.checkpoint()), 3) > 0.9
 
 
