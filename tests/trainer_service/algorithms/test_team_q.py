@@ -127,6 +127,12 @@ def test_everyones_rewards_for_everyone() -> None:
     assert errors.loss.item() == pytest.approx((3 + 0.475) ** 2 + (3 + 1.9) ** 2)
 
 
+def test_who_died_is_not_worth_what_its_successor_will_be() -> None:
+    replaced = minibatch(terminated=torch.tensor([[True, False]]))
+    errors = fixed(learner("idqn", reward_mode="team_sum"), **GOLDEN)._errors(replaced)
+    assert errors.loss.item() == pytest.approx(3**2 + (3 + 1.9) ** 2)
+
+
 def test_values_that_add_up() -> None:
     tables = {**GOLDEN, "now": [[1.5, 0, 0], [0.25, 0, 0]]}
     errors = fixed(learner("vdn"), **tables)._errors(minibatch())
