@@ -164,9 +164,9 @@ def test_its_model_acts_as_its_policy_does(learner, kind: str, share: str) -> No
     chance = torch.Generator().manual_seed(1)
     with torch.no_grad():  # far enough out to tell agents and choices apart
         for parameter in policy._algorithm._descent.actors.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=chance), alpha=2.0)
+            parameter.add_(torch.randn(parameter.shape, generator=chance), alpha=0.5)
     rng, rows = np.random.default_rng(1), 64
-    seen, places = rng.normal(size=(rows, 2)).astype(np.float32), rng.integers(AGENTS, size=rows)
+    seen, places = rng.normal(scale=9.0, size=(rows, 2)).astype(np.float32), rng.integers(AGENTS, size=rows)
     choices = policy.spec.action_spec.mask_size
     allowed = np.ones((rows, choices), np.bool_)
     allowed[:, 1:2] = seen[:, :1] > 0
@@ -178,7 +178,7 @@ def test_its_model_acts_as_its_policy_does(learner, kind: str, share: str) -> No
     outputs = dict(zip(names, session.run(None, inputs), strict=True))
     ours = policy.act(seen, allowed, places=places)
     if policy.spec.action_spec.continuous_size:
-        assert np.ptp(ours.continuous) > 0.5
+        assert np.ptp(ours.continuous) > 0.2
         for which in ("continuous_actions", "deterministic_continuous_actions"):
             np.testing.assert_allclose(outputs[which], ours.continuous, atol=1e-5)
     if choices:

@@ -53,6 +53,8 @@ def learner(make_behavior) -> Callable[..., Behavior]:
 class Pairs:
     """Copies of a world for two. A subclass says what is seen, and what a step brings."""
 
+    choices = 2
+
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.seen = np.zeros(2 * COPIES)
@@ -79,7 +81,7 @@ class Pairs:
             [self.seen[who, None].astype(np.float32)],
             np.broadcast_to(np.float32(own), len(IDS))[who].astype(np.float32),
             agent_ids=IDS[who],
-            allowed_actions=np.ones((count, 2), np.bool_),
+            allowed_actions=np.ones((count, self.choices), np.bool_),
             group_ids=1 + IDS[who] // 2,
             group_rewards=np.broadcast_to(np.float32(group), len(IDS))[who].astype(np.float32),
             **({ends: np.ones(count, np.bool_)} if ends else {}),
@@ -125,6 +127,8 @@ class Balance(Pairs):
     """Takes from the first of a pair the square of how far its number is from half of their cue, and from the second
     the square of the sum of both numbers: it must do the opposite of the first, which it does not see.
     """
+
+    choices = 0
 
     def see(self) -> np.ndarray:
         return np.repeat(self.rng.choice([-1.0, 1.0], COPIES), 2)
