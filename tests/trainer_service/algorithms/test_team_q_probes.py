@@ -191,6 +191,7 @@ def test_who_dies_is_credited_for_what_the_others_earn_after(
     assert world.score(20) > 0.85
 
 
+@pytest.mark.learning
 def test_who_learns_for_itself_sees_no_reason_to_die(make_behavior: Make, live) -> None:
     world = Sacrifice(5)
     live(make(make_behavior, "idqn", 5), world, 100)
