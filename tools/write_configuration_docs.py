@@ -19,6 +19,7 @@ from typing import Any
 from trainer_service.config import HYPERPARAMETERS, REWARD_SIGNALS, json_schema
 from trainer_service.config.environment_parameters import SAMPLERS
 from trainer_service.config.legacy import SAMPLERS_ALSO_CALLED
+from trainer_service.config.value_settings import OffPolicyHyperparameters, RandomSettings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/configuration.md")
@@ -26,6 +27,8 @@ SCHEMA = Path("configs/schema.json")
 BEGIN = "<!-- Written by tools/write_configuration_docs.py: everything down to the end marker. -->"
 END = "<!-- The end of what is written. -->"
 ABSENT = "–"
+VALUE_METHODS = (OffPolicyHyperparameters, RandomSettings)
+"""What these are tuned with has a table of its own: one for all would be too wide to read."""
 
 Definitions = Mapping[str, Mapping[str, Any]]
 
@@ -44,7 +47,8 @@ def chapters() -> list[Chapter]:
     return [
         Chapter("The top level", {"": "RunOptions"}),
         Chapter("`behaviors.NAME`, `default_settings`", {"": "TrainerSettings"}),
-        Chapter("`hyperparameters`", _names(HYPERPARAMETERS)),
+        Chapter("`hyperparameters`", _names(HYPERPARAMETERS, but=VALUE_METHODS)),
+        Chapter("`hyperparameters` of value methods", _names(HYPERPARAMETERS, only=VALUE_METHODS)),
         Chapter("`hyperparameters.replay`", {"": "ReplaySettings"}),
         Chapter("`network_settings`", {"": "NetworkSettings"}),
         Chapter("`network_settings.memory`", {"": "MemorySettings"}),
@@ -64,8 +68,14 @@ def chapters() -> list[Chapter]:
     ]
 
 
-def _names(models: Mapping[str, type]) -> dict[str, str]:
-    return {kind: model.__name__ for kind, model in models.items()}
+def _names(
+    models: Mapping[str, type], *, only: tuple[type, ...] = (object,), but: tuple[type, ...] = ()
+) -> dict[str, str]:
+    return {
+        kind: model.__name__
+        for kind, model in models.items()
+        if issubclass(model, only) and not issubclass(model, but)
+    }
 
 
 def tables() -> str:

@@ -11,6 +11,7 @@ from trainer_service.errors import UserError
 from trainer_service.policy import Policy
 from trainer_service.rollout.places import GroupPlaces
 from trainer_service.rollout.remembered import RememberedByAgent
+from trainer_service.rollout.stretches import group_keys
 from trainer_service.scores import EpisodeLedger, Score
 from unity_bridge.errors import SimulatorLost
 from unity_bridge.server import Bridge, Departure, Tick
@@ -94,6 +95,7 @@ class Player:
             memories,
             batch.allowed_actions[first:],
             places=places,
+            groups=group_keys(batch, team)[first:] if self._policy.communicates else None,
             deterministic=self._deterministic,
         )
         self._remembered.keep(rows, memories)

@@ -204,7 +204,7 @@ class _Graph(nn.Module):
         parameters, masks, kept = self._decide(list(inputs))
         outputs: list[Tensor] = [self.version_number, self.memory_size]
         if self._continuous:
-            drawn, likeliest = self._continuous_actions(parameters.mean, parameters.log_sigma)
+            drawn, likeliest = self.network.numbers(parameters)
             outputs += [drawn, self.continuous_shape, likeliest]
         if self._branches:
             drawn, likeliest = self._choices(parameters.logits, *masks)
@@ -221,18 +221,14 @@ class _Graph(nn.Module):
         parameters, kept = self.network.step(inputs, *memories)
         return parameters, masks, [kept.reshape(-1, 1, size)]
 
-    def _continuous_actions(self, mean: Tensor, log_sigma: Tensor) -> tuple[Tensor, Tensor]:
-        drawn = mean + torch.randn_like(mean) * log_sigma.exp()
-        return self.network.squash(drawn), self.network.squash(mean)
-
     def _choices(self, logits: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
         # Arithmetic where a condition would be clearer: old inference engines have no Where.
         masked = logits * masks - _FORBIDDEN * (1.0 - masks)
         drawn, likeliest, start = [], [], 0
         for size in self._branches:
-            branch = torch.softmax(masked[:, start : start + size], dim=-1)
-            drawn.append(torch.multinomial(branch, 1))
-            likeliest.append(branch.argmax(dim=-1, keepdim=True))
+            chosen = self.network.choices(masked[:, start : start + size])
+            drawn.append(chosen[0])
+            likeliest.append(chosen[1])
             start += size
         return _side_by_side(drawn), _side_by_side(likeliest)
 

@@ -14,7 +14,6 @@ from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
 from trainer_service.algorithms.team_view import view_for
 from trainer_service.checkpoint import Checkpoint, load_checkpoint
 from trainer_service.errors import UserError
-from trainer_service.rollout.views import one_hot
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -56,6 +55,11 @@ class Policy:
         """How many places of a group it tells apart; 0 where it does not need to know who is who."""
         return self._view.places
 
+    @property
+    def communicates(self) -> bool:
+        """Whether its agents decide from what everyone in their group sees."""
+        return self._view.team
+
     @classmethod
     def load(cls, path: str | Path, *, device: str = "cpu", seed: int = 0) -> Policy:
         """Reads a checkpoint file. ``seed`` starts the random stream of stochastic actions.
@@ -71,6 +75,7 @@ class Policy:
         allowed_actions: ArrayLike | None = None,
         *,
         places: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
         deterministic: bool = True,
     ) -> ActionBatch:
         """Decides for M agents. For policies without memory; ``predict`` is for all.
@@ -82,6 +87,9 @@ class Policy:
             allowed_actions: True where a choice is allowed, branches side by side, [M, sum of branches];
                 None allows everything.
             places: each agent's place in its group, from 0, for policies that tell them apart (``places``). [M]
+            groups: any number for each agent, the same for those of one group, for policies whose agents tell each
+                other what they see (``communicates``): they see who is in the same call, and zeros for who is not. [M]
+                None: all are of one group.
             deterministic: the likeliest action instead of a drawn one.
 
         Returns:
@@ -94,9 +102,10 @@ class Policy:
             raise ValueError(
                 f"the policy of behavior '{self.behavior}' has a memory: use predict(), which keeps it"
             )
-        return self.predict(observations, None, allowed_actions, places=places, deterministic=deterministic)[
-            0
-        ]
+        actions, _ = self.predict(
+            observations, None, allowed_actions, places=places, groups=groups, deterministic=deterministic
+        )
+        return actions
 
     def predict(
         self,
@@ -106,12 +115,13 @@ class Policy:
         *,
         episode_starts: ArrayLike | None = None,
         places: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
         deterministic: bool = True,
     ) -> tuple[ActionBatch, NDArray[np.float32]]:
         """Decides for M agents that remember: what they remember goes in, what they remember next comes out.
 
         Args:
-            observations, allowed_actions, places, deterministic: as for ``act``.
+            observations, allowed_actions, places, groups, deterministic: as for ``act``.
             memories: what the step before returned, [M, memory_size]; None where an episode begins for everyone.
             episode_starts: True for agents whose episode begins with this step, which then remember nothing,
                 whatever ``memories`` says. bool [M]
@@ -132,7 +142,7 @@ class Policy:
         if allowed.shape != (rows, mask_size):
             raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
         remembered = self._remembered(memories, episode_starts, rows)
-        seen = self._seen(sensors, places)
+        seen = self._seen(sensors, places, groups)
         decisions = self._algorithm.act(seen, allowed, remembered, deterministic=deterministic)
         actions = ActionBatch(
             self._algorithm.wire_actions(decisions), decisions.discrete_actions.astype(np.int32)
@@ -150,20 +160,26 @@ class Policy:
         """What a model of the policy takes: the sensors, and who is who where it needs to know."""
         return self._view.inputs
 
-    def _seen(self, sensors: list[Observation], places: ArrayLike | None) -> list[Observation]:
+    def _seen(
+        self, sensors: list[Observation], places: ArrayLike | None, groups: ArrayLike | None
+    ) -> list[Observation]:
         """What the learner was shown of them, and who is who."""
-        seen = [sensors[sensor] for sensor in self._view.kept]
         if not self.places:
-            return seen
+            return [sensors[sensor] for sensor in self._view.kept]
         if places is None:
             raise ValueError(
                 f"the policy of behavior '{self.behavior}' tells {self.places} agents of a group apart: "
                 "say their places"
             )
-        who = np.asarray(places, np.int64)
-        if who.shape != (len(sensors[0]),):
-            raise ValueError(f"places: expected shape {(len(sensors[0]),)}, got {who.shape}")
-        return [*seen, one_hot(who, self.places)]
+        rows = len(sensors[0])
+        who = _numbers("places", places, rows)
+        together = np.zeros(rows, np.int64) if groups is None else _numbers("groups", groups, rows)
+        if self.communicates and len(np.unique(np.stack([together, who]), axis=1).T) < rows:
+            raise ValueError(
+                f"places: the policy of behavior '{self.behavior}' lets the agents of a group see each other's "
+                "observations, and two of a group have the same place; say groups where there are several"
+            )
+        return self._view.rows(sensors, who, together)
 
     def _remembered(
         self, memories: NDArray[np.float32] | None, episode_starts: ArrayLike | None, rows: int
@@ -191,6 +207,13 @@ class Policy:
                 expected = ("M", *spec.shape)
                 raise ValueError(f"sensor '{spec.name}': expected shape {expected}, got {array.shape}")
         return sensors
+
+
+def _numbers(name: str, given: ArrayLike, rows: int) -> NDArray[np.int64]:
+    numbers = np.asarray(given, np.int64)
+    if numbers.shape != (rows,):
+        raise ValueError(f"{name}: expected shape {(rows,)}, got {numbers.shape}")
+    return numbers
 
 
 def _observation(given: ArrayLike, sensor: ObservationSpec) -> Observation:

@@ -19,6 +19,7 @@ from trainer_service.config import (
     dump_run_options,
     missing_demonstrations,
 )
+from trainer_service.config.value_settings import OffPolicyHyperparameters
 from trainer_service.console import Console
 from trainer_service.curriculum import Curriculum, differences, with_sampler_seeds
 from trainer_service.errors import ConfigError, UserError
@@ -240,7 +241,7 @@ def _creator(
 def _restore_experience(behavior: Behavior, path: Path) -> None:
     """The replay buffer of who learns from one, if it was saved; says so if it was not."""
     tuning = behavior.settings.hyperparameters
-    if not isinstance(tuning, SACSettings) or not behavior.training:
+    if not isinstance(tuning, SACSettings | OffPolicyHyperparameters) or not behavior.training:
         return
     if tuning.save_replay_buffer and path.is_file():
         behavior.restore_experience(path)

@@ -33,7 +33,7 @@ def from_tensors(packed: Mapping[str, Any]) -> Trajectories:
     """The record that ``to_tensors`` packed. Raises KeyError where a field is missing."""
     unpacked: dict[str, Any] = {}
     for field in fields(Trajectories):
-        if field.name == "joint" and field.name not in packed:
+        if field.name in ("joint", "ended") and field.name not in packed:
             continue
         value = packed[field.name]
         if isinstance(value, Mapping):

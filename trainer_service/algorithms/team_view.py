@@ -7,23 +7,25 @@ from collections.abc import Container, Sequence
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters import (
     COMASettings,
+    GroupSettings,
     MAPPOSettings,
     POCASettings,
     TeamHyperparameters,
 )
+from trainer_service.config.value_settings import QMIXSettings, ShareSettings, SICSettings
 from trainer_service.rollout.views import AGENT_ID, SensorView, view_of
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 
 
 def learns_by_group(settings: TrainerSettings) -> bool:
     """Whether the trainer type wants what a whole group did together."""
-    return isinstance(settings.hyperparameters, TeamHyperparameters)
+    return isinstance(settings.hyperparameters, GroupSettings)
 
 
 def most_of_a_group(settings: TrainerSettings) -> int | None:
     """The most agents that a group may have for this learner; None where it does not care."""
     hyper = settings.hyperparameters
-    if not isinstance(hyper, TeamHyperparameters):
+    if not isinstance(hyper, GroupSettings):
         return None
     if isinstance(hyper, POCASettings) and hyper.share == "full" and not hyper.agent_ids:
         return None
@@ -33,15 +35,20 @@ def most_of_a_group(settings: TrainerSettings) -> int | None:
 def sized(settings: TrainerSettings, group: int) -> TrainerSettings:
     """The same, with the size of groups that was seen where none was set."""
     hyper = settings.hyperparameters
-    if not isinstance(hyper, TeamHyperparameters) or hyper.group_size is not None:
+    if not isinstance(hyper, GroupSettings) or hyper.group_size is not None:
         return settings
     return settings.model_copy(update={"hyperparameters": hyper.model_copy(update={"group_size": group})})
 
 
 def uses_state(settings: TrainerSettings) -> bool:
-    """Whether its critic sees the simulator's global state."""
+    """Whether its critic or mixer sees the simulator's global state."""
     hyper = settings.hyperparameters
-    return isinstance(hyper, MAPPOSettings | COMASettings) and hyper.state == "environment"
+    return isinstance(hyper, MAPPOSettings | COMASettings | QMIXSettings) and hyper.state == "environment"
+
+
+def communicates(settings: TrainerSettings) -> bool:
+    """Whether its agents decide from what everyone in their group sees."""
+    return isinstance(settings.hyperparameters, ShareSettings | SICSettings)
 
 
 def view_for(spec: BehaviorSpec, settings: TrainerSettings) -> SensorView:
@@ -54,10 +61,10 @@ def view_for(spec: BehaviorSpec, settings: TrainerSettings) -> SensorView:
             f"hyperparameters.state: environment needs a sensor named '{GLOBAL_STATE}', which the simulator does "
             f"not have (it has {found}); 'joint' does without"
         )
-    places = 0
-    if isinstance(hyper, TeamHyperparameters) and (hyper.share == "none" or hyper.agent_ids):
+    places, team = 0, communicates(settings)
+    if isinstance(hyper, GroupSettings) and (hyper.share == "none" or hyper.agent_ids or team):
         places = hyper.group_size or 1
-    return view_of(spec, with_state=state, places=places)
+    return view_of(spec, with_state=state, places=places, team=team)
 
 
 def own_sensors(spec: BehaviorSpec, hyper: TeamHyperparameters) -> list[int]:

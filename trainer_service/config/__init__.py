@@ -5,7 +5,6 @@ from trainer_service.config.demo_files import missing_demonstrations
 from trainer_service.config.environment_parameters import Curriculum, Lesson, Sampler
 from trainer_service.config.evaluation import EvaluationSettings
 from trainer_service.config.hyperparameters import (
-    HYPERPARAMETERS,
     Hyperparameters,
     OnPolicyHyperparameters,
     POCASettings,
@@ -33,6 +32,7 @@ from trainer_service.config.run_options import (
 from trainer_service.config.schema import json_schema
 from trainer_service.config.self_play import SelfPlaySettings
 from trainer_service.config.trainer import TrainerSettings
+from trainer_service.config.trainer_types import HYPERPARAMETERS
 
 __all__ = [
     "HYPERPARAMETERS",

@@ -40,6 +40,8 @@ class Hyperparameters(Section):
 
     @classmethod
     def unknown_key(cls, key: str) -> str:
+        from trainer_service.config.trainer_types import HYPERPARAMETERS  # which imports this module
+
         owners = [kind for kind, model in HYPERPARAMETERS.items() if key in model.model_fields]
         if not owners:
             return super().unknown_key(key)
@@ -89,8 +91,8 @@ class PPOSettings(OnPolicyHyperparameters):
     """Whether the value heads sit on the actor's body instead of a network of their own."""
 
 
-class TeamHyperparameters(OnPolicyHyperparameters):
-    """What learners of whole groups have in common. Not in ML-Agents, but for poca's part of it."""
+class GroupSettings(Section):
+    """What learners of whole groups have in common. Not in ML-Agents."""
 
     group_size: PositiveCount | None = None
     """Most agents of a group; null means as many as the first message shows in one."""
@@ -100,6 +102,10 @@ class TeamHyperparameters(OnPolicyHyperparameters):
 
     agent_ids: Flag = False
     """With one actor for all: whether it is told the agent's place in its group."""
+
+
+class TeamHyperparameters(GroupSettings, OnPolicyHyperparameters):
+    """What learners of whole groups on their own policy have in common."""
 
 
 class CentralCriticSettings(TeamHyperparameters):
@@ -246,14 +252,3 @@ class SACSettings(Hyperparameters):
 
     replay: ReplaySettings = ReplaySettings()
     """How minibatches are drawn. Not in ML-Agents."""
-
-
-HYPERPARAMETERS: dict[str, type[Hyperparameters]] = {
-    "ppo": PPOSettings,
-    "mappo": MAPPOSettings,
-    "happo": HAPPOSettings,
-    "poca": POCASettings,
-    "coma": COMASettings,
-    "sac": SACSettings,
-}
-"""The trainer types, and what each is tuned with."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_service.config.hyperparameters import HYPERPARAMETERS
+from trainer_service.config.trainer_types import HYPERPARAMETERS
 
 _DEFAULT_TRAINER_TYPE = "ppo"
 

@@ -6,12 +6,13 @@ from typing import Any, Self
 
 from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
-from trainer_service.config.hyperparameters import HYPERPARAMETERS, Hyperparameters
+from trainer_service.config.hyperparameters import Hyperparameters
 from trainer_service.config.imitation import BehavioralCloningSettings
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings, RewardSignalSettings
 from trainer_service.config.section import Section, build_each, choose, mistake, unknown_among
 from trainer_service.config.self_play import SelfPlaySettings
+from trainer_service.config.trainer_types import HYPERPARAMETERS
 from trainer_service.config.values import Count, Flag, PositiveCount, Text, WholeNumber, problem
 
 _ATTENTION_HEADS = 4

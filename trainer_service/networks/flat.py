@@ -83,6 +83,11 @@ class FlatAdam:
             maximize=False,
         )
 
+    def moments(self, parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
+        """What it remembers of one parameter's gradients, m and v, as views that may be written. Its shape."""
+        piece = slice(parameter.storage_offset(), parameter.storage_offset() + parameter.numel())
+        return self._mean[piece].view_as(parameter), self._square[piece].view_as(parameter)
+
     def state_dict(self) -> dict[str, Tensor | int]:
         """Steps taken and both moments."""
         return {"steps": int(self._steps), "mean": self._mean, "square": self._square}

@@ -74,6 +74,10 @@ class ObservationNormalizer(nn.Module):
             module.forward(sensor) for module, sensor in zip(self._normalizers, observations, strict=True)
         ]
 
+    def some(self, sensors: Sequence[int], observations: Sequence[Tensor]) -> list[Tensor]:
+        """The same of some of the sensors, by their numbers; with any dimensions before the sensor's own."""
+        return [self._normalizers[i](sensor) for i, sensor in zip(sensors, observations, strict=True)]
+
     def update(self, observations: Sequence[Tensor]) -> None:
         """Counts a batch of observations in, one tensor [N, …] per sensor."""
         for module, sensor in zip(self._normalizers, observations, strict=True):

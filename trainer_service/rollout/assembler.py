@@ -184,7 +184,7 @@ class TrajectoryAssembler:
             rows = found[known]
             self._write_rewards(rows, batch, known)
             episodes = Episodes(self._returns[rows], self._episode_lengths[rows], known)
-            piece = self._hand_out(rows, batch, known, batch.terminated[known])
+            piece = self._hand_out(rows, batch, known, batch.terminated[known], ended=True)
         if self._groups is not None:
             piece = self._groups.complete(piece, self._groups.leave(simulator, found[found >= 0]))
         self._clear(found[found >= 0])
@@ -206,7 +206,9 @@ class TrajectoryAssembler:
 
     def _cut(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> Trajectories | None:
         """The pieces of agents whose episodes go on."""
-        return self._hand_out(rows, batch, at, np.zeros(len(rows), np.bool_)) if len(rows) else None
+        if not len(rows):
+            return None
+        return self._hand_out(rows, batch, at, np.zeros(len(rows), np.bool_), ended=False)
 
     def _cut_groups(
         self,
@@ -232,7 +234,13 @@ class TrajectoryAssembler:
         return pieces
 
     def _hand_out(
-        self, rows: Rows, batch: StepBatch, at: NDArray[np.intp], terminated: NDArray[np.bool_]
+        self,
+        rows: Rows,
+        batch: StepBatch,
+        at: NDArray[np.intp],
+        terminated: NDArray[np.bool_],
+        *,
+        ended: bool,
     ) -> Trajectories:
         """Copies the finished pieces of these rows end to end, and empties the rows."""
         lengths = self._lengths[rows]
@@ -258,6 +266,7 @@ class TrajectoryAssembler:
             final_memories=self._memory[rows],
             terminated=terminated,
             joint=None if self._groups is None else self._joint(self._groups, rows, steps(self._ticks)),
+            ended=np.full(len(rows), ended),
         )
         self._lengths[rows] = 0
         return pieces

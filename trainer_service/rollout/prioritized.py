@@ -19,9 +19,11 @@ class PrioritizedReplay(Replay):
 
     prioritized = True
 
-    def __init__(self, spec: BehaviorSpec, capacity: int, alpha: float) -> None:
-        """alpha: 0 draws uniformly, 1 in proportion to the error."""
-        super().__init__(spec, capacity)
+    def __init__(
+        self, spec: BehaviorSpec, capacity: int, alpha: float, *, n_step: int = 1, gamma: float = 1.0
+    ) -> None:
+        """alpha: 0 draws uniformly, 1 in proportion to the error; n_step, gamma: as for Replay."""
+        super().__init__(spec, capacity, n_step=n_step, gamma=gamma)
         self._priorities = Priorities(capacity, alpha)
 
     def add(self, trajectories: Trajectories) -> Rows:

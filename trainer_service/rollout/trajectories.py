@@ -78,6 +78,9 @@ class Trajectories:
     joint: Joint | None = None
     """What agents of a group did together, for those who learn from that."""
 
+    ended: NDArray[np.bool_] | None = None
+    """The episode was over after the last step, terminated or not; otherwise it was only cut. Shape [P]."""
+
     def __post_init__(self) -> None:
         if int(self.lengths.sum()) != len(self.rewards):
             raise ValueError(f"lengths {self.lengths.tolist()} do not add up to {len(self.rewards)} steps")
@@ -103,7 +106,8 @@ class Trajectories:
         )
         of_pieces = {name: part(name, pieces) for name in _OF_PIECES}
         of_steps = {name: part(name, steps) for name in _OF_STEPS}
-        return Trajectories(**of_pieces, **of_steps, joint=joint)
+        ended = None if self.ended is None else self.ended[pieces]
+        return Trajectories(**of_pieces, **of_steps, joint=joint, ended=ended)
 
     @staticmethod
     def concatenate(parts: Sequence[Trajectories]) -> Trajectories:
@@ -133,7 +137,8 @@ class Trajectories:
 _OF_PIECES = (
     "lengths", "final_observations", "final_allowed_actions", "final_memories", "terminated",
 )  # fmt: skip
-_OF_STEPS = tuple(field.name for field in fields(Trajectories) if field.name not in (*_OF_PIECES, "joint"))
+_OPTIONAL = ("joint", "ended")
+_OF_STEPS = tuple(field.name for field in fields(Trajectories) if field.name not in (*_OF_PIECES, *_OPTIONAL))
 
 
 def _stretches(joint: Joint) -> int:
@@ -153,6 +158,9 @@ def _side_by_side(parts: Sequence[Trajectories]) -> Trajectories:
         joined["joint"] = Joint(
             *(np.concatenate([getattr(joint, field.name) for joint in joints]) for field in fields(Joint))
         )
+    ends = [part.ended for part in parts if part.ended is not None]
+    if len(ends) == len(parts):
+        joined["ended"] = np.concatenate(ends)
     return Trajectories(**joined)
 
 

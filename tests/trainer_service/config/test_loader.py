@@ -89,7 +89,8 @@ def test_every_mistake_is_reported_at_once_with_file_line_path_and_hint(refuse: 
         debug: perhaps
     """) == [
         "run.yaml:6: behaviors.Walker.hyperparameters.learning_rat: unknown key (did you mean 'learning_rate'?)",
-        "run.yaml:7: behaviors.Walker.hyperparameters.tau: unknown key: 'tau' is a key of sac, not of ppo",
+        "run.yaml:7: behaviors.Walker.hyperparameters.tau: unknown key: 'tau' is a key of sac, dqn, idqn, vdn, "
+        "qmix, dqn_share, dqn_consensus, sic, ddpg, maddpg, not of ppo",
         "run.yaml:8: behaviors.Walker.hyperparameters.learning_rate: expected more than 0, got -1",
         "run.yaml:9: behaviors.Walker.max_steps: expected a whole number, got 'lots'",
         "run.yaml:10: behaviors.Walker.batch_size: unknown key (it belongs under 'hyperparameters')",

@@ -93,3 +93,19 @@ def test_adam_continues_from_its_state() -> None:
     resumed_adam = FlatAdam(resumed)
     resumed_adam.load_state_dict(state)
     torch.testing.assert_close(trained(5, resumed, resumed_adam), straight, rtol=0, atol=0)
+
+
+def test_adam_shows_what_it_remembers_of_a_parameter() -> None:
+    _, network = two_networks()
+    vector = FlatParameters(network.parameters())
+    adam = FlatAdam(vector)
+    last = list(network.parameters())[2]
+    vector.gradient.zero_()
+    assert last.grad is not None
+    last.grad.fill_(2.0)
+    adam.step(0.0)
+    mean, square = adam.moments(last)
+    torch.testing.assert_close(mean, torch.full((2, 8), 0.2))
+    torch.testing.assert_close(square, torch.full((2, 8), 0.004))
+    mean.zero_()
+    assert not torch.as_tensor(adam.state_dict()["mean"]).any()

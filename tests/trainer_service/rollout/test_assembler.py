@@ -132,6 +132,20 @@ def test_a_horizon_cuts_the_trajectory_but_not_the_episode() -> None:
     assert end.episodes.lengths.tolist() == [3]
 
 
+def test_a_piece_says_whether_the_episode_was_over_after_it() -> None:
+    drive = Driver(horizon=2)
+    drive(tick([1, 2, 3], [0, 0, 0], [0, 0, 0]))
+    drive(tick([1, 2, 3], [1, 1, 1], [0, 0, 0]))
+    observed = drive(tick([1, 2, 3], [2, 2, 2], [0, 0, 0], terminated=1, truncated=1))
+    assert observed.trajectories is not None
+    assert observed.trajectories.ended is not None
+    assert observed.trajectories.ended.tolist() == [True, True, False]
+    assert observed.trajectories.terminated.tolist() == [True, False, False]
+    cut = observed.trajectories.select(np.array([False, True, True]))
+    assert cut.ended is not None
+    assert cut.ended.tolist() == [True, False]
+
+
 def test_agents_that_skip_ticks_lose_nothing() -> None:
     drive = Driver()
     drive(tick([1, 2], [100, 200], [0, 0]))

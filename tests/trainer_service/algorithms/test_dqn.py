@@ -1,0 +1,278 @@
+"""How deep Q-learning keeps time, keeps its experience, goes on from a checkpoint, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from trainer_service.algorithms import DQN
+from trainer_service.behavior import Behavior, TeamSteps
+from trainer_service.checkpoint import load_checkpoint, save_checkpoint
+from trainer_service.errors import UserError
+from trainer_service.experience import save_experience
+from unity_bridge.simulators.scene import concatenate, step_batch
+from unity_bridge.steps import ActionBatch, StepBatch
+
+AGENTS = 4
+
+
+class TwoDecisions:
+    """Episodes of two decisions, all in step: nothing is unfinished when one begins."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(1)
+
+    def begin(self) -> StepBatch:
+        self.second = False
+        return self.see(np.zeros(AGENTS))
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        paid = self.seen[:, 0] * actions.discrete[:, 0] + actions.discrete[:, 1]
+        if not self.second:
+            self.second = True
+            return self.see(paid)
+        ended = self.rows(paid, terminated=self.seen[:, 1] > 0, truncated=self.seen[:, 1] <= 0)
+        return concatenate(ended, self.begin())
+
+    def see(self, paid: np.ndarray) -> StepBatch:
+        self.seen = (3.0 * self.rng.normal(size=(AGENTS, 2))).astype(np.float32)
+        return self.rows(paid)
+
+    def rows(self, rewards: np.ndarray, **ends: Any) -> StepBatch:
+        allowed = np.ones((AGENTS, 5), np.bool_)
+        allowed[:, 1] = self.seen[:, 1] > 0
+        ids = np.arange(AGENTS, dtype=np.int64)
+        return step_batch(
+            [self.seen], rewards.astype(np.float32), agent_ids=ids, allowed_actions=allowed, **ends
+        )
+
+
+@pytest.fixture
+def learner(make_behavior) -> Callable[..., Behavior]:
+    def make(seed: int = 1, **changes: Any) -> Behavior:
+        hyperparameters = {
+            "batch_size": 16,
+            "buffer_size": 60,
+            "buffer_init_steps": 24,
+            "steps_per_update": 4,
+            "save_replay_buffer": True,
+            "exploration_steps": 200,
+        }
+        made: Behavior = make_behavior(
+            sizes=(2,),
+            branches=(2, 3),
+            seed=seed,
+            trainer_type="dqn",
+            hyperparameters={**hyperparameters, **changes},
+            network_settings={"hidden_units": 8, "num_layers": 1, "normalize": True},
+            max_steps=10_000,
+        )
+        return made
+
+    return make
+
+
+def live(behavior: Behavior, world: TwoDecisions, batch: StepBatch, ticks: int) -> StepBatch:
+    for _ in range(ticks):
+        batch = world.step(behavior.act()[0])
+        behavior.observe(TeamSteps(0, 0, batch))
+        if behavior.ready_to_update():
+            behavior.update()
+    return batch
+
+
+def begun(behavior: Behavior) -> tuple[TwoDecisions, StepBatch]:
+    world = TwoDecisions()
+    first = world.begin()
+    behavior.observe(TeamSteps(0, 0, first))
+    return world, first
+
+
+def algorithm(behavior: Behavior) -> dict[str, Any]:
+    return copy.deepcopy(dict(behavior.checkpoint().algorithm))
+
+
+def flat(content: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(content, dict | list):
+        items = content.items() if isinstance(content, dict) else enumerate(content)
+        return {name: leaf for key, value in items for name, leaf in flat(value, f"{path}/{key}").items()}
+    return {path: content}
+
+
+def state(behavior: Behavior) -> dict[str, Any]:
+    experience = {name: torch.from_numpy(array) for name, array in (behavior.experience() or {}).items()}
+    return flat(copy.deepcopy({**algorithm(behavior), "experience": experience}))
+
+
+def assert_same(some: dict[str, Any], others: dict[str, Any]) -> None:
+    assert some.keys() == others.keys()
+    for name, value in some.items():
+        equal = torch.equal(value, others[name]) if isinstance(value, torch.Tensor) else value == others[name]
+        assert equal, f"{name} differs"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"replay": {"type": "prioritized", "beta_updates": 10}, "n_step": 2, "dueling": True},
+        {"target_update": 3, "double": False, "exploration_unit": "episodes", "exploration_steps": 90},
+    ],
+    ids=["plain", "everything", "copied"],
+)
+@pytest.mark.parametrize("ticks", [4, 30], ids=["before-learning", "overwriting"])
+def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
+    learner, tmp_path: Path, ticks: int, changes: dict[str, Any]
+) -> None:
+    straight = learner(**changes)
+    world, first = begun(straight)
+    batch = live(straight, world, first, ticks)
+    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
+    save_experience(straight.experience(), tmp_path / "replay.npz")
+
+    resumed, its_world = learner(seed=99, **changes), copy.deepcopy(world)
+    resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
+    resumed.restore_experience(tmp_path / "replay.npz")
+    resumed.observe(TeamSteps(0, 0, its_world.rows(np.zeros(AGENTS))))
+    assert_same(state(resumed), state(straight))
+
+    live(straight, world, batch, 24)
+    live(resumed, its_world, batch, 24)
+    assert algorithm(straight)["updates"] >= 15
+    assert_same(state(resumed), state(straight))
+
+
+def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
+    trained = learner(save_replay_buffer=False)
+    live(trained, *begun(trained), 20)
+    assert trained.experience() is None
+    resumed = learner(save_replay_buffer=False)
+    resumed.restore(trained.checkpoint())
+    before = algorithm(resumed)
+    assert before["exploration"] == {"steps": 80, "episodes": 40}
+    world, first = begun(resumed)
+    batch = live(resumed, world, first, 6)
+    assert algorithm(resumed)["updates"] == before["updates"] == 14
+    live(resumed, world, batch, 2)
+    assert algorithm(resumed)["updates"] == 16
+
+
+def test_it_starts_another_run_with_what_it_knows_and_explores_anew(learner) -> None:
+    trained = learner()
+    live(trained, *begun(trained), 20)
+    fresh = learner(seed=5)
+    fresh.initialize(trained.checkpoint())
+    for part in ("network", "target", "normalizer"):
+        assert_same(flat(algorithm(fresh)[part]), flat(algorithm(trained)[part]))
+    assert algorithm(fresh)["updates"] == 0
+    assert algorithm(fresh)["exploration"] == {"steps": 0, "episodes": 0}
+
+
+def test_a_checkpoint_of_other_heads_is_refused(learner) -> None:
+    with pytest.raises(UserError, match="does not fit the configured networks"):
+        learner(dueling=True).restore(learner().checkpoint())
+
+
+def test_targets_follow_by_tau(learner) -> None:
+    behavior = learner(tau=0.25, steps_per_update=8)
+    world, batch = begun(behavior)
+    start = algorithm(behavior)
+    assert_same(start["network"], start["target"])
+    live(behavior, world, batch, 8)
+    after = algorithm(behavior)
+    assert after["updates"] == 1
+    for name, target in after["target"].items():
+        torch.testing.assert_close(target, 0.75 * start["target"][name] + 0.25 * after["network"][name])
+    assert not torch.equal(after["network"]["q.weight"], start["network"]["q.weight"])
+
+
+def test_or_they_are_copied_every_so_many_updates(learner) -> None:
+    behavior = learner(target_update=4)
+    world, batch = begun(behavior)
+    start = algorithm(behavior)["target"]
+    is_copy = {}
+    for _ in range(16):
+        batch = live(behavior, world, batch, 1)
+        now = algorithm(behavior)
+        is_copy[now["updates"]] = torch.equal(now["target"]["q.weight"], now["network"]["q.weight"])
+        if now["updates"] < 4:
+            assert_same(now["target"], start)
+    assert is_copy == {0: True, 2: False, 4: True, 6: False, 8: True, 10: False}
+
+
+def test_it_explores_less_and_less_and_not_at_all_when_asked_for_its_best(learner) -> None:
+    behavior = learner(exploration_initial=1.0, exploration_final=0.0, exploration_steps=40)
+    learning = behavior._algorithm
+    assert isinstance(learning, DQN)
+    seen, allowed = [np.ones((2000, 2), np.float32)], np.ones((2000, 5), np.bool_)
+    nothing = np.empty((2000, 0), np.float32)
+
+    def choices(*, deterministic: bool) -> int:
+        decisions = learning.act(seen, allowed, nothing, deterministic=deterministic)
+        return len(np.unique(decisions.discrete_actions, axis=0))
+
+    assert choices(deterministic=False) == 6
+    assert choices(deterministic=True) == 1
+    live(behavior, *begun(behavior), 10)
+    assert choices(deterministic=False) == 1
+
+
+def test_what_it_reports(learner) -> None:
+    behavior = learner(replay={"type": "prioritized", "beta": 0.4, "beta_updates": 10})
+    world, batch = begun(behavior)
+    batch = live(behavior, world, batch, 9)
+    metrics = behavior._algorithm.update(100)
+    assert metrics == {
+        "Policy/Learning Rate": 5e-4,
+        "Policy/Exploration Rate": pytest.approx(1 - 0.95 * 0.16),
+    }
+    live(behavior, world, batch, 4)
+    series = behavior.summarize(0.0).series
+    assert {
+        "Losses/Value Loss", "Losses/TD Error", "Policy/Mean Q", "Policy/Extrinsic Reward",
+        "Policy/Learning Rate", "Policy/Exploration Rate", "Replay/Beta",
+    } <= set(series)  # fmt: skip
+    assert 0.4 < series["Replay/Beta"].mean < 1.0
+
+
+def test_the_learning_rate_falls_where_it_shall(learner) -> None:
+    behavior = learner(learning_rate_schedule="linear", learning_rate=1e-3)
+    assert behavior._algorithm.update(2500)["Policy/Learning Rate"] == pytest.approx(7.5e-4)
+
+
+@pytest.mark.parametrize(("horizon", "n_step", "expected"), [(1000, 1, 8), (3, 1, 3), (1000, 5, 20)])
+def test_it_wants_unfinished_trajectories_soon(
+    make_behavior, horizon: int, n_step: int, expected: int
+) -> None:
+    behavior = make_behavior(trainer_type="dqn", hyperparameters={"n_step": n_step}, time_horizon=horizon)
+    assert behavior._algorithm.horizon == expected
+
+
+@pytest.mark.parametrize("kind", ["dqn", "random"])
+def test_what_it_cannot_do_is_refused_by_name(make_behavior, kind: str) -> None:
+    curiosity = {"gamma": 0.9, "strength": 0.1}
+    for settings, words in (
+        ({"network_settings": {"memory": {}}}, f"'Probe': {kind} does not learn with memory"),
+        (
+            {"reward_signals": {"extrinsic": {}, "curiosity": curiosity}},
+            f"{kind} learns from the reward signal extrinsic alone, got extrinsic, curiosity",
+        ),
+        ({"reward_signals": {"curiosity": curiosity}}, "extrinsic alone, got curiosity"),
+        (
+            {"behavioral_cloning": {"demo_path": "x.demo", "strength": 1.0, "steps": 0}},
+            f"{kind} does not learn from demonstrations: remove behavioral_cloning",
+        ),
+    ):
+        with pytest.raises(UserError, match=words):
+            make_behavior(trainer_type=kind, hyperparameters={}, **settings)
+
+
+def test_numbers_are_refused(make_behavior) -> None:
+    with pytest.raises(UserError, match="dqn needs discrete actions; the behavior has 2 continuous"):
+        make_behavior(trainer_type="dqn", hyperparameters={}, continuous=2, branches=(3,))

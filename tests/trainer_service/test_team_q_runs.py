@@ -1,0 +1,59 @@
+"""Runs of groups that learn action values, from the command line to the score and the exported model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from trainer_service.policy import load_policy
+
+COPIES = ("--env-args", "--copies", "4")
+
+
+@pytest.mark.parametrize("trainer_type", ["idqn", "vdn", "qmix"])
+def test_a_group_is_trained_resumed_scored_and_exported(
+    mlagents_style: Callable[..., Any], configure: Callable[..., Path], workplace: Path, trainer_type: str
+) -> None:
+    settings: dict[str, Any] = {
+        "trainer_type": trainer_type,
+        "hyperparameters": {
+            "batch_size": 32,
+            "buffer_size": 1000,
+            "steps_per_update": 16,
+            "save_replay_buffer": True,
+            "replay": {"type": "prioritized"},
+        },
+        "time_horizon": 25,
+        "checkpoint_interval": 5000,
+    }
+    run = ("--run-id=values", "--env=sim:switch2")
+    said = mlagents_style("learn", configure("Switch2", **settings, max_steps=800), *run, *COPIES)
+    assert said.code == 0, said.err
+    longer = configure("Switch2", **settings, max_steps=1100)
+    said = mlagents_style("learn", longer, *run, "--resume", *COPIES)
+    assert said.code == 0, said.err
+    folder = workplace / "results" / "values"
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["step"] >= 1100
+    told = set().union(*lines)
+    assert {"value_loss", "td_error", "mean_q", "exploration_rate", "Replay/Beta"} <= told
+    said = mlagents_style("evaluate", "values", "--episodes=4", "--json")
+    assert said.code == 0, said.err
+    score = json.loads(said.out)["behaviors"]["Switch2"]
+    assert score["episodes"] == 4
+    assert score["mean_group_return"] is not None
+    policy, session = load_policy(folder), onnxruntime.InferenceSession(folder / "Switch2.onnx")
+    seen, places = np.random.default_rng(5).random((20, 2), np.float32), np.arange(20) % 2
+    given = {
+        "obs_0": seen,
+        "obs_1": np.eye(2, dtype=np.float32)[places],
+        "action_masks": np.ones((20, 5), np.float32),
+    }
+    for found in session.run(["discrete_actions", "deterministic_discrete_actions"], given):
+        np.testing.assert_array_equal(found, policy.act(seen, places=places).discrete)

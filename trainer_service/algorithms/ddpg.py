@@ -1,0 +1,271 @@
+"""Deep deterministic policy gradient, Lillicrap et al. 2016 (arXiv:1509.02971).
+
+Top to bottom as in the paper's algorithm 1: act with noise, remember, and for every few steps one gradient step of
+the critic, one of the policy, and a step of their targets. For continuous actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.algorithms.action_noise import ActionNoise
+from trainer_service.algorithms.algorithm import Compute, Metrics
+from trainer_service.algorithms.pace import Pace
+from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
+from trainer_service.algorithms.refusals import require_task_alone
+from trainer_service.algorithms.tensors import to_array, to_tensor
+from trainer_service.config import TrainerSettings
+from trainer_service.config.value_settings import DDPGSettings, OffPolicyHyperparameters
+from trainer_service.networks.deterministic_actor import ActionCritic, DeterministicActor
+from trainer_service.networks.flat import Descent
+from trainer_service.networks.normalizer import ObservationNormalizer
+from trainer_service.networks.target import Target
+from trainer_service.ops.q_learning import td_loss, td_targets
+from trainer_service.ops.schedules import linear_decay, scheduled
+from trainer_service.rollout.assembler import Decisions
+from trainer_service.rollout.prioritized import PrioritizedReplay
+from trainer_service.rollout.replay import Replay, Sample
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import Observation
+
+_HORIZON = 8
+"""Steps after which an unfinished trajectory is learned from, as for sac."""
+_FINAL_LEARNING_RATE = 1e-10
+
+
+class DDPG:
+    """One behavior's policy, critic, their targets, and replay buffer."""
+
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """Raises ValueError where the behavior has sensors or actions, or the settings something, that does not fit."""
+        if not isinstance(settings.hyperparameters, DDPGSettings):
+            raise ValueError(f"ddpg was given the settings of {type(settings.hyperparameters).__name__}")
+        if spec.action_spec.discrete_branches or not spec.action_spec.continuous_size:
+            branches = len(spec.action_spec.discrete_branches)
+            raise ValueError(
+                f"ddpg needs continuous actions alone; the behavior has {spec.action_spec.continuous_size} "
+                f"continuous and {branches} discrete"
+            )
+        task = require_task_alone(settings)
+        self._settings = settings
+        self._hyper = settings.hyperparameters
+        self._device = compute.device
+        self._gamma, self._strength = task.gamma, task.strength
+        self._drawing = compute.seed
+        """Together with the number of updates it says what is drawn from the buffer."""
+        network = settings.network_settings
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(compute.seed)
+            self._actor = DeterministicActor(spec, network).to(self._device)
+            self._critic = ActionCritic(spec, network).to(self._device)
+        self._target_actor, self._target_critic = Target(self._actor), Target(self._critic)
+        self._of_actor = Descent(self._actor.parameters())
+        self._of_critic = Descent(self._critic.parameters())
+        self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=network.normalize)
+        self._normalizer.to(self._device)
+        self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
+        hyper = self._hyper
+        self._noise = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
+        self.memory_size = self._noise.memory_size
+        # The last steps of a trajectory look less far ahead than the others: they shall be few.
+        self.horizon = min(settings.time_horizon, max(_HORIZON, 4 * hyper.n_step))
+        self._replay = _replay(spec, hyper, self._gamma)
+        self._pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
+        self._updates = 0
+        """Gradient steps over the whole run."""
+        self._lived = 0
+        """Agent steps recorded over the whole run."""
+        self._explores = False
+        """Who only acts does not try anything out."""
+
+    def prepare(self) -> None:
+        """It is going to learn."""
+        self._explores = True
+
+    def act(
+        self,
+        observations: Sequence[Observation],
+        allowed_actions: NDArray[np.bool_],
+        memories: NDArray[np.float32],
+        *,
+        deterministic: bool,
+    ) -> Decisions:
+        """Decides for M agents in one forward pass, and adds noise while it learns, unless ``deterministic``."""
+        with torch.inference_mode():
+            actions = self._actor.forward(self._inputs(observations))
+            kept = to_tensor(memories, self._device)
+            if self._explores and not deterministic:
+                actions, kept = self._noise.explore(actions, kept, self._lived, self._acting)
+            rows = len(memories)
+            none, certain = np.empty((rows, 0), np.int64), np.zeros(rows, np.float32)
+            return Decisions(to_array(actions), none, certain, to_array(kept))
+
+    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+        """As they are: in [−1, 1] already."""
+        return decisions.continuous_actions
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Remembers experience, and lets the normalizer see it."""
+        self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
+        self._replay.add(trajectories)
+        self._pace.steps += len(trajectories)
+        self._lived += len(trajectories)
+
+    def ready(self) -> bool:
+        """An update was earned."""
+        return self._pace.due > 0
+
+    def update(self, step: int) -> Metrics:
+        """As many gradient steps as were earned since the last call."""
+        hyper = self._hyper
+        rate = scheduled(
+            hyper.learning_rate_schedule,
+            hyper.learning_rate,
+            _FINAL_LEARNING_RATE,
+            step,
+            self._settings.max_steps,
+        )
+        rng = np.random.default_rng([self._drawing, self._updates])
+        reports = [self._step(self._sample(rng), rate) for _ in range(self._pace.due)]
+        metrics = {
+            "Policy/Learning Rate": rate,
+            "Policy/Exploration Noise": self._noise.deviation(self._lived),
+        }
+        if reports:
+            critic_loss, error, value, policy_loss = torch.stack(reports).mean(dim=0).tolist()
+            metrics |= {
+                "Losses/Value Loss": critic_loss,
+                "Losses/TD Error": error,
+                "Losses/Policy Loss": policy_loss,
+                "Policy/Mean Q": value,
+            }
+        if self._replay.prioritized:
+            metrics["Replay/Beta"] = self._beta()
+        return metrics
+
+    def _step(self, sample: Sample, rate: float) -> Tensor:
+        """One gradient step of critic and policy, and one of their targets. Returns what is reported of it. [4]"""
+        seen = self._inputs(sample.observations)
+        q, errors, critic_loss = self._improve_critic(sample, seen, rate)
+        policy_loss = self._improve_actor(seen, rate)
+        if self._replay.prioritized:
+            self._replay.reprioritize(sample.rows, to_array(errors.abs()))
+        self._pace.updates += 1
+        self._updates += 1
+        self._follow()
+        return torch.stack([critic_loss, errors.abs().mean(), q.mean(), policy_loss])
+
+    def _improve_critic(
+        self, sample: Sample, seen: list[Tensor], rate: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Towards r + γ Q'(o', μ'(o')), eq. 4 and 5. Returns Q and its errors, [B] each, and the loss."""
+        rewards, over = (
+            to_tensor(column, self._device) for column in (sample.task_rewards, sample.terminated)
+        )
+        with torch.no_grad():
+            follows = self._inputs(sample.next_observations)
+            next_actions = self._target_actor.network.forward(follows)
+            bootstrap = self._target_critic.network.forward(follows, next_actions)
+            targets = td_targets(self._strength * rewards, self._discounts(sample), bootstrap, over)
+        q = self._critic.forward(seen, to_tensor(sample.continuous_actions, self._device))
+        errors = q - targets
+        weights = None if sample.weights is None else to_tensor(sample.weights, self._device)
+        loss = td_loss(errors, weights)
+        self._of_critic.descend(loss, rate, self._hyper.max_grad_norm)
+        return q.detach(), errors.detach(), loss.detach()
+
+    def _improve_actor(self, seen: list[Tensor], rate: float) -> Tensor:
+        """Towards what the critic values more. Returns the loss."""
+        loss = -self._critic.forward(seen, self._actor.forward(seen)).mean()
+        self._of_actor.descend(loss, rate, self._hyper.max_grad_norm)
+        return loss.detach()
+
+    def _discounts(self, sample: Sample) -> Tensor | float:
+        return self._gamma if sample.discounts is None else to_tensor(sample.discounts, self._device)
+
+    def _follow(self) -> None:
+        tau = share_of_target(self._hyper, self._updates)
+        if tau:
+            self._target_actor.follow(self._of_actor.parameters, tau)
+            self._target_critic.follow(self._of_critic.parameters, tau)
+
+    def _inputs(self, observations: Sequence[Observation]) -> list[Tensor]:
+        return self._normalizer.forward([to_tensor(sensor, self._device) for sensor in observations])
+
+    def _sample(self, rng: np.random.Generator) -> Sample:
+        return self._replay.sample(self._hyper.batch_size, rng, beta=self._beta())
+
+    def _beta(self) -> float:
+        replay = self._hyper.replay
+        return linear_decay(replay.beta, 1.0, self._updates, replay.beta_updates)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the replay buffer: see ``experience``."""
+        return {
+            "actor": self._actor.state_dict(),
+            "critic": self._critic.state_dict(),
+            "target_actor": self._target_actor.network.state_dict(),
+            "target_critic": self._target_critic.network.state_dict(),
+            "actor_optimizer": self._of_actor.optimizer.state_dict(),
+            "critic_optimizer": self._of_critic.optimizer.state_dict(),
+            "normalizer": self._normalizer.state_dict(),
+            "acting": self._acting.get_state(),
+            "drawing": self._drawing,
+            "updates": self._updates,
+            "lived": self._lived,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
+        self.load_weights(state)
+        self._of_actor.optimizer.load_state_dict(state["actor_optimizer"])
+        self._of_critic.optimizer.load_state_dict(state["critic_optimizer"])
+        self._acting.set_state(state["acting"].cpu())
+        self._drawing = state["drawing"]
+        self._updates = state["updates"]
+        self._lived = state["lived"]
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Networks, targets and normalizer. Raises KeyError or RuntimeError where they do not fit."""
+        self._actor.load_state_dict(state["actor"])
+        self._critic.load_state_dict(state["critic"])
+        self._target_actor.network.load_state_dict(state["target_actor"])
+        self._target_critic.network.load_state_dict(state["target_critic"])
+        self._normalizer.load_state_dict(state["normalizer"])
+
+    def experience(self) -> dict[str, NDArray[Any]] | None:
+        """The replay buffer and how far learning from it has come, if they shall be saved."""
+        if not self._hyper.save_replay_buffer:
+            return None
+        return {**self._replay.state(), "paces": np.array([self._pace.steps, self._pace.updates], np.int64)}
+
+    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
+        """Continues with that buffer."""
+        self._replay.load_state(experience)
+        self._pace.steps, self._pace.updates = (int(number) for number in experience["paces"])
+
+    def policy_network(self) -> PolicyNetwork:
+        """Normalizer and actor as they are now, to be exported: without noise."""
+        return SquashedPolicyNetwork(self._normalizer, self._actor)
+
+
+def share_of_target(hyper: OffPolicyHyperparameters, updates: int) -> float:
+    """How much of the networks moves into their targets after so many updates: 1 makes a copy, 0 changes nothing."""
+    if hyper.target_update is None:
+        return hyper.tau
+    return 0.0 if updates % hyper.target_update else 1.0
+
+
+def _replay(spec: BehaviorSpec, hyper: DDPGSettings, gamma: float) -> Replay:
+    if hyper.replay.type == "prioritized":
+        return PrioritizedReplay(
+            spec, hyper.buffer_size, hyper.replay.alpha, n_step=hyper.n_step, gamma=gamma
+        )
+    return Replay(spec, hyper.buffer_size, n_step=hyper.n_step, gamma=gamma)

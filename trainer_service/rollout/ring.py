@@ -1,0 +1,162 @@
+"""Columns of arrays in which the newest rows overwrite the oldest, with what is kept once for each trajectory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import Observation, as_floats
+
+Rows = NDArray[np.int64]
+Arrays = dict[str, NDArray[Any]]
+
+FIRST_ROWS = 1024
+"""Rows for which there is room at the start."""
+FIRST_PIECES = 64
+"""The same of trajectories."""
+
+
+class Ring:
+    """The last ``capacity`` rows. Memory grows up to that with what there is.
+
+    Rows lie in the order in which they came, so what was seen next is mostly the row below; only what was seen after
+    the last step of each trajectory is kept apart, in the ``finals``. ``steps`` must have a column ``piece`` and
+    finals a column ``terminated``; a subclass says which trajectory is the oldest that is needed.
+    """
+
+    def __init__(self, capacity: int, steps: Arrays, finals: Arrays) -> None:
+        """steps, finals: empty columns of the right shapes and types."""
+        self.capacity = capacity
+        self._size = 0
+        self._head = 0
+        """The row that is written next."""
+        self._pieces = 0
+        """Trajectories that ever came: each has its number."""
+        self._steps = steps
+        self._finals = finals
+
+    def __len__(self) -> int:
+        """Rows that can be drawn."""
+        return self._size
+
+    @property
+    def bytes(self) -> int:
+        """Memory that the arrays take now."""
+        return sum(column.nbytes for columns in (self._steps, self._finals) for column in columns.values())
+
+    def state(self) -> Arrays:
+        """Everything in the buffer, as views where that can be: to be written, not to be kept."""
+        steps = {f"steps.{name}": column[: self._size] for name, column in self._steps.items()}
+        numbers = np.arange(self._first_piece, self._pieces) % self._piece_slots
+        finals = {f"finals.{name}": column[numbers] for name, column in self._finals.items()}
+        counters = np.array([self.capacity, self._head, self._pieces], np.int64)
+        return {**steps, **finals, "counters": counters}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
+        """Continues from ``state``'s result, be it of a buffer of another capacity; then the newest are kept.
+
+        Returns where the rows that are kept stood there. Raises KeyError or ValueError where it does not fit.
+        """
+        capacity, head, pieces = (int(counter) for counter in state["counters"])
+        kept = np.arange(len(state["steps.piece"]))
+        if len(kept) > capacity or not 0 <= head < capacity:
+            raise ValueError(f"{len(kept)} rows, the next at {head}, in a buffer of {capacity}")
+        if capacity != self.capacity:
+            # From the oldest to the newest, for the ring closes elsewhere.
+            kept = np.roll(kept, -head)[-self.capacity :]
+            head = len(kept) % self.capacity
+        self._size = self._head = self._pieces = 0
+        self._reserve(len(kept))
+        for name in self._steps:
+            write(self._steps, {name: state[f"steps.{name}"][kept]}, np.arange(len(kept)), blank=True)
+        finals = {name: state[f"finals.{name}"] for name in self._finals}
+        self._pieces = pieces - len(finals["terminated"])
+        self._size, self._head = len(kept), head
+        self._add_finals(finals)
+        return kept
+
+    def _lay(self, steps: Arrays, finals: Arrays) -> Rows:
+        """Takes rows in, and what followed their trajectories. Returns where they stand, at most ``capacity``."""
+        count = len(steps["piece"])
+        if count > self.capacity:
+            steps = {name: column[count - self.capacity :] for name, column in steps.items()}
+            count = self.capacity
+        self._reserve(count)
+        rows = (self._head + np.arange(count)) % self.capacity
+        write(self._steps, steps, rows, blank=not self._size)
+        self._size = min(self.capacity, self._size + count)
+        self._head = (self._head + count) % self.capacity
+        self._add_finals(finals)
+        return rows
+
+    @property
+    def _first_piece(self) -> int:
+        """The number of the oldest trajectory of which anything is left."""
+        if not self._size:
+            return self._pieces
+        return self._piece_of(self._head if self._size == self.capacity else 0)
+
+    def _piece_of(self, row: int) -> int:
+        """The number of the oldest trajectory that this row, or any that came after it, needs."""
+        return int(self._steps["piece"][row])
+
+    @property
+    def _piece_slots(self) -> int:
+        return len(self._finals["terminated"])
+
+    def _add_finals(self, finals: Arrays) -> None:
+        """Keeps what was seen after trajectories, in the places of those that are overwritten by now."""
+        count = len(finals["terminated"])
+        live = np.arange(min(self._first_piece, self._pieces), self._pieces)
+        if len(live) + count > self._piece_slots:
+            slots = max(2 * self._piece_slots, len(live) + count)
+            for name, column in self._finals.items():
+                grown = np.empty((slots, *column.shape[1:]), column.dtype)
+                grown[live % slots] = column[live % len(column)]
+                self._finals[name] = grown
+        slots_of = (self._pieces + np.arange(count)) % self._piece_slots
+        write(self._finals, finals, slots_of, blank=not len(live))
+        self._pieces += count
+
+    def _reserve(self, count: int) -> None:
+        """Makes room for so many more rows, as long as there is less than ``capacity``."""
+        rows = len(self._steps["piece"])
+        needed = min(self._head + count, self.capacity)
+        if needed <= rows:
+            return
+        rows = min(self.capacity, max(needed, 2 * rows))
+        for name, column in self._steps.items():
+            grown = np.empty((rows, *column.shape[1:]), column.dtype)
+            grown[: self._size] = column[: self._size]
+            self._steps[name] = grown
+
+
+def write(columns: Arrays, values: Arrays, rows: Rows, *, blank: bool) -> None:
+    """Pictures stay bytes for as long as their sensor sends nothing else. blank: nothing is kept there yet."""
+    for name, value in values.items():
+        column = columns[name]
+        if np.uint8 not in (value.dtype, column.dtype) or value.dtype == column.dtype:
+            column[rows] = value
+        elif blank:
+            columns[name] = np.empty(column.shape, value.dtype)
+            columns[name][rows] = value
+        else:
+            columns[name] = as_floats(column)
+            columns[name][rows] = as_floats(value)
+
+
+def named(observations: tuple[Observation, ...]) -> Arrays:
+    """Each sensor under the name of its column."""
+    return {f"observations.{index}": sensor for index, sensor in enumerate(observations)}
+
+
+def observation_columns(spec: BehaviorSpec, *rows: int) -> Arrays:
+    """Empty columns for every sensor, [*rows, *sensor shape]."""
+    return {
+        f"observations.{index}": np.empty((*rows, *sensor.shape), np.float32)
+        for index, sensor in enumerate(spec.observation_specs)
+    }
