@@ -85,7 +85,7 @@ class DDPG:
         self._explores = False
         """Who only acts does not try anything out."""
 
-    def prepare(self) -> None:
+    def prepare(self, step: int) -> None:
         """It is going to learn."""
         self._explores = True
 

@@ -20,8 +20,7 @@ from trainer_service.algorithms.exploration import Exploration
 from trainer_service.algorithms.pace import Pace
 from trainer_service.algorithms.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.algorithms.refusals import require_discrete, require_task_alone
-from trainer_service.algorithms.soft_minibatch import allowed_or_none
-from trainer_service.algorithms.tensors import to_array, to_tensor
+from trainer_service.algorithms.tensors import allowed_or_none, to_array, to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import DQNSettings
 from trainer_service.networks.flat import Descent
@@ -77,7 +76,7 @@ class DQN:
         self._updates = 0
         """Gradient steps over the whole run."""
 
-    def prepare(self) -> None:
+    def prepare(self, step: int) -> None:
         """There is nothing to read."""
 
     def act(

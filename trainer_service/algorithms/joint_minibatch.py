@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainer_service.algorithms.soft_minibatch import allowed_or_none
-from trainer_service.algorithms.tensors import to_tensor
+from trainer_service.algorithms.tensors import allowed_or_none, to_tensor
 from trainer_service.networks.actor_critic import as_floats
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.rollout.joint_replay import JointSample

@@ -23,8 +23,7 @@ from trainer_service.algorithms.joint_minibatch import JointMinibatches
 from trainer_service.algorithms.pace import Pace
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.refusals import require_task_alone
-from trainer_service.algorithms.soft_minibatch import allowed_or_none
-from trainer_service.algorithms.tensors import to_array, to_tensor
+from trainer_service.algorithms.tensors import allowed_or_none, to_array, to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import MADDPGSettings
 from trainer_service.networks.normalizer import ObservationNormalizer
@@ -83,7 +82,7 @@ class MADDPG:
         self._explores = False
         """Who only acts tries no other numbers out."""
 
-    def prepare(self) -> None:
+    def prepare(self, step: int) -> None:
         """It is going to learn."""
         self._explores = True
 

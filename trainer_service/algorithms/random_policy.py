@@ -40,7 +40,7 @@ class RandomPolicy:
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
         self.horizon = settings.time_horizon
 
-    def prepare(self) -> None:
+    def prepare(self, step: int) -> None:
         """There is nothing to read."""
 
     def act(

@@ -160,7 +160,7 @@ class TeamQLearner:
             **alpha,
         )
 
-    def prepare(self) -> None:
+    def prepare(self, step: int) -> None:
         """It is going to learn."""
         self._explores = True
 

@@ -355,7 +355,7 @@ def test_a_model_does_what_the_policy_does(make_behavior: Make, trainer_type: st
 @types
 def test_everyone_tries_things_out_for_itself_and_never_what_is_forbidden(trainer_type: str) -> None:
     made = learner(trainer_type, exploration_initial=0.5, exploration_final=0.5)
-    made.prepare()
+    made.prepare(0)
     count = 4000
     seen = [np.zeros((count, 2), np.float32), np.eye(PLACES, dtype=np.float32)[np.arange(count) % PLACES]]
     allowed = np.tile([True, False, True], (count, 1))

@@ -38,7 +38,9 @@ def test_in_turn_does_not(agents: int) -> None:
     assert not torch.equal(mixing.roll((1, 1), dims=(0, 1)), mixing)
 
 
-@pytest.mark.parametrize(("agents", "reached"), [(2, True), (3, True), (4, True), (5, True), (6, False), (8, False)])
+@pytest.mark.parametrize(
+    ("agents", "reached"), [(2, True), (3, True), (4, True), (5, True), (6, False), (8, False)]
+)
 def test_four_rounds_reach_everyone_of_five(agents: int, reached: bool) -> None:
     assert bool((ring_mixing(agents, 4, in_turn=False) > 0).all()) == reached
 
