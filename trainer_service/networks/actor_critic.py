@@ -30,8 +30,7 @@ class Trunk(nn.Module):
         """memory_start: column of all that an agent remembers where this trunk's part begins."""
         super().__init__()
         self.encoder = ObservationEncoder(spec.observation_specs, settings)
-        goal = self.encoder.goal_columns if settings.goal_conditioning_type == "hyper" else []
-        self.body = _body(self.encoder, goal, settings)
+        self.body = body_for(self.encoder, self.encoder.output_size, settings)
         self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
         self.memory_size = 0 if self.memory is None else self.memory.size
         self.output_size = settings.hidden_units if self.memory is None else self.memory.output_size
@@ -54,18 +53,22 @@ class Trunk(nn.Module):
         return self.memory.step(self.forward(observations), memories[:, self._own])
 
 
-def _body(
-    encoder: ObservationEncoder, goal: list[slice], settings: NetworkSettings
+def body_for(
+    encoder: ObservationEncoder, inputs: int, settings: NetworkSettings
 ) -> LinearBody | NormedBody | ConditionalBody:
-    """Raises ValueError for settings that ask for two kinds of body at once."""
+    """The body for what an encoder gives, and perhaps for more after it.
+
+    Raises ValueError for settings that ask for two kinds of body at once.
+    """
+    goal = encoder.goal_columns if settings.goal_conditioning_type == "hyper" else []
     if not goal:
-        return make_body(encoder.output_size, settings)
+        return make_body(inputs, settings)
     if settings.layer_norm:
         raise ValueError(
             "network_settings.layer_norm: true does not go with goals that generate weights; set "
             "goal_conditioning_type: none"
         )
-    shape = (encoder.output_size, settings.hidden_units, settings.num_layers)
+    shape = (inputs, settings.hidden_units, settings.num_layers)
     return ConditionalBody(*shape, goal, seen=encoder.goals_are_seen)
 
 

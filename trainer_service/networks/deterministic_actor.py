@@ -9,10 +9,9 @@ from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.actions import ActionParameters
-from trainer_service.networks.actor_critic import Trunk, as_floats
+from trainer_service.networks.actor_critic import Trunk, as_floats, body_for
 from trainer_service.networks.encoder import ObservationEncoder
-from trainer_service.networks.goals import ConditionalBody
-from trainer_service.networks.layers import LinearBody, kaiming_linear, xavier_linear
+from trainer_service.networks.layers import kaiming_linear, xavier_linear
 from trainer_service.ops import distributions as dist
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
@@ -96,12 +95,8 @@ class ActionCritic(nn.Module):
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings) -> None:
         super().__init__()
         self.encoder = ObservationEncoder(spec.observation_specs, settings)
-        goal = self.encoder.goal_columns if settings.goal_conditioning_type == "hyper" else []
         inputs = self.encoder.output_size + spec.action_spec.continuous_size
-        shape = (inputs, settings.hidden_units, settings.num_layers)
-        self.body = (
-            ConditionalBody(*shape, goal, seen=self.encoder.goals_are_seen) if goal else LinearBody(*shape)
-        )
+        self.body = body_for(self.encoder, inputs, settings)
         self.value = xavier_linear(settings.hidden_units, 1)
 
     def forward(self, observations: Sequence[Tensor], actions: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.actions import ActionParameters
 from trainer_service.networks.deterministic_actor import DirectActions
-from trainer_service.networks.stacked import StackedBody, StackedLinear
+from trainer_service.networks.stacked import StackedBody, StackedLinear, StackedNormedBody, make_stacked_body
 from trainer_service.networks.team_q_network import require_vectors
 from unity_bridge.specs import BehaviorSpec
 
@@ -47,7 +47,7 @@ class GroupActors(nn.Module):
         self.actions = DirectActions(own.action_spec)
         count = 1 if shared else places
         inputs = sum(sensor.size for sensor in own.observation_specs) + (places if self._ids else 0)
-        self.body = StackedBody(count, inputs, settings.hidden_units, settings.num_layers)
+        self.body = make_stacked_body(count, inputs, settings)
         self.output = StackedLinear(count, self.body.output_size, self.actions.size, gain=0.1)
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
@@ -89,7 +89,7 @@ class GroupCritics(nn.Module):
         done = own.action_spec.continuous_size + own.action_spec.mask_size
         inputs = places * (seen + 1 + done) + (places if shared else 0)
         count = 1 if shared else places
-        self.body = StackedBody(count, inputs, settings.hidden_units, settings.num_layers)
+        self.body = make_stacked_body(count, inputs, settings)
         self.value = StackedLinear(count, self.body.output_size, 1, gain=0.1)
 
     def forward(self, observations: Sequence[Tensor], present: Tensor, actions: Tensor) -> Tensor:
@@ -105,7 +105,9 @@ class GroupCritics(nn.Module):
         return _each(self.body, self.value, inputs, self._shared, self._shared).squeeze(2)
 
 
-def _each(body: StackedBody, head: StackedLinear, inputs: Tensor, shared: bool, ids: bool) -> Tensor:
+def _each(
+    body: StackedBody | StackedNormedBody, head: StackedLinear, inputs: Tensor, shared: bool, ids: bool
+) -> Tensor:
     """Every agent's features, [B, n, F], through networks of their own or through one. ids: it is told whose."""
     if not shared:
         return head.forward(body.forward(inputs))

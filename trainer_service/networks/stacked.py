@@ -9,6 +9,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.layers import standardized
+
 
 class StackedLinear(nn.Module):
     """A linear layer for each of ``count`` agents. Weights normal with deviation gain/√inputs, biases zero."""
@@ -50,3 +53,42 @@ class StackedBody(nn.Module):
         for layer in cast(Iterable[StackedLinear], self.layers):
             features = nn.functional.silu(layer.of(agent, features))
         return features
+
+
+class StackedNormedBody(nn.Module):
+    """NormedBody for each agent: linear, ReLU and layer normalization, on normalized inputs."""
+
+    def __init__(self, count: int, inputs: int, hidden_units: int, num_layers: int) -> None:
+        super().__init__()
+        sizes = [inputs] + [hidden_units] * max(num_layers, 1)
+        self.layers = nn.ModuleList(
+            StackedLinear(count, before, after) for before, after in itertools.pairwise(sizes)
+        )
+        for layer in cast(Iterable[StackedLinear], self.layers):
+            for weight in layer.weight.unbind():
+                nn.init.orthogonal_(weight, 2.0**0.5)
+        self.scales = nn.ParameterList(torch.ones(count, size) for size in sizes)
+        self.shifts = nn.ParameterList(torch.zeros(count, size) for size in sizes)
+        self.output_size = hidden_units
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[B, count, inputs] to [B, count, hidden_units]."""
+        features = torch.addcmul(self.shifts[0], standardized(features, features.shape[-1]), self.scales[0])
+        for k, layer in enumerate(cast(Iterable[StackedLinear], self.layers), 1):
+            rectified = standardized(torch.relu(layer.forward(features)), self.output_size)
+            features = torch.addcmul(self.shifts[k], rectified, self.scales[k])
+        return features
+
+    def of(self, agent: int, features: Tensor) -> Tensor:
+        """One agent's body alone. [B, inputs] to [B, hidden_units]"""
+        features = standardized(features, features.shape[-1]) * self.scales[0][agent] + self.shifts[0][agent]
+        for k, layer in enumerate(cast(Iterable[StackedLinear], self.layers), 1):
+            rectified = standardized(torch.relu(layer.of(agent, features)), self.output_size)
+            features = rectified * self.scales[k][agent] + self.shifts[k][agent]
+        return features
+
+
+def make_stacked_body(count: int, inputs: int, settings: NetworkSettings) -> StackedBody | StackedNormedBody:
+    """The body that the settings ask for, ``count`` times."""
+    body = StackedNormedBody if settings.layer_norm else StackedBody
+    return body(count, inputs, settings.hidden_units, settings.num_layers)

@@ -12,7 +12,7 @@ from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.actor_critic import Trunk, as_floats
 from trainer_service.networks.layers import kaiming_linear
 from trainer_service.networks.q_network import GreedyNetwork
-from trainer_service.networks.stacked import StackedBody, StackedLinear
+from trainer_service.networks.stacked import StackedLinear, make_stacked_body
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 
 _GAIN = 0.1
@@ -78,7 +78,7 @@ class OwnQNetworks(TeamQNetwork):
         self._sees = tuple(sees)
         self._places = places
         inputs = sum(sensor.size for sensor in own.observation_specs)
-        self.body = StackedBody(places, inputs, settings.hidden_units, settings.num_layers)
+        self.body = make_stacked_body(places, inputs, settings)
         self.q = StackedLinear(places, self.body.output_size, own.action_spec.mask_size, gain=_GAIN)
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:

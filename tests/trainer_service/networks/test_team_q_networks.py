@@ -13,9 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config import NetworkSettings
-from trainer_service.networks.layers import LinearBody
+from trainer_service.networks.layers import LinearBody, NormedBody
 from trainer_service.networks.mixers import MonotonicMixer, SumMixer
-from trainer_service.networks.stacked import StackedBody, StackedLinear
+from trainer_service.networks.stacked import (
+    StackedBody,
+    StackedLinear,
+    StackedNormedBody,
+    make_stacked_body,
+)
 from trainer_service.networks.team_q_network import OwnQNetworks, SharedQNetwork, TeamQNetwork
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -66,6 +71,33 @@ def test_layers_side_by_side_are_as_many_layers() -> None:
         for ours, theirs in zip(stacked.layers, body.layers, strict=True):
             torch.testing.assert_close(ours.weight.grad[k].t(), theirs.weight.grad, atol=1e-6, rtol=1e-5)
         torch.testing.assert_close(stacked.of(k, features[:, k]), together[:, k], atol=1e-6, rtol=1e-6)
+
+
+def test_normed_layers_side_by_side_are_as_many_layers() -> None:
+    settings = NetworkSettings(hidden_units=16, num_layers=2, layer_norm=True)
+    stacked, features = make_stacked_body(PLACES, 6, settings), torch.randn(9, PLACES, 6)
+    assert isinstance(stacked, StackedNormedBody)
+    bodies = [NormedBody(6, 16, 2) for _ in range(PLACES)]
+    with torch.no_grad():
+        for k, body in enumerate(bodies):
+            for ours, theirs in zip(stacked.layers, body.layers, strict=True):
+                theirs.weight.copy_(ours.weight[k].t())
+                theirs.bias.copy_(ours.bias[k, 0].normal_())
+            for scale, shift, norm in zip(stacked.scales, stacked.shifts, body.norms, strict=True):
+                norm.weight.copy_(scale[k].normal_())
+                norm.bias.copy_(shift[k].normal_())
+    together = stacked(features)
+    one_by_one = torch.stack([body(features[:, k]) for k, body in enumerate(bodies)], dim=1)
+    torch.testing.assert_close(together, one_by_one, atol=1e-5, rtol=1e-5)
+    for k in range(PLACES):
+        torch.testing.assert_close(stacked.of(k, features[:, k]), together[:, k], atol=1e-5, rtol=1e-5)
+
+
+def test_normed_layers_begin_orthogonal() -> None:
+    settings = NetworkSettings(hidden_units=8, num_layers=2, layer_norm=True)
+    weights = make_stacked_body(2, 8, settings).layers[1].weight
+    for weight in weights:
+        torch.testing.assert_close(weight @ weight.T, 2.0 * torch.eye(8), atol=1e-5, rtol=0)
 
 
 def test_a_layer_begins_as_wide_as_any_other() -> None:
