@@ -173,7 +173,11 @@ def make_behavior() -> Callable[..., Behavior]:
             sensors, ActionSpec(continuous, tuple(branches or ([2] if not continuous else [])))
         )
         chosen = TrainerSettings.model_validate({**SMALL, **settings})
-        return Behavior(name, spec, chosen, Compute(torch.device("cpu"), seed), learns=learns)
+        behavior = Behavior(name, spec, chosen, Compute(torch.device("cpu"), seed), learns=learns)
+        if chosen.behavioral_cloning is None and "gail" not in chosen.reward_signals:
+            # As a run does before its loop begins. Tests of demonstrations say themselves when they are read.
+            behavior.prepare()
+        return behavior
 
     return make
 
