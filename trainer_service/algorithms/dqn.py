@@ -69,6 +69,8 @@ class DQN:
         self._normalizer.to(self._device)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
         self._exploration = Exploration(hyper)
+        self._explores = False
+        """Who only acts does not try anything out."""
         # The last steps of a trajectory look less far ahead than the others: they shall be few.
         self.horizon = min(settings.time_horizon, max(_HORIZON, 4 * hyper.n_step))
         self._replay = _replay(spec, hyper, task.gamma)
@@ -77,7 +79,8 @@ class DQN:
         """Gradient steps over the whole run."""
 
     def prepare(self, step: int) -> None:
-        """There is nothing to read."""
+        """It is going to learn."""
+        self._explores = True
 
     def act(
         self,
@@ -87,12 +90,12 @@ class DQN:
         *,
         deterministic: bool,
     ) -> Decisions:
-        """Decides for M agents in one forward pass: the best actions, or now and then any."""
+        """Decides for M agents in one forward pass: the best actions, or while it learns now and then any."""
         with torch.inference_mode():
             q = self._network.q_values(self._inputs(observations))
             allowed = to_tensor(allowed_actions, self._device)
             chosen = q_learning.masked_argmax(q, allowed, self._branches)
-            if not deterministic:
+            if self._explores and not deterministic:
                 epsilon = self._exploration.epsilon
                 chosen = q_learning.exploring(chosen, allowed, epsilon, self._acting, self._branches)
             rows = len(memories)

@@ -16,6 +16,7 @@ from trainer_service.behavior import Behavior, TeamSteps
 from trainer_service.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.errors import UserError
 from trainer_service.experience import save_experience
+from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -221,6 +222,14 @@ def test_it_explores_less_and_less_and_not_at_all_when_asked_for_its_best(learne
     assert choices(deterministic=True) == 1
     live(behavior, *begun(behavior), 10)
     assert choices(deterministic=False) == 1
+
+
+def test_who_only_acts_tries_nothing_out(learner) -> None:
+    behavior = learner()
+    live(behavior, *begun(behavior), 3)
+    policy = Policy(behavior.checkpoint())
+    seen = np.random.default_rng(2).normal(size=(400, 2)).astype(np.float32)
+    np.testing.assert_array_equal(policy.act(seen, deterministic=False).discrete, policy.act(seen).discrete)
 
 
 def test_what_it_reports(learner) -> None:
