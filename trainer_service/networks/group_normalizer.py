@@ -26,6 +26,14 @@ class GroupNormalizer(ObservationNormalizer):
         group = _Blocks(moments, [sensor.size for sensor in own], places) if normalize else nn.Identity()
         self._normalizers.extend([group, nn.Identity()])
 
+    def some(self, sensors: Sequence[int], observations: Sequence[Tensor]) -> list[Tensor]:
+        """As ObservationNormalizer, for an agent's own sensors, all of them: zeros stay zeros here too.
+
+        So that what is learned from a moment is what everyone is shown who decides in it.
+        """
+        there = _there(torch.cat(list(observations), dim=-1))
+        return [sensor * there for sensor in super().some(sensors, observations)]
+
 
 class _Blocks(nn.Module):
     """[B, n·d] in which each of n blocks is normalized as one agent's sensors."""
@@ -39,11 +47,16 @@ class _Blocks(nn.Module):
 
     def forward(self, group: Tensor) -> Tensor:
         blocks = group.reshape(-1, self._places, sum(self._sizes))
-        # Arithmetic where a condition would be clearer: old inference engines have no Where.
-        size = blocks.square().sum(dim=2, keepdim=True)
-        there = torch.lt(0.0 * size, size).to(blocks.dtype)
+        there = _there(blocks)
         scaled, start = [], 0
         for normalizer, width in zip(self._moments, self._sizes, strict=True):
             scaled.append(normalizer(blocks[:, :, start : start + width]))
             start += width
         return (torch.cat(scaled, dim=2) * there).reshape(-1, self._places * sum(self._sizes))
+
+
+def _there(blocks: Tensor) -> Tensor:
+    """1 where a block has anything but zeros, else 0. [..., d] to [..., 1]"""
+    # Arithmetic where a condition would be clearer: old inference engines have no Where.
+    size = blocks.abs().sum(dim=-1, keepdim=True)
+    return torch.lt(0.0 * size, size).to(blocks.dtype)

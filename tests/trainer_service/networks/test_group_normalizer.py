@@ -47,6 +47,18 @@ def test_nobody_is_still_nobody() -> None:
     assert group[10].tolist() == [0.0, 0.0, 0.0, *eyes[10].tolist(), *ears[10].tolist()]
 
 
+def test_a_moment_is_learned_from_as_it_was_shown() -> None:
+    normalizer, _ = told(normalize=True)
+    # Who stands at the origin and hears nothing looks like nobody, to all who decide.
+    eyes = torch.tensor([[[0.0, 0.0], [1.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]])
+    ears = torch.tensor([[[0.0], [0.0]], [[2.0], [1e-30]]])
+    group = torch.cat([eyes, ears], dim=2).flatten(1)
+    shown = normalizer.forward([eyes[:, 0], ears[:, 0], group, torch.eye(2)])[2]
+    learned = torch.cat(normalizer.some([0, 1], [eyes, ears]), dim=2).flatten(1)
+    assert torch.equal(learned, shown)
+    assert (shown[0, :3] == 0.0).all() and (shown[0, 3:] != 0.0).all() and (shown[1] != 0.0).all()
+
+
 def test_without_normalizing_everything_stays_as_it_is() -> None:
     normalizer, observations = told(normalize=False)
     assert all(map(torch.equal, normalizer.forward(observations), observations))
