@@ -79,7 +79,10 @@ class _Window(NamedTuple):
     """What the moments of a target brought, from B rows on."""
 
     at: Rows
-    """The row of everyone's last decision in it. [B, n]"""
+    """The row of the last decision in it at each place, the first row where there is none. [B, n]"""
+
+    end: Rows | None
+    """The row of the group's last moment in it; None where agents are followed each for itself. [B]"""
 
     rewards: Floats
     terminated: Bools
@@ -191,33 +194,31 @@ class JointReplay(Ring):
         own = steps["present"][at, places]
         next_rows = self._wrapped(at + ahead)
         joined: Bools = np.zeros_like(own)
-        if not self._follow_each:
-            below = self._wrapped(at + 1)
-            joined = steps["follows"][at] & steps["present"][below, places]
-            next_rows = np.where(joined, below, next_rows)
+        if window.end is not None:
+            below = self._wrapped(window.end + 1)
+            joined = steps["follows"][window.end][:, None] & steps["present"][below]
+            next_rows = np.where(joined, below[:, None], next_rows)
         finals = own & ~joined & (ahead == 0) & ~steps["terminated"][at, places]
         return next_rows, joined | (own & (ahead > 0)) | finals, np.nonzero(finals)
 
     def _window(self, rows: Rows) -> _Window:
         """As the group moves on."""
         steps, at = self._steps, rows
+        # Who is not asked at the window's last moment, or was interrupted before, is found by what it did last.
+        last = np.broadcast_to(rows[:, None], (len(rows), len(self._places)))
         first, own = steps["piece"][rows], steps["present"][rows]
         rewards, terminated = steps["rewards"][rows], steps["terminated"][rows]
         moments = np.ones(len(rows), np.int64)
         for moment in range(1, self._n_step):
             going = steps["follows"][at]
             at = np.where(going, self._wrapped(at + 1), at)
+            last = np.where(steps["present"][at], at[:, None], last)
             same = going[:, None] & own & (steps["piece"][at] == first)
             rewards = rewards + np.where(same, self._discount**moment * steps["rewards"][at], 0.0)
             terminated = terminated | (same & steps["terminated"][at])
             moments += going
-        shape = (len(rows), len(self._places))
-        return _Window(
-            np.broadcast_to(at[:, None], shape),
-            rewards.astype(np.float32),
-            terminated,
-            np.broadcast_to(moments[:, None], shape),
-        )
+        moments = np.broadcast_to(moments[:, None], last.shape)
+        return _Window(last, at, rewards.astype(np.float32), terminated, moments)
 
     def _own_window(self, rows: Rows) -> _Window:
         """As each agent moves on, from one decision of its own to the next."""
@@ -231,7 +232,7 @@ class JointReplay(Ring):
             at = np.where(going, self._wrapped(at + ahead), at)
             rewards = rewards + np.where(going, self._discount**moment * steps["rewards"][at, places], 0.0)
             moments += going
-        return _Window(at, rewards.astype(np.float32), steps["terminated"][at, places], moments)
+        return _Window(at, None, rewards.astype(np.float32), steps["terminated"][at, places], moments)
 
     def _team_rewards(self, rows: Rows) -> Floats:
         """Of the group's moments from these rows on. [B]"""

@@ -189,7 +189,7 @@ def expected(stretch: list[Moment], at: int, n_step: int, *, follow_each: bool) 
             found.terminated.add(place)
         lasts[place] = own[-1]
     if not follow_each:
-        lasts = dict(window[-1])
+        lasts = {place: decided for m in window for place, decided in m.items()}
         if at + n_step < len(stretch):
             found.next = {place: d.number for place, d in stretch[at + n_step].items()}
     for place, last in lasts.items():
@@ -268,6 +268,11 @@ def test_the_worlds_of_these_tests_have_what_is_difficult() -> None:
     """Or the test above would prove less than it says."""
     replay = make(5000)
     reference = fill(replay, Life(3), 200)
+    asked = [
+        set().union(*stretch[at : at + 3]) - set(stretch[min(at + 2, len(stretch) - 1)])
+        for stretch, at in reference
+    ]
+    assert sum(map(bool, asked)) > 50, "everyone was asked at the end of every three moments"
     assert sum(len(stretch[at]) < PLACES for stretch, at in reference) > 50
     sample = replay._gather(ordered(replay), None)
     assert (sample.terminated & sample.next_present).any(), "nobody was replaced at once by another"
