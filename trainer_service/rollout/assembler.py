@@ -114,6 +114,7 @@ class TrajectoryAssembler:
             pieces.append(piece)
         waiting = self._agents.assign(simulator, keys[ended:])
         self._reserve_rows()
+        self._asked[waiting] = self._tick
         acted = np.flatnonzero(self._pending[waiting])
         if len(acted):
             rows, at = waiting[acted], ended + acted
@@ -160,7 +161,8 @@ class TrajectoryAssembler:
             self._allowed[waiting, at] = allowed_actions
         self._log_probs[waiting, at] = decisions.log_probs
         if self._groups is not None:
-            self._ticks[waiting, at] = self._tick
+            # Other simulators may have been observed since.
+            self._ticks[waiting, at] = self._asked[waiting]
         if self._memory_size:
             self._memories[waiting, at] = self._memory[waiting]
             self._memory[waiting] = decisions.memories
@@ -310,6 +312,8 @@ class TrajectoryAssembler:
         self._rewards = np.empty(shape, np.float32)
         self._group_rewards = np.empty(shape, np.float32)
         self._ticks = np.empty(shape if self._groups is not None else (rows, 0), np.int64)
+        self._asked = np.zeros(rows, np.int64)
+        """The tick that each agent was last asked in."""
         self._slots = np.zeros(rows, np.int64)
         self._lengths = np.zeros(rows, np.int64)
         """Actions in the unfinished piece."""
@@ -332,7 +336,7 @@ class TrajectoryAssembler:
     def _resize(self, rows: int) -> None:
         names = (
             "_continuous", "_discrete", "_allowed", "_log_probs", "_memories", "_rewards", "_group_rewards",
-            "_ticks", "_slots", "_lengths", "_episode_lengths", "_returns", "_pending", "_memory",
+            "_ticks", "_asked", "_slots", "_lengths", "_episode_lengths", "_returns", "_pending", "_memory",
         )  # fmt: skip
         before = {name: getattr(self, name) for name in names}
         observations = self._observations

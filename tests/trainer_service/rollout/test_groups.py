@@ -46,8 +46,14 @@ class World:
         self.places = GroupPlaces()
 
     def __call__(self, batch: StepBatch, simulator: int = 0) -> Observed:
-        seats = self.places.assign(simulator, 0, batch)
-        observed = self.assembler.observe(simulator, 0, batch, seats)
+        observed = self.observe(batch, simulator)
+        self.act(batch, observed)
+        return observed
+
+    def observe(self, batch: StepBatch, simulator: int) -> Observed:
+        return self.assembler.observe(simulator, 0, batch, self.places.assign(simulator, 0, batch))
+
+    def act(self, batch: StepBatch, observed: Observed) -> None:
         first, waiting = batch.num_terminal, len(observed.waiting)
         decisions = Decisions(
             np.zeros((waiting, 0), np.float32),
@@ -58,7 +64,6 @@ class World:
         self.assembler.acted(
             observed.waiting, (batch.observations[0][first:],), batch.allowed_actions[first:], decisions
         )
-        return observed
 
 
 def handed_out(observed: Observed) -> Trajectories:
@@ -160,6 +165,22 @@ def test_simulators_do_not_meet() -> None:
     world(tick(0, [(1, 5)]), simulator=1)
     out = handed_out(world(tick(1, [(1, 5)], truncated=[(1, 5)]), simulator=0))
     assert out.observations[0][:, 0].tolist() == [100]
+
+
+def test_simulators_that_are_decided_for_at_once_do_not_disturb_each_others_time() -> None:
+    world = World()
+
+    def both(batch: StepBatch) -> Observed:
+        observed = [world.observe(batch, simulator) for simulator in (0, 1)]
+        for each in observed:
+            world.act(batch, each)
+        return observed[0]
+
+    both(tick(0, PAIR))
+    both(tick(1, [(2, 5)], truncated=[(1, 5)]))
+    out = handed_out(both(tick(2, [], truncated=[(2, 5)])))
+    frames = find_frames(out, 2)
+    assert seen(out, frames.members) == [[100, 200], [101, 201], [None, 202]]
 
 
 def test_who_leaves_with_its_simulator_leaves_nothing() -> None:
