@@ -113,7 +113,8 @@ class TeamQLearner:
         self._exploration = Exploration(hyper)
         self._explores = False
         """Who only acts does not try anything out."""
-        self.horizon = min(settings.time_horizon, max(_HORIZON, hyper.n_step))
+        # The last moments of a stretch look less far ahead than the others: they shall be few.
+        self.horizon = min(settings.time_horizon, max(_HORIZON, 4 * hyper.n_step))
         self._replay = self._make_replay(kept, signal.gamma)
         self._minibatches = JointMinibatches(
             self._normalizer, kept, self._sees, signal.strength, self._device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from trainer_service.behavior import Behavior, TeamSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.export import to_onnx
 from trainer_service.policy import Policy
+from trainer_service.training import _restore_experience
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -367,6 +369,28 @@ def test_everyone_tries_things_out_for_itself_and_never_what_is_forbidden(traine
     assert (tried != best).mean() == pytest.approx(0.25, abs=0.03)
     pairs = (tried != best).reshape(-1, 2)
     assert pairs.all(axis=1).mean() == pytest.approx(0.0625, abs=0.02)
+
+
+def test_a_run_that_lost_its_buffer_says_when_it_learns_again(
+    make_behavior: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    behavior = make(make_behavior, "vdn")
+    _restore_experience(behavior, Path("none"))
+    assert f"learns again after {16 * PLACES} steps" in caplog.text
+    learning = behavior._algorithm
+    assert isinstance(learning, TeamQLearner)
+    learning._pace.steps = 16 * PLACES
+    assert not learning.ready()
+    learning._pace.steps += 8
+    assert learning.ready()
+
+
+@pytest.mark.parametrize(("n_step", "expected"), [(1, 8), (2, 8), (3, 12), (8, 16)])
+def test_it_wants_unfinished_stretches_soon_but_not_before_they_are_worth_looking_ahead(
+    n_step: int, expected: int
+) -> None:
+    # Of a time_horizon of 16.
+    assert learner("vdn", n_step=n_step).horizon == expected
 
 
 def test_targets_follow_slowly_or_all_at_once() -> None:
