@@ -19,6 +19,7 @@ from trainer_service.config import (
     dump_run_options,
     missing_demonstrations,
 )
+from trainer_service.config.hyperparameters import GroupSettings
 from trainer_service.config.value_settings import OffPolicyHyperparameters
 from trainer_service.console import Console
 from trainer_service.curriculum import Curriculum, differences, with_sampler_seeds
@@ -247,10 +248,12 @@ def _restore_experience(behavior: Behavior, path: Path) -> None:
         behavior.restore_experience(path)
         _logger.info("'%s' goes on with its replay buffer.", behavior.name)
         return
+    # A batch is of moments where groups learn, and each of them takes a step of every agent.
+    agents = (tuning.group_size or 1) if isinstance(tuning, GroupSettings) else 1
     why = f"'{path}' is missing" if tuning.save_replay_buffer else "save_replay_buffer is false"
     _logger.warning(
         "'%s' starts with an empty replay buffer (%s) and learns again after %d steps.",
-        behavior.name, why, max(tuning.buffer_init_steps, tuning.batch_size),
+        behavior.name, why, max(tuning.buffer_init_steps, agents * tuning.batch_size),
     )  # fmt: skip
 
 
