@@ -49,7 +49,8 @@ class OffPolicyHyperparameters(Hyperparameters):
     """How minibatches are drawn."""
 
     n_step: PositiveCount = 1
-    """Rewards that a target adds up before it asks the target network; fewer where the episode ends before."""
+    """Rewards that a target adds up before it asks the target network; fewer where the episode, or a piece of
+    experience (four times as long, at most time_horizon), ends before."""
 
     tau: UnitInterval = 0.01
     """Share of the network that moves into its target at each update."""
@@ -68,7 +69,8 @@ class ExplorationSettings(Section):
     """The same at the end of exploration_steps, and after."""
 
     exploration_steps: PositiveCount = 50000
-    """Over how much the share falls, in exploration_unit."""
+    """Over how much the share falls, in exploration_unit; or agent steps over which the noise on continuous actions
+    does."""
 
     exploration_unit: Literal["steps", "episodes"] = "steps"
     """What exploration_steps counts: agent steps, or finished episodes of agents."""
