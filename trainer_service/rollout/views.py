@@ -125,5 +125,7 @@ def one_hot(slots: NDArray[np.int64], places: int) -> NDArray[np.float32]:
     """[N] to [N, places]. Raises ValueError for a place that is not there."""
     if len(slots) and int(slots.max()) >= places:
         raise ValueError(f"a group of at least {int(slots.max()) + 1} agents came, {places} were expected")
+    if len(slots) and int(slots.min()) < 0:
+        raise ValueError(f"places are counted from 0, got {int(slots.min())}")
     hot: NDArray[np.float32] = (slots[:, None] == np.arange(places)).astype(np.float32)
     return hot

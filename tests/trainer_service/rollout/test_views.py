@@ -113,3 +113,8 @@ def test_pictures_are_not_told_to_others() -> None:
 def test_agents_that_communicate_are_shown_their_team(trainer_type: str, share: str) -> None:
     view = view_for(SPEC, settings(trainer_type, share=share))
     assert names(view.spec) == ["eyes", TEAM_OBSERVATIONS, "agent_id"]
+
+
+def test_places_before_the_first_are_refused() -> None:
+    with pytest.raises(ValueError, match="counted from 0, got -1"):
+        one_hot(np.array([0, -1]), 2)
