@@ -1,4 +1,4 @@
-"""Deep Q-learning in tiny worlds with a known right answer, learned from seeds that nobody picked: 1, 2 and 3.
+"""Deep Q-learning in tiny worlds with a known right answer, learned from seeds that nobody picked: 1 and 2.
 
 Everything it does there is random, so that every action's value is met; what it would do best is asked afterwards.
 """
@@ -21,7 +21,7 @@ AGENTS = 8
 IDS = np.arange(AGENTS, dtype=np.int64)
 ALL = np.ones(AGENTS, np.bool_)
 
-seeds = pytest.mark.parametrize("seed", [1, 2, 3])
+seeds = pytest.mark.parametrize("seed", [1, 2])
 kinds = pytest.mark.parametrize(
     "kind",
     [

@@ -1,4 +1,4 @@
-"""MADDPG in tiny worlds for two with a known right answer, learned from seeds that nobody picked: 1, 2 and 3."""
+"""MADDPG in tiny worlds for two with a known right answer, learned from seeds that nobody picked: 1 and 2."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL = np.ones(2 * COPIES, np.bool_)
 
 pytestmark = pytest.mark.learning
 
-seeds = pytest.mark.parametrize("seed", [1, 2, 3])
+seeds = pytest.mark.parametrize("seed", [1, 2])
 
 
 @pytest.fixture
