@@ -12,6 +12,9 @@ REPOSITORY = Path(__file__).parents[1]
 
 # As the command line does before torch is loaded, which in tests has happened by then.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Tests beside each other that take all cores each wait for one another.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session")

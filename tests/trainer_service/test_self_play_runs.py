@@ -220,12 +220,11 @@ def duels_won_against_chance(policy: Policy, side: int, *, duels: int = 400) -> 
 
 @pytest.mark.learning
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_duelist_that_met_only_itself_beats_others(mlagents_style, repository: Path, seed: int) -> None:
+def test_a_duelist_that_met_only_itself_beats_others(mlagents_style, repository: Path) -> None:
     options = yaml.safe_load((repository / "configs/duel_selfplay.yaml").read_text())
     options["behaviors"]["Duel"]["max_steps"] = 300_000
     Path("short.yaml").write_text(yaml.safe_dump(options))
-    said = mlagents_style("learn", "short.yaml", "--env=sim:duel", "--run-id=duel", f"--seed={seed}")
+    said = mlagents_style("learn", "short.yaml", "--env=sim:duel", "--run-id=duel", "--seed=1")
     assert said.code == 0, said.err
     ratings = [row["elo"] for row in metrics("duel")]
     assert ratings[-1] > 1300

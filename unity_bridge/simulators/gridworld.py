@@ -27,6 +27,9 @@ Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 BEHAVIOR = "GridWorld?team=0"
+PARAMETERS = {"gridSize": float(SIDE)}
+"""Environment parameters, and what they are unless the trainer says otherwise."""
+SMALLEST_GRID = 2
 PLUS, EX = range(2)
 STAY, UP, DOWN, LEFT, RIGHT = range(5)
 STEP_REWARD = -0.01
@@ -43,6 +46,9 @@ _FRAMES = np.array([PLUS_COLOR, EX_COLOR], np.uint8)
 
 class GridWorld:
     """N boards of 5 by 5 cells; on three of them are an agent, a green plus and a red ex.
+
+    ``gridSize`` (an environment parameter from 2 to 5, read at the start of each episode) is how many cells are
+    used along each side, from the corner at the top left; the others stay empty, and cannot be walked on.
 
     Observations: ``CameraSensor`` (3, 84, 84), the board from above, as PNG or as floats; ``GoalSensor``
     (2), a goal signal: which of the two shall be reached, plus or ex, one-hot. Action: one branch of 5:
@@ -68,6 +74,8 @@ class GridWorld:
         self._agents = np.zeros(agents, np.int64)
         self._wanted = np.zeros(agents, np.int64)
         self._decisions = np.zeros(agents, np.int64)
+        self._sizes = np.full(agents, SIDE)
+        """Cells along each side that are used."""
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
@@ -104,7 +112,8 @@ class GridWorld:
             self._goals[self._wanted, self._agent_ids],
             self._goals[1 - self._wanted, self._agent_ids],
         )
-        ways = _ways()[rightly[:, None], wrongly[:, None], _NEXT[self._agents]]
+        there = _NEXT[self._sizes, self._agents]
+        ways = _ways()[self._sizes[:, None], rightly[:, None], wrongly[:, None], there]
         return {BEHAVIOR: choices(ways.argmin(axis=1))}
 
     def close(self) -> None:
@@ -112,7 +121,11 @@ class GridWorld:
 
     def _start(self, which: Bools) -> None:
         count = int(np.count_nonzero(which))
-        order = self._rng.random((SIDE * SIDE, count)).argsort(axis=0)
+        asked = self._academy.parameters.read("gridSize", PARAMETERS["gridSize"], count)
+        sizes = np.clip(asked, SMALLEST_GRID, SIDE).astype(np.int64)
+        # Unused cells sort behind all others.
+        order = (self._rng.random((SIDE * SIDE, count)) + _unused(sizes)).argsort(axis=0)
+        self._sizes[which] = sizes
         self._agents[which] = order[0]
         self._goals[:, which] = order[1:3]
         self._wanted[which] = self._rng.integers(2, size=count)
@@ -120,7 +133,7 @@ class GridWorld:
 
     def _move(self, chosen: NDArray[np.int32]) -> None:
         """A forbidden move does nothing, as a mask promises."""
-        self._agents = _NEXT[self._agents, chosen]
+        self._agents = _NEXT[self._sizes, self._agents, chosen]
         self._decisions += 1
 
     def _count(self, right: Bools, wrong: Bools) -> None:
@@ -147,7 +160,7 @@ class GridWorld:
             ],
             rewards[rows].astype(np.float32),
             agent_ids=self._agent_ids[rows],
-            allowed_actions=_ALLOWED[agents],
+            allowed_actions=_ALLOWED[self._sizes[rows], agents],
             terminated=terminated,
             truncated=truncated,
         )
@@ -167,24 +180,35 @@ class GridWorld:
         return page
 
 
-def _moves() -> tuple[Integers, Bools]:
-    """Where each move leads from each cell, and whether it stays on the board. Shapes [25, 5]."""
+def _moves(size: int) -> tuple[Integers, Bools]:
+    """Where each move leads from each cell, and whether it stays among those that are used. Shapes [25, 5]."""
     rows, columns = np.divmod(np.arange(SIDE * SIDE)[:, None], SIDE)
     rows, columns = rows + _ROW_MOVES, columns + _COLUMN_MOVES
-    inside: Bools = (rows >= 0) & (rows < SIDE) & (columns >= 0) & (columns < SIDE)
-    return rows.clip(0, SIDE - 1) * SIDE + columns.clip(0, SIDE - 1), inside
+    inside: Bools = (rows >= 0) & (rows < size) & (columns >= 0) & (columns < size)
+    return rows.clip(0, size - 1) * SIDE + columns.clip(0, size - 1), inside
 
 
-_NEXT, _ALLOWED = _moves()
+_NEXT, _ALLOWED = (np.stack(tables) for tables in zip(*map(_moves, range(SIDE + 1)), strict=True))
+"""The same for each number of cells along a side. Shapes [6, 25, 5]."""
+
+
+def _unused(sizes: Integers) -> Bools:
+    """Which cells lie outside of boards of these sizes. [N] to [25, N]."""
+    rows, columns = np.divmod(np.arange(SIDE * SIDE)[:, None], SIDE)
+    return np.maximum(rows, columns) >= sizes
 
 
 @functools.cache
 def _ways() -> NDArray[np.float64]:
-    """How many moves it takes to a goal around another cell, from each cell. Shape [goal, other, cell]."""
+    """How many moves it takes to a goal around another cell, from each cell. Shape [size, goal, other, cell]."""
+    return np.stack([_ways_on(moves) for moves in _NEXT])
+
+
+def _ways_on(moves: Integers) -> NDArray[np.float64]:
     cells = np.arange(SIDE * SIDE)
     ways = np.full((len(cells),) * 3, np.inf)
     ways[cells, :, cells] = 0
     blocked = np.broadcast_to(cells[:, None] == cells, ways.shape)
     for _ in cells:  # nothing is further away than that
-        ways = np.minimum(ways, np.where(blocked, np.inf, 1 + ways[:, :, _NEXT].min(axis=3)))
+        ways = np.minimum(ways, np.where(blocked, np.inf, 1 + ways[:, :, moves].min(axis=3)))
     return ways

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from unity_bridge.simulators import hallway, sorter, wall_jump
+from unity_bridge.simulators import gridworld, hallway, sorter, wall_jump
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.basic import Basic
 from unity_bridge.simulators.grid_camera import PictureFormat
@@ -62,6 +62,7 @@ SCENES: Mapping[str, Bundled] = {
         9,
         lambda order: GridWorld(order.agents, order.academy, order.pictures),
         has_camera=True,
+        parameters=gridworld.PARAMETERS,
     ),
     "hallway": Bundled(
         Hallway, 16, lambda order: Hallway(order.agents, order.academy), parameters=hallway.PARAMETERS

@@ -1,4 +1,4 @@
-"""Tiny worlds for teams, each with a known right answer. Learned from seeds that nobody picked: 1, 2 and 3."""
+"""Tiny worlds for teams, each with a known right answer. Learned from seeds that nobody picked: 1 and 2."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEARNERS = {
 UPDATES = {"coma": 3, "coma-scaled": 3}
 """How many times as often others learn from their experience: COMA takes one pass where they take several."""
 
-seeds = pytest.mark.parametrize("seed", [1, 2, 3])
+seeds = pytest.mark.parametrize("seed", [1, 2])
 learners = pytest.mark.parametrize("learner", LEARNERS)
 
 

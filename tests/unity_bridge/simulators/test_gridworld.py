@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from unity_bridge.side_channels import Aggregation, parse_stat, unpack_records
+from unity_bridge.side_channels import Aggregation, FloatParameter, parse_stat, unpack_records
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.gridworld import (
     BEHAVIOR,
@@ -108,6 +108,33 @@ def test_who_stays_is_interrupted_after_a_hundred_decisions(play) -> None:
 
     for ended in play(GridWorld(2), stay, steps=200).values():
         assert ended == [(pytest.approx(-1.0, abs=1e-5), 100, False)] * 2
+
+
+@pytest.mark.parametrize(("asked", "size"), [(2.0, 2), (3.9, 3), (4.0, 4), (0.0, 2), (99.0, SIDE)])
+def test_a_smaller_grid_is_used_from_the_corner_and_never_left(asked: float, size: int) -> None:
+    academy = Academy()
+    academy.parameters.set(FloatParameter("gridSize", asked))
+    world, rng = GridWorld(100, academy), np.random.default_rng(1)
+    steps, used = world.reset(1)[BEHAVIOR], set()
+    for _ in range(30):
+        # Moves that are forbidden, too: they do nothing.
+        moves = rng.integers(5, size=(100, 1), dtype=np.int32)
+        steps = world.step({BEHAVIOR: ActionBatch(np.zeros((100, 0), np.float32), moves)})[BEHAVIOR]
+        for picture in steps.observations[0]:
+            used |= set(seen(picture).values())
+    assert used == {(row, column) for row in range(size) for column in range(size)}
+
+
+def test_a_smaller_grid_has_a_way_around_the_wrong_goal(play) -> None:
+    academy = Academy()
+    academy.parameters.set(FloatParameter("gridSize", 2.0))
+    world = GridWorld(9, academy)
+    episodes = play(world, lambda steps: world.expert()[BEHAVIOR], steps=20)
+    ended = [episode for each in episodes.values() for episode in each]
+    assert len(ended) > 60
+    for return_, decisions, _ in ended:
+        assert decisions <= 2
+        assert return_ == pytest.approx(1 - 0.01 * decisions, abs=1e-5)
 
 
 @pytest.mark.parametrize("pictures", ["png", "float"])
