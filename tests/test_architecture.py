@@ -30,6 +30,7 @@ PLACES: tuple[tuple[str, ...], ...] = (
     ("trainer_service.algorithms", "trainer_service.imitation.cloning"),
     ("trainer_service.checkpoint", "trainer_service.mlagents_checkpoint", "trainer_service.experience"),
     ("trainer_service.scores", "trainer_service.callbacks", "trainer_service.self_play"),
+    ("trainer_service.published_names",),
     ("trainer_service.sparring",),
     ("trainer_service.behavior", "trainer_service.policy", "trainer_service.export"),
     (

@@ -1,0 +1,50 @@
+"""Curves under the names of earlier libraries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_a_run_says_everything_under_both_names(
+    mlagents_style: Callable[..., Any], configure: Callable[..., Path], workplace: Path
+) -> None:
+    hyperparameters = {"batch_size": 16, "steps_per_update": 32, "replay": {"type": "prioritized"}}
+    evaluation = {"every_steps": 400, "episodes": 2}
+    config = configure(
+        "Switch2",
+        trainer_type="vdn",
+        hyperparameters=hyperparameters,
+        time_horizon=25,
+        max_steps=1200,
+        summary_freq=200,
+    )
+    config.write_text(config.read_text() + f"\nevaluation: {json.dumps(evaluation)}\n")
+    hooks = "--hooks=trainer_service.published_names:PublishedNames"
+    said = mlagents_style(
+        "learn", config, "--run-id=named", "--env=sim:switch2", hooks, "--env-args", "--copies", "4"
+    )
+    assert said.code == 0, said.err
+    folder = workplace / "results" / "named"
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    pairs = {
+        "value_loss": "_overall/critic_loss",
+        "Replay/Beta": "_overall/beta",
+        "exploration_rate": "_overall/exploration_rate",
+        "mean_group_return": "_overall/train_reward",
+        "mean_length": "_overall/train_ep_steps",
+    }
+    for ours, theirs in pairs.items():
+        told = [line for line in lines if line.get(ours) is not None]
+        assert told, ours
+        for line in told:
+            assert line[theirs] == pytest.approx(line[ours], rel=1e-5), (ours, line["step"])
+    scores = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
+    found = [line["_overall/eval_reward"] for line in lines if "_overall/eval_reward" in line]
+    assert found == pytest.approx([score["mean_group_return"] for score in scores][: len(found)])
+    assert found
+    assert all(0 < line["_overall/test_ep_steps"] <= 50 for line in lines if "_overall/test_ep_steps" in line)

@@ -1,0 +1,51 @@
+"""Curves under the names that earlier libraries of learners for teams gave them, beside ours.
+
+    mlagents-style learn CONFIG --run-id=ID --hooks trainer_service.published_names:PublishedNames
+
+So that a run can be laid over curves that were published: in TensorBoard, and in metrics.jsonl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainer_service.callbacks import Callback, EndedEpisodes, RunView
+from trainer_service.scores import Evaluation
+
+OF_UPDATES: Mapping[str, str] = {
+    "Losses/Value Loss": "_overall/critic_loss",
+    "Replay/Beta": "_overall/beta",
+    "Policy/Exploration Rate": "_overall/exploration_rate",
+}
+"""Our tags, and theirs: the mean over a group's agents."""
+
+
+class PublishedNames(Callback):
+    """Says what a run reports once more.
+
+    ``_overall/train_reward`` is the return of a group: everyone's rewards, and once the group's own.
+    ``_overall/train_ep_steps`` counts decisions of agents. ``_overall/eval_reward`` and ``_overall/test_ep_steps`` are
+    of evaluations while the run goes on.
+    """
+
+    def on_update_end(self, run: RunView, behavior: str, metrics: Mapping[str, float]) -> None:
+        """Losses and schedules."""
+        for tag, name in OF_UPDATES.items():
+            if tag in metrics:
+                run.add_statistic(behavior, name, metrics[tag])
+
+    def on_episode_end(self, run: RunView, behavior: str, episodes: EndedEpisodes) -> None:
+        """Returns of groups, and how long agents acted."""
+        for value in episodes.group_returns:
+            run.add_statistic(behavior, "_overall/train_reward", float(value))
+        for steps in episodes.lengths:
+            run.add_statistic(behavior, "_overall/train_ep_steps", float(steps))
+
+    def on_evaluation(self, run: RunView, evaluation: Evaluation) -> None:
+        """What the frozen policy got, and how long that took."""
+        score = evaluation.score
+        if score.value is not None:
+            run.add_statistic(evaluation.behavior, "_overall/eval_reward", score.value)
+        if score.lengths:
+            steps = sum(score.lengths) / len(score.lengths)
+            run.add_statistic(evaluation.behavior, "_overall/test_ep_steps", steps)
