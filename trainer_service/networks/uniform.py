@@ -41,6 +41,9 @@ class UniformHeads:
         self, parameters: ActionParameters, allowed: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The same, drawn from a stream of its own."""
+        device = parameters.logits.device
+        if self._chance.device.type != device.type:
+            self._chance = torch.Generator(device)
         return self.sample(parameters, allowed, self._chance)
 
 
