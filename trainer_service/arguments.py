@@ -125,7 +125,10 @@ def _add_evaluate(commands: Any) -> None:
     evaluate = commands.add_parser("evaluate", help="play a frozen policy and report its returns")
     evaluate.set_defaults(command="evaluate", parser=evaluate)
     evaluate.add_argument("run_id", metavar="RUN_ID")
-    evaluate.add_argument("--env", metavar="ENV", help="where to play (default: what the run was trained on)")
+    evaluate.add_argument(
+        "--env", metavar="ENV",
+        help="where to play (default: what the run was trained on, which keeps its --env-args, too)",
+    )  # fmt: skip
     evaluate.add_argument(
         "--checkpoint", default="last", metavar="WHICH",
         help="last, best (of the run's evaluations), or a file.pt (default last)",

@@ -144,7 +144,8 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         raise UserError(
             f"run '{parsed.run_id}' was trained by simulators that attached; say what to evaluate on with --env"
         )
-    env_args = list(parsed.env_args or (environment.env_args if not parsed.env else None) or ())
+    same = env == environment.env_path  # then it is asked for what it was asked for while training
+    env_args = list(parsed.env_args or (environment.env_args if same else None) or ())
     command = program_for(trained_with, env, [*env_args, *_recording(env, parsed)])
     earlier = _stamp(parsed.record)
     playground = Playground(trained_with, command, parsed.seed, 3.0 if parsed.record is None else _FILM_S)

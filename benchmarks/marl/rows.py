@@ -63,6 +63,14 @@ _SPREAD, _MPE2 = "sim:spread", "pettingzoo:mpe2.simple_spread_v3"
 _COPIES = ("--copies", "50")
 _SPEAKER = "pettingzoo:mpe2.simple_speaker_listener_v4"
 
+_SWITCH2, _SWITCH4 = "sim:switch2", "sim:switch4"
+
+
+def _switch(name: str, bar: float | None = None) -> Row:
+    """One of those that learn values in the smaller corridor."""
+    return Row(f"switch2_{name}", "switch2", _SWITCH2, _SWITCH2, 2, 100, unit="team", bar=bar)
+
+
 ROWS = (
     Row("spread_mappo", "spread", _SPREAD, _MPE2, 3, 1000, bar=-11.6, env_args=_COPIES),
     Row("spread_ippo", "spread", _SPREAD, _MPE2, 3, 1000, bar=-12.0, env_args=_COPIES),
@@ -72,6 +80,19 @@ ROWS = (
         "spread_mappo_seed", "spread, 50 steps", _SPREAD, _SPREAD, 3, 1000,
         unit="S", bar=-300.0, env_args=("--copies", "16", "--steps", "50"), steps=50,
     ),
-    Row("switch2_mappo", "switch2", "sim:switch2", "sim:switch2", 2, 100, unit="team", bar=8.0),
+    Row("switch2_mappo", "switch2", _SWITCH2, _SWITCH2, 2, 100, unit="team", bar=8.0),
+    _switch("vdn", 8.0),
+    _switch("qmix"),
+    _switch("sic", 8.0),
+    _switch("dqn_share", 8.0),
+    _switch("idqn", 6.0),
+    _switch("dqn_consensus", 6.0),
+    Row("spread_idqn", "spread", _SPREAD, _MPE2, 3, 1000, bar=-13.0, env_args=_COPIES),
+    Row("spread_vdn", "spread", _SPREAD, _MPE2, 3, 1000, bar=-13.0, env_args=_COPIES),
+    Row("spread_qmix", "spread", _SPREAD, _MPE2, 3, 1000, bar=-10.0, env_args=_COPIES),
+    Row("spread_maddpg", "spread", _SPREAD, _MPE2, 3, 1000, bar=-9.6, env_args=_COPIES),
+    Row("cartpole_dqn", "cartpole", "gym:CartPole-v1", "gym:CartPole-v1", 1, 500, unit="agent", bar=475.0),
+    Row("lunarlander_dqn", "lunarlander", "gym:LunarLander-v3", "gym:LunarLander-v3", 1, 500, unit="agent", bar=200.0),
+    Row("pendulum_ddpg", "pendulum", "gym:Pendulum-v1", "gym:Pendulum-v1", 1, 500, unit="agent", bar=-200.0),
     Row("speaker_listener_mappo", "speaker and listener", _SPEAKER, _SPEAKER, 1, 1000, unit="agent", env_args=_COPIES),
 )  # fmt: skip

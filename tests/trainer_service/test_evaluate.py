@@ -263,6 +263,20 @@ def test_another_environment_may_be_played(mlagents_style, results: Path, progra
     assert "the run has no policy for behavior 'Treadmill'; it has Basic" in said.err
 
 
+def test_the_environment_of_the_training_keeps_its_arguments_unless_others_are_given(
+    mlagents_style, configure
+) -> None:
+    config = configure("Switch2", trainer_type="ppo", max_steps=30, network_settings={"hidden_units": 8})
+    said = mlagents_style("learn", config, "--env=sim:switch2", "--run-id=timed", "--env-args", "--clock")
+    assert said.code == 0, said.err
+    # Who was trained with a clock can do nothing without.
+    said = mlagents_style("evaluate", "timed", "--env=sim:switch2", "--episodes=1")
+    assert said.code == 0, said.err
+    said = mlagents_style("evaluate", "timed", "--env=sim:switch2", "--episodes=1", "--env-args", "--copies", 2)
+    assert said.code == 2
+    assert "behavior 'Switch2' is not what its policy was trained for" in said.err
+
+
 def test_a_behavior_that_became_another_is_refused(mlagents_style, results: Path, tmp_path: Path) -> None:
     from shutil import copytree
 
