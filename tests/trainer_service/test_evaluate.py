@@ -272,7 +272,9 @@ def test_the_environment_of_the_training_keeps_its_arguments_unless_others_are_g
     # Who was trained with a clock can do nothing without.
     said = mlagents_style("evaluate", "timed", "--env=sim:switch2", "--episodes=1")
     assert said.code == 0, said.err
-    said = mlagents_style("evaluate", "timed", "--env=sim:switch2", "--episodes=1", "--env-args", "--copies", 2)
+    said = mlagents_style(
+        "evaluate", "timed", "--env=sim:switch2", "--episodes=1", "--env-args", "--copies", 2
+    )
     assert said.code == 2
     assert "behavior 'Switch2' is not what its policy was trained for" in said.err
 

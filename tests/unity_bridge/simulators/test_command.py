@@ -196,7 +196,7 @@ def test_help_lists_the_scenes(capsys) -> None:
     out = capsys.readouterr().out
     assert all(f"sim:{name}" in out for name in SCENES)
     assert "by tilting it (--agents 12)" in out
-    assert "is asked for (--agents 9, --pictures png)" in out
+    assert "is asked for (--agents 9, --pictures png, --parameter gridSize=5)" in out
     assert "in ascending order (--agents 16, --parameter num_tiles=4)" in out
 
 
