@@ -63,12 +63,14 @@ _SPREAD, _MPE2 = "sim:spread", "pettingzoo:mpe2.simple_spread_v3"
 _COPIES = ("--copies", "50")
 _SPEAKER = "pettingzoo:mpe2.simple_speaker_listener_v4"
 
-_SWITCH2, _SWITCH4 = "sim:switch2", "sim:switch4"
+_SWITCH2 = "sim:switch2"
 
 
-def _switch(name: str, bar: float | None = None) -> Row:
+def _switch(name: str, bar: float | None = None, *env_args: str) -> Row:
     """One of those that learn values in the smaller corridor."""
-    return Row(f"switch2_{name}", "switch2", _SWITCH2, _SWITCH2, 2, 100, unit="team", bar=bar)
+    return Row(
+        f"switch2_{name}", "switch2", _SWITCH2, _SWITCH2, 2, 100, unit="team", bar=bar, env_args=env_args
+    )
 
 
 ROWS = (
@@ -81,11 +83,11 @@ ROWS = (
         unit="S", bar=-300.0, env_args=("--copies", "16", "--steps", "50"), steps=50,
     ),
     Row("switch2_mappo", "switch2", _SWITCH2, _SWITCH2, 2, 100, unit="team", bar=8.0),
-    _switch("vdn", 8.0),
-    _switch("qmix"),
+    _switch("vdn", 8.0, "--clock"),
+    _switch("qmix", None, "--clock"),
     _switch("sic", 8.0),
     _switch("dqn_share", 8.0),
-    _switch("idqn", 6.0),
+    _switch("idqn", 6.0, "--clock"),
     _switch("dqn_consensus", 6.0),
     Row("spread_idqn", "spread", _SPREAD, _MPE2, 3, 1000, bar=-13.0, env_args=_COPIES),
     Row("spread_vdn", "spread", _SPREAD, _MPE2, 3, 1000, bar=-13.0, env_args=_COPIES),
