@@ -25,7 +25,7 @@ from unity_bridge.simulators.teams import Bools, Floats, Integers, Teams, Tellin
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch
 
-BEHAVIOR = "PushBlock?team=0"
+BEHAVIOR = "PushBlockCollab?team=0"
 FEWEST = 3
 """Agents that can do it: one to die, two to push the heavy block."""
 STEP_REWARD = -0.01
