@@ -16,12 +16,12 @@ from torch import Tensor
 
 from trainer_service.algorithms.action_noise import ActionNoise
 from trainer_service.algorithms.algorithm import Compute, Metrics
-from trainer_service.algorithms.pace import Pace
+from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.refusals import require_task_alone
 from trainer_service.algorithms.tensors import to_array, to_tensor
 from trainer_service.config import TrainerSettings
-from trainer_service.config.value_settings import DDPGSettings, OffPolicyHyperparameters
+from trainer_service.config.value_settings import DDPGSettings
 from trainer_service.networks.deterministic_actor import ActionCritic, DeterministicActor
 from trainer_service.networks.flat import Descent
 from trainer_service.networks.normalizer import ObservationNormalizer
@@ -254,13 +254,6 @@ class DDPG:
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and actor as they are now, to be exported: without noise."""
         return SquashedPolicyNetwork(self._normalizer, self._actor)
-
-
-def share_of_target(hyper: OffPolicyHyperparameters, updates: int) -> float:
-    """How much of the networks moves into their targets after so many updates: 1 makes a copy, 0 changes nothing."""
-    if hyper.target_update is None:
-        return hyper.tau
-    return 0.0 if updates % hyper.target_update else 1.0
 
 
 def _replay(spec: BehaviorSpec, hyper: DDPGSettings, gamma: float) -> Replay:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.exploration import Exploration
-from trainer_service.algorithms.pace import Pace
+from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.algorithms.refusals import require_discrete, require_task_alone
 from trainer_service.algorithms.tensors import allowed_or_none, to_array, to_tensor
@@ -169,11 +169,9 @@ class DQN:
             return q_learning.td_targets(rewards, discounts, values, terminated)
 
     def _move_target(self) -> None:
-        every = self._hyper.target_update
-        if every is None:
-            self._target.follow(self._descent.parameters, self._hyper.tau)
-        elif self._updates % every == 0:
-            self._target.follow(self._descent.parameters, 1.0)
+        tau = share_of_target(self._hyper, self._updates)
+        if tau:
+            self._target.follow(self._descent.parameters, tau)
 
     def _inputs(self, observations: Sequence[Observation]) -> list[Tensor]:
         return self._normalizer.forward([to_tensor(sensor, self._device) for sensor in observations])

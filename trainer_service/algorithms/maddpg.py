@@ -17,10 +17,9 @@ from torch import Tensor
 
 from trainer_service.algorithms.action_noise import ActionNoise
 from trainer_service.algorithms.algorithm import Compute, Metrics
-from trainer_service.algorithms.ddpg import share_of_target
 from trainer_service.algorithms.group_descent import GroupDescent
 from trainer_service.algorithms.joint_minibatch import JointMinibatches
-from trainer_service.algorithms.pace import Pace
+from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.refusals import require_task_alone
 from trainer_service.algorithms.tensors import allowed_or_none, to_array, to_tensor

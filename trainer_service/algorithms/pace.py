@@ -1,6 +1,8 @@
-"""How often an off-policy learner learns, measured by what it lives through."""
+"""How often an off-policy learner learns, measured by what it lives through, and how fast its targets follow."""
 
 from __future__ import annotations
+
+from trainer_service.config.value_settings import OffPolicyHyperparameters
 
 
 class Pace:
@@ -22,3 +24,10 @@ class Pace:
         """Updates that were earned and not made yet."""
         earned = int(max(self.steps - self._start, 0) / self._steps_per_update)
         return max(earned - self.updates, 0)
+
+
+def share_of_target(hyper: OffPolicyHyperparameters, updates: int) -> float:
+    """How much of the networks moves into their targets after so many updates: 1 makes a copy, 0 changes nothing."""
+    if hyper.target_update is None:
+        return hyper.tau
+    return 0.0 if updates % hyper.target_update else 1.0

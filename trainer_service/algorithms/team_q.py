@@ -18,7 +18,7 @@ from trainer_service.algorithms.acting import decide
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.exploration import Exploration
 from trainer_service.algorithms.joint_minibatch import JointMinibatch, JointMinibatches
-from trainer_service.algorithms.pace import Pace
+from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.algorithms.refusals import require_discrete, require_task_alone
 from trainer_service.algorithms.tensors import to_array, to_tensor
@@ -252,11 +252,9 @@ class TeamQLearner:
         """What a method changes in the networks before their targets follow. ``_moments`` says how late it is."""
 
     def _follow(self) -> None:
-        every = self._hyper.target_update
-        if every is None:
-            self._target.follow(self._descent.parameters, self._hyper.tau)
-        elif self._updates % every == 0:
-            self._target.follow(self._descent.parameters, 1.0)
+        tau = share_of_target(self._hyper, self._updates)
+        if tau:
+            self._target.follow(self._descent.parameters, tau)
 
     def _errors(self, batch: JointMinibatch) -> Errors:
         """Of agents, or of the group where something mixes their values."""
