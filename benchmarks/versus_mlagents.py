@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from measuring.exchange import measure_exchange
+from measuring.exchange import ExchangeCosts, measure_exchange
 from measuring.peer import PeerError, describe, learn_command, prepare
 from measuring.report import as_json, comparison, split_table
 from measuring.runs import Run, run
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = False
     for case in cases(arguments.scene, arguments.agents, arguments.steps):
         our_runs, peer_runs = _race(case, ours, peer, arguments.seeds)
-        alone = measure_exchange(f"sim:{case.scene.name}", case.agents, _EXCHANGES, case.variant.pictures)
+        alone = _exchange(case)
         print(f"\n{comparison(case, our_runs, peer_runs)}\n\n{split_table(our_runs, alone)}\n", flush=True)
         document.append({**as_json(case, our_runs, peer_runs), "simulator_us": alone.simulator_us})
         failed |= any(each.failure is not None for each in our_runs)
@@ -86,6 +86,13 @@ def _peer(environment: Path | None) -> Peer | None:
         return None
     print(describe(environment), flush=True)
     return peer
+
+
+def _exchange(case: Case) -> ExchangeCosts:
+    env, pictures = f"sim:{case.scene.name}", case.variant.pictures
+    if case.copies is None:
+        return measure_exchange(env, case.agents, _EXCHANGES, pictures)
+    return measure_exchange(env, None, _EXCHANGES, pictures, team={"copies": case.copies})
 
 
 def _race(

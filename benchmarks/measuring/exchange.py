@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -40,18 +42,23 @@ class ExchangeCosts:
 
 
 def measure_exchange(
-    env: str, agents: int, exchanges: int, pictures: PictureFormat | None = None
+    env: str,
+    agents: int | None,
+    exchanges: int,
+    pictures: PictureFormat | None = None,
+    team: Mapping[str, Any] | None = None,
 ) -> ExchangeCosts:
     """Lets a scene and a session of ours talk in one process, with random actions.
 
     Args:
         env: ``sim:NAME``.
-        agents: how many it hosts.
+        agents: how many it hosts; None where agents come in teams.
         exchanges: how many to measure.
         pictures: how its cameras send what they see; None for the scene's own way.
+        team: options of a scene with teams.
     """
     trainer = _Trainer(exchanges)
-    scene = open_scene(env, agents=agents, pictures=pictures)
+    scene = open_scene(env, agents=agents, pictures=pictures, team=team)
     try:
         converse(trainer.exchange, scene, seed=1)
     finally:

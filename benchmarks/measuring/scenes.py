@@ -53,6 +53,9 @@ class Scene:
     variants: tuple[Variant, ...] = (PLAIN,)
     """In which ways it is played."""
 
+    team: int | None = None
+    """How many agents a copy has, where agents come in teams."""
+
     @property
     def config(self) -> Path:
         """Where its settings are."""
@@ -65,6 +68,7 @@ SCENES = {
         Scene("3dball", threshold=90.0, agents=(12, 96), steps=204_000, steps_per_agent=3_000),
         Scene("basic", threshold=0.9, agents=(1,), steps=12_000, steps_per_agent=1_000),
         Scene("hallway", threshold=0.8, agents=(16,), steps=40_000, steps_per_agent=2_000),
+        Scene("spread", threshold=-15.0, agents=(24,), steps=100_000, steps_per_agent=2_000, team=3),
         Scene("hybrid", threshold=4.0, agents=(12,), steps=61_440, steps_per_agent=1_000),
         Scene(
             "gridworld",
@@ -92,6 +96,17 @@ class Case:
     """A run is stopped at the first summary that has so many agent steps."""
 
     variant: Variant = PLAIN
+
+    @property
+    def copies(self) -> int | None:
+        """How many teams that are; None in a scene without. The last team is always a whole one."""
+        return None if self.scene.team is None else -(-self.agents // self.scene.team)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What the simulator is told."""
+        size = ("--agents", str(self.agents)) if self.copies is None else ("--copies", str(self.copies))
+        return *size, *self.variant.options
 
     @property
     def title(self) -> str:

@@ -77,7 +77,7 @@ def write_simulator(folder: Path, case: Case) -> Path:
     program.write_text(
         f"#!/bin/sh\nexport PYTHONPATH={shlex.quote(str(CHECKOUT))}\n"
         f"exec {shlex.quote(sys.executable)} -m unity_bridge.simulators "
-        f'sim:{case.scene.name} --agents {case.agents} {shlex.join(case.variant.options)} "$@"\n',
+        f'sim:{case.scene.name} {shlex.join(case.options)} "$@"\n',
         encoding="utf-8",
     )
     program.chmod(0o755)
