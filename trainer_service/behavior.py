@@ -26,7 +26,7 @@ from trainer_service.rollout.agents import Rows
 from trainer_service.rollout.assembler import Observed, TrajectoryAssembler
 from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns
 from trainer_service.rollout.outcomes import outcomes
-from trainer_service.rollout.places import GroupPlaces, Seats
+from trainer_service.rollout.places import GroupPlaces, Seats, reported_places
 from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.self_play import Arena
 from trainer_service.sparring import Sparring
@@ -140,7 +140,7 @@ class Behavior:
         observed = self._assembler.observe(steps.simulator, steps.team, batch, seats)
         group_episodes = self._groups.observe(steps.simulator, steps.team, steps.batch)
         if self.sparring is None or self.sparring.learns(steps.team):
-            self._count(observed, group_episodes)
+            self._count(observed, group_episodes, reported_places(steps.batch, seats))
             if self.sparring is not None:
                 self._rate(self.sparring, steps, observed, group_episodes)
             if observed.trajectories is not None and training:
@@ -168,21 +168,27 @@ class Behavior:
             )
         return self._view.batch(steps.batch, seats.places), seats
 
-    def _count(self, observed: Observed, groups: GroupEpisodes) -> None:
+    def _count(self, observed: Observed, groups: GroupEpisodes, places: NDArray[np.int64]) -> None:
         """Steps and episodes that everybody hears of."""
         self.step += observed.transitions
         if observed.episodes is None and not len(groups):
             return
-        returns, lengths = np.empty(0), np.empty(0, np.int64)
+        returns, lengths, ended = np.empty(0), np.empty(0, np.int64), np.empty(0, np.intp)
         if observed.episodes is not None:
-            returns, lengths = observed.episodes.returns, observed.episodes.lengths
+            returns, lengths, ended = (
+                observed.episodes.returns,
+                observed.episodes.lengths,
+                observed.episodes.rows,
+            )
             self._statistics.add_episodes(returns, lengths)
             self._returns_since_save.extend(returns.tolist())
             self._returns_since_look.extend(returns.tolist())
         if len(groups):
             self._statistics.add_group_episodes(groups.returns)
         if self._hooks is not None:
-            self._hooks.episodes_ended(self.name, EndedEpisodes(returns, lengths, groups.returns))
+            self._hooks.episodes_ended(
+                self.name, EndedEpisodes(returns, lengths, places[ended], groups.returns)
+            )
 
     def _rate(self, sparring: Sparring, steps: TeamSteps, observed: Observed, groups: GroupEpisodes) -> None:
         """Counts the games that ended, once per agent, or once per group."""

@@ -81,6 +81,10 @@ class EndedEpisodes:
     lengths: NDArray[np.int64]
     """Decisions of the same. Shape [E]."""
 
+    places: NDArray[np.int64]
+    """Where they stood in their groups, from 0 on; −1 without a group, and with trainer types that know none.
+    Shape [E]."""
+
     group_returns: NDArray[np.float64]
     """Of groups: the group's raw reward and its members' own. Shape [G]; empty without groups."""
 

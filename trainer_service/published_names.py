@@ -23,6 +23,9 @@ OF_UPDATES: Mapping[str, str] = {
 class PublishedNames(Callback):
     """Says what a run reports once more.
 
+    ``agent_0/…`` is of the agents that stand first in their groups, and so on. Where an agent has left its place to
+    another, both are counted there.
+
     ``_overall/train_reward`` is the return of a group: everyone's rewards, and once the group's own.
     ``_overall/train_ep_steps`` counts decisions of agents. ``_overall/eval_reward`` and ``_overall/test_ep_steps`` are
     of evaluations while the run goes on.
@@ -35,7 +38,10 @@ class PublishedNames(Callback):
                 run.add_statistic(behavior, name, metrics[tag])
 
     def on_episode_end(self, run: RunView, behavior: str, episodes: EndedEpisodes) -> None:
-        """Returns of groups, and how long agents acted."""
+        """Returns of agents and of groups, and how long agents acted."""
+        for place, value in zip(episodes.places.tolist(), episodes.returns.tolist(), strict=True):
+            if place >= 0:
+                run.add_statistic(behavior, f"agent_{place}/train_reward", value)
         for value in episodes.group_returns:
             run.add_statistic(behavior, "_overall/train_reward", float(value))
         for steps in episodes.lengths:
@@ -46,6 +52,9 @@ class PublishedNames(Callback):
         score = evaluation.score
         if score.value is not None:
             run.add_statistic(evaluation.behavior, "_overall/eval_reward", score.value)
+        for place in sorted(set(score.places) - {-1}):
+            returns = score.returns_at(place)
+            run.add_statistic(evaluation.behavior, f"agent_{place}/eval_reward", sum(returns) / len(returns))
         if score.lengths:
             steps = sum(score.lengths) / len(score.lengths)
             run.add_statistic(evaluation.behavior, "_overall/test_ep_steps", steps)

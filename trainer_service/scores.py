@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trainer_service.rollout.agents import AgentRows, agent_keys
 from trainer_service.rollout.group_returns import GroupReturns
+from trainer_service.rollout.places import GroupPlaces, reported_places
 from unity_bridge.steps import StepBatch
 
 LEAST_PATIENCE = 1000
@@ -36,6 +37,10 @@ class Score:
     group_teams: tuple[int, ...] = ()
     """The team of each group."""
 
+    places: tuple[int, ...] = ()
+    """Where the agent of each episode stood in its group, from 0 on; −1 for agents of no group. As many as there are
+    episodes, or none."""
+
     @property
     def value(self) -> float | None:
         """The one number to compare policies by: the mean group return, the mean return without groups."""
@@ -43,7 +48,8 @@ class Score:
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``evaluate --json`` prints for a behavior: of all its teams, and if there are several,
-        under ``teams`` of each."""
+        under ``teams`` of each;
+        if its groups have several members, under ``places`` of each of those."""
         result: dict[str, Any] = {
             "episodes": len(self.returns),
             "mean_return": _mean(self.returns),
@@ -56,7 +62,17 @@ class Score:
         teams = sorted({*self.teams, *self.group_teams})
         if len(teams) > 1:
             result["teams"] = {str(team): self._of(team).to_json() for team in teams}
+        elif len(set(self.places)) > 1:
+            result["places"] = {str(place): self._of_place(place) for place in sorted(set(self.places))}
         return result
+
+    def returns_at(self, place: int) -> list[float]:
+        """Of those agents that stood there in their groups."""
+        return [value for value, other in zip(self.returns, self.places, strict=True) if other == place]
+
+    def _of_place(self, place: int) -> dict[str, Any]:
+        returns = self.returns_at(place)
+        return {"episodes": len(returns), "mean_return": _mean(returns), "std_return": _std(returns)}
 
     def _of(self, team: int) -> Score:
         own = [i for i, other in enumerate(self.teams) if other == team]
@@ -67,6 +83,7 @@ class Score:
             tuple(self.teams[i] for i in own),
             tuple(self.group_returns[i] for i in groups),
             tuple(self.group_teams[i] for i in groups),
+            tuple(self.places[i] for i in own) if self.places else (),
         )
 
 
@@ -106,7 +123,9 @@ class EpisodeLedger:
     _returns: NDArray[np.float64] = field(init=False)
     _lengths: NDArray[np.int64] = field(init=False)
     _teams: NDArray[np.int64] = field(init=False)
+    _places: NDArray[np.int64] = field(init=False)
     _ended: NDArray[np.bool_] = field(init=False)
+    _seats: GroupPlaces = field(default_factory=GroupPlaces)
     _groups: GroupReturns = field(default_factory=GroupReturns)
     _groups_wanted: int = 0
     _group_scores: dict[int, tuple[float, int]] = field(default_factory=dict)
@@ -119,6 +138,7 @@ class EpisodeLedger:
         self._returns = np.zeros(self.wanted)
         self._lengths = np.zeros(self.wanted, np.int64)
         self._teams = np.zeros(self.wanted, np.int64)
+        self._places = np.zeros(self.wanted, np.int64)
         self._ended = np.zeros(self.wanted, np.bool_)
 
     @property
@@ -162,11 +182,13 @@ class EpisodeLedger:
             tuple(self._teams[self._ended].tolist()),
             tuple(earned for earned, _ in groups),
             tuple(team for _, team in groups),
+            tuple(self._places[self._ended].tolist()),
         )
 
     def _observe_agents(self, simulator: int, team: int, batch: StepBatch) -> None:
         keys = agent_keys(batch.agent_ids, team)
         first = batch.num_terminal
+        places = reported_places(batch, self._seats.assign(simulator, team, batch))[first:]
         if first:
             rows = self._agents.find(simulator, keys[:first])
             self._credit(rows[rows >= 0], batch.rewards[:first][rows >= 0], ends=True)
@@ -177,10 +199,11 @@ class EpisodeLedger:
             self._episode = more
         running = self._episode[rows] >= 0
         self._credit(rows[running], batch.rewards[first:][running], ends=False)
-        for row in rows[~running].tolist():
+        for row, place in zip(rows[~running].tolist(), places[~running].tolist(), strict=True):
             self._episode[row] = self._started
             if self._started < self.wanted:
                 self._teams[self._started] = team
+                self._places[self._started] = place
             self._started += 1
 
     def _credit(self, rows: NDArray[np.int64], rewards: NDArray[np.float32], *, ends: bool) -> None:

@@ -43,8 +43,19 @@ def test_a_run_says_everything_under_both_names(
         assert told, ours
         for line in told:
             assert line[theirs] == pytest.approx(line[ours], rel=1e-5), (ours, line["step"])
+    for line in lines:
+        if "_overall/train_reward" in line:
+            assert {"agent_0/train_reward", "agent_1/train_reward"} <= set(line), line["step"]
     scores = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
     found = [line["_overall/eval_reward"] for line in lines if "_overall/eval_reward" in line]
     assert found == pytest.approx([score["mean_group_return"] for score in scores][: len(found)])
     assert found
+    own = [[score["places"][place]["mean_return"] for score in scores] for place in ("0", "1")]
+    for place in (0, 1):
+        told = [line[f"agent_{place}/eval_reward"] for line in lines if f"agent_{place}/eval_reward" in line]
+        assert told == pytest.approx(own[place][: len(told)]), place
+        assert told
+    assert [sum(both) for both in zip(*own, strict=True)] == pytest.approx(
+        [score["mean_group_return"] for score in scores]
+    )
     assert all(0 < line["_overall/test_ep_steps"] <= 50 for line in lines if "_overall/test_ep_steps" in line)

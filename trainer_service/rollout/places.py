@@ -26,6 +26,13 @@ class Seats(NamedTuple):
     """In their groups; of a terminal row the place that its agent leaves. Shape [N]."""
 
 
+def reported_places(batch: StepBatch, seats: Seats | None) -> NDArray[np.int64]:
+    """For people: each row's place in its group; −1 for agents of no group, and where nobody is seated. [N]"""
+    if seats is None:
+        return np.full(len(batch), -1, np.int64)
+    return np.where(batch.group_ids != 0, seats.places, -1)
+
+
 class GroupPlaces:
     """Gives each agent of a group a place from 0 on: the first that is free when it comes, in the order of ids."""
 
