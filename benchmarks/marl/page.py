@@ -82,18 +82,20 @@ def machine() -> str:
 
 
 def draw(folder: Path, scores: Sequence[Score], images: Path) -> list[tuple[str, Path]]:
-    """Mean return over agent steps while they learned: a picture for each task, a line for each run."""
+    """Mean return over agent steps while they learned: a picture or two for each task, a line for each run."""
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
     made = []
-    for task in dict.fromkeys(row.task for row in ROWS):
-        rows = [row for row in ROWS if row.task == task]
+    for task, picture in dict.fromkeys((row.task, row.picture) for row in ROWS):
+        rows = [row for row in ROWS if (row.task, row.picture) == (task, picture)]
         runs = [(row, score) for row in rows for score in scores if score.row == row.name]
         if not runs:
             continue
+        title = f"{task}, {picture}" if picture else task
+        path = images / f"marl-{title.replace(' ', '-').replace(',', '')}.png"
         figure, axes = pyplot.subplots(figsize=(6.5, 3.4), layout="constrained")
         for row, score in runs:
             steps, returns = _curve(folder / f"{row.name}-{score.seed}" / "metrics.jsonl", row)
@@ -103,10 +105,9 @@ def draw(folder: Path, scores: Sequence[Score], images: Path) -> list[tuple[str,
             )
         axes.set(xlabel="agent steps", ylabel=f"{task}: mean return, as drawn")
         axes.legend(frameon=False)
-        path = images / f"marl-{task.replace(' ', '-').replace(',', '')}.png"
         figure.savefig(path, dpi=110)
         pyplot.close(figure)
-        made.append((task, path))
+        made.append((title, path))
     return made
 
 

@@ -36,6 +36,9 @@ class Row:
     steps: int = 25
     """Of an episode."""
 
+    picture: str = ""
+    """Where one picture of the task would show too many curves, the name of that with this one's."""
+
     @property
     def config(self) -> str:
         return f"configs/{self.name}.yaml"
@@ -66,10 +69,20 @@ _SPEAKER = "pettingzoo:mpe2.simple_speaker_listener_v4"
 _SWITCH2 = "sim:switch2"
 
 
-def _switch(name: str, bar: float | None = None, *env_args: str) -> Row:
-    """One of those that learn values in the smaller corridor."""
+def _switch(name: str, bar: float | None = None, *env_args: str, agents: int = 2) -> Row:
+    """One of those that learn values in the corridor of so many agents."""
+    task = f"switch{agents}"
+    scene = f"sim:{task}"
     return Row(
-        f"switch2_{name}", "switch2", _SWITCH2, _SWITCH2, 2, 100, unit="team", bar=bar, env_args=env_args
+        f"{task}_{name}", task, scene, scene, agents, 100,
+        unit="team", bar=bar, env_args=env_args, picture="values",
+    )  # fmt: skip
+
+
+def _spread(name: str, bar: float) -> Row:
+    """One of those that learn values, on spread."""
+    return Row(
+        f"spread_{name}", "spread", _SPREAD, _MPE2, 3, 1000, bar=bar, env_args=_COPIES, picture="values"
     )
 
 
@@ -89,10 +102,12 @@ ROWS = (
     _switch("dqn_share", 8.0),
     _switch("idqn", 6.0, "--clock"),
     _switch("dqn_consensus", 6.0),
-    Row("spread_idqn", "spread", _SPREAD, _MPE2, 3, 1000, bar=-13.0, env_args=_COPIES),
-    Row("spread_vdn", "spread", _SPREAD, _MPE2, 3, 1000, bar=-13.0, env_args=_COPIES),
-    Row("spread_qmix", "spread", _SPREAD, _MPE2, 3, 1000, bar=-10.0, env_args=_COPIES),
-    Row("spread_maddpg", "spread", _SPREAD, _MPE2, 3, 1000, bar=-9.6, env_args=_COPIES),
+    _switch("vdn", 14.0, "--clock", agents=4),
+    _switch("dqn_share", 14.0, agents=4),
+    _spread("idqn", -13.0),
+    _spread("vdn", -13.0),
+    _spread("qmix", -10.0),
+    _spread("maddpg", -9.6),
     Row("cartpole_dqn", "cartpole", "gym:CartPole-v1", "gym:CartPole-v1", 1, 500, unit="agent", bar=475.0),
     Row("lunarlander_dqn", "lunarlander", "gym:LunarLander-v3", "gym:LunarLander-v3", 1, 500, unit="agent", bar=200.0),
     Row("pendulum_ddpg", "pendulum", "gym:Pendulum-v1", "gym:Pendulum-v1", 1, 500, unit="agent", bar=-200.0),
