@@ -33,7 +33,13 @@ class QMIX(VDN):
         else:
             require_vectors("state: joint", own.observation_specs)
             size = self._places * sum(sensor.size for sensor in own.observation_specs)
-        return MonotonicMixer(self._places, size, hyper.mixer_units, hyper.hypernet_units)
+        return MonotonicMixer(
+            self._places,
+            size,
+            hyper.mixer_units,
+            hyper.hypernet_units,
+            layer_norm=self._settings.network_settings.layer_norm,
+        )
 
     def _state(self, seen: Sequence[Tensor], state: Tensor | None, present: Tensor) -> Tensor:
         if state is None:

@@ -46,8 +46,8 @@ class NetworkSettings(Section):
 
     layer_norm: Flag = False
     """Whether the body is that of MAPPO's authors: layer normalization of its inputs and after each layer, ReLU and
-    orthogonal weights, instead of ML-Agents' Swish. Not with sac, with learners that communicate, nor
-    with goals that generate weights. Not in ML-Agents."""
+    orthogonal weights, instead of ML-Agents' Swish; with qmix, the mixer is normalized too. Not with sac, with
+    learners that communicate, nor with goals that generate weights. Not in ML-Agents."""
 
     vis_encode_type: EncoderType = "simple"
     """Encoder of picture observations."""

@@ -21,19 +21,34 @@ class MonotonicMixer(nn.Module):
     of 0, as any other agent may have.
     """
 
-    def __init__(self, places: int, state_size: int, mixer_units: int, hypernet_units: int) -> None:
-        """places: n; mixer_units: width of the layer between; hypernet_units: of those that make W₁ and W₂."""
+    def __init__(
+        self,
+        places: int,
+        state_size: int,
+        mixer_units: int,
+        hypernet_units: int,
+        *,
+        layer_norm: bool = False,
+    ) -> None:
+        """places: n; mixer_units: width of the layer between; hypernet_units: of those that make W₁ and W₂.
+
+        layer_norm: normalizes the state, and what is made of it. A total is a product of three functions of the
+        state; where these are about linear, and what comes next lies farther out than what was, each target raises
+        the next one, without end. Bounded functions cannot do that.
+        """
         super().__init__()
         self._shape = (places, mixer_units)
-        self.first_weights = _hypernet(state_size, hypernet_units, places * mixer_units)
+        self.state = nn.LayerNorm(state_size) if layer_norm else nn.Identity()
+        self.first_weights = _hypernet(state_size, hypernet_units, places * mixer_units, layer_norm)
         self.first_bias = nn.Linear(state_size, mixer_units)
-        self.second_weights = _hypernet(state_size, hypernet_units, mixer_units)
-        self.second_bias = _hypernet(state_size, mixer_units, 1)
+        self.second_weights = _hypernet(state_size, hypernet_units, mixer_units, layer_norm)
+        self.second_bias = _hypernet(state_size, mixer_units, 1, layer_norm)
 
     def forward(self, values: Tensor, state: Tensor | None) -> Tensor:
         """values: [B, n]; state: [B, state_size]. Returns [B]."""
         if state is None:
             raise ValueError("the mixer's weights depend on the state")
+        state = self.state(state)
         first = self.first_weights(state).abs().view(-1, *self._shape)
         hidden = torch.baddbmm(self.first_bias(state).unsqueeze(1), values.unsqueeze(1), first).squeeze(1)
         second = self.second_weights(state).abs()
@@ -41,5 +56,8 @@ class MonotonicMixer(nn.Module):
         return total
 
 
-def _hypernet(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
+def _hypernet(inputs: int, hidden: int, outputs: int, layer_norm: bool) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.Linear(inputs, hidden), nn.ReLU()]
+    if layer_norm:
+        layers.append(nn.LayerNorm(hidden))
+    return nn.Sequential(*layers, nn.Linear(hidden, outputs))

@@ -184,9 +184,10 @@ def test_a_sum_is_a_sum() -> None:
     assert SumMixer()(torch.tensor([[1.0, 2.0, -0.5]]), None).tolist() == [2.5]
 
 
-def test_a_mixer_never_turns_an_agents_gain_into_the_groups_loss() -> None:
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_a_mixer_never_turns_an_agents_gain_into_the_groups_loss(layer_norm: bool) -> None:
     for _ in range(20):
-        mixer, state = MonotonicMixer(PLACES, 6, 8, 16), 3 * torch.randn(50, 6)
+        mixer, state = MonotonicMixer(PLACES, 6, 8, 16, layer_norm=layer_norm), 3 * torch.randn(50, 6)
         values = (3 * torch.randn(50, PLACES)).requires_grad_()
         (slopes,) = torch.autograd.grad(mixer(values, state).sum(), values)
         assert float(slopes.min()) >= 0.0
@@ -205,6 +206,18 @@ def test_a_mixer_in_numbers() -> None:
     # hidden: 1·1 + 3·2 + ½ = 7½, and 2·1 + 4·2 − 20 = −10, of which elu makes e⁻¹⁰ − 1.
     total = mixer(torch.tensor([[1.0, 2.0]]), torch.zeros(1, 1))
     assert total.item() == pytest.approx(2 * 7.5 + (np.exp(-10.0) - 1) + 0.25)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_a_normalized_mixer_is_as_steep_far_out(layer_norm: bool) -> None:
+    # Else each target raises the next where states drift outwards: on spread, values grew without end.
+    mixer, state = MonotonicMixer(PLACES, 6, 8, 16, layer_norm=layer_norm), torch.randn(50, 6)
+    values = torch.randn(50, PLACES).requires_grad_()
+    near, far = (
+        torch.autograd.grad(mixer(values, scale * state).sum(), values)[0].mean() for scale in (1.0, 100.0)
+    )
+    assert (float(far / near) == pytest.approx(1.0, abs=0.01)) == layer_norm
+    assert layer_norm or far > 20 * near
 
 
 def test_the_state_says_how_much_an_agent_counts() -> None:
