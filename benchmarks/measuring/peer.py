@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from measuring.environments import InstallationFailed, Say, dotted, interpreters, make, run_logged, version_of
+
 FOLDER = Path(__file__).resolve().parents[1] / ".peer"
 """Where it is installed, unless the user has one already."""
-
-_STEP_TIMEOUT_S = 1800.0
-_LAST_LINES = 4
-
-Say = Callable[[str], None]
 
 
 class PeerError(Exception):
@@ -83,14 +77,15 @@ def prepare(folder: Path = FOLDER, say: Say = print) -> Path:
         return environment
     refusals = []
     for recipe in RECIPES:
-        python = next(_interpreters(recipe.python), None)
+        python = next(interpreters(recipe.python), None)
         if python is None:
-            refusals.append(f"no Python {_dotted(recipe.python)} found")
+            refusals.append(f"no Python {dotted(recipe.python)} found")
             continue
         say(f"Installing mlagents 1.1.0 with {python} into {environment} (once; some minutes) ...")
         try:
-            _install(recipe, python, environment, folder / "install.log", say)
-        except PeerError as error:
+            make(environment, python, recipe.installs, folder / "install.log", say)
+            run_logged([str(learn_command(environment)), "--help"], folder / "install.log")
+        except (InstallationFailed, PeerError) as error:
             refusals.append(str(error))
             continue
         finished.write_text(f"{python}\n", encoding="utf-8")
@@ -100,83 +95,10 @@ def prepare(folder: Path = FOLDER, say: Say = print) -> Path:
 
 def describe(environment: Path) -> str:
     """Which trainer of which environment is run, and what to think of it."""
-    version = _version_of(environment / "bin" / "python")
+    version = version_of(environment / "bin" / "python")
     if version is None:
         return f"mlagents-learn of {environment}"
     warning = (
         "" if version <= (3, 10) else " - slower than on 3.10, where its protobuf is C++: ratios flatter us"
     )
-    return f"mlagents-learn of {environment}, Python {_dotted(version)}{warning}"
-
-
-def _install(recipe: Recipe, python: Path, environment: Path, log: Path, say: Say) -> None:
-    shutil.rmtree(environment, ignore_errors=True)
-    environment.parent.mkdir(parents=True, exist_ok=True)
-    log.unlink(missing_ok=True)
-    _run([str(python), "-m", "venv", str(environment)], log)
-    pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--no-input", "--progress-bar=off"]
-    for number, arguments in enumerate(recipe.installs, 1):
-        say(f"  {number}/{len(recipe.installs)}: pip install {' '.join(arguments)}")
-        _run([*pip, *arguments], log)
-    _run([str(learn_command(environment)), "--help"], log)
-
-
-def _run(command: Sequence[str], log: Path) -> None:
-    """Raises PeerError, with the last lines of its output, if the command fails."""
-    # A path that was set for our packages must not lead pip or mlagents-learn to them.
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    try:
-        with log.open("ab") as output:
-            subprocess.run(
-                command,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=clean,
-                timeout=_STEP_TIMEOUT_S,
-                check=True,
-            )
-    except (subprocess.SubprocessError, OSError) as error:
-        said = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
-        reason = "\n    ".join([f"{error}", *said])
-        raise PeerError(f"installation failed (all of it is in {log}):\n    {reason}") from error
-
-
-def _interpreters(version: tuple[int, int]) -> Iterator[Path]:
-    """Interpreters of this version that start, the likeliest first."""
-    return (path for path in _candidates(version) if _version_of(path) == version)
-
-
-def _candidates(version: tuple[int, int]) -> Iterator[Path]:
-    name = _dotted(version)
-    yield Path(sys.executable)
-    if found := shutil.which(f"python{name}"):
-        yield Path(found)
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    yield from sorted(pyenv.glob(f"versions/{name}.*/bin/python"), reverse=True)
-    if uv := shutil.which("uv"):
-        found = _output_of([uv, "python", "find", name])
-        if not found and _output_of([uv, "python", "install", name]) is not None:
-            found = _output_of([uv, "python", "find", name])
-        if found:
-            yield Path(found)
-
-
-def _version_of(python: Path) -> tuple[int, int] | None:
-    said = _output_of([str(python), "-c", "import sys; print(*sys.version_info[:2])"])
-    if not said:
-        return None
-    major, minor = said.split()
-    return int(major), int(minor)
-
-
-def _output_of(command: Sequence[str]) -> str | None:
-    """What it prints, stripped; None if it fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_STEP_TIMEOUT_S, check=True)
-    except (subprocess.SubprocessError, OSError):
-        return None
-    return done.stdout.strip()
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return ".".join(map(str, version))
+    return f"mlagents-learn of {environment}, Python {dotted(version)}{warning}"
