@@ -211,14 +211,14 @@ def _creator(
     arena = Arena()
 
     def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
-        settings = sized(options.behavior_settings(name), group)
+        start = origins.get(name)
+        settings = sized(options.behavior_settings(name), _group_before(start) or group)
         compute = Compute(device, seed_of(seed, name))
         behavior = Behavior(
             name, spec, settings, compute, learns=not saved.inference, hooks=hooks, arena=arena
         )
         behaviors.append(behavior)
         torch.set_num_threads(threads_for(behaviors))
-        start = origins.get(name)
         if start is None:
             if saved.resume:
                 _logger.warning("'%s' has no checkpoint in this run: it starts from step 0.", name)
@@ -237,6 +237,13 @@ def _creator(
         return behavior
 
     return create
+
+
+def _group_before(start: _Start | None) -> int | None:
+    """The size of groups that a checkpoint was made for: the first message of today may show a smaller one."""
+    settings = getattr(None if start is None else start.origin, "settings", None)
+    tuning = None if settings is None else settings.hyperparameters
+    return tuning.group_size if isinstance(tuning, GroupSettings) else None
 
 
 def _restore_experience(behavior: Behavior, path: Path) -> None:

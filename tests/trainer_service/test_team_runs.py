@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,33 @@ def test_a_group_that_grows_beyond_its_critic_is_named(
     assert said.code == 2
     assert "a group of at least 2 agents came, 1 were expected" in said.err
     assert "hyperparameters.group_size" in said.err
+
+
+@pytest.mark.parametrize("again", ["--resume", "--initialize-from=before"])
+def test_groups_that_come_smaller_at_first_find_the_places_of_before(
+    mlagents_style: Callable[..., Any],
+    configure: Callable[..., Path],
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    again: str,
+) -> None:
+    pytest.importorskip(
+        "pettingzoo", reason="pettingzoo is not installed (pip install 'trainer-service[pettingzoo]')"
+    )
+    search = (str(repository / "tests" / "programs"), os.environ["PYTHONPATH"])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(search))
+
+    def learn(steps: int, agents: int, *flags: str) -> Any:
+        config = configure("turnout_v1", **{**TEAM, "trainer_type": "mappo", "max_steps": steps})
+        come = json.dumps({"come": agents})
+        env = ("--env=pettingzoo:turnout_v1", *COPIES, "--env-kwargs", come)
+        return mlagents_style("learn", config, *flags, *env)
+
+    said = learn(200, 4, "--run-id=before")
+    assert said.code == 0, said.err
+    run = "before" if again == "--resume" else "after"
+    said = learn(400, 3, again, f"--run-id={run}")
+    assert said.code == 0, said.err
 
 
 def test_coma_names_the_actions_that_it_cannot_take(
