@@ -6,6 +6,7 @@ after the other, in the order in which callbacks were given. See docs/callbacks.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import logging
 import os
@@ -134,7 +135,9 @@ class Callback:
         """A numbered checkpoint of a behavior was saved to ``path``."""
 
 
-HOOKS = tuple(name for name in vars(Callback) if name.startswith(("on_", "shape_")))
+_PREFIXES = ("on_", "shape_")
+
+HOOKS = tuple(name for name in vars(Callback) if name.startswith(_PREFIXES))
 """The names of what can be overwritten."""
 
 
@@ -142,12 +145,13 @@ class Hooks:
     """Calls the callbacks of a run. After the first that fails none is called any more."""
 
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
-        """Raises UserError for what is no callback."""
+        """Raises UserError for what is no callback, or has a method that looks like a hook and is none."""
         for callback in callbacks:
             if not isinstance(callback, Callback):
                 raise UserError(
                     f"callbacks: expected objects of classes derived from trainer_service.Callback, got {callback!r}"
                 )
+            _require_known_hooks(callback)
         self._listeners = {hook: _listeners(callbacks, hook) for hook in HOOKS}
         self._run: RunView | None = None
 
@@ -233,6 +237,19 @@ def load_callback(name: str) -> Callback:
         raise UserError(f"--hooks {name}: {type(error).__name__}: {text}") from error
 
 
+def _require_known_hooks(callback: Callback) -> None:
+    """A misspelt method would never be called, and nobody would notice."""
+    for name in dir(type(callback)):
+        if not name.startswith(_PREFIXES) or name in HOOKS:
+            continue
+        near = difflib.get_close_matches(name, HOOKS, n=1)
+        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        raise UserError(
+            f"callback {_class_of(callback)}: no run calls '{name}'{hint}; expected one of {', '.join(HOOKS)}. Names "
+            "that begin with 'on_' or 'shape_' are for these alone"
+        )
+
+
 def _listeners(callbacks: Sequence[Callback], hook: str) -> tuple[Callable[..., Any], ...]:
     """The methods of that name that somebody wrote."""
     inherited = getattr(Callback, hook)
@@ -242,5 +259,8 @@ def _listeners(callbacks: Sequence[Callback], hook: str) -> tuple[Callable[..., 
 
 
 def _name_of(listener: Callable[..., Any]) -> str:
-    kind = type(getattr(listener, "__self__", listener))
-    return f"{kind.__module__}.{kind.__qualname__}.{getattr(listener, '__name__', '')}"
+    return f"{_class_of(getattr(listener, '__self__', listener))}.{getattr(listener, '__name__', '')}"
+
+
+def _class_of(callback: object) -> str:
+    return f"{type(callback).__module__}.{type(callback).__qualname__}"

@@ -284,6 +284,22 @@ def test_only_callbacks_are_callbacks() -> None:
         Hooks([7])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("on_episode_ends", "did you mean 'on_episode_end'?"),
+        ("shape_reward", "did you mean 'shape_rewards'?"),
+    ],
+)
+def test_a_method_that_nobody_would_call_is_named(name: str, hint: str) -> None:
+    class Typo(Callback):
+        pass
+
+    setattr(Typo, name, lambda *told: None)
+    with pytest.raises(UserError, match=re.escape(f"Typo: no run calls '{name}' ({hint})")):
+        Hooks([Typo()])
+
+
 MODULE = """
 from trainer_service import Callback
 
