@@ -16,8 +16,9 @@ Indices = NDArray[np.int64]
 class Frames:
     """F moments of G stretches, in time within each stretch; n places in a group.
 
-    A moment is when agents of a group decided, or when what follows their last decision was seen. An observation is
-    referred to by a number: i for what was seen at step i (of S), S + p for the final observation of trajectory p.
+    A moment is when agents of a group decided, or when what follows their last decision was seen. Where somebody left
+    and another took its place at once, there are two: with who decides, and with who left in its place. An observation
+    is referred to by a number: i for what was seen at step i (of S), S + p for the final observation of trajectory p.
     """
 
     members: Indices
@@ -42,7 +43,8 @@ class Frames:
     """Each stretch's first moment. Shape [G]."""
 
     lengths: Indices
-    """Moments with decisions of each stretch; they come first, then perhaps the one that follows. Shape [G]."""
+    """Moments with decisions of each stretch; they come first, the one that follows, if there is one, last.
+    Shape [G]."""
 
     last: Indices
     """The moment that followed the stretch's last decision, to bootstrap from; −1 where all was over. Shape [G]."""
@@ -75,28 +77,33 @@ def find_frames(trajectories: Trajectories, places: int) -> Frames:
     lengths, steps = trajectories.lengths, len(trajectories)
     slot_of_step, group_of_step = np.repeat(joint.slots, lengths), np.repeat(joint.groups, lengths)
     goes_on = np.flatnonzero(~trajectories.terminated)
+    places_left = joint.slots[goes_on]
     groups = np.concatenate([group_of_step, joint.groups[goes_on]])
     ticks = np.concatenate([joint.ticks, joint.final_ticks[goes_on]])
     decides = np.arange(len(groups)) < steps
-    # One number per moment that sorts by stretch, then by time.
+    # One number per moment that sorts by stretch, then by time; odd ones are for those whose place was taken at once.
     start = ticks.min(initial=0)
-    keys = groups * (ticks.max(initial=0) - start + 1) + (ticks - start)
-    _, at, frame = np.unique(keys, return_index=True, return_inverse=True)
+    keys = 2 * (groups * (ticks.max(initial=0) - start + 1) + (ticks - start))
+    replaced = np.isin(keys[steps:] * places + places_left, keys[:steps] * places + slot_of_step)
+    left_at = keys[steps:][replaced]
+    keys[steps:] += replaced
+    moments, at, frame = np.unique(keys, return_index=True, return_inverse=True)
     has_decisions = np.zeros(len(at), np.bool_)
     has_decisions[frame[decides]] = True
     # Moments without decisions go to the end of their stretch: usually there is one at most, and it is the last.
     order = np.lexsort((ticks[at], ~has_decisions, groups[at]))
     at, has_decisions = at[order], has_decisions[order]
-    frame = np.argsort(order)[frame]
+    position = np.argsort(order)
+    frame = position[frame]
     of_final = np.full(len(lengths), -1)
     of_final[goes_on] = frame[steps:]
     decided = np.full((len(at), places), -1)
     decided[frame[:steps], slot_of_step] = np.arange(steps)
     members = decided.copy()
-    # Who decided at the same place at that moment came after the one who left it.
-    free = members[of_final[goes_on], joint.slots[goes_on]] < 0
-    left = goes_on[free]
-    members[of_final[left], joint.slots[left]] = steps + left
+    members[frame[steps:], places_left] = steps + goes_on
+    again = frame[steps:][replaced]
+    others = members[position[np.searchsorted(moments, left_at)]]
+    members[again] = np.where(members[again] < 0, others, members[again])
     stretches = int(joint.groups.max()) + 1 if len(joint.groups) else 0
     frames_of = np.bincount(groups[at], minlength=stretches)
     decisions_of = np.bincount(groups[at][has_decisions], minlength=stretches)

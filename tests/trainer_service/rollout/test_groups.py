@@ -116,6 +116,30 @@ def test_who_dies_early_waits_for_the_others() -> None:
     assert frames.last.tolist() == [3]
 
 
+def test_who_leaves_at_a_limit_is_not_taken_for_its_successor() -> None:
+    world = World()
+    world(tick(0, PAIR))
+    assert world(tick(1, [(1, 5), (3, 5)], truncated=[(2, 5)])).trajectories is None
+    out = handed_out(world(tick(2, [], truncated=[(1, 5), (3, 5)])))
+    frames = find_frames(out, 2)
+    assert seen(out, frames.members) == [[100, 200], [101, 301], [101, 201], [102, 302]]
+    assert seen(out, frames.steps) == [[100, 200], [101, 301], [None, None], [None, None]]
+    of_final = frames.members[frames.of_final, frames.slot_of_piece].tolist()
+    assert of_final == [len(out) + piece for piece in range(3)]
+    assert (frames.lengths.tolist(), frames.last.tolist()) == ([2], [3])
+
+
+def test_one_that_begins_anew_at_once_in_a_group_that_goes_on_leaves_its_last_view() -> None:
+    world = World()
+    world(tick(0, PAIR))
+    world(tick(1, PAIR, truncated=[(2, 5)]))
+    out = handed_out(world(tick(2, [], terminated=PAIR)))
+    frames = find_frames(out, 2)
+    assert seen(out, frames.members) == [[100, 200], [101, 201], [101, 201]]
+    assert frames.members[1, 1] < len(out) <= frames.members[2, 1]
+    assert (frames.lengths.tolist(), frames.last.tolist()) == ([2], [-1])
+
+
 def test_a_group_is_cut_at_the_horizon_of_its_oldest_piece() -> None:
     world = World(horizon=2)
     world(tick(0, [(1, 5)]))
