@@ -59,12 +59,6 @@ class COMA(TeamLearner):
                 "coma needs actions of one discrete branch, the behavior has "
                 f"{actions.continuous_size} continuous ones and branches {tuple(actions.discrete_branches)}"
             )
-        hyper = settings.hyperparameters
-        if isinstance(hyper, COMASettings) and hyper.num_epoch > 1 and hyper.ratio_clip is None:
-            raise ValueError(
-                f"hyperparameters.num_epoch: coma learns from a rollout once, got {hyper.num_epoch}; "
-                "more passes need ratio_clip"
-            )
         super().__init__(spec, settings, compute)
         self._target = copy.deepcopy(self._critic)
         self._recorded = 0

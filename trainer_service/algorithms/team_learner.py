@@ -97,14 +97,9 @@ class TeamLearner(ABC):
         self._cloning = self._make_cloning(compute)
 
     def _make_cloning(self, compute: Compute) -> BehavioralCloning | None:
-        settings, hyper = self._settings, self._hyper
+        settings = self._settings
         if settings.behavioral_cloning is None:
             return None
-        if hyper.share == "none" or hyper.agent_ids:
-            raise ValueError(
-                "behavioral_cloning: demonstrations do not say who of a group acted; it needs hyperparameters.share: "
-                "full and agent_ids: false"
-            )
         parameters = self._of_actors.parameters
         return BehavioralCloning(self._spec, settings, self._actors, parameters, self._normalizer, compute)
 

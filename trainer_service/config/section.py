@@ -75,8 +75,9 @@ def unknown_among(key: str, choices: Iterable[str]) -> str:
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
     """The choice that ``word`` was probably meant to be."""
-    near = difflib.get_close_matches(word, list(choices), n=1)
-    return near[0] if near else None
+    by_letters = {choice.lower(): choice for choice in choices}
+    near = difflib.get_close_matches(word.lower(), list(by_letters), n=1)
+    return by_letters[near[0]] if near else None
 
 
 def choose(kind: str, word: Any, choices: Iterable[str]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Self
 
 from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
-from trainer_service.config.hyperparameters import Hyperparameters
+from trainer_service.config.hyperparameters import COMASettings, Hyperparameters, TeamHyperparameters
 from trainer_service.config.imitation import BehavioralCloningSettings
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings, RewardSignalSettings
@@ -130,16 +131,26 @@ class TrainerSettings(Section):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
-        memory, batch_size = self.network_settings.memory, self.hyperparameters.batch_size
-        if memory is not None and memory.sequence_length > batch_size:
-            raise mistake(
-                ("network_settings", "memory", "sequence_length"),
-                f"expected at most the batch_size of {batch_size}, got {memory.sequence_length}",
-            )
-        units = self.network_settings.hidden_units
-        if self.trainer_type == "poca" and units % _ATTENTION_HEADS:
-            raise mistake(
-                ("network_settings", "hidden_units"),
-                f"expected a multiple of {_ATTENTION_HEADS}, which poca's attention heads share, got {units}",
-            )
+        for location, expected, got in self._contradictions():
+            raise mistake(location, f"expected {expected}, got {got}")
         return self
+
+    def _contradictions(self) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+        """Keys that do not go with others: where they are, what was expected there, and what stands there."""
+        network, hyper = self.network_settings, self.hyperparameters
+        if network.memory is not None and network.memory.sequence_length > hyper.batch_size:
+            location = ("network_settings", "memory", "sequence_length")
+            yield location, f"at most the batch_size of {hyper.batch_size}", network.memory.sequence_length
+        if self.trainer_type == "poca" and network.hidden_units % _ATTENTION_HEADS:
+            multiple = f"a multiple of {_ATTENTION_HEADS}, which poca's attention heads share"
+            yield ("network_settings", "hidden_units"), multiple, network.hidden_units
+        if isinstance(hyper, COMASettings) and hyper.num_epoch > 1 and hyper.ratio_clip is None:
+            once = "1, because coma learns from a rollout once unless there is a ratio_clip"
+            yield ("hyperparameters", "num_epoch"), once, hyper.num_epoch
+        if self.behavioral_cloning is None or not isinstance(hyper, TeamHyperparameters):
+            return
+        why = "for behavioral_cloning: demonstrations do not say who of a group acted"
+        if hyper.share == "none":
+            yield ("hyperparameters", "share"), f"'full' {why}", "'none'"
+        if hyper.agent_ids:
+            yield ("hyperparameters", "agent_ids"), f"false {why}", "true"

@@ -11,7 +11,6 @@ import torch
 
 from trainer_service.algorithms.team_reports import actor_metrics
 from trainer_service.behavior import Behavior
-from trainer_service.errors import UserError
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -225,9 +224,3 @@ def test_comas_target_follows_its_critic_when_it_is_due(make_behavior, live) -> 
             for part in ("critic", "target")
         }
         assert moved == {"critic": True, "target": due == 1}
-
-
-def test_coma_learns_once_from_what_it_has_not_clipped(make_behavior) -> None:
-    with pytest.raises(UserError, match="learns from a rollout once, got 3; more passes need ratio_clip"):
-        make(make_behavior, "coma", num_epoch=3)
-    make(make_behavior, "coma", num_epoch=3, ratio_clip=0.2)

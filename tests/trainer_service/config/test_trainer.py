@@ -162,6 +162,40 @@ def test_a_memory_sequence_fits_into_a_batch(refuse: Refuse) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("behavior", "line"),
+    [
+        (
+            "{trainer_type: coma, hyperparameters: {num_epoch: 3}}",
+            "hyperparameters.num_epoch: expected 1, because coma learns from a rollout once unless there is a "
+            "ratio_clip, got 3",
+        ),
+        (
+            "{trainer_type: happo, behavioral_cloning: {demo_path: a.demo}}",
+            "hyperparameters.share: expected 'full' for behavioral_cloning: demonstrations do not say who of a group "
+            "acted, got 'none'",
+        ),
+        (
+            "{trainer_type: coma, behavioral_cloning: {demo_path: a.demo}}",
+            "hyperparameters.agent_ids: expected false for behavioral_cloning: demonstrations do not say who of a "
+            "group acted, got true",
+        ),
+        ("{trainer_type: MAPPO}", "got 'MAPPO' (did you mean 'mappo'?)"),
+    ],
+)
+def test_what_no_team_could_learn_by_is_refused_before_anything_starts(
+    refuse: Refuse, behavior: str, line: str
+) -> None:
+    (said,) = refuse(f"behaviors: {{A: {behavior}}}")
+    assert said.endswith(line)
+
+
+def test_what_makes_it_possible_is_accepted(load: Load) -> None:
+    load("behaviors: {A: {trainer_type: coma, hyperparameters: {num_epoch: 3, ratio_clip: 0.2}}}")
+    alike = "hyperparameters: {share: full, agent_ids: false}, behavioral_cloning: {demo_path: a.demo}"
+    load(f"behaviors: {{A: {{trainer_type: happo, {alike}}}, B: {{trainer_type: coma, {alike}}}}}")
+
+
 def test_a_key_of_other_trainer_types_is_said_to_be_theirs(refuse: Refuse) -> None:
     text = "behaviors: {{A: {{trainer_type: {}, hyperparameters: {{{}: 1}}}}}}"
     assert (
