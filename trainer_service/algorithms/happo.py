@@ -44,7 +44,7 @@ class HAPPO(MAPPO):
             with torch.no_grad():
                 log_prob, _ = self._log_prob_and_entropy(rollout, own, order.in_time)
                 factor[of_step[own]] *= (log_prob - rollout.old_log_prob[own]).exp()
-            spread.append(float(factor.std()))
+            spread.append(float(factor.std(correction=0)))
         return {**actor_metrics(parts), "Policy/Factor Deviation": float(np.mean(spread))}
 
     def _turns(self) -> list[int]:

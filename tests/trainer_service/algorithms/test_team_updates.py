@@ -176,6 +176,16 @@ def test_a_seed_decides_everything(make_behavior, live, learner: str) -> None:
     assert not torch.equal(found[0], found[2])
 
 
+@learners
+def test_one_moment_is_enough_to_learn_from(
+    make_behavior, live, monkeypatch: pytest.MonkeyPatch, learner: str
+) -> None:
+    monkeypatch.setitem(globals(), "COPIES", 1)
+    behavior = make(make_behavior, learner, batch_size=2, buffer_size=2)
+    live(behavior, Pairs(own=1.0), 3)
+    assert all(np.isfinite(value) for value in statistics(behavior).values())
+
+
 def test_what_is_reported_is_the_mean_of_all_minibatches() -> None:
     said = actor_metrics([torch.tensor([1.0, 2.0, 0.0, 4.0]), torch.tensor([-3.0, 4.0, 1.0, 0.0])])
     assert said == {
