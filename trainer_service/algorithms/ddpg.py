@@ -29,7 +29,6 @@ from trainer_service.networks.target import Target
 from trainer_service.ops.q_learning import td_loss, td_targets
 from trainer_service.ops.schedules import linear_decay, scheduled
 from trainer_service.rollout.assembler import Decisions
-from trainer_service.rollout.prioritized import PrioritizedReplay
 from trainer_service.rollout.replay import Replay, Sample
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
@@ -76,7 +75,8 @@ class DDPG:
         self.memory_size = self._noise.memory_size
         # The last steps of a trajectory look less far ahead than the others: they shall be few.
         self.horizon = min(settings.time_horizon, max(_HORIZON, 4 * hyper.n_step))
-        self._replay = _replay(spec, hyper, self._gamma)
+        alpha, n_step = hyper.replay.exponent, hyper.n_step
+        self._replay = Replay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
         self._pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
         self._updates = 0
         """Gradient steps over the whole run."""
@@ -254,11 +254,3 @@ class DDPG:
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and actor as they are now, to be exported: without noise."""
         return SquashedPolicyNetwork(self._normalizer, self._actor)
-
-
-def _replay(spec: BehaviorSpec, hyper: DDPGSettings, gamma: float) -> Replay:
-    if hyper.replay.type == "prioritized":
-        return PrioritizedReplay(
-            spec, hyper.buffer_size, hyper.replay.alpha, n_step=hyper.n_step, gamma=gamma
-        )
-    return Replay(spec, hyper.buffer_size, n_step=hyper.n_step, gamma=gamma)

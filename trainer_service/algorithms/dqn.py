@@ -30,7 +30,6 @@ from trainer_service.networks.target import Target
 from trainer_service.ops import q_learning
 from trainer_service.ops.schedules import linear_decay, scheduled
 from trainer_service.rollout.assembler import Decisions
-from trainer_service.rollout.prioritized import PrioritizedReplay
 from trainer_service.rollout.replay import Replay, Sample
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
@@ -73,7 +72,8 @@ class DQN:
         """Who only acts does not try anything out."""
         # The last steps of a trajectory look less far ahead than the others: they shall be few.
         self.horizon = min(settings.time_horizon, max(_HORIZON, 4 * hyper.n_step))
-        self._replay = _replay(spec, hyper, task.gamma)
+        alpha, n_step = hyper.replay.exponent, hyper.n_step
+        self._replay = Replay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
         self._pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
         self._updates = 0
         """Gradient steps over the whole run."""
@@ -223,10 +223,3 @@ class DQN:
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and values as they are now, to be exported: it never explores."""
         return GreedyPolicyNetwork(self._normalizer, self._network)
-
-
-def _replay(spec: BehaviorSpec, hyper: DQNSettings, gamma: float) -> Replay:
-    if hyper.replay.type == "prioritized":
-        alpha = hyper.replay.alpha
-        return PrioritizedReplay(spec, hyper.buffer_size, alpha, n_step=hyper.n_step, gamma=gamma)
-    return Replay(spec, hyper.buffer_size, n_step=hyper.n_step, gamma=gamma)

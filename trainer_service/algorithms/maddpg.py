@@ -28,7 +28,7 @@ from trainer_service.config.value_settings import MADDPGSettings
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.ops.schedules import linear_decay, scheduled
 from trainer_service.rollout.assembler import Decisions
-from trainer_service.rollout.joint_replay import JointReplay, JointSample, PrioritizedJointReplay
+from trainer_service.rollout.joint_replay import JointReplay, JointSample
 from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.rollout.views import AGENT_ID
 from unity_bridge.specs import BehaviorSpec
@@ -213,14 +213,12 @@ class MADDPG:
 def _replay(
     spec: BehaviorSpec, hyper: MADDPGSettings, places: int, discount: float, sensors: Sequence[int]
 ) -> JointReplay:
-    alpha = {"alpha": hyper.replay.alpha} if hyper.replay.type == "prioritized" else {}
-    return (PrioritizedJointReplay if alpha else JointReplay)(
+    return JointReplay(
         spec,
         hyper.buffer_size,
         places=places,
         discount=discount,
+        alpha=hyper.replay.exponent,
         n_step=hyper.n_step,
-        follow_each=False,
         sensors=sensors,
-        **alpha,
     )

@@ -30,7 +30,6 @@ from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.ops.schedules import linear_decay, scheduled
 from trainer_service.rewards import REWARD_SOURCES, Experience
 from trainer_service.rollout.assembler import Decisions
-from trainer_service.rollout.prioritized import PrioritizedReplay
 from trainer_service.rollout.replay import Replay, Sample
 from trainer_service.rollout.sequence_replay import PrioritizedSequenceReplay, SequenceReplay
 from trainer_service.rollout.trajectories import Trajectories
@@ -85,7 +84,7 @@ class SAC:
         memory = settings.network_settings.memory
         if memory is None:
             self.horizon, self._draws = min(settings.time_horizon, _HORIZON), self._hyper.batch_size
-            self._replay = _replay(spec, self._hyper)
+            self._replay = Replay(spec, self._hyper.buffer_size, alpha=self._hyper.replay.exponent)
         else:
             # A trajectory is a sequence: whatever time_horizon says, none is longer, and none shorter but at the end.
             self.horizon = memory.sequence_length
@@ -241,17 +240,11 @@ class SAC:
         return SquashedPolicyNetwork(self._normalizer, self._learner.actor)
 
 
-def _replay(spec: BehaviorSpec, hyper: SACSettings) -> Replay:
-    if hyper.replay.type == "prioritized":
-        return PrioritizedReplay(spec, hyper.buffer_size, hyper.replay.alpha)
-    return Replay(spec, hyper.buffer_size)
-
-
 def _sequence_replay(spec: BehaviorSpec, hyper: SACSettings, longest: int, memory_size: int) -> Replay:
     if hyper.buffer_size < longest:
         raise ValueError(
             f"sequence_length is {longest}, but the replay buffer holds buffer_size: {hyper.buffer_size} steps"
         )
-    if hyper.replay.type == "prioritized":
-        return PrioritizedSequenceReplay(spec, hyper.buffer_size, memory_size, hyper.replay.alpha)
+    if hyper.replay.exponent is not None:
+        return PrioritizedSequenceReplay(spec, hyper.buffer_size, memory_size, hyper.replay.exponent)
     return SequenceReplay(spec, hyper.buffer_size, memory_size)

@@ -32,7 +32,7 @@ from trainer_service.networks.team_q_network import OwnQNetworks, SharedQNetwork
 from trainer_service.ops.q_learning import best_value, chosen_value, double_q_value, exploring, td_targets
 from trainer_service.ops.schedules import linear_decay, scheduled
 from trainer_service.rollout.assembler import Decisions
-from trainer_service.rollout.joint_replay import JointReplay, PrioritizedJointReplay
+from trainer_service.rollout.joint_replay import JointReplay
 from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.rollout.views import AGENT_ID, TEAM_OBSERVATIONS
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
@@ -149,16 +149,15 @@ class TeamQLearner:
 
     def _make_replay(self, kept: Sequence[int], discount: float) -> JointReplay:
         hyper = self._hyper
-        alpha = {"alpha": hyper.replay.alpha} if hyper.replay.type == "prioritized" else {}
-        return (PrioritizedJointReplay if alpha else JointReplay)(
+        return JointReplay(
             self._spec,
             hyper.buffer_size,
             places=self._places,
             discount=discount,
+            alpha=hyper.replay.exponent,
             n_step=hyper.n_step,
             follow_each=self._follows_each(),
             sensors=kept,
-            **alpha,
         )
 
     def prepare(self, step: int) -> None:

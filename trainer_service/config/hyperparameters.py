@@ -219,6 +219,11 @@ class ReplaySettings(Section):
     beta_updates: Count = 5000
     """With ``prioritized``: updates over which beta rises to 1; 0 is there at once."""
 
+    @property
+    def exponent(self) -> float | None:
+        """``alpha`` where priorities count, None where all rows are drawn alike."""
+        return self.alpha if self.type == "prioritized" else None
+
 
 class SACSettings(Hyperparameters):
     """Soft actor-critic (Haarnoja et al. 2018)."""

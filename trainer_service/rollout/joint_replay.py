@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,16 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.rollout.frames import find_frames
-from trainer_service.rollout.priorities import Priorities
 from trainer_service.rollout.ring import (
     FIRST_PIECES,
     FIRST_ROWS,
     Arrays,
-    Ring,
     Rows,
     named,
     observation_columns,
 )
+from trainer_service.rollout.row_replay import RowReplay
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, as_floats
@@ -90,8 +89,8 @@ class _Window(NamedTuple):
     """[B, n]"""
 
 
-class JointReplay(Ring):
-    """The last ``capacity`` moments, drawn uniformly with replacement.
+class JointReplay(RowReplay[JointSample]):
+    """The last ``capacity`` moments, each a row.
 
     What comes next is either followed for the group or for each agent. For the group, it is the group's next moment:
     who joins is in it, and who is not asked then is seen as it is asked again, or was seen last. For each agent, it
@@ -102,9 +101,6 @@ class JointReplay(Ring):
     trajectory takes its last observation besides.
     """
 
-    prioritized = False
-    """Whether ``reprioritize`` changes anything."""
-
     def __init__(
         self,
         spec: BehaviorSpec,
@@ -112,25 +108,26 @@ class JointReplay(Ring):
         *,
         places: int,
         discount: float,
+        alpha: float | None = None,
         n_step: int = 1,
         follow_each: bool = False,
         sensors: Sequence[int] | None = None,
     ) -> None:
-        """places: most agents of a group. discount: γ, for rewards of several moments.
+        """places: most agents of a group. discount: γ, for rewards of several moments. alpha: see RowReplay.
 
         sensors: which of the spec's sensors are kept, in order; None for all. follow_each: see above.
         """
         self._kept = range(len(spec.observation_specs)) if sensors is None else tuple(sensors)
         kept = BehaviorSpec(tuple(spec.observation_specs[i] for i in self._kept), spec.action_spec)
         steps = _moment_columns(kept, min(FIRST_ROWS, capacity), places)
-        super().__init__(capacity, steps, _final_columns(kept))
+        super().__init__(capacity, steps, _final_columns(kept), alpha)
         self._places = np.arange(places)
         self._discount = discount
         self._n_step = n_step
         self._follow_each = follow_each
 
-    def add(self, trajectories: Trajectories) -> Rows:
-        """Takes complete stretches of groups in. Returns the rows where their moments stand now.
+    def _take(self, trajectories: Trajectories) -> Rows:
+        """Takes complete stretches of groups.
 
         Raises ValueError for trajectories of no groups, or of larger ones than there are places.
         """
@@ -144,13 +141,6 @@ class JointReplay(Ring):
             "terminated": trajectories.terminated,
         }
         return self._lay(steps, {name: column[order] for name, column in finals.items()})
-
-    def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> JointSample:
-        """Draws ``count`` moments. Raises ValueError where there are none. beta: see Replay.sample."""
-        return self._gather(rng.integers(self._size, size=count), None)
-
-    def reprioritize(self, rows: Rows, errors: NDArray[np.floating[Any]]) -> None:
-        """Says how wrong the critic was about the rows of a sample: |δ|, unweighted. Shapes [B]."""
 
     def _piece_of(self, row: int) -> int:
         return int(self._steps["oldest"][row])
@@ -247,43 +237,6 @@ class JointReplay(Ring):
     def _wrapped(self, rows: Rows) -> Rows:
         wrapped: Rows = rows % len(self._steps["piece"])
         return wrapped
-
-
-class PrioritizedJointReplay(JointReplay):
-    """Draws more often what the critic was wrong about: every row has a priority, see Priorities."""
-
-    prioritized = True
-
-    def __init__(self, spec: BehaviorSpec, capacity: int, *, alpha: float, **changes: Any) -> None:
-        """alpha: 0 draws uniformly, 1 in proportion to the error. changes: as for JointReplay."""
-        super().__init__(spec, capacity, **changes)
-        self._priorities = Priorities(capacity, alpha)
-
-    def add(self, trajectories: Trajectories) -> Rows:
-        """As JointReplay.add."""
-        rows = super().add(trajectories)
-        self._priorities.add(rows)
-        return rows
-
-    def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> JointSample:
-        """As JointReplay.sample."""
-        rows, weights = self._priorities.draw(count, len(self), rng, beta)
-        return self._gather(rows, weights)
-
-    def reprioritize(self, rows: Rows, errors: NDArray[np.floating[Any]]) -> None:
-        """As JointReplay.reprioritize."""
-        self._priorities.learn(rows, errors)
-
-    def state(self) -> Arrays:
-        """As JointReplay.state, with the priorities."""
-        return {**super().state(), "priorities": self._priorities[np.arange(len(self))]}
-
-    def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
-        """As JointReplay.load_state. The state of a uniform buffer will do: then all are alike."""
-        kept = super().load_state(state)
-        priorities = state["priorities"][kept] if "priorities" in state else np.ones(len(kept))
-        self._priorities.replace(np.arange(len(kept)), priorities)
-        return kept
 
 
 def _groups_of(trajectories: Trajectories) -> Rows:

@@ -12,11 +12,11 @@ from trainer_service.rollout.ring import (
     FIRST_PIECES,
     FIRST_ROWS,
     Arrays,
-    Ring,
     Rows,
     named,
     observation_columns,
 )
+from trainer_service.rollout.row_replay import RowReplay
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, as_floats
@@ -76,8 +76,8 @@ class Sample:
     """What values of what was seen next are multiplied by: γᵏ after k steps; None where k is always 1. Shape [B]."""
 
 
-class Replay(Ring):
-    """The last ``capacity`` transitions, drawn uniformly with replacement.
+class Replay(RowReplay[Sample]):
+    """The last ``capacity`` transitions, each a row.
 
     Trajectories lie in the order in which they came, so what an agent saw next is mostly the row below; only what it
     saw after the last step of each trajectory is kept apart. A transition takes as many bytes as its observations
@@ -88,30 +88,24 @@ class Replay(Ring):
     that is sooner, and its reward is Σ_{k<n} γᵏ r_k. That is put together when it is drawn.
     """
 
-    prioritized = False
-    """Whether ``reprioritize`` changes anything."""
-
-    def __init__(self, spec: BehaviorSpec, capacity: int, *, n_step: int = 1, gamma: float = 1.0) -> None:
-        """n_step: rewards of a transition; gamma: their discount."""
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        capacity: int,
+        *,
+        alpha: float | None = None,
+        n_step: int = 1,
+        gamma: float = 1.0,
+    ) -> None:
+        """alpha: see RowReplay; n_step: rewards of a transition; gamma: their discount."""
         rows = min(FIRST_ROWS, capacity)
-        super().__init__(capacity, _step_columns(spec, rows), _final_columns(spec, FIRST_PIECES))
+        super().__init__(capacity, _step_columns(spec, rows), _final_columns(spec, FIRST_PIECES), alpha)
         self._sensors = len(spec.observation_specs)
         self._n_step = n_step
         self._gamma = np.float32(gamma)
 
-    def add(self, trajectories: Trajectories) -> Rows:
-        """Takes finished trajectories in. Returns the rows where their steps stand now, at most ``capacity``."""
+    def _take(self, trajectories: Trajectories) -> Rows:
         return self._lay(_steps_of(trajectories, self._pieces), self._finals_of(trajectories))
-
-    def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:
-        """Draws ``count`` transitions. Raises ValueError where there are none.
-
-        beta: how far weights correct for some being likelier than others, if they are; 1 is all the way.
-        """
-        return self._gather(rng.integers(self._size, size=count), None)
-
-    def reprioritize(self, rows: Rows, errors: NDArray[np.floating[Any]]) -> None:
-        """Says how wrong the critic was about the rows of a sample: |δ|, unweighted. Shapes [B]."""
 
     def _finals_of(self, trajectories: Trajectories) -> Arrays:
         """What is kept once for each trajectory."""

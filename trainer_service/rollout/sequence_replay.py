@@ -95,11 +95,10 @@ class PrioritizedSequenceReplay(SequenceReplay):
     (Recurrent experience replay in distributed reinforcement learning): a mean alone would hide single surprises.
     """
 
-    prioritized = True
-
     def __init__(self, spec: BehaviorSpec, capacity: int, memory_size: int, alpha: float) -> None:
         """alpha: 0 draws uniformly, 1 in proportion to the error."""
         super().__init__(spec, capacity, memory_size)
+        self.prioritized = True
         # Whole trajectories have at least one step each, so their numbers differ by less than the capacity.
         self._priorities = Priorities(capacity, alpha)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from trainer_service.rollout.assembler import Decisions, TrajectoryAssembler
-from trainer_service.rollout.joint_replay import JointReplay, JointSample, PrioritizedJointReplay
+from trainer_service.rollout.joint_replay import JointReplay, JointSample
 from trainer_service.rollout.places import GroupPlaces
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -310,9 +310,8 @@ def steady(life: Life) -> Iterator[tuple[int, StepBatch]]:
 
 
 def test_after_a_round_trip_the_same_rows_are_drawn() -> None:
-    for kind in ({}, {"alpha": 0.6}):
-        cls = PrioritizedJointReplay if kind else JointReplay
-        replay, other = (cls(SPEC, 50, places=PLACES, discount=GAMMA, n_step=2, **kind) for _ in range(2))
+    for alpha in (None, 0.6):
+        replay, other = (make(50, n_step=2, alpha=alpha) for _ in range(2))
         life = Life(1)
         fill(replay, life, 60)
         replay.reprioritize(np.arange(20), np.linspace(0, 3, 20))
@@ -324,7 +323,7 @@ def test_after_a_round_trip_the_same_rows_are_drawn() -> None:
         for name in ("rows", "rewards", "team_rewards", "present", "next_present", "discrete_actions"):
             np.testing.assert_array_equal(getattr(one, name), getattr(same, name))
         np.testing.assert_array_equal(one.next_observations[1], same.next_observations[1])
-        if kind:
+        if alpha is not None:
             np.testing.assert_array_equal(one.weights, same.weights)
 
 
@@ -344,7 +343,7 @@ def fill_after(replay: JointReplay, life: Life) -> list[tuple[list[Moment], int]
 
 
 def test_what_was_predicted_badly_is_drawn_more_often() -> None:
-    replay = PrioritizedJointReplay(SPEC, 64, places=PLACES, discount=GAMMA, alpha=1.0)
+    replay = make(64, alpha=1.0)
     fill(replay, Life(4), 60)
     assert len(replay) == 64
     errors = np.full(64, 0.01)

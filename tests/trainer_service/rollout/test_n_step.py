@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer_service.rollout.prioritized import PrioritizedReplay
 from trainer_service.rollout.replay import Replay
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -64,7 +63,7 @@ def test_one_step_is_what_it_always_was() -> None:
 
 
 def test_what_is_drawn_by_priority_looks_ahead_as_well() -> None:
-    replay = PrioritizedReplay(SPEC, 100, 0.6, n_step=2, gamma=0.5)
+    replay = Replay(SPEC, 100, alpha=0.6, n_step=2, gamma=0.5)
     replay.add(trajectories([[1, 2]], [False]))
     sample = replay.sample(20, np.random.default_rng(1))
     assert set(sample.task_rewards.tolist()) == {2.0}
