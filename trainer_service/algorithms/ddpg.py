@@ -16,8 +16,10 @@ from torch import Tensor
 
 from trainer_service.algorithms.action_noise import ActionNoise
 from trainer_service.algorithms.algorithm import Compute, Metrics
+from trainer_service.algorithms.experience_replay import ExperienceReplay, horizon_of
 from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
+from trainer_service.algorithms.rates import learning_rate_at
 from trainer_service.algorithms.refusals import require_task_alone
 from trainer_service.algorithms.tensors import to_array, to_tensor
 from trainer_service.config import TrainerSettings
@@ -27,16 +29,11 @@ from trainer_service.networks.flat import Descent
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.networks.target import Target
 from trainer_service.ops.q_learning import td_loss, td_targets
-from trainer_service.ops.schedules import linear_decay, scheduled
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.replay import Replay, Sample
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
-
-_HORIZON = 8
-"""Steps after which an unfinished trajectory is learned from, as for sac."""
-_FINAL_LEARNING_RATE = 1e-10
 
 
 class DDPG:
@@ -57,8 +54,6 @@ class DDPG:
         self._hyper = settings.hyperparameters
         self._device = compute.device
         self._gamma, self._strength = task.gamma, task.strength
-        self._drawing = compute.seed
-        """Together with the number of updates it says what is drawn from the buffer."""
         network = settings.network_settings
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
@@ -73,13 +68,11 @@ class DDPG:
         hyper = self._hyper
         self._noise = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
         self.memory_size = self._noise.memory_size
-        # The last steps of a trajectory look less far ahead than the others: they shall be few.
-        self.horizon = min(settings.time_horizon, max(_HORIZON, 4 * hyper.n_step))
+        self.horizon = horizon_of(settings, hyper.n_step)
         alpha, n_step = hyper.replay.exponent, hyper.n_step
-        self._replay = Replay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
-        self._pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
-        self._updates = 0
-        """Gradient steps over the whole run."""
+        replay = Replay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
+        pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
+        self._experience = ExperienceReplay(replay, hyper, compute.seed, pace)
         self._lived = 0
         """Agent steps recorded over the whole run."""
         self._explores = False
@@ -114,26 +107,18 @@ class DDPG:
     def record(self, trajectories: Trajectories) -> None:
         """Remembers experience, and lets the normalizer see it."""
         self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
-        self._replay.add(trajectories)
-        self._pace.steps += len(trajectories)
+        self._experience.record(trajectories)
         self._lived += len(trajectories)
 
     def ready(self) -> bool:
         """An update was earned."""
-        return self._pace.due > 0
+        return self._experience.pace.due > 0
 
     def update(self, step: int) -> Metrics:
         """As many gradient steps as were earned since the last call."""
-        hyper = self._hyper
-        rate = scheduled(
-            hyper.learning_rate_schedule,
-            hyper.learning_rate,
-            _FINAL_LEARNING_RATE,
-            step,
-            self._settings.max_steps,
-        )
-        rng = np.random.default_rng([self._drawing, self._updates])
-        reports = [self._step(self._sample(rng), rate) for _ in range(self._pace.due)]
+        rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
+        rng = self._experience.rng()
+        reports = [self._step(sample, rate) for sample in self._experience.due(rng)]
         metrics = {
             "Policy/Learning Rate": rate,
             "Policy/Exploration Noise": self._noise.deviation(self._lived),
@@ -146,21 +131,19 @@ class DDPG:
                 "Losses/Policy Loss": policy_loss,
                 "Policy/Mean Q": value,
             }
-        if self._replay.prioritized:
-            metrics["Replay/Beta"] = self._beta()
-        return metrics
+        return metrics | self._experience.metrics()
 
     def _step(self, sample: Sample, rate: float) -> Tensor:
         """One gradient step of critic and policy, and one of their targets. Returns what is reported of it. [4]"""
         seen = self._inputs(sample.observations)
         q, errors, critic_loss = self._improve_critic(sample, seen, rate)
         policy_loss = self._improve_actor(seen, rate)
-        if self._replay.prioritized:
-            self._replay.reprioritize(sample.rows, to_array(errors.abs()))
-        self._pace.updates += 1
-        self._updates += 1
-        self._follow()
-        return torch.stack([critic_loss, errors.abs().mean(), q.mean(), policy_loss])
+        absolute = errors.abs()
+        self._experience.learned(sample.rows, absolute)
+        tau = share_of_target(self._hyper, self._experience.updates)
+        self._target_actor.follow(self._of_actor.parameters, tau)
+        self._target_critic.follow(self._of_critic.parameters, tau)
+        return torch.stack([critic_loss, absolute.mean(), q.mean(), policy_loss])
 
     def _improve_critic(
         self, sample: Sample, seen: list[Tensor], rate: float
@@ -190,21 +173,8 @@ class DDPG:
     def _discounts(self, sample: Sample) -> Tensor | float:
         return self._gamma if sample.discounts is None else to_tensor(sample.discounts, self._device)
 
-    def _follow(self) -> None:
-        tau = share_of_target(self._hyper, self._updates)
-        if tau:
-            self._target_actor.follow(self._of_actor.parameters, tau)
-            self._target_critic.follow(self._of_critic.parameters, tau)
-
     def _inputs(self, observations: Sequence[Observation]) -> list[Tensor]:
         return self._normalizer.forward([to_tensor(sensor, self._device) for sensor in observations])
-
-    def _sample(self, rng: np.random.Generator) -> Sample:
-        return self._replay.sample(self._hyper.batch_size, rng, beta=self._beta())
-
-    def _beta(self) -> float:
-        replay = self._hyper.replay
-        return linear_decay(replay.beta, 1.0, self._updates, replay.beta_updates)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the replay buffer: see ``experience``."""
@@ -217,8 +187,7 @@ class DDPG:
             "critic_optimizer": self._of_critic.optimizer.state_dict(),
             "normalizer": self._normalizer.state_dict(),
             "acting": self._acting.get_state(),
-            "drawing": self._drawing,
-            "updates": self._updates,
+            **self._experience.state_dict(),
             "lived": self._lived,
         }
 
@@ -228,8 +197,7 @@ class DDPG:
         self._of_actor.optimizer.load_state_dict(state["actor_optimizer"])
         self._of_critic.optimizer.load_state_dict(state["critic_optimizer"])
         self._acting.set_state(state["acting"].cpu())
-        self._drawing = state["drawing"]
-        self._updates = state["updates"]
+        self._experience.load_state_dict(state)
         self._lived = state["lived"]
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
@@ -242,14 +210,11 @@ class DDPG:
 
     def experience(self) -> dict[str, NDArray[Any]] | None:
         """The replay buffer and how far learning from it has come, if they shall be saved."""
-        if not self._hyper.save_replay_buffer:
-            return None
-        return {**self._replay.state(), "paces": np.array([self._pace.steps, self._pace.updates], np.int64)}
+        return self._experience.experience()
 
     def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
         """Continues with that buffer."""
-        self._replay.load_state(experience)
-        self._pace.steps, self._pace.updates = (int(number) for number in experience["paces"])
+        self._experience.load_experience(experience)
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and actor as they are now, to be exported: without noise."""

@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.algorithms.algorithm import Compute, Metrics
+from trainer_service.algorithms.experience_replay import ExperienceReplay, horizon_of
 from trainer_service.algorithms.exploration import Exploration
 from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import GreedyPolicyNetwork, PolicyNetwork
+from trainer_service.algorithms.rates import learning_rate_at
 from trainer_service.algorithms.refusals import require_discrete, require_task_alone
 from trainer_service.algorithms.tensors import allowed_or_none, to_array, to_tensor
 from trainer_service.config import TrainerSettings
@@ -28,16 +30,11 @@ from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.networks.q_network import QNetwork
 from trainer_service.networks.target import Target
 from trainer_service.ops import q_learning
-from trainer_service.ops.schedules import linear_decay, scheduled
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.replay import Replay, Sample
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
-
-_HORIZON = 8
-"""Steps after which an unfinished trajectory is learned from: few, so that learning does not lag behind."""
-_FINAL_LEARNING_RATE = 1e-10
 
 
 class DQN:
@@ -56,8 +53,6 @@ class DQN:
         self._gamma, self._strength = task.gamma, task.strength
         self._device = compute.device
         self._branches = spec.action_spec.discrete_branches
-        self._drawing = compute.seed
-        """Together with the number of updates it says what is drawn from the buffer."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
             self._network = QNetwork(spec, settings.network_settings, dueling=hyper.dueling).to(self._device)
@@ -70,13 +65,11 @@ class DQN:
         self._exploration = Exploration(hyper)
         self._explores = False
         """Who only acts does not try anything out."""
-        # The last steps of a trajectory look less far ahead than the others: they shall be few.
-        self.horizon = min(settings.time_horizon, max(_HORIZON, 4 * hyper.n_step))
+        self.horizon = horizon_of(settings, hyper.n_step)
         alpha, n_step = hyper.replay.exponent, hyper.n_step
-        self._replay = Replay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
-        self._pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
-        self._updates = 0
-        """Gradient steps over the whole run."""
+        replay = Replay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
+        pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
+        self._experience = ExperienceReplay(replay, hyper, compute.seed, pace)
 
     def prepare(self, step: int) -> None:
         """It is going to learn."""
@@ -111,35 +104,28 @@ class DQN:
     def record(self, trajectories: Trajectories) -> None:
         """Remembers experience, and lets the normalizer see it."""
         self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
-        self._replay.add(trajectories)
-        self._pace.steps += len(trajectories)
+        self._experience.record(trajectories)
         self._exploration.record(trajectories)
 
     def ready(self) -> bool:
         """An update was earned."""
-        return self._pace.due > 0
+        return self._experience.pace.due > 0
 
     def update(self, step: int) -> Metrics:
         """As many gradient steps as were earned since the last call."""
-        rate, replay = self._rate(step), self._hyper.replay
-        rng = np.random.default_rng([self._drawing, self._updates])
+        rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
         metrics = {"Policy/Learning Rate": rate, "Policy/Exploration Rate": self._exploration.epsilon}
         reports: list[Tensor] = []
-        for _ in range(self._pace.due):
-            beta = linear_decay(replay.beta, 1.0, self._updates, replay.beta_updates)
-            if self._replay.prioritized:
-                metrics["Replay/Beta"] = beta
-            reports.append(self._learn(self._replay.sample(self._hyper.batch_size, rng, beta=beta), rate))
-            self._pace.updates += 1
-            self._updates += 1
-            self._move_target()
+        for sample in self._experience.due(self._experience.rng()):
+            metrics |= self._experience.metrics()
+            reports.append(self._learn(sample, rate))
         if reports:
             tags = ("Losses/Value Loss", "Losses/TD Error", "Policy/Mean Q", "Policy/Extrinsic Reward")
             metrics |= zip(tags, torch.stack(reports).mean(dim=0).tolist(), strict=True)
         return metrics
 
     def _learn(self, sample: Sample, rate: float) -> Tensor:
-        """One gradient step. Returns the means of loss, |δ|, Q of what was done, and rewards: [4]."""
+        """One gradient step, and one of the target. Returns means: loss, |δ|, Q of what was done, rewards. [4]"""
         rewards = self._strength * to_tensor(sample.task_rewards, self._device)
         targets = self._targets(sample, rewards)
         actions = to_tensor(sample.discrete_actions, self._device)
@@ -150,8 +136,8 @@ class DQN:
         loss = q_learning.td_loss(errors, weights)
         self._descent.descend(loss, rate, self._hyper.max_grad_norm)
         absolute = errors.detach().abs()
-        if self._replay.prioritized:
-            self._replay.reprioritize(sample.rows, to_array(absolute))
+        self._experience.learned(sample.rows, absolute)
+        self._target.follow(self._descent.parameters, share_of_target(self._hyper, self._experience.updates))
         return torch.stack([loss.detach(), absolute.mean(), chosen.detach().mean(), rewards.mean()])
 
     def _targets(self, sample: Sample, rewards: Tensor) -> Tensor:
@@ -168,17 +154,8 @@ class DQN:
                 discounts = to_tensor(sample.discounts, self._device)
             return q_learning.td_targets(rewards, discounts, values, terminated)
 
-    def _move_target(self) -> None:
-        tau = share_of_target(self._hyper, self._updates)
-        if tau:
-            self._target.follow(self._descent.parameters, tau)
-
     def _inputs(self, observations: Sequence[Observation]) -> list[Tensor]:
         return self._normalizer.forward([to_tensor(sensor, self._device) for sensor in observations])
-
-    def _rate(self, step: int) -> float:
-        hyper, limit = self._hyper, self._settings.max_steps
-        return scheduled(hyper.learning_rate_schedule, hyper.learning_rate, _FINAL_LEARNING_RATE, step, limit)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the replay buffer: see ``experience``."""
@@ -188,8 +165,7 @@ class DQN:
             "optimizer": self._descent.optimizer.state_dict(),
             "normalizer": self._normalizer.state_dict(),
             "acting": self._acting.get_state(),
-            "drawing": self._drawing,
-            "updates": self._updates,
+            **self._experience.state_dict(),
             "exploration": self._exploration.state_dict(),
         }
 
@@ -198,8 +174,7 @@ class DQN:
         self.load_weights(state)
         self._descent.optimizer.load_state_dict(state["optimizer"])
         self._acting.set_state(state["acting"].cpu())
-        self._drawing = state["drawing"]
-        self._updates = state["updates"]
+        self._experience.load_state_dict(state)
         self._exploration.load_state_dict(state["exploration"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
@@ -210,15 +185,11 @@ class DQN:
 
     def experience(self) -> dict[str, NDArray[Any]] | None:
         """The replay buffer and how far learning from it has come, if they shall be saved."""
-        if not self._hyper.save_replay_buffer:
-            return None
-        paces = np.array([self._pace.steps, self._pace.updates], np.int64)
-        return {**self._replay.state(), "paces": paces}
+        return self._experience.experience()
 
     def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
         """Continues with that buffer."""
-        self._replay.load_state(experience)
-        self._pace.steps, self._pace.updates = (int(number) for number in experience["paces"])
+        self._experience.load_experience(experience)
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and values as they are now, to be exported: it never explores."""

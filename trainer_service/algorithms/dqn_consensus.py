@@ -40,13 +40,13 @@ class DQNConsensus(DQNShare):
 
     def update(self, step: int) -> Metrics:
         """As TeamQLearner, with the heads averaged whenever so many moments of groups came."""
-        self._burst = (self._reached, max(self._pace.due, 1))
+        self._burst = (self._reached, max(self._experience.pace.due, 1))
         return super().update(step)
 
     def _after_descent(self) -> None:
         # Moments come in bursts, and so do gradient steps: each step stands for its share of them.
         since, count = self._burst
-        left = (self._moments - since) * self._pace.due // count
+        left = (self._moments - since) * self._experience.pace.due // count
         moments = self._moments - left
         if moments // self._every > self._reached // self._every:
             self._agree()

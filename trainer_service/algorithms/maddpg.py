@@ -17,26 +17,23 @@ from torch import Tensor
 
 from trainer_service.algorithms.action_noise import ActionNoise
 from trainer_service.algorithms.algorithm import Compute, Metrics
+from trainer_service.algorithms.experience_replay import ExperienceReplay, horizon_of
 from trainer_service.algorithms.group_descent import GroupDescent
 from trainer_service.algorithms.joint_minibatch import JointMinibatches
 from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
+from trainer_service.algorithms.rates import learning_rate_at
 from trainer_service.algorithms.refusals import require_task_alone
 from trainer_service.algorithms.tensors import allowed_or_none, to_array, to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import MADDPGSettings
 from trainer_service.networks.normalizer import ObservationNormalizer
-from trainer_service.ops.schedules import linear_decay, scheduled
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.joint_replay import JointReplay, JointSample
 from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.rollout.views import AGENT_ID
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
-
-_HORIZON = 8
-"""Moments after which an unfinished stretch is learned from, as for sac."""
-_FINAL_LEARNING_RATE = 1e-10
 
 
 class MADDPG:
@@ -54,8 +51,6 @@ class MADDPG:
         self._settings = settings
         self._hyper = hyper
         self._device = compute.device
-        self._drawing = compute.seed
-        """Together with the number of updates it says what is drawn from the buffer."""
         places = hyper.group_size or 1
         sees = [i for i, sensor in enumerate(spec.observation_specs) if sensor.name != AGENT_ID]
         own = BehaviorSpec(tuple(spec.observation_specs[i] for i in sees), spec.action_spec)
@@ -69,13 +64,20 @@ class MADDPG:
         self._relaxing = torch.Generator(self._device).manual_seed(compute.seed + 2)
         self._noise = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
         self.memory_size = self._noise.memory_size
-        self.horizon = min(settings.time_horizon, max(_HORIZON, 4 * hyper.n_step))
-        self._replay = _replay(spec, hyper, places, task.gamma, sees)
+        self.horizon = horizon_of(settings, hyper.n_step)
         self._minibatches = JointMinibatches(self._normalizer, sees, sees, task.strength, self._device)
         # A batch is of moments, and each of them took a step of every agent.
-        self._pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size * places), hyper.steps_per_update)
-        self._updates = 0
-        """Gradient steps over the whole run."""
+        pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size * places), hyper.steps_per_update)
+        replay = JointReplay(
+            spec,
+            hyper.buffer_size,
+            places=places,
+            discount=task.gamma,
+            alpha=hyper.replay.exponent,
+            n_step=hyper.n_step,
+            sensors=sees,
+        )
+        self._experience = ExperienceReplay(replay, hyper, compute.seed, pace)
         self._lived = 0
         """Agent steps recorded over the whole run."""
         self._explores = False
@@ -117,20 +119,18 @@ class MADDPG:
     def record(self, trajectories: Trajectories) -> None:
         """Remembers experience, and lets the normalizer see it."""
         self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
-        self._replay.add(trajectories)
-        self._pace.steps += len(trajectories)
+        self._experience.record(trajectories)
         self._lived += len(trajectories)
 
     def ready(self) -> bool:
         """An update was earned."""
-        return self._pace.due > 0
+        return self._experience.pace.due > 0
 
     def update(self, step: int) -> Metrics:
         """As many gradient steps as were earned since the last call."""
-        hyper, limit = self._hyper, self._settings.max_steps
-        rate = scheduled(hyper.learning_rate_schedule, hyper.learning_rate, _FINAL_LEARNING_RATE, step, limit)
-        rng = np.random.default_rng([self._drawing, self._updates])
-        reports = [self._learn(self._sample(rng), rate) for _ in range(self._pace.due)]
+        rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
+        rng = self._experience.rng()
+        reports = [self._learn(sample, rate) for sample in self._experience.due(rng)]
         metrics = {"Policy/Learning Rate": rate}
         if self._descent.actors.actions.continuous_size:
             metrics["Policy/Exploration Noise"] = self._noise.deviation(self._lived)
@@ -138,9 +138,7 @@ class MADDPG:
             tags = ("Losses/Value Loss", "Losses/TD Error", "Policy/Mean Q", "Policy/Mean Target")
             means = torch.stack(reports).mean(dim=0).tolist()
             metrics |= zip((*tags, "Losses/Policy Loss"), means, strict=True)
-        if self._replay.prioritized:
-            metrics["Replay/Beta"] = self._beta()
-        return metrics
+        return metrics | self._experience.metrics()
 
     def _learn(self, sample: JointSample, rate: float) -> Tensor:
         """One gradient step of everything, and one of the targets. Returns what is reported of it. [5]"""
@@ -150,22 +148,10 @@ class MADDPG:
         taken = self._descent.taken(numbers, batch.actions)
         judged = self._descent.improve_critics(batch, taken, rate)
         policy_loss = self._descent.improve_actors(batch, taken, allowed, rate, self._relaxing)
-        if self._replay.prioritized:
-            self._replay.reprioritize(sample.rows, to_array(judged.absolute))
-        self._pace.updates += 1
-        self._updates += 1
-        tau = share_of_target(self._hyper, self._updates)
-        if tau:
-            self._descent.follow(tau)
+        self._experience.learned(sample.rows, judged.absolute)
+        self._descent.follow(share_of_target(self._hyper, self._experience.updates))
         means = (judged.squared, judged.absolute.mean(), judged.value, judged.target, policy_loss)
         return torch.stack(means)
-
-    def _sample(self, rng: np.random.Generator) -> JointSample:
-        return self._replay.sample(self._hyper.batch_size, rng, beta=self._beta())
-
-    def _beta(self) -> float:
-        replay = self._hyper.replay
-        return linear_decay(replay.beta, 1.0, self._updates, replay.beta_updates)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the replay buffer: see ``experience``."""
@@ -174,8 +160,7 @@ class MADDPG:
             "normalizer": self._normalizer.state_dict(),
             "acting": self._acting.get_state(),
             "relaxing": self._relaxing.get_state(),
-            "drawing": self._drawing,
-            "updates": self._updates,
+            **self._experience.state_dict(),
             "lived": self._lived,
         }
 
@@ -185,8 +170,7 @@ class MADDPG:
         self._normalizer.load_state_dict(state["normalizer"])
         self._acting.set_state(state["acting"].cpu())
         self._relaxing.set_state(state["relaxing"].cpu())
-        self._drawing = state["drawing"]
-        self._updates = state["updates"]
+        self._experience.load_state_dict(state)
         self._lived = state["lived"]
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
@@ -196,29 +180,12 @@ class MADDPG:
 
     def experience(self) -> dict[str, NDArray[Any]] | None:
         """The replay buffer and how far learning from it has come, if they shall be saved."""
-        if not self._hyper.save_replay_buffer:
-            return None
-        return {**self._replay.state(), "paces": np.array([self._pace.steps, self._pace.updates], np.int64)}
+        return self._experience.experience()
 
     def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
         """Continues with that buffer."""
-        self._replay.load_state(experience)
-        self._pace.steps, self._pace.updates = (int(number) for number in experience["paces"])
+        self._experience.load_experience(experience)
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and actors as they are now, to be exported: numbers without noise."""
         return SquashedPolicyNetwork(self._normalizer, self._descent.actors)
-
-
-def _replay(
-    spec: BehaviorSpec, hyper: MADDPGSettings, places: int, discount: float, sensors: Sequence[int]
-) -> JointReplay:
-    return JointReplay(
-        spec,
-        hyper.buffer_size,
-        places=places,
-        discount=discount,
-        alpha=hyper.replay.exponent,
-        n_step=hyper.n_step,
-        sensors=sensors,
-    )

@@ -1,18 +1,18 @@
-"""Hyperparameters of learners on their own policy as they stand at a step."""
+"""Hyperparameters as they stand at a step."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainer_service.config.hyperparameters import OnPolicyHyperparameters
-from trainer_service.ops.schedules import scheduled
+from trainer_service.config.hyperparameters import Hyperparameters, OnPolicyHyperparameters
+from trainer_service.ops.schedules import FINAL_LEARNING_RATE, scheduled
 
 # What the linear schedules end at, as in ML-Agents.
-_FINAL_LEARNING_RATE, _FINAL_EPSILON, _FINAL_BETA = 1e-10, 0.1, 1e-5
+_FINAL_EPSILON, _FINAL_BETA = 0.1, 1e-5
 
 
 class Rates(NamedTuple):
-    """Scheduled hyperparameters of one update."""
+    """Scheduled hyperparameters of one update on policy."""
 
     learning_rate: float
     critic_learning_rate: float
@@ -22,11 +22,16 @@ class Rates(NamedTuple):
     beta: float
 
 
+def learning_rate_at(hyper: Hyperparameters, step: int, max_steps: int) -> float:
+    """The learning rate alone, of any learner."""
+    return scheduled(hyper.learning_rate_schedule, hyper.learning_rate, FINAL_LEARNING_RATE, step, max_steps)
+
+
 def rates_at(hyper: OnPolicyHyperparameters, step: int, max_steps: int) -> Rates:
     """Both learning rates follow one schedule."""
 
     def learning_rate(start: float) -> float:
-        return scheduled(hyper.learning_rate_schedule, start, _FINAL_LEARNING_RATE, step, max_steps)
+        return scheduled(hyper.learning_rate_schedule, start, FINAL_LEARNING_RATE, step, max_steps)
 
     return Rates(
         learning_rate(hyper.learning_rate),

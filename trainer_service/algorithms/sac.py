@@ -18,28 +18,24 @@ from torch import Tensor
 
 from trainer_service.algorithms.acting import decide
 from trainer_service.algorithms.algorithm import Compute, Metrics
+from trainer_service.algorithms.experience_replay import ExperienceReplay, horizon_of
 from trainer_service.algorithms.pace import Pace
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
+from trainer_service.algorithms.rates import learning_rate_at
 from trainer_service.algorithms.signals import names_in, names_of, prepare, require_same_signals
 from trainer_service.algorithms.soft_learner import SoftLearner
 from trainer_service.algorithms.soft_minibatch import Minibatches
-from trainer_service.algorithms.tensors import to_array, to_tensor
+from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import SACSettings, TrainerSettings
 from trainer_service.imitation.cloning import BehavioralCloning
 from trainer_service.networks.normalizer import ObservationNormalizer
-from trainer_service.ops.schedules import linear_decay, scheduled
 from trainer_service.rewards import REWARD_SOURCES, Experience
 from trainer_service.rollout.assembler import Decisions
-from trainer_service.rollout.replay import Replay, Sample
+from trainer_service.rollout.replay import Replay
 from trainer_service.rollout.sequence_replay import PrioritizedSequenceReplay, SequenceReplay
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
-
-_HORIZON = 8
-"""Steps after which an unfinished trajectory is learned from. What was seen after it is stored a second time, so
-with 1 pictures would take twice the memory; with hundreds, learning would lag behind."""
-_FINAL_LEARNING_RATE = 1e-10
 
 
 class SAC:
@@ -56,8 +52,6 @@ class SAC:
         self._settings = settings
         self._hyper = settings.hyperparameters
         self._device = compute.device
-        self._drawing = compute.seed
-        """Together with the number of updates it says what is drawn from the buffer."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
             self._rewards = [
@@ -79,20 +73,19 @@ class SAC:
             self._cloning = BehavioralCloning(spec, settings, actor, parameters, self._normalizer, compute)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
         self._learning = torch.Generator(self._device).manual_seed(compute.seed + 2)
-        self._updates = 0
-        """Over the whole run: gradient steps, and draws for the reward signals."""
-        memory = settings.network_settings.memory
+        hyper, memory = self._hyper, settings.network_settings.memory
         if memory is None:
-            self.horizon, self._draws = min(settings.time_horizon, _HORIZON), self._hyper.batch_size
-            self._replay = Replay(spec, self._hyper.buffer_size, alpha=self._hyper.replay.exponent)
+            self.horizon, draws = horizon_of(settings), hyper.batch_size
+            replay = Replay(spec, hyper.buffer_size, alpha=hyper.replay.exponent)
         else:
             # A trajectory is a sequence: whatever time_horizon says, none is longer, and none shorter but at the end.
             self.horizon = memory.sequence_length
-            self._draws = max(self._hyper.batch_size // memory.sequence_length, 1)
-            self._replay = _sequence_replay(spec, self._hyper, memory.sequence_length, self.memory_size)
-        start_at = max(self._hyper.buffer_init_steps, self._hyper.batch_size)
-        self._pace = Pace(start_at, self._hyper.steps_per_update)
-        self._reward_pace = Pace(start_at, self._hyper.reward_signal_steps_per_update)
+            draws = max(hyper.batch_size // memory.sequence_length, 1)
+            replay = _sequence_replay(spec, hyper, memory.sequence_length, self.memory_size)
+        start_at = max(hyper.buffer_init_steps, hyper.batch_size)
+        pace = Pace(start_at, hyper.steps_per_update)
+        self._reward_pace = Pace(start_at, hyper.reward_signal_steps_per_update)
+        self._experience = ExperienceReplay(replay, hyper, compute.seed, pace, self._reward_pace, draws=draws)
 
     def prepare(self, step: int) -> None:
         """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
@@ -129,44 +122,29 @@ class SAC:
             experience = Experience(trajectories, self._device)
             for source in self._learned_rewards:
                 source.count(experience)
-        self._replay.add(trajectories)
-        self._pace.steps += len(trajectories)
-        self._reward_pace.steps += len(trajectories)
+        self._experience.record(trajectories)
 
     def ready(self) -> bool:
         """An update was earned."""
-        return self._pace.due > 0 or bool(self._learned_rewards and self._reward_pace.due)
+        return self._experience.pace.due > 0 or bool(self._learned_rewards and self._reward_pace.due)
 
     def update(self, step: int) -> Metrics:
         """As many updates as were earned since the last call."""
-        rate = self._rate(step)
-        rng = np.random.default_rng([self._drawing, self._updates])
+        rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
+        rng = self._experience.rng()
         metrics = {"Policy/Learning Rate": rate}
         reports: list[Tensor] = []
         cloned: Metrics = {}
-        for _ in range(self._pace.due):
-            sample = self._sample(rng)
+        for sample in self._experience.due(rng):
             made = self._learner.learn(self._minibatches.of(sample), rate, self._learning)
-            if self._replay.prioritized:
-                self._replay.reprioritize(sample.rows, to_array(made.errors))
+            self._experience.learned(sample.rows, made.errors)
             reports.append(made.report())
             if self._cloning is not None:
                 cloned = self._cloning.update(step)
-            self._pace.updates += 1
-            self._updates += 1
         if reports:
             means = torch.stack(reports).mean(dim=0).tolist()
             metrics |= self._learner.metrics(means, names_of(self._rewards))
         return {**metrics, **cloned, **self._teach_rewards(rng)}
-
-    def _rate(self, step: int) -> float:
-        hyper, limit = self._hyper, self._settings.max_steps
-        return scheduled(hyper.learning_rate_schedule, hyper.learning_rate, _FINAL_LEARNING_RATE, step, limit)
-
-    def _sample(self, rng: np.random.Generator) -> Sample:
-        settings = self._hyper.replay
-        beta = linear_decay(settings.beta, 1.0, self._updates, settings.beta_updates)
-        return self._replay.sample(self._draws, rng, beta=beta)
 
     def _teach_rewards(self, rng: np.random.Generator) -> Metrics:
         """What earns rewards of our own making learns at its own pace, from draws of its own."""
@@ -174,13 +152,12 @@ class SAC:
             return {}
         parts: dict[str, list[Tensor]] = defaultdict(list)
         for _ in range(self._reward_pace.due):
-            sample = self._replay.sample(self._draws, rng)
-            transitions = self._minibatches.transitions(sample)
+            transitions = self._minibatches.transitions(self._experience.sample(rng))
             for source in self._learned_rewards:
                 for tag, value in source.learn(transitions).items():
                     parts[tag].append(value)
             self._reward_pace.updates += 1
-            self._updates += 1
+            self._experience.updates += 1
         return {tag: float(torch.stack(values).mean()) for tag, values in parts.items()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -190,8 +167,7 @@ class SAC:
             "normalizer": self._normalizer.state_dict(),
             "acting": self._acting.get_state(),
             "learning": self._learning.get_state(),
-            "drawing": self._drawing,
-            "updates": self._updates,
+            **self._experience.state_dict(),
             "signals": names_of(self._rewards),
             "rewards": {source.name: source.state_dict() for source in self._learned_rewards},
             "cloning": None if self._cloning is None else self._cloning.state_dict(),
@@ -208,8 +184,7 @@ class SAC:
             self._cloning.load_state_dict(state["cloning"])
         self._acting.set_state(state["acting"].cpu())
         self._learning.set_state(state["learning"].cpu())
-        self._drawing = state["drawing"]
-        self._updates = state["updates"]
+        self._experience.load_state_dict(state)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Reward signals are known by their names: what the state does not know of begins anew."""
@@ -224,16 +199,11 @@ class SAC:
 
     def experience(self) -> dict[str, NDArray[Any]] | None:
         """The replay buffer and how far learning from it has come, if they shall be saved."""
-        if not self._hyper.save_replay_buffer:
-            return None
-        paces = [self._pace.steps, self._pace.updates, self._reward_pace.steps, self._reward_pace.updates]
-        return {**self._replay.state(), "paces": np.array(paces, np.int64)}
+        return self._experience.experience()
 
     def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
         """Continues with that buffer."""
-        self._replay.load_state(experience)
-        paces = [int(number) for number in experience["paces"]]
-        self._pace.steps, self._pace.updates, self._reward_pace.steps, self._reward_pace.updates = paces
+        self._experience.load_experience(experience)
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and actor as they are now, to be exported."""

@@ -16,12 +16,14 @@ from torch import Tensor, nn
 
 from trainer_service.algorithms.acting import decide
 from trainer_service.algorithms.algorithm import Compute, Metrics
+from trainer_service.algorithms.experience_replay import ExperienceReplay, horizon_of
 from trainer_service.algorithms.exploration import Exploration
 from trainer_service.algorithms.joint_minibatch import JointMinibatch, JointMinibatches
 from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import GreedyPolicyNetwork, PolicyNetwork
+from trainer_service.algorithms.rates import learning_rate_at
 from trainer_service.algorithms.refusals import require_discrete, require_task_alone
-from trainer_service.algorithms.tensors import to_array, to_tensor
+from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import TeamValueSettings
 from trainer_service.networks.actions import ActionParameters
@@ -30,17 +32,12 @@ from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.networks.target import Target
 from trainer_service.networks.team_q_network import OwnQNetworks, SharedQNetwork, TeamQNetwork
 from trainer_service.ops.q_learning import best_value, chosen_value, double_q_value, exploring, td_targets
-from trainer_service.ops.schedules import linear_decay, scheduled
 from trainer_service.rollout.assembler import Decisions
-from trainer_service.rollout.joint_replay import JointReplay
+from trainer_service.rollout.joint_replay import JointReplay, JointSample
 from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.rollout.views import AGENT_ID, TEAM_OBSERVATIONS
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 from unity_bridge.steps import Observation
-
-_HORIZON = 8
-"""Moments after which an unfinished stretch is learned from, as for sac."""
-_FINAL_LEARNING_RATE = 1e-10
 
 
 class Team(nn.Module):
@@ -94,8 +91,6 @@ class TeamQLearner:
         self._settings = settings
         self._hyper: TeamValueSettings = hyper
         self._device = compute.device
-        self._drawing = compute.seed
-        """Together with the number of updates it says what is drawn from the buffer."""
         self._places = hyper.group_size or 1
         self._branches = spec.action_spec.discrete_branches
         sensors = [sensor.name for sensor in spec.observation_specs]
@@ -113,17 +108,15 @@ class TeamQLearner:
         self._exploration = Exploration(hyper)
         self._explores = False
         """Who only acts does not try anything out."""
-        # The last moments of a stretch look less far ahead than the others: they shall be few.
-        self.horizon = min(settings.time_horizon, max(_HORIZON, 4 * hyper.n_step))
-        self._replay = self._make_replay(kept, signal.gamma)
+        self.horizon = horizon_of(settings, hyper.n_step)
         self._minibatches = JointMinibatches(
             self._normalizer, kept, self._sees, signal.strength, self._device
         )
         # A batch is of moments, and each of them took a step of every agent.
         start = max(hyper.buffer_init_steps, hyper.batch_size * self._places)
-        self._pace = Pace(start, hyper.steps_per_update)
-        self._updates = 0
-        """Gradient steps over the whole run."""
+        pace = Pace(start, hyper.steps_per_update)
+        replay = self._make_replay(kept, signal.gamma)
+        self._experience = ExperienceReplay(replay, hyper, compute.seed, pace)
         self._moments = 0
         """Moments of groups over the whole run."""
 
@@ -198,20 +191,18 @@ class TeamQLearner:
     def record(self, trajectories: Trajectories) -> None:
         """Remembers experience, and lets the normalizer see it."""
         self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
-        self._moments += len(self._replay.add(trajectories))
+        self._moments += len(self._experience.record(trajectories))
         self._exploration.record(trajectories)
-        self._pace.steps += len(trajectories)
 
     def ready(self) -> bool:
         """An update was earned."""
-        return self._pace.due > 0
+        return self._experience.pace.due > 0
 
     def update(self, step: int) -> Metrics:
         """As many gradient steps as were earned since the last call."""
-        hyper, limit = self._hyper, self._settings.max_steps
-        rate = scheduled(hyper.learning_rate_schedule, hyper.learning_rate, _FINAL_LEARNING_RATE, step, limit)
-        rng = np.random.default_rng([self._drawing, self._updates])
-        reports = [self._learn(rng, rate) for _ in range(self._pace.due)]
+        rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
+        rng = self._experience.rng()
+        reports = [self._learn(sample, rate) for sample in self._experience.due(rng)]
         metrics = {"Policy/Learning Rate": rate, "Policy/Exploration Rate": self._exploration.epsilon}
         if reports:
             loss, error, value, target = torch.stack(reports).mean(dim=0).tolist()
@@ -221,28 +212,17 @@ class TeamQLearner:
                 "Policy/Mean Q": value,
                 "Policy/Mean Target": target,
             }
-        if self._replay.prioritized:
-            metrics["Replay/Beta"] = self._beta
-        return metrics | self._own_metrics()
+        return metrics | self._experience.metrics() | self._own_metrics()
 
     def _own_metrics(self) -> dict[str, float]:
         """What else a method reports of an update."""
         return {}
 
-    @property
-    def _beta(self) -> float:
-        replay = self._hyper.replay
-        return linear_decay(replay.beta, 1.0, self._updates, replay.beta_updates)
-
-    def _learn(self, rng: np.random.Generator, rate: float) -> Tensor:
+    def _learn(self, sample: JointSample, rate: float) -> Tensor:
         """One gradient step, and one of the target. Returns what is reported of it. [4]"""
-        sample = self._replay.sample(self._hyper.batch_size, rng, beta=self._beta)
         errors = self._errors(self._minibatches.of(sample))
         self._descent.descend(errors.loss, rate, self._hyper.max_grad_norm)
-        if self._replay.prioritized:
-            self._replay.reprioritize(sample.rows, to_array(errors.absolute))
-        self._pace.updates += 1
-        self._updates += 1
+        self._experience.learned(sample.rows, errors.absolute)
         self._after_descent()
         self._follow()
         return torch.stack([errors.squared, errors.absolute.mean(), errors.value, errors.target])
@@ -251,9 +231,7 @@ class TeamQLearner:
         """What a method changes in the networks before their targets follow. ``_moments`` says how late it is."""
 
     def _follow(self) -> None:
-        tau = share_of_target(self._hyper, self._updates)
-        if tau:
-            self._target.follow(self._descent.parameters, tau)
+        self._target.follow(self._descent.parameters, share_of_target(self._hyper, self._experience.updates))
 
     def _errors(self, batch: JointMinibatch) -> Errors:
         """Of agents, or of the group where something mixes their values."""
@@ -327,8 +305,7 @@ class TeamQLearner:
             "normalizer": self._normalizer.state_dict(),
             "acting": self._acting.get_state(),
             "exploration": self._exploration.state_dict(),
-            "drawing": self._drawing,
-            "updates": self._updates,
+            **self._experience.state_dict(),
             "moments": self._moments,
         }
 
@@ -338,8 +315,7 @@ class TeamQLearner:
         self._descent.optimizer.load_state_dict(state["optimizer"])
         self._acting.set_state(state["acting"].cpu())
         self._exploration.load_state_dict(state["exploration"])
-        self._drawing = state["drawing"]
-        self._updates = state["updates"]
+        self._experience.load_state_dict(state)
         self._moments = state["moments"]
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
@@ -350,14 +326,11 @@ class TeamQLearner:
 
     def experience(self) -> dict[str, NDArray[Any]] | None:
         """The replay buffer and how far learning from it has come, if they shall be saved."""
-        if not self._hyper.save_replay_buffer:
-            return None
-        return {**self._replay.state(), "paces": np.array([self._pace.steps, self._pace.updates], np.int64)}
+        return self._experience.experience()
 
     def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
         """Continues with that buffer."""
-        self._replay.load_state(experience)
-        self._pace.steps, self._pace.updates = (int(number) for number in experience["paces"])
+        self._experience.load_experience(experience)
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and networks as they are now, to be exported."""

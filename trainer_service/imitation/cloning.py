@@ -21,11 +21,10 @@ from trainer_service.networks.soft_actor import SoftActor
 from trainer_service.networks.team_actors import TeamActors
 from trainer_service.ops.distributions import masked_log_softmax
 from trainer_service.ops.imitation import cloning_loss
-from trainer_service.ops.schedules import linear_decay
+from trainer_service.ops.schedules import FINAL_LEARNING_RATE, linear_decay
 from trainer_service.rollout.sequences import StepRanges, cut
 from unity_bridge.specs import BehaviorSpec
 
-_FINAL_LEARNING_RATE = 1e-10
 _EPOCHS = 3
 
 
@@ -96,7 +95,7 @@ class BehavioralCloning:
         steps = self._settings.steps
         if not steps:
             return self._learning_rate
-        return linear_decay(self._learning_rate, _FINAL_LEARNING_RATE, step, steps)
+        return linear_decay(self._learning_rate, FINAL_LEARNING_RATE, step, steps)
 
     def _minibatches(self, sequences: int) -> Iterator[NDArray[np.int64]]:
         """Numbers of the sequences of each, all in random order; the remainder is a smaller one of its own."""

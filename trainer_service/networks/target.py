@@ -20,8 +20,8 @@ class Target(Generic[Network]):
         self._vector = FlatParameters(self.network.parameters()).vector
 
     def follow(self, online: FlatParameters, tau: float) -> None:
-        """θ' ← θ' + τ (θ − θ'); with a τ of 1 a copy. online: of the network that it is a copy of."""
+        """θ' ← θ' + τ (θ − θ'); with a τ of 1 a copy, with 0 nothing. online: of the network that it is a copy of."""
         if tau == 1.0:
             self._vector.copy_(online.vector)
-        else:
+        elif tau:
             self._vector.lerp_(online.vector, tau)

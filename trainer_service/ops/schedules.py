@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+FINAL_LEARNING_RATE = 1e-10
+"""What learning rates fall to, as in ML-Agents."""
+
 
 def linear_decay(initial: float, floor: float, step: int, max_steps: int) -> float:
     """From ``initial`` at step 0 straight down to ``floor`` at ``max_steps``, and flat from there.

@@ -109,7 +109,7 @@ def test_groups_of_any_size_learn(lived, trainer_type: str, agents: int, replay:
     )
     before = {name: tensor.clone() for name, tensor in behavior.checkpoint().algorithm["network"].items()}
     learner = learner_of(behavior)
-    learner._pace.steps += agents
+    learner._experience.pace.steps += agents
     metrics = behavior.update()
     assert np.isfinite(list(metrics.values())).all()
     after = behavior.checkpoint().algorithm["network"]
@@ -135,7 +135,7 @@ def test_targets_are_the_target_networks_from_the_observation_on(
     lived, trainer_type: str, senders: str
 ) -> None:
     learner = learner_of(lived(trainer_type, 3, double=False))
-    batch = learner._minibatches.of(learner._replay.sample(16, np.random.default_rng(0)))
+    batch = learner._minibatches.of(learner._experience.buffer.sample(16, np.random.default_rng(0)))
     with torch.no_grad():
         before = learner._next_values(batch)
         scrambled(learner._online, "")
@@ -147,7 +147,7 @@ def test_targets_are_the_target_networks_from_the_observation_on(
 @pytest.mark.parametrize("trainer_type", TYPES)
 def test_the_network_chooses_and_its_target_judges(lived, trainer_type: str) -> None:
     learner = learner_of(lived(trainer_type, 3))
-    batch = learner._minibatches.of(learner._replay.sample(16, np.random.default_rng(0)))
+    batch = learner._minibatches.of(learner._experience.buffer.sample(16, np.random.default_rng(0)))
     with torch.no_grad():
         scrambled(learner._online, "")
         scrambled(learner._target.network, "")

@@ -293,7 +293,7 @@ def test_no_step_of_the_policy_moves_the_critic_nor_the_other_way_round(learner)
     assert not algorithm._of_critic.parameters.gradient.any()
     assert not torch.equal(algorithm._of_actor.parameters.vector, actor)
     actor = algorithm._of_actor.parameters.vector.clone()
-    algorithm._improve_critic(algorithm._sample(np.random.default_rng(1)), seen, 0.01)
+    algorithm._improve_critic(algorithm._experience.sample(np.random.default_rng(1)), seen, 0.01)
     assert torch.equal(algorithm._of_actor.parameters.vector, actor)
     assert not torch.equal(algorithm._of_critic.parameters.vector, critic)
 

@@ -132,7 +132,7 @@ def collected(behavior: Behavior, lengths: tuple[int, ...] = (3, 8), ticks: int 
 
 
 def all_sequences(algorithm: SAC) -> Any:
-    replay = algorithm._replay
+    replay = algorithm._experience.buffer
     assert isinstance(replay, SequenceReplay)
     return replay._gather_whole(np.arange(replay._first_whole, replay._pieces), None)
 
@@ -184,7 +184,7 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
 
 def judged(algorithm: SAC, numbers: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Critics' losses on some sequences, all networks' gradients, and how many steps that was; nothing is moved."""
-    replay = algorithm._replay
+    replay = algorithm._experience.buffer
     assert isinstance(replay, SequenceReplay)
     sample, learner = replay._gather_whole(numbers, None), algorithm._learner
     made = learner.learn(algorithm._minibatches.of(sample), 0.0, torch.Generator())
@@ -218,7 +218,7 @@ def test_a_minibatch_is_as_many_sequences_as_fill_it_if_none_is_short(
     algorithm = collected(behavior, ticks=3)
     assert behavior._algorithm.horizon == 4
     live(behavior, world := Corridor(3, (9,)), world.begin(), 12)
-    sample = algorithm._sample(np.random.default_rng(1))
+    sample = algorithm._experience.sample(np.random.default_rng(1))
     assert len(sample.sequences.lengths) == sequences
     assert sample.sequences.memories.shape == (sequences, behavior._algorithm.memory_size) == (sequences, 12)
 
@@ -307,7 +307,7 @@ def test_rewards_of_our_own_making_are_for_steps_of_sequences(walker, replay: st
     world = Corridor(1, (3, 8))
     live(behavior, world, world.begin(), 40)
     algorithm = behavior._algorithm
-    batch = algorithm._minibatches.of(sample := algorithm._sample(np.random.default_rng(1)))
+    batch = algorithm._minibatches.of(sample := algorithm._experience.sample(np.random.default_rng(1)))
     assert batch.rewards.shape == (len(sample.rows), 3)
     assert batch.rewards[:, 1:].min() >= 0.0
     assert (batch.rewards[:, 1:] > 0.0).all(dim=1).float().mean() > 0.9

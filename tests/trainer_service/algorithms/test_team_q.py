@@ -199,7 +199,7 @@ def test_who_is_not_there_is_shown_as_zeros_to_a_mixer_whatever_the_normalizer_t
     live(behavior, Crossing(2), 1)
     made = behavior._algorithm
     assert isinstance(made, TeamQLearner)
-    batch = made._minibatches.of(made._replay.sample(50, np.random.default_rng(0)))
+    batch = made._minibatches.of(made._experience.buffer.sample(50, np.random.default_rng(0)))
     assert not batch.present.all()
     assert not batch.seen[0][~batch.present].any()
     assert batch.seen[0][batch.present].any()
@@ -379,9 +379,9 @@ def test_a_run_that_lost_its_buffer_says_when_it_learns_again(
     assert f"learns again after {16 * PLACES} steps" in caplog.text
     learning = behavior._algorithm
     assert isinstance(learning, TeamQLearner)
-    learning._pace.steps = 16 * PLACES
+    learning._experience.pace.steps = 16 * PLACES
     assert not learning.ready()
-    learning._pace.steps += 8
+    learning._experience.pace.steps += 8
     assert learning.ready()
 
 
@@ -404,6 +404,6 @@ def test_targets_follow_slowly_or_all_at_once() -> None:
     with torch.no_grad():
         copied._descent.parameters.vector.add_(1.0)
     for updates, same in ((1, False), (2, False), (3, True)):
-        copied._updates = updates
+        copied._experience.updates = updates
         copied._follow()
         assert torch.equal(copied._target._vector, copied._descent.parameters.vector) == same
