@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from dataclasses import replace
 
+import torch
+
+from trainer_service.algorithms.tensors import to_array, to_tensor
 from trainer_service.config.value_settings import NoiseSettings
 from trainer_service.ops.exploration_noise import drifted, explored, unit_noise
 from trainer_service.ops.schedules import linear_decay
+from trainer_service.rollout.assembler import Decisions
 
 
 class ActionNoise:
@@ -21,25 +24,29 @@ class ActionNoise:
         """size: numbers of an action. uniform_until: agent steps for which actions are uniform in [−1, 1]."""
         self._settings = settings
         self._uniform_until = uniform_until
+        self.lived = 0
+        """Agent steps recorded over the whole run."""
         self.memory_size = size if settings.noise == "ou" else 0
         """Floats that an agent remembers for it."""
 
-    def deviation(self, lived: int) -> float:
-        """After so many agent steps."""
+    @property
+    def deviation(self) -> float:
+        """Of the noise now."""
         settings = self._settings
         final = settings.exploration_noise if settings.noise_final is None else settings.noise_final
-        return linear_decay(settings.exploration_noise, final, lived, settings.exploration_steps)
+        return linear_decay(settings.exploration_noise, final, self.lived, settings.exploration_steps)
 
-    def explore(
-        self, actions: Tensor, memories: Tensor, lived: int, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
-        """Actions with noise, [B, size] in [−1, 1], and what agents remember of it, [B, memory_size].
+    def added(self, decisions: Decisions, generator: torch.Generator) -> Decisions:
+        """The same with noise on the numbers, which stay in [−1, 1], and what agents remember of it.
 
-        memories: as before, or [B, 0] where nobody keeps any; noise is drawn afresh there.
+        Their memories: [M, memory_size]; or [M, 0] where nobody keeps any, and noise is drawn afresh.
         """
-        if lived < self._uniform_until:
-            return torch.empty_like(actions).uniform_(-1.0, 1.0, generator=generator), memories
+        actions = to_tensor(decisions.continuous_actions, generator.device)
+        if self.lived < self._uniform_until:
+            chance = torch.empty_like(actions).uniform_(-1.0, 1.0, generator=generator)
+            return replace(decisions, continuous_actions=to_array(chance))
         noise = unit_noise(actions, generator)
-        if memories.shape[1]:
-            noise = memories = drifted(memories, noise)
-        return explored(actions, noise, self.deviation(lived)), memories
+        if decisions.memories.shape[1]:
+            noise = drifted(to_tensor(decisions.memories, generator.device), noise)
+            decisions = replace(decisions, memories=to_array(noise))
+        return replace(decisions, continuous_actions=to_array(explored(actions, noise, self.deviation)))

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.algorithms.acting import decide
 from trainer_service.algorithms.action_noise import ActionNoise
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.experience_replay import ExperienceReplay, horizon_of
@@ -21,7 +22,7 @@ from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
 from trainer_service.algorithms.refusals import require_task_alone
-from trainer_service.algorithms.tensors import to_array, to_tensor
+from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import DDPGSettings
 from trainer_service.networks.deterministic_actor import ActionCritic, DeterministicActor
@@ -73,8 +74,6 @@ class DDPG:
         replay = Replay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
         pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
         self._experience = ExperienceReplay(replay, hyper, compute.seed, pace)
-        self._lived = 0
-        """Agent steps recorded over the whole run."""
         self._explores = False
         """Who only acts does not try anything out."""
 
@@ -91,14 +90,18 @@ class DDPG:
         deterministic: bool,
     ) -> Decisions:
         """Decides for M agents in one forward pass, and adds noise while it learns, unless ``deterministic``."""
-        with torch.inference_mode():
-            actions = self._actor.forward(self._inputs(observations))
-            kept = to_tensor(memories, self._device)
-            if self._explores and not deterministic:
-                actions, kept = self._noise.explore(actions, kept, self._lived, self._acting)
-            rows = len(memories)
-            none, certain = np.empty((rows, 0), np.int64), np.zeros(rows, np.float32)
-            return Decisions(to_array(actions), none, certain, to_array(kept))
+        decisions = decide(
+            self._actor,
+            self._normalizer.forward,
+            observations,
+            allowed_actions,
+            memories,
+            device=self._device,
+            draw=self._actor.actions.most_likely,
+        )
+        if self._explores and not deterministic:
+            return self._noise.added(decisions, self._acting)
+        return decisions
 
     def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """As they are: in [−1, 1] already."""
@@ -108,7 +111,7 @@ class DDPG:
         """Remembers experience, and lets the normalizer see it."""
         self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
         self._experience.record(trajectories)
-        self._lived += len(trajectories)
+        self._noise.lived += len(trajectories)
 
     def ready(self) -> bool:
         """An update was earned."""
@@ -121,7 +124,7 @@ class DDPG:
         reports = [self._step(sample, rate) for sample in self._experience.due(rng)]
         metrics = {
             "Policy/Learning Rate": rate,
-            "Policy/Exploration Noise": self._noise.deviation(self._lived),
+            "Policy/Exploration Noise": self._noise.deviation,
         }
         if reports:
             critic_loss, error, value, policy_loss = torch.stack(reports).mean(dim=0).tolist()
@@ -188,7 +191,7 @@ class DDPG:
             "normalizer": self._normalizer.state_dict(),
             "acting": self._acting.get_state(),
             **self._experience.state_dict(),
-            "lived": self._lived,
+            "lived": self._noise.lived,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -198,7 +201,7 @@ class DDPG:
         self._of_critic.optimizer.load_state_dict(state["critic_optimizer"])
         self._acting.set_state(state["acting"].cpu())
         self._experience.load_state_dict(state)
-        self._lived = state["lived"]
+        self._noise.lived = state["lived"]
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Networks, targets and normalizer. Raises KeyError or RuntimeError where they do not fit."""

@@ -8,6 +8,7 @@ priorities, several steps at once, and dueling heads. For discrete actions, of o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.algorithms.acting import decide
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.experience_replay import ExperienceReplay, horizon_of
 from trainer_service.algorithms.exploration import Exploration
@@ -22,7 +24,7 @@ from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
 from trainer_service.algorithms.refusals import require_discrete, require_task_alone
-from trainer_service.algorithms.tensors import allowed_or_none, to_array, to_tensor
+from trainer_service.algorithms.tensors import allowed_or_none, to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import DQNSettings
 from trainer_service.networks.flat import Descent
@@ -84,18 +86,17 @@ class DQN:
         deterministic: bool,
     ) -> Decisions:
         """Decides for M agents in one forward pass: the best actions, or while it learns now and then any."""
-        with torch.inference_mode():
-            q = self._network.q_values(self._inputs(observations))
-            allowed = to_tensor(allowed_actions, self._device)
-            chosen = q_learning.masked_argmax(q, allowed, self._branches)
-            if self._explores and not deterministic:
-                epsilon = self._exploration.epsilon
-                chosen = q_learning.exploring(chosen, allowed, epsilon, self._acting, self._branches)
-            rows = len(memories)
-            # How likely an action was is of no use to who learns off-policy.
-            return Decisions(
-                np.empty((rows, 0), np.float32), to_array(chosen), np.zeros(rows, np.float32), memories
-            )
+        heads = self._network.actions
+        best = deterministic or not self._explores
+        return decide(
+            self._network,
+            self._normalizer.forward,
+            observations,
+            allowed_actions,
+            memories,
+            device=self._device,
+            draw=heads.most_likely if best else partial(self._exploration.choose, heads, self._acting),
+        )
 
     def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """There are none."""

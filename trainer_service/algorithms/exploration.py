@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from trainer_service.config.value_settings import ExplorationSettings
+from trainer_service.networks.actions import ActionParameters
+from trainer_service.networks.q_network import GreedyChoices
+from trainer_service.ops.q_learning import exploring
 from trainer_service.ops.schedules import linear_decay
 from trainer_service.rollout.trajectories import Trajectories
 
@@ -26,6 +31,20 @@ class Exploration:
         return linear_decay(
             settings.exploration_initial, settings.exploration_final, done, settings.exploration_steps
         )
+
+    def choose(
+        self,
+        heads: GreedyChoices,
+        generator: torch.Generator,
+        parameters: ActionParameters,
+        allowed: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As ``heads.most_likely``, but each agent for itself at random now and then."""
+        continuous, best, log_probs = heads.most_likely(parameters, allowed)
+        if allowed is None:
+            allowed = torch.ones_like(parameters.logits, dtype=torch.bool)
+        # How likely an action was is of no use to who learns off-policy.
+        return continuous, exploring(best, allowed, self.epsilon, generator, heads.branches), log_probs
 
     def record(self, trajectories: Trajectories) -> None:
         """Counts experience in."""

@@ -8,6 +8,7 @@ the Gumbel-softmax where a gradient must pass through them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.algorithms.acting import decide
 from trainer_service.algorithms.action_noise import ActionNoise
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.experience_replay import ExperienceReplay, horizon_of
@@ -24,7 +26,7 @@ from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
 from trainer_service.algorithms.refusals import require_task_alone
-from trainer_service.algorithms.tensors import allowed_or_none, to_array, to_tensor
+from trainer_service.algorithms.tensors import allowed_or_none, to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import MADDPGSettings
 from trainer_service.networks.normalizer import ObservationNormalizer
@@ -78,8 +80,6 @@ class MADDPG:
             sensors=sees,
         )
         self._experience = ExperienceReplay(replay, hyper, compute.seed, pace)
-        self._lived = 0
-        """Agent steps recorded over the whole run."""
         self._explores = False
         """Who only acts tries no other numbers out."""
 
@@ -99,18 +99,19 @@ class MADDPG:
 
         Unless ``deterministic``, choices are drawn, and numbers get noise while it learns.
         """
-        actors = self._descent.actors
-        with torch.inference_mode():
-            seen = self._normalizer.forward([to_tensor(sensor, self._device) for sensor in observations])
-            parameters, allowed = actors.policy(seen), allowed_or_none(allowed_actions, self._device)
-            kept = to_tensor(memories, self._device)
-            if deterministic:
-                numbers, choices, log_probs = actors.actions.most_likely(parameters, allowed)
-            else:
-                numbers, choices, log_probs = actors.actions.sample(parameters, allowed, self._acting)
-            if self._explores and not deterministic:
-                numbers, kept = self._noise.explore(numbers, kept, self._lived, self._acting)
-            return Decisions(to_array(numbers), to_array(choices), to_array(log_probs), to_array(kept))
+        heads = self._descent.actors.actions
+        decisions = decide(
+            self._descent.actors,
+            self._normalizer.forward,
+            observations,
+            allowed_actions,
+            memories,
+            device=self._device,
+            draw=heads.most_likely if deterministic else partial(heads.sample, generator=self._acting),
+        )
+        if self._explores and not deterministic:
+            return self._noise.added(decisions, self._acting)
+        return decisions
 
     def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """As they are: in [−1, 1] already."""
@@ -120,7 +121,7 @@ class MADDPG:
         """Remembers experience, and lets the normalizer see it."""
         self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
         self._experience.record(trajectories)
-        self._lived += len(trajectories)
+        self._noise.lived += len(trajectories)
 
     def ready(self) -> bool:
         """An update was earned."""
@@ -133,7 +134,7 @@ class MADDPG:
         reports = [self._learn(sample, rate) for sample in self._experience.due(rng)]
         metrics = {"Policy/Learning Rate": rate}
         if self._descent.actors.actions.continuous_size:
-            metrics["Policy/Exploration Noise"] = self._noise.deviation(self._lived)
+            metrics["Policy/Exploration Noise"] = self._noise.deviation
         if reports:
             tags = ("Losses/Value Loss", "Losses/TD Error", "Policy/Mean Q", "Policy/Mean Target")
             means = torch.stack(reports).mean(dim=0).tolist()
@@ -161,7 +162,7 @@ class MADDPG:
             "acting": self._acting.get_state(),
             "relaxing": self._relaxing.get_state(),
             **self._experience.state_dict(),
-            "lived": self._lived,
+            "lived": self._noise.lived,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -171,7 +172,7 @@ class MADDPG:
         self._acting.set_state(state["acting"].cpu())
         self._relaxing.set_state(state["relaxing"].cpu())
         self._experience.load_state_dict(state)
-        self._lived = state["lived"]
+        self._noise.lived = state["lived"]
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Networks, targets and normalizer. Raises KeyError or RuntimeError where they do not fit."""

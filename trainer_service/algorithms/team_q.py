@@ -7,6 +7,7 @@ target network says of the next ones. What a method makes of the agents' values 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -26,12 +27,11 @@ from trainer_service.algorithms.refusals import require_discrete, require_task_a
 from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import TeamValueSettings
-from trainer_service.networks.actions import ActionParameters
 from trainer_service.networks.flat import Descent
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.networks.target import Target
 from trainer_service.networks.team_q_network import OwnQNetworks, SharedQNetwork, TeamQNetwork
-from trainer_service.ops.q_learning import best_value, chosen_value, double_q_value, exploring, td_targets
+from trainer_service.ops.q_learning import best_value, chosen_value, double_q_value, td_targets
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.joint_replay import JointReplay, JointSample
 from trainer_service.rollout.trajectories import Trajectories
@@ -166,7 +166,8 @@ class TeamQLearner:
         deterministic: bool,
     ) -> Decisions:
         """Decides for M agents in one forward pass, each for itself at random or for the best it knows of."""
-        explores = self._explores and not deterministic
+        heads = self._online.network.actions
+        best = deterministic or not self._explores
         return decide(
             self._online.network,
             self._normalizer.forward,
@@ -174,15 +175,8 @@ class TeamQLearner:
             allowed_actions,
             memories,
             device=self._device,
-            draw=self._try_out if explores else self._online.network.actions.most_likely,
+            draw=heads.most_likely if best else partial(self._exploration.choose, heads, self._acting),
         )
-
-    def _try_out(self, parameters: ActionParameters, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        continuous, best, log_probs = self._online.network.actions.most_likely(parameters, allowed)
-        if allowed is None:
-            allowed = torch.ones_like(parameters.logits, dtype=torch.bool)
-        chosen = exploring(best, allowed, self._exploration.epsilon, self._acting, self._branches)
-        return continuous, chosen, log_probs
 
     def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """There are no continuous ones."""
