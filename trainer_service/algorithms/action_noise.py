@@ -11,6 +11,7 @@ from trainer_service.config.value_settings import NoiseSettings
 from trainer_service.ops.exploration_noise import drifted, explored, unit_noise
 from trainer_service.ops.schedules import linear_decay
 from trainer_service.rollout.assembler import Decisions
+from trainer_service.rollout.trajectories import Trajectories
 
 
 class ActionNoise:
@@ -35,6 +36,10 @@ class ActionNoise:
         settings = self._settings
         final = settings.exploration_noise if settings.noise_final is None else settings.noise_final
         return linear_decay(settings.exploration_noise, final, self.lived, settings.exploration_steps)
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Counts experience in."""
+        self.lived += len(trajectories)
 
     def added(self, decisions: Decisions, generator: torch.Generator) -> Decisions:
         """The same with noise on the numbers, which stay in [−1, 1], and what agents remember of it.

@@ -21,7 +21,7 @@ from trainer_service.algorithms.experience_replay import ExperienceReplay, horiz
 from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
-from trainer_service.algorithms.refusals import require_task_alone
+from trainer_service.algorithms.refusals import require_settings, require_task_alone
 from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import DDPGSettings
@@ -42,8 +42,7 @@ class DDPG:
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions, or the settings something, that does not fit."""
-        if not isinstance(settings.hyperparameters, DDPGSettings):
-            raise ValueError(f"ddpg was given the settings of {type(settings.hyperparameters).__name__}")
+        hyper = require_settings(settings, DDPGSettings)
         if spec.action_spec.discrete_branches or not spec.action_spec.continuous_size:
             branches = len(spec.action_spec.discrete_branches)
             raise ValueError(
@@ -52,7 +51,7 @@ class DDPG:
             )
         task = require_task_alone(settings)
         self._settings = settings
-        self._hyper = settings.hyperparameters
+        self._hyper = hyper
         self._device = compute.device
         self._gamma, self._strength = task.gamma, task.strength
         network = settings.network_settings
@@ -63,10 +62,10 @@ class DDPG:
         self._target_actor, self._target_critic = Target(self._actor), Target(self._critic)
         self._of_actor = Descent(self._actor.parameters())
         self._of_critic = Descent(self._critic.parameters())
-        self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=network.normalize)
-        self._normalizer.to(self._device)
+        self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=network.normalize).to(
+            self._device
+        )
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
-        hyper = self._hyper
         self._noise = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
         self.memory_size = self._noise.memory_size
         self.horizon = horizon_of(settings, hyper.n_step)
@@ -111,7 +110,7 @@ class DDPG:
         """Remembers experience, and lets the normalizer see it."""
         self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
         self._experience.record(trajectories)
-        self._noise.lived += len(trajectories)
+        self._noise.record(trajectories)
 
     def ready(self) -> bool:
         """An update was earned."""

@@ -23,7 +23,7 @@ from trainer_service.algorithms.exploration import Exploration
 from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
-from trainer_service.algorithms.refusals import require_discrete, require_task_alone
+from trainer_service.algorithms.refusals import require_discrete, require_settings, require_task_alone
 from trainer_service.algorithms.tensors import allowed_or_none, to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import DQNSettings
@@ -46,12 +46,11 @@ class DQN:
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the settings ask for what it cannot do, or the behavior has other actions."""
-        if not isinstance(settings.hyperparameters, DQNSettings):
-            raise ValueError(f"dqn was given the settings of {type(settings.hyperparameters).__name__}")
+        hyper = require_settings(settings, DQNSettings)
         require_discrete("dqn", spec.action_spec)
         task = require_task_alone(settings)
         self._settings = settings
-        self._hyper = hyper = settings.hyperparameters
+        self._hyper = hyper
         self._gamma, self._strength = task.gamma, task.strength
         self._device = compute.device
         self._branches = spec.action_spec.discrete_branches
@@ -61,8 +60,7 @@ class DQN:
         self._target = Target(self._network)
         self._descent = Descent(self._network.parameters())
         normalize = settings.network_settings.normalize
-        self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=normalize)
-        self._normalizer.to(self._device)
+        self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=normalize).to(self._device)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
         self._exploration = Exploration(hyper)
         self._explores = False

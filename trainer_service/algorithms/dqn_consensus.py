@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.dqn_share import DQNShare
 from trainer_service.config import TrainerSettings
-from trainer_service.config.value_settings import ConsensusSettings, TeamValueSettings
+from trainer_service.config.value_settings import ConsensusSettings
 from trainer_service.networks.thoughts import ThoughtNetwork
 from trainer_service.ops.communication import consensus, disagreement
 from unity_bridge.specs import BehaviorSpec
@@ -23,13 +23,12 @@ class DQNConsensus(DQNShare):
     of them was going. The target's heads are left alone, they follow as everything does.
     """
 
-    _settings_type: ClassVar[type[TeamValueSettings]] = ConsensusSettings
+    _settings_type = ConsensusSettings
+    _hyper: ConsensusSettings
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """As TeamQLearner."""
         super().__init__(spec, settings, compute)
-        if not isinstance(self._hyper, ConsensusSettings):
-            raise ValueError(f"consensus was given the settings of {type(self._hyper).__name__}")
         self._every = self._hyper.consensus_every
         self._reached = 0
         """Moments up to which it was looked whether it is time to agree."""

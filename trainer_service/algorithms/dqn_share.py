@@ -5,10 +5,8 @@ The thoughts of the next moment's targets are those of the target networks throu
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from trainer_service.algorithms.communicating_learner import CommunicatingLearner
-from trainer_service.config.value_settings import ShareSettings, TeamValueSettings
+from trainer_service.config.value_settings import ShareSettings
 from trainer_service.networks.team_q_network import TeamQNetwork
 from trainer_service.networks.thoughts import ThoughtNetwork
 from unity_bridge.specs import BehaviorSpec
@@ -17,9 +15,8 @@ from unity_bridge.specs import BehaviorSpec
 class DQNShare(CommunicatingLearner):
     """Thoughts that are averaged around a ring, see ThoughtNetwork."""
 
-    _settings_type: ClassVar[type[TeamValueSettings]] = ShareSettings
+    _settings_type = ShareSettings
+    _hyper: ShareSettings
 
     def _make_network(self, own: BehaviorSpec) -> TeamQNetwork:
-        if not isinstance(self._hyper, ShareSettings):
-            raise ValueError(f"shared thoughts were given the settings of {type(self._hyper).__name__}")
         return ThoughtNetwork(own, self._settings.network_settings, self._hyper, self._places)

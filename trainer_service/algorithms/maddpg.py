@@ -25,7 +25,7 @@ from trainer_service.algorithms.joint_minibatch import JointMinibatches
 from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
-from trainer_service.algorithms.refusals import require_task_alone
+from trainer_service.algorithms.refusals import require_settings, require_task_alone
 from trainer_service.algorithms.tensors import allowed_or_none, to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import MADDPGSettings
@@ -46,9 +46,7 @@ class MADDPG:
 
         spec: as the learner sees it: with agents' ids last, where there are some.
         """
-        hyper = settings.hyperparameters
-        if not isinstance(hyper, MADDPGSettings):
-            raise ValueError(f"maddpg was given the settings of {type(hyper).__name__}")
+        hyper = require_settings(settings, MADDPGSettings)
         task = require_task_alone(settings)
         self._settings = settings
         self._hyper = hyper
@@ -121,7 +119,7 @@ class MADDPG:
         """Remembers experience, and lets the normalizer see it."""
         self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
         self._experience.record(trajectories)
-        self._noise.lived += len(trajectories)
+        self._noise.record(trajectories)
 
     def ready(self) -> bool:
         """An update was earned."""

@@ -15,13 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.algorithms import signals
 from trainer_service.algorithms.acting import bounded, decide
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.collected import from_tensors, to_tensors
 from trainer_service.algorithms.minibatches import Order, order_of
 from trainer_service.algorithms.policy_network import PolicyNetwork
 from trainer_service.algorithms.rates import Rates, rates_at
-from trainer_service.algorithms.signals import names_in, names_of, prepare, require_same_signals, teach
+from trainer_service.algorithms.refusals import require_settings
 from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import PPOSettings, TrainerSettings
 from trainer_service.imitation.cloning import BehavioralCloning
@@ -32,7 +33,7 @@ from trainer_service.networks.memory import Sequences
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.ops.losses import PPOTargets, ppo_gradients
 from trainer_service.ops.returns import ragged_generalized_advantage, standardize
-from trainer_service.rewards import REWARD_SOURCES, Experience
+from trainer_service.rewards import Experience
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
 from unity_bridge.specs import BehaviorSpec
@@ -46,11 +47,10 @@ class PPO:
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
-        if not isinstance(settings.hyperparameters, PPOSettings):
-            raise ValueError(f"ppo was given the settings of {type(settings.hyperparameters).__name__}")
+        hyper = require_settings(settings, PPOSettings)
         self._spec = spec
         self._settings = settings
-        self._hyper = settings.hyperparameters
+        self._hyper = hyper
         self.horizon = settings.time_horizon
         self._device = compute.device
         network = settings.network_settings
@@ -60,12 +60,9 @@ class PPO:
                 spec,
                 network,
                 value_heads=len(settings.reward_signals),
-                shared_critic=self._hyper.shared_critic,
+                shared_critic=hyper.shared_critic,
             ).to(self._device)
-            self._rewards = [
-                REWARD_SOURCES[name](spec, signal, self._device)
-                for name, signal in settings.reward_signals.items()
-            ]
+            self._rewards = signals.sources_of(spec, settings, self._device)
         self._learned_rewards = [source for source in self._rewards if source.learns]
         self._heads_that_end = np.array([not source.ignores_end for source in self._rewards])
         self.memory_size = self._network.memory_size
@@ -86,7 +83,7 @@ class PPO:
 
     def prepare(self, step: int) -> None:
         """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
-        prepare(self._rewards, self._cloning, step)
+        signals.prepare(self._rewards, self._cloning, step)
 
     def act(
         self,
@@ -159,7 +156,7 @@ class PPO:
     def _teach_rewards(self, experience: Experience) -> Metrics:
         """As often as the policy learned, from minibatches as large."""
         hyper = self._hyper
-        return teach(
+        return signals.teach(
             self._learned_rewards,
             experience,
             epochs=hyper.num_epoch,
@@ -286,22 +283,17 @@ class PPO:
             "optimizer": self._optimizer.state_dict(),
             "acting": self._acting.get_state(),
             "shuffling": self._shuffling.get_state(),
-            "signals": names_of(self._rewards),
-            "rewards": {source.name: source.state_dict() for source in self._learned_rewards},
-            "cloning": None if self._cloning is None else self._cloning.state_dict(),
+            **signals.state_of(self._rewards, self._cloning),
             "collected": None if collected is None else to_tensors(collected),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_same_signals(self._rewards, state)
+        signals.require_same_signals(self._rewards, state)
         self.load_weights(state)
-        for source in self._learned_rewards:
-            source.load_state_dict(state["rewards"][source.name])
+        signals.load_state(self._rewards, self._cloning, state)
         self._optimizer.load_state_dict(state["optimizer"])
         self._acting.set_state(state["acting"].cpu())
         self._shuffling.set_state(state["shuffling"].cpu())
-        if self._cloning is not None and state.get("cloning") is not None:
-            self._cloning.load_state_dict(state["cloning"])
         self._buffer = OnPolicyBuffer()
         if state["collected"] is not None:
             self._buffer.add(from_tensors(state["collected"]))
@@ -316,14 +308,11 @@ class PPO:
         """Reward signals are known by their names: what the state does not know of begins anew."""
         self._network.load_state_dict({**state["network"], **self._value_heads(state)})
         self._normalizer.load_state_dict(state["normalizer"])
-        known = state.get("rewards", {})
-        for source in self._learned_rewards:
-            if source.name in known:
-                source.load_weights(known[source.name])
+        signals.load_weights(self._rewards, state)
 
     def _value_heads(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
         """Weights and biases of our value heads, each from the state's head of the same signal if there is one."""
-        theirs, network = names_in(state), self._network.state_dict()
+        theirs, network = signals.names_in(state), self._network.state_dict()
         heads = {key: network[key].clone() for key in ("value.weight", "value.bias")}
         for head, source in enumerate(self._rewards):
             if source.name in theirs:

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters import Hyperparameters
 from trainer_service.config.rewards import RewardSignalSettings
 from unity_bridge.specs import ActionSpec
+
+Kind = TypeVar("Kind", bound=Hyperparameters)
+
+
+def require_settings(settings: TrainerSettings, kind: type[Kind]) -> Kind:
+    """The hyperparameters. Raises ValueError where they are another learner's."""
+    hyper = settings.hyperparameters
+    if not isinstance(hyper, kind):
+        raise ValueError(f"{settings.trainer_type} was given the settings of {type(hyper).__name__}")
+    return hyper
 
 
 def require_task_alone(settings: TrainerSettings) -> RewardSignalSettings:

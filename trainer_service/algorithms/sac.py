@@ -16,20 +16,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.algorithms import signals
 from trainer_service.algorithms.acting import decide
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.experience_replay import ExperienceReplay, horizon_of
 from trainer_service.algorithms.pace import Pace
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
-from trainer_service.algorithms.signals import names_in, names_of, prepare, require_same_signals
+from trainer_service.algorithms.refusals import require_settings
 from trainer_service.algorithms.soft_learner import SoftLearner
 from trainer_service.algorithms.soft_minibatch import Minibatches
 from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import SACSettings, TrainerSettings
 from trainer_service.imitation.cloning import BehavioralCloning
 from trainer_service.networks.normalizer import ObservationNormalizer
-from trainer_service.rewards import REWARD_SOURCES, Experience
+from trainer_service.rewards import Experience
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.replay import Replay
 from trainer_service.rollout.sequence_replay import PrioritizedSequenceReplay, SequenceReplay
@@ -43,28 +44,23 @@ class SAC:
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
-        if not isinstance(settings.hyperparameters, SACSettings):
-            raise ValueError(f"sac was given the settings of {type(settings.hyperparameters).__name__}")
+        hyper = require_settings(settings, SACSettings)
         if settings.network_settings.layer_norm:
             raise ValueError(
                 "network_settings.layer_norm: true is not known to sac, whose critics have no such body"
             )
         self._settings = settings
-        self._hyper = settings.hyperparameters
+        self._hyper = hyper
         self._device = compute.device
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
-            self._rewards = [
-                REWARD_SOURCES[name](spec, signal, self._device)
-                for name, signal in settings.reward_signals.items()
-            ]
+            self._rewards = signals.sources_of(spec, settings, self._device)
             discounts = torch.tensor([source.gamma for source in self._rewards], device=self._device)
-            self._learner = SoftLearner(spec, settings, self._hyper, discounts)
+            self._learner = SoftLearner(spec, settings, hyper, discounts)
         self._learned_rewards = [source for source in self._rewards if source.learns]
         self.memory_size = self._learner.memory_size
         normalize = settings.network_settings.normalize
-        self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=normalize)
-        self._normalizer.to(self._device)
+        self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=normalize).to(self._device)
         offsets = self._learner.actor.actions.offsets
         self._minibatches = Minibatches(self._normalizer, self._rewards, offsets, self._device)
         self._cloning: BehavioralCloning | None = None
@@ -73,7 +69,7 @@ class SAC:
             self._cloning = BehavioralCloning(spec, settings, actor, parameters, self._normalizer, compute)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
         self._learning = torch.Generator(self._device).manual_seed(compute.seed + 2)
-        hyper, memory = self._hyper, settings.network_settings.memory
+        memory = settings.network_settings.memory
         if memory is None:
             self.horizon, draws = horizon_of(settings), hyper.batch_size
             replay = Replay(spec, hyper.buffer_size, alpha=hyper.replay.exponent)
@@ -89,7 +85,7 @@ class SAC:
 
     def prepare(self, step: int) -> None:
         """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
-        prepare(self._rewards, self._cloning, step)
+        signals.prepare(self._rewards, self._cloning, step)
 
     def act(
         self,
@@ -143,7 +139,7 @@ class SAC:
                 cloned = self._cloning.update(step)
         if reports:
             means = torch.stack(reports).mean(dim=0).tolist()
-            metrics |= self._learner.metrics(means, names_of(self._rewards))
+            metrics |= self._learner.metrics(means, signals.names_of(self._rewards))
         return {**metrics, **cloned, **self._teach_rewards(rng)}
 
     def _teach_rewards(self, rng: np.random.Generator) -> Metrics:
@@ -168,34 +164,26 @@ class SAC:
             "acting": self._acting.get_state(),
             "learning": self._learning.get_state(),
             **self._experience.state_dict(),
-            "signals": names_of(self._rewards),
-            "rewards": {source.name: source.state_dict() for source in self._learned_rewards},
-            "cloning": None if self._cloning is None else self._cloning.state_dict(),
+            **signals.state_of(self._rewards, self._cloning),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
-        require_same_signals(self._rewards, state)
+        signals.require_same_signals(self._rewards, state)
         self._learner.load_state_dict(state)
         self._normalizer.load_state_dict(state["normalizer"])
-        for source in self._learned_rewards:
-            source.load_state_dict(state["rewards"][source.name])
-        if self._cloning is not None and state.get("cloning") is not None:
-            self._cloning.load_state_dict(state["cloning"])
+        signals.load_state(self._rewards, self._cloning, state)
         self._acting.set_state(state["acting"].cpu())
         self._learning.set_state(state["learning"].cpu())
         self._experience.load_state_dict(state)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Reward signals are known by their names: what the state does not know of begins anew."""
-        theirs = names_in(state)
-        heads = [theirs.index(name) if name in theirs else None for name in names_of(self._rewards)]
+        theirs = signals.names_in(state)
+        heads = [theirs.index(name) if name in theirs else None for name in signals.names_of(self._rewards)]
         self._learner.load_weights(state, heads, len(theirs))
         self._normalizer.load_state_dict(state["normalizer"])
-        known = state.get("rewards", {})
-        for source in self._learned_rewards:
-            if source.name in known:
-                source.load_weights(known[source.name])
+        signals.load_weights(self._rewards, state)
 
     def experience(self) -> dict[str, NDArray[Any]] | None:
         """The replay buffer and how far learning from it has come, if they shall be saved."""

@@ -9,10 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer_service.config import TrainerSettings
 from trainer_service.imitation import read_all
 from trainer_service.imitation.cloning import BehavioralCloning
 from trainer_service.networks.actor_critic import in_chunks
-from trainer_service.rewards import Experience, RewardSource
+from trainer_service.rewards import REWARD_SOURCES, Experience, RewardSource
+from unity_bridge.specs import BehaviorSpec
+
+
+def sources_of(spec: BehaviorSpec, settings: TrainerSettings, device: torch.device) -> list[RewardSource]:
+    """What the settings ask for, in their order."""
+    signals = settings.reward_signals.items()
+    return [REWARD_SOURCES[name](spec, signal, device) for name, signal in signals]
 
 
 def names_of(sources: Sequence[RewardSource]) -> list[str]:
@@ -39,6 +47,34 @@ def prepare(sources: Sequence[RewardSource], cloning: BehavioralCloning | None, 
     if cloning is not None and not cloning.over(step):
         stores.append(cloning.demonstrations)
     read_all(stores)
+
+
+def state_of(sources: Sequence[RewardSource], cloning: BehavioralCloning | None) -> dict[str, Any]:
+    """What a continued run needs of them."""
+    return {
+        "signals": names_of(sources),
+        "rewards": {source.name: source.state_dict() for source in sources if source.learns},
+        "cloning": None if cloning is None else cloning.state_dict(),
+    }
+
+
+def load_state(
+    sources: Sequence[RewardSource], cloning: BehavioralCloning | None, state: Mapping[str, Any]
+) -> None:
+    """Continues from there: for the same reward signals. Cloning that the state does not know of begins anew."""
+    for source in sources:
+        if source.learns:
+            source.load_state_dict(state["rewards"][source.name])
+    if cloning is not None and state.get("cloning") is not None:
+        cloning.load_state_dict(state["cloning"])
+
+
+def load_weights(sources: Sequence[RewardSource], state: Mapping[str, Any]) -> None:
+    """Reward signals are known by their names: what the state does not know of begins anew."""
+    known = state.get("rewards", {})
+    for source in sources:
+        if source.learns and source.name in known:
+            source.load_weights(known[source.name])
 
 
 def teach(

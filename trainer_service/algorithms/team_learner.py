@@ -16,13 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from trainer_service.algorithms import signals
 from trainer_service.algorithms.acting import bounded, decide
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.collected import from_tensors, to_tensors
 from trainer_service.algorithms.minibatches import Order, order_of
 from trainer_service.algorithms.policy_network import PolicyNetwork
 from trainer_service.algorithms.rates import Rates, rates_at
-from trainer_service.algorithms.signals import names_of, prepare, require_same_signals, teach
+from trainer_service.algorithms.refusals import require_settings
 from trainer_service.algorithms.team_reports import actor_metrics, reward_metrics, step_report
 from trainer_service.algorithms.team_rollout import FrameBatch, Judgement, TeamRollout, frame_batches
 from trainer_service.algorithms.team_view import own_sensors, sensors_except, with_sensors
@@ -36,7 +37,7 @@ from trainer_service.networks.memory import Sequences
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.networks.team_actors import TeamActors
 from trainer_service.ops.losses import clipped_surrogate_loss
-from trainer_service.rewards import REWARD_SOURCES, Experience
+from trainer_service.rewards import Experience
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.frames import find_frames
 from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
@@ -57,9 +58,7 @@ class TeamLearner(ABC):
 
         spec: as the learner sees it: with the global state where the settings ask for it, with agents' ids last.
         """
-        name, hyper = settings.trainer_type, settings.hyperparameters
-        if not isinstance(hyper, self._settings_type):
-            raise ValueError(f"{name} was given the settings of {type(hyper).__name__}")
+        hyper = require_settings(settings, self._settings_type)
         self._spec = spec
         self._settings = settings
         self._hyper: TeamHyperparameters = hyper
@@ -77,10 +76,7 @@ class TeamLearner(ABC):
                 sees=self._own,
                 chosen_by=len(spec.observation_specs) - 1 if hyper.share == "none" else None,
             ).to(self._device)
-            self._rewards = [
-                REWARD_SOURCES[name](with_sensors(spec, self._rewarded), signal, self._device)
-                for name, signal in settings.reward_signals.items()
-            ]
+            self._rewards = signals.sources_of(with_sensors(spec, self._rewarded), settings, self._device)
             self._critic = self._make_critic(len(self._rewards)).to(self._device)
         self._learned_rewards = [source for source in self._rewards if source.learns]
         self.memory_size = self._actors.memory_size
@@ -144,7 +140,7 @@ class TeamLearner(ABC):
 
     def prepare(self, step: int) -> None:
         """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
-        prepare(self._rewards, self._cloning, step)
+        signals.prepare(self._rewards, self._cloning, step)
 
     def record(self, trajectories: Trajectories) -> None:
         """Adds experience of the present policy, and lets the normalizer see it."""
@@ -238,7 +234,7 @@ class TeamLearner(ABC):
 
     def _teach_rewards(self, experience: Experience) -> Metrics:
         """As often as the policy learned, from minibatches as large."""
-        return teach(
+        return signals.teach(
             self._learned_rewards,
             experience,
             epochs=self._hyper.num_epoch,
@@ -297,17 +293,14 @@ class TeamLearner(ABC):
             "critic's optimizer": self._of_critic.optimizer.state_dict(),
             "acting": self._acting.get_state(),
             "shuffling": self._shuffling.get_state(),
-            "signals": names_of(self._rewards),
-            "rewards": {source.name: source.state_dict() for source in self._learned_rewards},
+            **signals.state_of(self._rewards, self._cloning),
             "collected": None if collected is None else to_tensors(collected),
-            "cloning": None if self._cloning is None else self._cloning.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_same_signals(self._rewards, state)
+        signals.require_same_signals(self._rewards, state)
         self.load_weights(state)
-        for source in self._learned_rewards:
-            source.load_state_dict(state["rewards"][source.name])
+        signals.load_state(self._rewards, self._cloning, state)
         self._of_actors.optimizer.load_state_dict(state["actors' optimizer"])
         self._of_critic.optimizer.load_state_dict(state["critic's optimizer"])
         self._acting.set_state(state["acting"].cpu())
@@ -315,8 +308,6 @@ class TeamLearner(ABC):
         self._buffer = OnPolicyBuffer()
         if state["collected"] is not None:
             self._buffer.add(from_tensors(state["collected"]))
-        if self._cloning is not None and state["cloning"] is not None:
-            self._cloning.load_state_dict(state["cloning"])
 
     def experience(self) -> Mapping[str, NDArray[Any]] | None:
         """None: what was collected serves once, and is in ``state_dict`` until then."""
@@ -331,9 +322,7 @@ class TeamLearner(ABC):
         self._actors.load_state_dict(state["actors"])
         self._critic.load_state_dict(state["critic"])
         self._normalizer.load_state_dict(state["normalizer"])
-        for source in self._learned_rewards:
-            if source.name in state["rewards"]:
-                source.load_weights(state["rewards"][source.name])
+        signals.load_weights(self._rewards, state)
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and actors as they are now, to be exported."""

@@ -23,7 +23,7 @@ from trainer_service.algorithms.joint_minibatch import JointMinibatch, JointMini
 from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
-from trainer_service.algorithms.refusals import require_discrete, require_task_alone
+from trainer_service.algorithms.refusals import require_discrete, require_settings, require_task_alone
 from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import TeamValueSettings
@@ -82,10 +82,8 @@ class TeamQLearner:
 
         spec: as the learner sees it: with agents' ids last, where there are some.
         """
-        name, hyper = settings.trainer_type, settings.hyperparameters
-        if not isinstance(hyper, self._settings_type):
-            raise ValueError(f"{name} was given the settings of {type(hyper).__name__}")
-        require_discrete(name, spec.action_spec)
+        hyper = require_settings(settings, self._settings_type)
+        require_discrete(settings.trainer_type, spec.action_spec)
         signal = require_task_alone(settings)
         self._spec = spec
         self._settings = settings
