@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,11 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from lives import assert_goes_on, begun, live
 
 from trainer_service.algorithms.ddpg import DDPG
 from trainer_service.behavior import Behavior, TeamSteps
-from trainer_service.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.errors import UserError
-from trainer_service.experience import save_experience
 from trainer_service.export import to_onnx
 from trainer_service.networks.deterministic_actor import ActionCritic, DeterministicActor
 from trainer_service.policy import Policy
@@ -83,41 +83,6 @@ def learner(make_behavior) -> Callable[..., Behavior]:
     return make
 
 
-def live(behavior: Behavior, world: OneDecision, batch: StepBatch, ticks: int) -> StepBatch:
-    for _ in range(ticks):
-        batch = world.step(behavior.act()[0])
-        behavior.observe(TeamSteps(0, 0, batch))
-        if behavior.ready_to_update():
-            behavior.update()
-    return batch
-
-
-def begun(behavior: Behavior, world: OneDecision | None = None) -> tuple[OneDecision, StepBatch]:
-    world = world or OneDecision()
-    first = world.begin()
-    behavior.observe(TeamSteps(0, 0, first))
-    return world, first
-
-
-def flat(content: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(content, dict | list):
-        items = content.items() if isinstance(content, dict) else enumerate(content)
-        return {name: leaf for key, value in items for name, leaf in flat(value, f"{path}/{key}").items()}
-    return {path: content}
-
-
-def state(behavior: Behavior) -> dict[str, Any]:
-    experience = {name: torch.from_numpy(array) for name, array in (behavior.experience() or {}).items()}
-    return flat(copy.deepcopy({**behavior.checkpoint().algorithm, "experience": experience}))
-
-
-def assert_same(some: dict[str, Any], others: dict[str, Any]) -> None:
-    assert some.keys() == others.keys()
-    for name, value in some.items():
-        equal = torch.equal(value, others[name]) if isinstance(value, torch.Tensor) else value == others[name]
-        assert equal, f"{name} differs"
-
-
 @pytest.mark.parametrize("noise", ["gaussian", "ou"])
 @pytest.mark.parametrize("replay", ["uniform", "prioritized"])
 @pytest.mark.parametrize("ticks", [3, 12, 30], ids=["before-learning", "amid", "overwriting"])
@@ -125,32 +90,18 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     learner, tmp_path: Path, ticks: int, replay: str, noise: str
 ) -> None:
     changes = {"replay": {"type": replay}, "noise": noise, "noise_final": 0.01, "exploration_steps": 150}
-    straight = learner(**changes)
-    world, first = begun(straight)
-    batch = live(straight, world, first, ticks)
-    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
-    save_experience(straight.experience(), tmp_path / "replay.npz")
-
-    resumed, its_world = learner(seed=99, **changes), copy.deepcopy(world)
-    resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
-    resumed.restore_experience(tmp_path / "replay.npz")
-    resumed.observe(TeamSteps(0, 0, its_world.rows(np.zeros(AGENTS))))
-    assert_same(state(resumed), state(straight))
-
-    live(straight, world, batch, 25)
-    live(resumed, its_world, batch, 25)
+    straight = assert_goes_on(partial(learner, **changes), OneDecision(), tmp_path, ticks, more=25)
     assert straight.checkpoint().algorithm["updates"] > 15
-    assert_same(state(resumed), state(straight))
 
 
 def test_without_it_learning_waits_but_exploring_does_not_begin_anew(learner) -> None:
     changes = {"save_replay_buffer": False, "noise_final": 0.0, "exploration_steps": 40}
     trained = learner(**changes)
-    live(trained, *begun(trained), 20)
+    live(trained, *begun(trained, OneDecision()), 20)
     assert trained.experience() is None
     resumed = learner(**changes)
     resumed.restore(trained.checkpoint())
-    world, first = begun(resumed)
+    world, first = begun(resumed, OneDecision())
     before = resumed.checkpoint().algorithm["updates"]
     (actions,) = resumed.act()
     np.testing.assert_array_equal(
@@ -166,7 +117,7 @@ def test_without_it_learning_waits_but_exploring_does_not_begin_anew(learner) ->
 
 def test_at_first_actions_are_uniform_then_noise_falls(learner) -> None:
     behavior = learner(buffer_init_steps=400, exploration_noise=0.3, noise_final=0.0, exploration_steps=1000)
-    world, _ = begun(behavior)
+    world, _ = begun(behavior, OneDecision())
     early = np.concatenate([taken(behavior, world) for _ in range(100)])
     assert abs(early.mean()) < 0.1
     assert early.std() == pytest.approx(1 / np.sqrt(3), abs=0.05)
@@ -280,7 +231,7 @@ def test_several_steps_at_once_are_discounted_as_often(learner) -> None:
 
 def test_no_step_of_the_policy_moves_the_critic_nor_the_other_way_round(learner) -> None:
     behavior = learner()
-    live(behavior, *begun(behavior), 10)
+    live(behavior, *begun(behavior, OneDecision()), 10)
     algorithm = behavior._algorithm
     assert isinstance(algorithm, DDPG)
     seen = [torch.randn(16, 2)]
@@ -302,7 +253,7 @@ def test_no_step_of_the_policy_moves_the_critic_nor_the_other_way_round(learner)
 def test_targets_follow_a_little_at_each_update_or_become_copies_now_and_then(learner, hard: bool) -> None:
     changes = {"target_update": 5} if hard else {"tau": 0.25}
     behavior = learner(**changes, learning_rate=0.05)
-    world, batch = begun(behavior)
+    world, batch = begun(behavior, OneDecision())
     batch = live(behavior, world, batch, 5)
     for update in range(1, 11):
         before = copy.deepcopy(behavior.checkpoint().algorithm)
@@ -320,7 +271,7 @@ def test_targets_follow_a_little_at_each_update_or_become_copies_now_and_then(le
 
 def test_its_model_acts_as_its_policy_does_and_draws_nothing(learner) -> None:
     behavior = learner()
-    live(behavior, *begun(behavior), 30)
+    live(behavior, *begun(behavior, OneDecision()), 30)
     policy = Policy(behavior.checkpoint())
     network = policy.network()
     with torch.no_grad():  # so far out that a bare number would be no action

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from lives import assert_goes_on, assert_same, begun, flat, live
 
 from trainer_service.algorithms import DQN
-from trainer_service.behavior import Behavior, TeamSteps
-from trainer_service.checkpoint import load_checkpoint, save_checkpoint
+from trainer_service.behavior import Behavior
 from trainer_service.errors import UserError
-from trainer_service.experience import save_experience
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -79,43 +79,8 @@ def learner(make_behavior) -> Callable[..., Behavior]:
     return make
 
 
-def live(behavior: Behavior, world: TwoDecisions, batch: StepBatch, ticks: int) -> StepBatch:
-    for _ in range(ticks):
-        batch = world.step(behavior.act()[0])
-        behavior.observe(TeamSteps(0, 0, batch))
-        if behavior.ready_to_update():
-            behavior.update()
-    return batch
-
-
-def begun(behavior: Behavior) -> tuple[TwoDecisions, StepBatch]:
-    world = TwoDecisions()
-    first = world.begin()
-    behavior.observe(TeamSteps(0, 0, first))
-    return world, first
-
-
 def algorithm(behavior: Behavior) -> dict[str, Any]:
     return copy.deepcopy(dict(behavior.checkpoint().algorithm))
-
-
-def flat(content: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(content, dict | list):
-        items = content.items() if isinstance(content, dict) else enumerate(content)
-        return {name: leaf for key, value in items for name, leaf in flat(value, f"{path}/{key}").items()}
-    return {path: content}
-
-
-def state(behavior: Behavior) -> dict[str, Any]:
-    experience = {name: torch.from_numpy(array) for name, array in (behavior.experience() or {}).items()}
-    return flat(copy.deepcopy({**algorithm(behavior), "experience": experience}))
-
-
-def assert_same(some: dict[str, Any], others: dict[str, Any]) -> None:
-    assert some.keys() == others.keys()
-    for name, value in some.items():
-        equal = torch.equal(value, others[name]) if isinstance(value, torch.Tensor) else value == others[name]
-        assert equal, f"{name} differs"
 
 
 @pytest.mark.parametrize(
@@ -131,33 +96,19 @@ def assert_same(some: dict[str, Any], others: dict[str, Any]) -> None:
 def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     learner, tmp_path: Path, ticks: int, changes: dict[str, Any]
 ) -> None:
-    straight = learner(**changes)
-    world, first = begun(straight)
-    batch = live(straight, world, first, ticks)
-    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
-    save_experience(straight.experience(), tmp_path / "replay.npz")
-
-    resumed, its_world = learner(seed=99, **changes), copy.deepcopy(world)
-    resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
-    resumed.restore_experience(tmp_path / "replay.npz")
-    resumed.observe(TeamSteps(0, 0, its_world.rows(np.zeros(AGENTS))))
-    assert_same(state(resumed), state(straight))
-
-    live(straight, world, batch, 24)
-    live(resumed, its_world, batch, 24)
+    straight = assert_goes_on(partial(learner, **changes), TwoDecisions(), tmp_path, ticks, more=24)
     assert algorithm(straight)["updates"] >= 15
-    assert_same(state(resumed), state(straight))
 
 
 def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
     trained = learner(save_replay_buffer=False)
-    live(trained, *begun(trained), 20)
+    live(trained, *begun(trained, TwoDecisions()), 20)
     assert trained.experience() is None
     resumed = learner(save_replay_buffer=False)
     resumed.restore(trained.checkpoint())
     before = algorithm(resumed)
     assert before["exploration"] == {"steps": 80, "episodes": 40}
-    world, first = begun(resumed)
+    world, first = begun(resumed, TwoDecisions())
     batch = live(resumed, world, first, 6)
     assert algorithm(resumed)["updates"] == before["updates"] == 14
     live(resumed, world, batch, 2)
@@ -166,7 +117,7 @@ def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
 
 def test_it_starts_another_run_with_what_it_knows_and_explores_anew(learner) -> None:
     trained = learner()
-    live(trained, *begun(trained), 20)
+    live(trained, *begun(trained, TwoDecisions()), 20)
     fresh = learner(seed=5)
     fresh.initialize(trained.checkpoint())
     for part in ("network", "target", "normalizer"):
@@ -182,7 +133,7 @@ def test_a_checkpoint_of_other_heads_is_refused(learner) -> None:
 
 def test_targets_follow_by_tau(learner) -> None:
     behavior = learner(tau=0.25, steps_per_update=8)
-    world, batch = begun(behavior)
+    world, batch = begun(behavior, TwoDecisions())
     start = algorithm(behavior)
     assert_same(start["network"], start["target"])
     live(behavior, world, batch, 8)
@@ -195,7 +146,7 @@ def test_targets_follow_by_tau(learner) -> None:
 
 def test_or_they_are_copied_every_so_many_updates(learner) -> None:
     behavior = learner(target_update=4)
-    world, batch = begun(behavior)
+    world, batch = begun(behavior, TwoDecisions())
     start = algorithm(behavior)["target"]
     is_copy = {}
     for _ in range(16):
@@ -220,13 +171,13 @@ def test_it_explores_less_and_less_and_not_at_all_when_asked_for_its_best(learne
 
     assert choices(deterministic=False) == 6
     assert choices(deterministic=True) == 1
-    live(behavior, *begun(behavior), 10)
+    live(behavior, *begun(behavior, TwoDecisions()), 10)
     assert choices(deterministic=False) == 1
 
 
 def test_who_only_acts_tries_nothing_out(learner) -> None:
     behavior = learner()
-    live(behavior, *begun(behavior), 3)
+    live(behavior, *begun(behavior, TwoDecisions()), 3)
     policy = Policy(behavior.checkpoint())
     seen = np.random.default_rng(2).normal(size=(400, 2)).astype(np.float32)
     np.testing.assert_array_equal(policy.act(seen, deterministic=False).discrete, policy.act(seen).discrete)
@@ -234,7 +185,7 @@ def test_who_only_acts_tries_nothing_out(learner) -> None:
 
 def test_what_it_reports(learner) -> None:
     behavior = learner(replay={"type": "prioritized", "beta": 0.4, "beta_updates": 10})
-    world, batch = begun(behavior)
+    world, batch = begun(behavior, TwoDecisions())
     batch = live(behavior, world, batch, 9)
     metrics = behavior._algorithm.update(100)
     assert metrics == {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,10 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from lives import assert_goes_on, begun, live
 
 from trainer_service.behavior import Behavior, TeamSteps
-from trainer_service.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.errors import UserError
-from trainer_service.experience import save_experience
 from trainer_service.export import to_onnx
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -88,40 +87,6 @@ def learner(make_behavior) -> Callable[..., Behavior]:
     return make
 
 
-def live(behavior: Behavior, task: OneDecision, batch: StepBatch, ticks: int) -> StepBatch:
-    for _ in range(ticks):
-        batch = task.step(behavior.act()[0])
-        behavior.observe(TeamSteps(0, 0, batch))
-        if behavior.ready_to_update():
-            behavior.update()
-    return batch
-
-
-def begun(behavior: Behavior, task: OneDecision) -> tuple[OneDecision, StepBatch]:
-    first = task.begin()
-    behavior.observe(TeamSteps(0, 0, first))
-    return task, first
-
-
-def flat(content: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(content, dict | list):
-        items = content.items() if isinstance(content, dict) else enumerate(content)
-        return {name: leaf for key, value in items for name, leaf in flat(value, f"{path}/{key}").items()}
-    return {path: content}
-
-
-def state(behavior: Behavior) -> dict[str, Any]:
-    experience = {name: torch.from_numpy(array) for name, array in (behavior.experience() or {}).items()}
-    return flat(copy.deepcopy({**behavior.checkpoint().algorithm, "experience": experience}))
-
-
-def assert_same(some: dict[str, Any], others: dict[str, Any]) -> None:
-    assert some.keys() == others.keys()
-    for name, value in some.items():
-        equal = torch.equal(value, others[name]) if isinstance(value, torch.Tensor) else value == others[name]
-        assert equal, f"{name} differs"
-
-
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
@@ -136,22 +101,9 @@ def assert_same(some: dict[str, Any], others: dict[str, Any]) -> None:
 def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     learner, tmp_path: Path, ticks: int, kind: str, changes: dict[str, Any]
 ) -> None:
-    straight = learner(kind, buffer_init_steps=36, **changes)
-    task, first = begun(straight, world(kind))
-    batch = live(straight, task, first, ticks)
-    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
-    save_experience(straight.experience(), tmp_path / "replay.npz")
-
-    resumed, its_task = learner(kind, seed=99, buffer_init_steps=36, **changes), copy.deepcopy(task)
-    resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
-    resumed.restore_experience(tmp_path / "replay.npz")
-    resumed.observe(TeamSteps(0, 0, its_task.rows(np.zeros(AGENTS * COPIES))))
-    assert_same(state(resumed), state(straight))
-
-    live(straight, task, batch, 15)
-    live(resumed, its_task, batch, 15)
+    make = partial(learner, kind, buffer_init_steps=36, **changes)
+    straight = assert_goes_on(make, world(kind), tmp_path, ticks, more=15)
     assert straight.checkpoint().algorithm["updates"] >= 14
-    assert_same(state(resumed), state(straight))
 
 
 @pytest.mark.parametrize("share", ["none", "full"])

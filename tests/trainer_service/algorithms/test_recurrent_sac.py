@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lives import assert_same, state
 
 from trainer_service.algorithms import SAC
 from trainer_service.behavior import Behavior, TeamSteps
@@ -244,24 +245,6 @@ def test_only_an_end_is_worth_nothing_afterwards(walker, sequence_length: int, e
     assert np.all(sample.next_observations[0][:, 0] == 0.0)
 
 
-def flat(content: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(content, dict | list):
-        items = content.items() if isinstance(content, dict) else enumerate(content)
-        return {name: leaf for key, value in items for name, leaf in flat(value, f"{path}/{key}").items()}
-    return {path: content}
-
-
-def assert_same(one: Behavior, other: Behavior) -> None:
-    states = []
-    for behavior in (one, other):
-        arrays = {name: torch.from_numpy(array) for name, array in (behavior.experience() or {}).items()}
-        states.append(flat({**behavior.checkpoint().algorithm, "experience": arrays}))
-    assert states[0].keys() == states[1].keys()
-    for name, value in states[0].items():
-        same = states[1][name]
-        assert torch.equal(value, same) if isinstance(value, torch.Tensor) else value == same, name
-
-
 @kinds
 @replays
 @pytest.mark.parametrize("ticks", [4, 24, 44], ids=["before-learning", "amid", "overwriting"])
@@ -284,13 +267,13 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
     resumed.restore_experience(tmp_path / "replay.npz")
     resumed.observe(TeamSteps(0, 0, its_world.rows(np.ones(AGENTS, np.bool_), np.zeros(AGENTS))))
-    assert_same(straight, resumed)
+    assert_same(state(straight), state(resumed))
     for behavior, its in ((straight, world), (resumed, its_world)):
         if behavior.ready_to_update():
             behavior.update()
         live(behavior, its, its.step(behavior.act()[0]), 20)
     assert straight.checkpoint().algorithm["updates"] > 10
-    assert_same(straight, resumed)
+    assert_same(state(straight), state(resumed))
 
 
 def _units(name: str) -> dict[str, Any]:

@@ -4,48 +4,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from lives import OneDecision, assert_goes_on, assert_same, begun, flat, live
 
 from trainer_service.algorithms import SAC
 from trainer_service.algorithms.pace import Pace
-from trainer_service.behavior import Behavior, TeamSteps
-from trainer_service.checkpoint import load_checkpoint, save_checkpoint
+from trainer_service.behavior import Behavior
 from trainer_service.errors import UserError
 from trainer_service.experience import save_experience
 from trainer_service.networks.soft_actor import SoftActor
 from trainer_service.policy import Policy
-from unity_bridge.simulators.scene import concatenate, step_batch
-from unity_bridge.steps import ActionBatch, StepBatch
 
 AGENTS = 4
-
-
-class OneDecision:
-    """Episodes of one decision, paid by what was seen and done: nothing is unfinished between two ticks."""
-
-    def __init__(self) -> None:
-        self.rng = np.random.default_rng(1)
-
-    def begin(self) -> StepBatch:
-        self.seen = (3.0 * self.rng.normal(size=(AGENTS, 2))).astype(np.float32)
-        return self.rows(np.zeros(AGENTS, np.float32))
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        paid = self.seen[:, 0] * actions.continuous[:, 0] + actions.discrete[:, 0]
-        return concatenate(self.rows(paid, terminated=np.ones(AGENTS, np.bool_)), self.begin())
-
-    def rows(self, rewards: np.ndarray, **ends: Any) -> StepBatch:
-        allowed = np.ones((AGENTS, 3), np.bool_)
-        allowed[:, 2] = self.seen[:, 1] > 0
-        ids = np.arange(AGENTS, dtype=np.int64)
-        return step_batch(
-            [self.seen], rewards.astype(np.float32), agent_ids=ids, allowed_actions=allowed, **ends
-        )
 
 
 @pytest.fixture
@@ -75,44 +51,9 @@ def learner(make_behavior) -> Callable[..., Behavior]:
     return make
 
 
-def live(behavior: Behavior, world: OneDecision, batch: StepBatch, ticks: int) -> StepBatch:
-    for _ in range(ticks):
-        batch = world.step(behavior.act()[0])
-        behavior.observe(TeamSteps(0, 0, batch))
-        if behavior.ready_to_update():
-            behavior.update()
-    return batch
-
-
-def begun(behavior: Behavior) -> tuple[OneDecision, StepBatch]:
-    world = OneDecision()
-    first = world.begin()
-    behavior.observe(TeamSteps(0, 0, first))
-    return world, first
-
-
 def updates_of(behavior: Behavior) -> int:
     updates: int = behavior.checkpoint().algorithm["updates"]
     return updates
-
-
-def flat(content: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(content, dict | list):
-        items = content.items() if isinstance(content, dict) else enumerate(content)
-        return {name: leaf for key, value in items for name, leaf in flat(value, f"{path}/{key}").items()}
-    return {path: content}
-
-
-def state(behavior: Behavior) -> dict[str, Any]:
-    experience = {name: torch.from_numpy(array) for name, array in (behavior.experience() or {}).items()}
-    return flat(copy.deepcopy({**behavior.checkpoint().algorithm, "experience": experience}))
-
-
-def assert_same(some: dict[str, Any], others: dict[str, Any]) -> None:
-    assert some.keys() == others.keys()
-    for name, value in some.items():
-        equal = torch.equal(value, others[name]) if isinstance(value, torch.Tensor) else value == others[name]
-        assert equal, f"{name} differs"
 
 
 @pytest.mark.parametrize("replay", ["uniform", "prioritized"])
@@ -120,31 +61,18 @@ def assert_same(some: dict[str, Any], others: dict[str, Any]) -> None:
 def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     learner, tmp_path: Path, ticks: int, replay: str
 ) -> None:
-    straight = learner(replay={"type": replay})
-    world, first = begun(straight)
-    batch = live(straight, world, first, ticks)
-    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
-    save_experience(straight.experience(), tmp_path / "replay.npz")
-
-    resumed, its_world = learner(seed=99, replay={"type": replay}), copy.deepcopy(world)
-    resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
-    resumed.restore_experience(tmp_path / "replay.npz")
-    resumed.observe(TeamSteps(0, 0, its_world.rows(np.zeros(AGENTS))))
-    assert_same(state(resumed), state(straight))
-
-    live(straight, world, batch, 25)
-    live(resumed, its_world, batch, 25)
+    make = partial(learner, replay={"type": replay})
+    straight = assert_goes_on(make, OneDecision(AGENTS), tmp_path, ticks, more=25)
     assert updates_of(straight) > 15
-    assert_same(state(resumed), state(straight))
 
 
 def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
     trained = learner(save_replay_buffer=False)
-    live(trained, *begun(trained), 20)
+    live(trained, *begun(trained, OneDecision(AGENTS)), 20)
     assert trained.experience() is None
     resumed = learner(save_replay_buffer=False)
     resumed.restore(trained.checkpoint())
-    world, first = begun(resumed)
+    world, first = begun(resumed, OneDecision(AGENTS))
     before = updates_of(resumed)
     batch = live(resumed, world, first, 6)
     assert updates_of(resumed) == before == 14
@@ -154,7 +82,7 @@ def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
 
 def test_what_is_learned_is_in_the_checkpoint_temperatures_too(learner) -> None:
     trained = learner()
-    live(trained, *begun(trained), 30)
+    live(trained, *begun(trained, OneDecision(AGENTS)), 30)
     log_alpha = trained.checkpoint().algorithm["log_alpha"]
     assert log_alpha.shape == (2,)
     assert log_alpha.abs().min() > 0.0
@@ -167,7 +95,7 @@ def test_a_buffer_of_another_behavior_or_a_damaged_one_is_refused(
     learner, make_behavior, tmp_path: Path
 ) -> None:
     trained = learner()
-    live(trained, *begun(trained), 10)
+    live(trained, *begun(trained, OneDecision(AGENTS)), 10)
     path = tmp_path / "replay.npz"
     save_experience(trained.experience(), path)
     other = make_behavior(sizes=(5,), continuous=1, trainer_type="sac", hyperparameters={})
@@ -183,7 +111,7 @@ def test_a_buffer_of_another_behavior_or_a_damaged_one_is_refused(
 
 def test_learning_starts_after_the_first_steps_and_keeps_its_pace(learner) -> None:
     behavior = learner()
-    world, batch = begun(behavior)
+    world, batch = begun(behavior, OneDecision(AGENTS))
     made = []
     for _ in range(12):
         batch = live(behavior, world, batch, 1)
@@ -215,7 +143,7 @@ def test_it_wants_unfinished_trajectories_soon(make_behavior, horizon: int, expe
 
 def test_targets_follow_the_critics_by_tau(learner) -> None:
     behavior = learner(tau=0.25, steps_per_update=8)
-    world, batch = begun(behavior)
+    world, batch = begun(behavior, OneDecision(AGENTS))
     start = copy.deepcopy(dict(behavior.checkpoint().algorithm))
     assert_same(flat(start["critics"]), flat(start["targets"]))
     live(behavior, world, batch, 8)
@@ -229,13 +157,13 @@ def test_targets_follow_the_critics_by_tau(learner) -> None:
 def test_the_learning_rate_is_constant_unless_asked_otherwise(learner) -> None:
     for schedule, expected in ((None, 3e-4), ("linear", 3e-4 * (1 - 32 / 10_000))):
         behavior = learner(**({"learning_rate_schedule": schedule} if schedule else {}))
-        live(behavior, *begun(behavior), 8)
+        live(behavior, *begun(behavior, OneDecision(AGENTS)), 8)
         assert behavior._algorithm.update(32)["Policy/Learning Rate"] == pytest.approx(expected)
 
 
 def test_what_is_likeliest_is_squashed_like_what_is_drawn(learner) -> None:
     behavior = learner()
-    live(behavior, *begun(behavior), 10)
+    live(behavior, *begun(behavior, OneDecision(AGENTS)), 10)
     seen = 9.0 * np.random.default_rng(1).normal(size=(50, 2)).astype(np.float32)
     network = SoftActor(behavior.spec, behavior.settings.network_settings)
     network.load_state_dict(behavior.checkpoint().algorithm["actor"])
@@ -263,7 +191,7 @@ def test_several_reward_signals_have_critics_and_paces_of_their_own(make_behavio
         },
         max_steps=10_000,
     )
-    live(behavior, *begun(behavior), 12)
+    live(behavior, *begun(behavior, OneDecision(AGENTS)), 12)
     # (48 − 16)/4 for the policy, (48 − 16)/8 for the signal.
     assert updates_of(behavior) == 8 + 4
     tags = set(behavior.summarize(0.0).series)
@@ -275,7 +203,7 @@ def test_it_goes_on_with_the_reward_signals_that_its_checkpoint_had(learner) -> 
     curiosity = {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}}
     extrinsic = {"gamma": 0.9, "strength": 1.0}
     trained = learner(reward_signals={"extrinsic": extrinsic, "curiosity": curiosity})
-    live(trained, *begun(trained), 12)
+    live(trained, *begun(trained, OneDecision(AGENTS)), 12)
     for signals, named in (
         ({"curiosity": curiosity, "extrinsic": extrinsic}, "curiosity, extrinsic"),
         ({"extrinsic": extrinsic, "rnd": curiosity}, "extrinsic, rnd"),
@@ -290,7 +218,7 @@ def test_a_new_start_takes_the_reward_signals_that_it_knows(learner) -> None:
               ("curiosity", "rnd")}  # fmt: skip
     extrinsic = {"extrinsic": {"gamma": 0.9, "strength": 1.0}}
     trained = learner(reward_signals={"curiosity": others["curiosity"], **extrinsic})
-    live(trained, *begun(trained), 20)
+    live(trained, *begun(trained, OneDecision(AGENTS)), 20)
     fresh = learner(
         seed=9, reward_signals={**extrinsic, "rnd": others["rnd"], "curiosity": others["curiosity"]}
     )

@@ -1,0 +1,127 @@
+"""Lets behaviors live in worlds made by hand, tick by tick, and compares what became of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+
+from trainer_service.behavior import Behavior, TeamSteps
+from trainer_service.checkpoint import load_checkpoint, save_checkpoint
+from trainer_service.experience import save_experience
+from unity_bridge.simulators.scene import concatenate, step_batch
+from unity_bridge.steps import ActionBatch, StepBatch
+
+
+class World(Protocol):
+    """Agents that are all asked at every tick."""
+
+    seen: np.ndarray
+    """What they see now, a row each."""
+
+    def begin(self) -> StepBatch: ...
+
+    def step(self, actions: ActionBatch) -> StepBatch: ...
+
+    def rows(self, rewards: np.ndarray) -> StepBatch:
+        """They see ``seen`` and are paid."""
+        ...
+
+
+Kind = TypeVar("Kind", bound=World)
+
+
+class OneDecision:
+    """Episodes of one decision, paid by what was seen and done: nothing is unfinished between two ticks."""
+
+    def __init__(self, agents: int) -> None:
+        self.rng = np.random.default_rng(1)
+        self.agents = agents
+
+    def begin(self) -> StepBatch:
+        self.seen = (3.0 * self.rng.normal(size=(self.agents, 2))).astype(np.float32)
+        return self.rows(np.zeros(self.agents))
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        paid = self.seen[:, 0] * actions.continuous[:, 0] + actions.discrete[:, 0]
+        return concatenate(self.rows(paid, terminated=np.ones(self.agents, np.bool_)), self.begin())
+
+    def rows(self, rewards: np.ndarray, **ends: Any) -> StepBatch:
+        allowed = np.ones((self.agents, 3), np.bool_)
+        allowed[:, 2] = self.seen[:, 1] > 0
+        ids = np.arange(self.agents, dtype=np.int64)
+        return step_batch(
+            [self.seen], rewards.astype(np.float32), agent_ids=ids, allowed_actions=allowed, **ends
+        )
+
+
+def begun(behavior: Behavior, world: Kind) -> tuple[Kind, StepBatch]:
+    """Shows a behavior the first tick of a world. Returns both."""
+    first = world.begin()
+    behavior.observe(TeamSteps(0, 0, first))
+    return world, first
+
+
+def live(behavior: Behavior, world: World, batch: StepBatch, ticks: int) -> StepBatch:
+    """Lives through so many ticks, and learns whenever it can. Returns the tick that waits for an answer."""
+    for _ in range(ticks):
+        batch = world.step(behavior.act()[0])
+        behavior.observe(TeamSteps(0, 0, batch))
+        if behavior.ready_to_update():
+            behavior.update()
+    return batch
+
+
+def state(behavior: Behavior) -> dict[str, Any]:
+    """A copy of all that a run saves, replay buffer included, by its path."""
+    experience = {name: torch.from_numpy(array) for name, array in (behavior.experience() or {}).items()}
+    return flat(copy.deepcopy({**behavior.checkpoint().algorithm, "experience": experience}))
+
+
+def flat(content: Any, path: str = "") -> dict[str, Any]:
+    """Every leaf of nested dicts and lists, by its path."""
+    if isinstance(content, dict | list):
+        items = content.items() if isinstance(content, dict) else enumerate(content)
+        return {name: leaf for key, value in items for name, leaf in flat(value, f"{path}/{key}").items()}
+    return {path: content}
+
+
+def assert_same(some: dict[str, Any], others: dict[str, Any]) -> None:
+    """Of two results of ``flat``: the same to the last bit."""
+    assert some.keys() == others.keys()
+    for name, value in some.items():
+        equal = torch.equal(value, others[name]) if isinstance(value, torch.Tensor) else value == others[name]
+        assert equal, f"{name} differs"
+
+
+def assert_goes_on(
+    make: Callable[..., Behavior], world: World, folder: Path, ticks: int, *, more: int
+) -> Behavior:
+    """Saved after so many ticks, and loaded, it lives through ``more`` of them as if it had never stopped.
+
+    Returns the behavior that never did. make: the same behavior each time, of a ``seed``.
+    """
+    straight = make(seed=1)
+    batch = live(straight, *begun(straight, world), ticks)
+    save_checkpoint(straight.checkpoint(), folder / "checkpoint.pt")
+    experience = straight.experience()
+    if experience is not None:
+        save_experience(experience, folder / "replay.npz")
+
+    resumed, its_world = make(seed=99), copy.deepcopy(world)
+    resumed.restore(load_checkpoint(folder / "checkpoint.pt"))
+    if experience is not None:
+        resumed.restore_experience(folder / "replay.npz")
+    resumed.observe(TeamSteps(0, 0, its_world.rows(np.zeros(len(its_world.seen)))))
+    assert resumed.step == straight.step
+    assert_same(state(resumed), state(straight))
+
+    live(straight, world, batch, more)
+    live(resumed, its_world, batch, more)
+    assert resumed.step == straight.step
+    assert_same(state(resumed), state(straight))
+    return straight
