@@ -69,11 +69,12 @@ class StackedNormedBody(nn.Module):
                 nn.init.orthogonal_(weight, 2.0**0.5)
         self.scales = nn.ParameterList(torch.ones(count, size) for size in sizes)
         self.shifts = nn.ParameterList(torch.zeros(count, size) for size in sizes)
+        self.input_size = inputs
         self.output_size = hidden_units
 
     def forward(self, features: Tensor) -> Tensor:
         """[B, count, inputs] to [B, count, hidden_units]."""
-        features = torch.addcmul(self.shifts[0], standardized(features, features.shape[-1]), self.scales[0])
+        features = torch.addcmul(self.shifts[0], standardized(features, self.input_size), self.scales[0])
         for k, layer in enumerate(cast(Iterable[StackedLinear], self.layers), 1):
             rectified = standardized(torch.relu(layer.forward(features)), self.output_size)
             features = torch.addcmul(self.shifts[k], rectified, self.scales[k])
@@ -81,7 +82,8 @@ class StackedNormedBody(nn.Module):
 
     def of(self, agent: int, features: Tensor) -> Tensor:
         """One agent's body alone. [B, inputs] to [B, hidden_units]"""
-        features = standardized(features, features.shape[-1]) * self.scales[0][agent] + self.shifts[0][agent]
+        # A size that is known beforehand: one that is asked of the features cannot be traced for a model.
+        features = standardized(features, self.input_size) * self.scales[0][agent] + self.shifts[0][agent]
         for k, layer in enumerate(cast(Iterable[StackedLinear], self.layers), 1):
             rectified = standardized(torch.relu(layer.of(agent, features)), self.output_size)
             features = rectified * self.scales[k][agent] + self.shifts[k][agent]

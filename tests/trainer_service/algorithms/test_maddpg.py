@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,9 @@ def world(kind: str) -> OneDecision:
 
 @pytest.fixture
 def learner(make_behavior) -> Callable[..., Behavior]:
-    def make(kind: str = "choices", seed: int = 1, **changes: Any) -> Behavior:
+    def make(
+        kind: str = "choices", seed: int = 1, *, network: Mapping[str, Any] | None = None, **changes: Any
+    ) -> Behavior:
         hyperparameters = {
             "batch_size": 8,
             "buffer_size": 40,
@@ -79,7 +82,7 @@ def learner(make_behavior) -> Callable[..., Behavior]:
             seed=seed,
             trainer_type="maddpg",
             hyperparameters=hyperparameters,
-            network_settings={"hidden_units": 8, "num_layers": 1, "normalize": True},
+            network_settings={"hidden_units": 8, "num_layers": 1, "normalize": True, **(network or {})},
             max_steps=10_000,
         )
         return made
@@ -107,9 +110,10 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
 
 
 @pytest.mark.parametrize("share", ["none", "full"])
+@pytest.mark.parametrize("layer_norm", [False, True])
 @kinds
-def test_its_model_acts_as_its_policy_does(learner, kind: str, share: str) -> None:
-    behavior = learner(kind, share=share, agent_ids=True)
+def test_its_model_acts_as_its_policy_does(learner, kind: str, layer_norm: bool, share: str) -> None:
+    behavior = learner(kind, share=share, agent_ids=True, network={"layer_norm": layer_norm})
     live(behavior, *begun(behavior, world(kind)), 12)
     policy = Policy(behavior.checkpoint())
     assert policy.places == AGENTS

@@ -329,10 +329,12 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(
 
 @types
 @pytest.mark.parametrize("share", ["none", "full"])
-def test_a_model_does_what_the_policy_does(make_behavior: Make, trainer_type: str, share: str) -> None:
-    behavior = make(
-        make_behavior, trainer_type, share=share, agent_ids=share == "full", network={"normalize": True}
-    )
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_a_model_does_what_the_policy_does(
+    make_behavior: Make, trainer_type: str, share: str, layer_norm: bool
+) -> None:
+    network = {"normalize": True, "layer_norm": layer_norm}
+    behavior = make(make_behavior, trainer_type, share=share, agent_ids=share == "full", network=network)
     live(behavior, Crossing(3), 3)
     policy = Policy(behavior.checkpoint())
     rng = np.random.default_rng(4)
