@@ -150,6 +150,31 @@ class Clock(Pairs):
         return concatenate(self.rows(1.0, group=False, ends="truncated"), self.begin())
 
 
+class TwoSteps(Pairs):
+    """The two-step game of Rashid et al. 2018, section 6.1: agent 0 says which table pays for the second choices.
+
+    The first pays 7 whatever is done; the second pays 8 where both choose 1, 1 where one does, and else nothing.
+    """
+
+    TABLES = np.array([[[7, 7], [7, 7]], [[0, 1], [1, 8]]], np.float32)
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.chosen: np.ndarray | None = None
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        choices = actions.discrete[:, 0].reshape(COPIES, 2)
+        if self.chosen is None:
+            self.chosen = choices[:, 0]
+            self.seen = np.repeat(1.0 - 2.0 * self.chosen, 2)
+            return self.rows()
+        paid = self.TABLES[self.chosen, choices[:, 0], choices[:, 1]]
+        self.chosen = None
+        last = self.rows(np.repeat(paid, 2), ends="terminated")
+        self.seen = np.zeros(2 * COPIES)
+        return concatenate(last, self.rows())
+
+
 @pytest.mark.learning
 @seeds
 @learners
@@ -209,17 +234,19 @@ def test_what_the_clock_ends_is_worth_what_would_have_come(make_behavior: Make, 
     assert value == pytest.approx(2.0 if learner == "idqn" else 4.0, rel=0.1)
 
 
-def totals(behavior: Behavior) -> np.ndarray:
-    """What the group's value is said to be, for each pair of choices."""
+def totals(behavior: Behavior, seen: float = 0.0) -> np.ndarray:
+    """What the group's value is said to be where both see a number, for each pair of choices."""
     made = behavior._algorithm
     assert isinstance(made, TeamQLearner)
-    seen = [torch.zeros(4, 2, 1)]
+    shown = [torch.full((4, 2, 1), seen)]
     choices = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
     with torch.inference_mode():
-        q = made._online.network.group_q_values(seen)
+        q = made._online.network.group_q_values(shown)
         values = q.gather(2, choices.unsqueeze(2)).squeeze(2)
         assert made._online.mixer is not None
-        return made._online.mixer(values, made._state(seen, None, torch.ones(4, 2, dtype=torch.bool))).numpy()
+        return made._online.mixer(
+            values, made._state(shown, None, torch.ones(4, 2, dtype=torch.bool))
+        ).numpy()
 
 
 def explore(make_behavior: Make, live, learner: str, table: list[list[float]], updates: int) -> Behavior:
@@ -244,3 +271,18 @@ def test_what_only_both_can_earn_needs_a_mixer(make_behavior: Make, live) -> Non
     assert added == pytest.approx([-0.25, 0.25, 0.25, 0.75], abs=0.12)
     mixed = totals(explore(make_behavior, live, "qmix", together, 500))
     assert mixed == pytest.approx([0, 0, 0, 1], abs=0.12)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(("learner", "worth", "table"), [("vdn", [6.93, 6.44], 0), ("qmix", [6.93, 7.92], 1)])
+def test_the_two_step_game_is_won_with_a_mixer_only(
+    make_behavior: Make, live, learner: str, worth: list[float], table: int
+) -> None:
+    # Where all choices come up alike, the sum that is nearest to the second table says 6.5 of its best pair.
+    behavior = make(make_behavior, learner, 1, gamma=0.99, exploration_final=1.0)
+    live(behavior, TwoSteps(1), 300)
+    first = totals(behavior, 0.0).reshape(2, 2).max(axis=1)
+    assert first == pytest.approx(worth, abs=0.3)
+    assert first.argmax() == table
+    if learner == "qmix":
+        assert totals(behavior, -1.0) == pytest.approx([0, 1, 1, 8], abs=0.2)
