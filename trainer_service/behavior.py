@@ -354,7 +354,7 @@ class Behavior:
             detail = " ".join(str(error).split())[:300]
             raise UserError(
                 f"behavior '{self.name}': the checkpoint does not fit the configured networks "
-                f"(hidden_units, num_layers, memory, shared_critic, reward signals): {detail}"
+                f"(hidden_units, num_layers, memory, shared_critic, reward signals, group_size): {detail}"
             ) from None
 
 

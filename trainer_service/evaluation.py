@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trainer_service.behaviors import parse_behavior_id
 from trainer_service.checkpoint import differences
 from trainer_service.errors import UserError
@@ -84,10 +87,10 @@ class Player:
         self._places = GroupPlaces()
 
     def act(self, simulator: int, team: int, batch: StepBatch) -> ActionBatch:
-        """Decides for everyone who waits."""
+        """Decides for everyone who waits. Raises UserError where a group is larger than the policy was trained for."""
         rows, memories = self._remembered.recall(simulator, team, batch)
         first = batch.num_terminal
-        places = self._places.assign(simulator, team, batch).places[first:] if self._policy.places else None
+        places = self._seated(simulator, team, batch) if self._policy.places else None
         if first == len(batch):
             return ActionBatch.zeros(0, self._policy.spec.action_spec)
         actions, memories = self._policy.predict(
@@ -100,6 +103,17 @@ class Player:
         )
         self._remembered.keep(rows, memories)
         return actions
+
+    def _seated(self, simulator: int, team: int, batch: StepBatch) -> NDArray[np.int64]:
+        """The places of all who wait."""
+        places = self._places.assign(simulator, team, batch).places[batch.num_terminal :]
+        largest, known = int(places.max(initial=-1)) + 1, self._policy.places
+        if largest > known:
+            raise UserError(
+                f"behavior '{self._policy.behavior}': a group of at least {largest} agents came, its policy was "
+                f"trained for {known} and tells them apart"
+            )
+        return places
 
 
 def policies_for(tick: Tick, policies: Mapping[str, Policy]) -> dict[str, str]:

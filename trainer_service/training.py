@@ -222,6 +222,10 @@ def _creator(
         if start is None:
             if saved.resume:
                 _logger.warning("'%s' has no checkpoint in this run: it starts from step 0.", name)
+            elif saved.initialize_from is not None:
+                _logger.warning(
+                    "'%s' has no checkpoint in '%s': it starts anew.", name, saved.initialize_from
+                )
         elif start.is_own:
             behavior.restore(_checkpoint(start.origin, behavior, compute.seed))
             _logger.info("Resuming '%s' from step %d.", name, behavior.step)
@@ -381,6 +385,10 @@ def _origins(options: RunOptions, folder: RunFolder) -> dict[str, _Start]:
             others[name] = _init_path(settings.init_path, name, folder)
         elif folder.initialize_from is not None:
             others[name] = folder.initialize_from / name / "checkpoint.pt"
+    if folder.initialize_from is not None and options.default_settings is not None:
+        # Whom the default settings will serve is not known yet: whoever has weights there.
+        found = {path.parent.name: path for path in sorted(folder.initialize_from.glob("*/checkpoint.pt"))}
+        others = {**found, **others}
     if not own and not others:
         return {}
     from trainer_service.mlagents_checkpoint import load_origin

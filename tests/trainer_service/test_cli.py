@@ -227,6 +227,19 @@ def test_a_run_starts_from_the_weights_of_another(mlagents_style, configure, pro
         assert torch.equal(weights, second["algorithm"]["network"][name])
 
 
+def test_so_does_a_behavior_that_only_the_default_settings_serve(mlagents_style, configure, program) -> None:
+    settings = yaml.safe_load(configure("Treadmill", max_steps=18).read_text())["behaviors"]["Treadmill"]
+    Path("config.yaml").write_text(yaml.safe_dump({"default_settings": settings}))
+    line = ("learn", "config.yaml", f"--env={program('treadmill')}")
+    assert mlagents_style(*line, "--run-id=first").code == 0
+    said = mlagents_style(*line, "--run-id=second", "--initialize-from=first")
+    assert said.code == 0, said.err
+    assert "Starting 'Treadmill' from step 0 with the weights of 'first'." in said.out
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=b", "--initialize-from=first")
+    assert said.code == 0, said.err
+    assert "'Basic' has no checkpoint in 'first': it starts anew." in said.out
+
+
 def test_initializing_from_a_run_that_is_missing_names_the_nearest(mlagents_style, configure) -> None:
     configure("Basic")
     Path("results/walker_01/Basic").mkdir(parents=True)

@@ -57,3 +57,35 @@ def test_a_group_is_trained_resumed_scored_and_exported(
     }
     for found in session.run(["discrete_actions", "deterministic_discrete_actions"], given):
         np.testing.assert_array_equal(found, policy.act(seen, places=places).discrete)
+
+
+FLOCK: dict[str, Any] = {
+    "trainer_type": "idqn",
+    "hyperparameters": {"batch_size": 4, "buffer_size": 100, "steps_per_update": 16},
+    "checkpoint_interval": 5000,
+}
+
+
+def test_a_run_goes_on_with_the_groups_it_knows_where_fewer_show_at_first(
+    mlagents_style: Callable[..., Any], configure: Callable[..., Path], program: Callable[..., Path]
+) -> None:
+    three, two = (f"--env={program('flock', '--size', str(size))}" for size in (3, 2))
+    assert mlagents_style("learn", configure("Flock", **FLOCK, max_steps=30), three, "--run-id=f").code == 0
+    longer = configure("Flock", **FLOCK, max_steps=50)
+    said = mlagents_style("learn", longer, two, "--run-id=f", "--resume")
+    assert said.code == 0, said.err
+    assert load_policy("results/f").places == 3
+    assert load_policy("results/f").step >= 50
+    said = mlagents_style("learn", longer, two, "--run-id=heir", "--initialize-from=f")
+    assert said.code == 0, said.err
+    assert load_policy("results/heir").places == 3
+
+
+def test_a_larger_group_than_it_was_trained_for_is_refused_by_name(
+    mlagents_style: Callable[..., Any], configure: Callable[..., Path], program: Callable[..., Path]
+) -> None:
+    two, three = (f"--env={program('flock', '--size', str(size))}" for size in (2, 3))
+    assert mlagents_style("learn", configure("Flock", **FLOCK, max_steps=30), two, "--run-id=f").code == 0
+    said = mlagents_style("evaluate", "f", three, "--episodes=2")
+    assert said.code == 2
+    assert "behavior 'Flock': a group of at least 3 agents came, its policy was trained for 2" in said.err
