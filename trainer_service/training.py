@@ -27,6 +27,7 @@ from trainer_service.errors import ConfigError, UserError
 from trainer_service.metrics import ConsoleWriter, GaugeWriter, JsonlWriter, SummaryWriter, TensorBoardWriter
 from trainer_service.playground import engine_settings
 from trainer_service.run import RunFolder
+from trainer_service.starts import Start, checkpoint_of, group_before, read_starts
 from trainer_service.status import TrainingStatus
 from trainer_service.stopping import StopSignals
 from trainer_service.timers import Timers
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 
     from trainer_service.behavior import Behavior
     from trainer_service.channels import Channels
-    from trainer_service.checkpoint import Checkpoint
-    from trainer_service.mlagents_checkpoint import Origin
 
 EDITOR_PORT = 5004
 """Where the Unity Editor looks for a trainer."""
@@ -107,7 +106,7 @@ def train(
         )
         console = console or stack.enter_context(Console(tty=False, debug=options.debug))
         stop = stack.enter_context(StopSignals())
-        origins = _origins(options, folder)
+        origins = read_starts(options, folder)
         _refuse_to_resume_without_demonstrations(options, origins)
         if folder.writable:
             folder.write_configuration(dump_run_options(options))
@@ -134,7 +133,7 @@ def _serve(
     console: Console,
     bridge: Bridge,
     stop: StopSignals,
-    origins: dict[str, _Start],
+    origins: dict[str, Start],
     curriculum: Curriculum,
     channels: Channels,
     device: torch.device,
@@ -193,7 +192,7 @@ def _creator(
     folder: RunFolder,
     device: torch.device,
     seed: int,
-    origins: dict[str, _Start],
+    origins: dict[str, Start],
     writers: Iterable[SummaryWriter],
     hooks: Hooks | None,
 ) -> Callable[[str, BehaviorSpec, int], Behavior]:
@@ -212,7 +211,7 @@ def _creator(
 
     def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
         start = origins.get(name)
-        settings = sized(options.behavior_settings(name), _group_before(start) or group)
+        settings = sized(options.behavior_settings(name), group_before(start) or group)
         compute = Compute(device, seed_of(seed, name))
         behavior = Behavior(
             name, spec, settings, compute, learns=not saved.inference, hooks=hooks, arena=arena
@@ -227,13 +226,13 @@ def _creator(
                     "'%s' has no checkpoint in '%s': it starts anew.", name, saved.initialize_from
                 )
         elif start.is_own:
-            behavior.restore(_checkpoint(start.origin, behavior, compute.seed))
+            behavior.restore(checkpoint_of(start.origin, behavior, compute.seed))
             _logger.info("Resuming '%s' from step %d.", name, behavior.step)
             _restore_experience(behavior, folder.replay(name))
             for writer in writers:
                 writer.truncate_after(name, behavior.step)
         else:
-            behavior.initialize(_checkpoint(start.origin, behavior, compute.seed))
+            behavior.initialize(checkpoint_of(start.origin, behavior, compute.seed))
             source = settings.init_path or saved.initialize_from
             _logger.info("Starting '%s' from step 0 with the weights of '%s'.", name, source)
         behavior.prepare()
@@ -241,13 +240,6 @@ def _creator(
         return behavior
 
     return create
-
-
-def _group_before(start: _Start | None) -> int | None:
-    """The size of groups that a checkpoint was made for: the first message of today may show a smaller one."""
-    settings = getattr(None if start is None else start.origin, "settings", None)
-    tuning = None if settings is None else settings.hyperparameters
-    return tuning.group_size if isinstance(tuning, GroupSettings) else None
 
 
 def _restore_experience(behavior: Behavior, path: Path) -> None:
@@ -266,16 +258,6 @@ def _restore_experience(behavior: Behavior, path: Path) -> None:
         "'%s' starts with an empty replay buffer (%s) and learns again after %d steps.",
         behavior.name, why, max(tuning.buffer_init_steps, agents * tuning.batch_size),
     )  # fmt: skip
-
-
-def _checkpoint(origin: Origin, behavior: Behavior, seed: int) -> Checkpoint:
-    """What a behavior starts from, in our form, whoever wrote it."""
-    from trainer_service.mlagents_checkpoint import as_checkpoint
-
-    conversion = as_checkpoint(origin, behavior.name, behavior.spec, behavior.settings, seed=seed)
-    for part in conversion.left_behind:
-        _logger.warning("'%s': not taken over from ML-Agents: %s.", behavior.name, part)
-    return conversion.checkpoint
 
 
 def choose_device(name: str | None) -> torch.device:
@@ -315,7 +297,7 @@ def _refuse_what_cannot_run(options: RunOptions) -> None:
         raise ConfigError(*missing)
 
 
-def _refuse_to_resume_without_demonstrations(options: RunOptions, origins: dict[str, _Start]) -> None:
+def _refuse_to_resume_without_demonstrations(options: RunOptions, origins: dict[str, Start]) -> None:
     if options.checkpoint_settings.inference or not options.checkpoint_settings.resume:
         return
     steps = {name: start.origin.step for name, start in origins.items() if start.is_own}
@@ -360,48 +342,6 @@ def _listen(bridge: Bridge, host: str, port: int) -> None:
         "Or attach a simulator: mlagents-style simulate sim:3dball --mlagents-port %d",
         port, port,
     )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """What a behavior starts from."""
-
-    origin: Origin
-    is_own: bool
-    """It is the run's own, which goes on; otherwise only the weights are taken."""
-
-
-def _origins(options: RunOptions, folder: RunFolder) -> dict[str, _Start]:
-    """Checkpoints to start from, by behavior; all are read before anything starts, so that a damaged one
-    costs nothing."""
-    own: dict[str, Path] = {}
-    if options.checkpoint_settings.resume:
-        own = {path.parent.name: path for path in sorted(folder.path.glob("*/checkpoint.pt"))}
-    others: dict[str, Path] = {}
-    for name, settings in options.behaviors.items():
-        if settings.init_path is not None and name in own:
-            _logger.warning("'%s' resumes from its own checkpoint: init_path is for its start only.", name)
-        elif settings.init_path is not None:
-            others[name] = _init_path(settings.init_path, name, folder)
-        elif folder.initialize_from is not None:
-            others[name] = folder.initialize_from / name / "checkpoint.pt"
-    if folder.initialize_from is not None and options.default_settings is not None:
-        # Whom the default settings will serve is not known yet: whoever has weights there.
-        found = {path.parent.name: path for path in sorted(folder.initialize_from.glob("*/checkpoint.pt"))}
-        others = {**found, **others}
-    if not own and not others:
-        return {}
-    from trainer_service.mlagents_checkpoint import load_origin
-
-    starts = {name: _Start(load_origin(path), False) for name, path in others.items()}
-    return starts | {name: _Start(load_origin(path), True) for name, path in own.items()}
-
-
-def _init_path(given: str, name: str, folder: RunFolder) -> Path:
-    path = Path(given)
-    if len(path.parts) == 1 and not path.exists() and folder.initialize_from is not None:
-        return folder.initialize_from / name / path
-    return path
 
 
 def _with_seeds(options: RunOptions) -> RunOptions:
