@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainer_service.config.document import Problem
-from trainer_service.config.hyperparameters import OnPolicyHyperparameters
+from trainer_service.config.hyperparameters import OnPolicyHyperparameters, SACSettings
 from trainer_service.config.run_options import RunOptions
 from trainer_service.config.section import Location
 from trainer_service.config.trainer import TrainerSettings
+from trainer_service.config.value_settings import OffPolicyHyperparameters
 
 
 def advice(options: RunOptions) -> list[Problem]:
@@ -32,6 +33,12 @@ def _about_behavior(location: Location, settings: TrainerSettings) -> Iterator[P
         yield Problem(
             where,
             f"{tuning.batch_size} is more than the buffer_size of {tuning.buffer_size}: one step per epoch",
+        )
+    if isinstance(tuning, OffPolicyHyperparameters | SACSettings) and tuning.batch_size > tuning.buffer_size:
+        where = (*location, "hyperparameters", "batch_size")
+        yield Problem(
+            where,
+            f"{tuning.batch_size} is more than the buffer_size of {tuning.buffer_size}: a batch has rows twice",
         )
     if settings.threaded:
         yield Problem(

@@ -19,6 +19,10 @@ Load = Callable[..., LoadedOptions]
             "1: behaviors.A.hyperparameters.batch_size: 1024 is more than the buffer_size of 10",
         ),
         (
+            "behaviors: {A: {trainer_type: qmix, hyperparameters: {batch_size: 64, buffer_size: 50}}}",
+            "1: behaviors.A.hyperparameters.batch_size: 64 is more than the buffer_size of 50",
+        ),
+        (
             "behaviors: {A: {self_play: {play_against_latest_model_ratio: 2}}}",
             "1: behaviors.A.self_play.play_against_latest_model_ratio: is a probability",
         ),
