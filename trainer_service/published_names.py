@@ -7,6 +7,7 @@ So that a run can be laid over curves that were published: in TensorBoard, and i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from trainer_service.callbacks import Callback, EndedEpisodes, RunView
@@ -18,6 +19,8 @@ OF_UPDATES: Mapping[str, str] = {
     "Policy/Exploration Rate": "_overall/exploration_rate",
 }
 """Our tags, and theirs: the mean over a group's agents."""
+
+_OF_AN_AGENT = re.compile(r"Losses/Agent (\d+) Value Loss")
 
 
 class PublishedNames(Callback):
@@ -36,6 +39,9 @@ class PublishedNames(Callback):
         for tag, name in OF_UPDATES.items():
             if tag in metrics:
                 run.add_statistic(behavior, name, metrics[tag])
+        for tag, value in metrics.items():
+            if of_agent := _OF_AN_AGENT.fullmatch(tag):
+                run.add_statistic(behavior, f"agent_{of_agent[1]}/critic_loss", value)
 
     def on_episode_end(self, run: RunView, behavior: str, episodes: EndedEpisodes) -> None:
         """Returns of agents and of groups, and how long agents acted."""

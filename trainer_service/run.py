@@ -244,7 +244,9 @@ def _holds_run(path: Path) -> bool:
 def _not_found(results: Path, run_id: str) -> str:
     runs = [entry.name for entry in results.iterdir() if entry.is_dir()] if results.is_dir() else []
     if run_id in runs:
-        return f"no run '{run_id}' in '{results}': its folder is there, but a start ended before any agent came"
+        return (
+            f"no run '{run_id}' in '{results}': its folder is there, but a start ended before any agent came"
+        )
     nearest = difflib.get_close_matches(run_id, runs, n=1)
     hint = f" (did you mean '{nearest[0]}'?)" if nearest else ""
     return f"no run '{run_id}' in '{results}'{hint}"

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 
+@pytest.mark.parametrize("trainer_type", ["vdn", "idqn"])
 def test_a_run_says_everything_under_both_names(
-    mlagents_style: Callable[..., Any], configure: Callable[..., Path], workplace: Path
+    mlagents_style: Callable[..., Any], configure: Callable[..., Path], workplace: Path, trainer_type: str
 ) -> None:
     hyperparameters = {"batch_size": 16, "steps_per_update": 32, "replay": {"type": "prioritized"}}
     evaluation = {"every_steps": 400, "episodes": 2}
     config = configure(
         "Switch2",
-        trainer_type="vdn",
+        trainer_type=trainer_type,
         hyperparameters=hyperparameters,
         time_horizon=25,
         max_steps=1200,
@@ -38,6 +39,8 @@ def test_a_run_says_everything_under_both_names(
         "mean_group_return": "_overall/train_reward",
         "mean_length": "_overall/train_ep_steps",
     }
+    if trainer_type == "idqn":
+        pairs |= {f"agent_{place}_value_loss": f"agent_{place}/critic_loss" for place in range(2)}
     for ours, theirs in pairs.items():
         told = [line for line in lines if line.get(ours) is not None]
         assert told, ours

@@ -294,7 +294,7 @@ def test_a_start_that_came_to_nothing_does_not_take_the_run_id(tmp_path: Path) -
     with RunFolder.open(tmp_path, "run") as failed:
         failed.write_configuration("x")
         fill(failed.path, "run_logs/Player-0.log")
-    with pytest.raises(UserError, match="no run 'run' in '.*': its folder is there, but a start ended"):
+    with pytest.raises(UserError, match=r"no run 'run' in '.*': its folder is there, but a start ended"):
         RunFolder.open(tmp_path, "run", resume=True)
     with RunFolder.open(tmp_path, "run") as again:
         assert again.writable

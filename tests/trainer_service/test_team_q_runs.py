@@ -42,7 +42,16 @@ def test_a_group_is_trained_resumed_scored_and_exported(
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["step"] >= 1100
     told = set().union(*lines)
-    assert {"value_loss", "td_error", "mean_q", "exploration_rate", "Replay/Beta"} <= told
+    assert {
+        "value_loss",
+        "td_error",
+        "mean_q",
+        "exploration_rate",
+        "Replay/Beta",
+        "Replay/Largest Priority",
+    } <= told
+    of_agents = {name for name in told if name.startswith("agent_")}
+    assert of_agents == ({"agent_0_value_loss", "agent_1_value_loss"} if trainer_type == "idqn" else set())
     said = mlagents_style("evaluate", "values", "--episodes=4", "--json")
     assert said.code == 0, said.err
     score = json.loads(said.out)["behaviors"]["Switch2"]

@@ -68,7 +68,8 @@ class ExperienceReplay(Generic[Drawn]):
 
     def metrics(self) -> dict[str, float]:
         """What there is to report."""
-        return {"Replay/Beta": self.beta} if self.buffer.prioritized else {}
+        largest = self.buffer.largest_priority
+        return {} if largest is None else {"Replay/Beta": self.beta, "Replay/Largest Priority": largest}
 
     def record(self, trajectories: Trajectories) -> Rows:
         """Keeps experience. Returns the rows where it stands."""

@@ -29,6 +29,9 @@ class Judged(NamedTuple):
     squared: Tensor
     """δ², the mean over agents and moments."""
 
+    squared_by_place: Tensor
+    """δ², the mean over moments. [n]"""
+
     absolute: Tensor
     """|δ|, the mean over agents. [B]"""
 
@@ -86,6 +89,7 @@ class GroupDescent:
             count = learned.sum().clamp(min=1.0)
             return Judged(
                 squared=errors.square().sum() / count,
+                squared_by_place=errors.square().sum(dim=0) / learned.sum(dim=0).clamp(min=1.0),
                 absolute=errors.abs().sum(dim=1) / learned.sum(dim=1).clamp(min=1.0),
                 value=(values * learned).sum() / count,
                 target=(targets * learned).sum() / count,

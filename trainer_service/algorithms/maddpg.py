@@ -26,6 +26,7 @@ from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
 from trainer_service.algorithms.refusals import require_settings, require_task_alone
+from trainer_service.algorithms.team_reports import value_loss_by_place
 from trainer_service.algorithms.tensors import allowed_or_none, to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import MADDPGSettings
@@ -134,13 +135,19 @@ class MADDPG:
         if self._descent.actors.actions.continuous_size:
             metrics["Policy/Exploration Noise"] = self._noise.deviation
         if reports:
-            tags = ("Losses/Value Loss", "Losses/TD Error", "Policy/Mean Q", "Policy/Mean Target")
-            means = torch.stack(reports).mean(dim=0).tolist()
-            metrics |= zip((*tags, "Losses/Policy Loss"), means, strict=True)
+            loss, error, value, target, policy_loss, *by_place = torch.stack(reports).mean(dim=0).tolist()
+            metrics |= {
+                "Losses/Value Loss": loss,
+                "Losses/TD Error": error,
+                "Policy/Mean Q": value,
+                "Policy/Mean Target": target,
+                "Losses/Policy Loss": policy_loss,
+                **value_loss_by_place(by_place),
+            }
         return metrics | self._experience.metrics()
 
     def _learn(self, sample: JointSample, rate: float) -> Tensor:
-        """One gradient step of everything, and one of the targets. Returns what is reported of it. [5]"""
+        """One gradient step of everything, and one of the targets. Returns what is reported of it. [5 + n]"""
         batch = self._minibatches.of(sample)
         allowed = allowed_or_none(sample.allowed_actions, self._device)
         numbers = to_tensor(sample.continuous_actions, self._device)
@@ -150,7 +157,7 @@ class MADDPG:
         self._experience.learned(sample.rows, judged.absolute)
         self._descent.follow(share_of_target(self._hyper, self._experience.updates))
         means = (judged.squared, judged.absolute.mean(), judged.value, judged.target, policy_loss)
-        return torch.stack(means)
+        return torch.cat([torch.stack(means), judged.squared_by_place])
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the replay buffer: see ``experience``."""

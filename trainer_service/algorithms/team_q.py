@@ -24,6 +24,7 @@ from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
 from trainer_service.algorithms.refusals import require_discrete, require_settings, require_task_alone
+from trainer_service.algorithms.team_reports import value_loss_by_place
 from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import TeamValueSettings
@@ -57,6 +58,9 @@ class Errors(NamedTuple):
 
     squared: Tensor
     """δ², the mean."""
+
+    squared_by_place: Tensor
+    """δ², the mean of each place in the group. [n]; [0] where only the group's value is known to be wrong."""
 
     absolute: Tensor
     """|δ|, over agents the mean. [B]"""
@@ -197,12 +201,13 @@ class TeamQLearner:
         reports = [self._learn(sample, rate) for sample in self._experience.due(rng)]
         metrics = {"Policy/Learning Rate": rate, "Policy/Exploration Rate": self._exploration.epsilon}
         if reports:
-            loss, error, value, target = torch.stack(reports).mean(dim=0).tolist()
+            loss, error, value, target, *by_place = torch.stack(reports).mean(dim=0).tolist()
             metrics |= {
                 "Losses/Value Loss": loss,
                 "Losses/TD Error": error,
                 "Policy/Mean Q": value,
                 "Policy/Mean Target": target,
+                **value_loss_by_place(by_place),
             }
         return metrics | self._experience.metrics() | self._own_metrics()
 
@@ -211,13 +216,14 @@ class TeamQLearner:
         return {}
 
     def _learn(self, sample: JointSample, rate: float) -> Tensor:
-        """One gradient step, and one of the target. Returns what is reported of it. [4]"""
+        """One gradient step, and one of the target. Returns what is reported of it. [4 + n] or [4]"""
         errors = self._errors(self._minibatches.of(sample))
         self._descent.descend(errors.loss, rate, self._hyper.max_grad_norm)
         self._experience.learned(sample.rows, errors.absolute)
         self._after_descent()
         self._follow()
-        return torch.stack([errors.squared, errors.absolute.mean(), errors.value, errors.target])
+        means = torch.stack([errors.squared, errors.absolute.mean(), errors.value, errors.target])
+        return torch.cat([means, errors.squared_by_place])
 
     def _after_descent(self) -> None:
         """What a method changes in the networks before their targets follow. ``_moments`` says how late it is."""
@@ -256,11 +262,13 @@ class TeamQLearner:
         if batch.weights is not None:
             squared = squared * batch.weights.unsqueeze(1)
         # Every agent's own mean, so that how much one is there does not change how fast the others learn.
-        loss = (squared.sum(dim=0) / there.sum(dim=0).clamp(min=1.0)).sum()
-        deciders = there.sum()
+        counts = there.sum(dim=0).clamp(min=1.0)
+        loss = (squared.sum(dim=0) / counts).sum()
+        deciders, unweighted = there.sum(), errors.detach().square()
         return Errors(
             loss=loss,
-            squared=errors.detach().square().sum() / deciders,
+            squared=unweighted.sum() / deciders,
+            squared_by_place=unweighted.sum(dim=0) / counts,
             absolute=errors.detach().abs().sum(dim=1) / there.sum(dim=1),
             value=values.detach().sum() / deciders,
             target=targets.sum() / deciders,
@@ -282,7 +290,14 @@ class TeamQLearner:
         squared = errors.square()
         loss = (squared if batch.weights is None else squared * batch.weights).mean()
         known = errors.detach()
-        return Errors(loss, known.square().mean(), known.abs(), total.detach().mean(), targets.mean())
+        return Errors(
+            loss=loss,
+            squared=known.square().mean(),
+            squared_by_place=known.new_empty(0),
+            absolute=known.abs(),
+            value=total.detach().mean(),
+            target=targets.mean(),
+        )
 
     def _state(self, seen: Sequence[Tensor], state: Tensor | None, present: Tensor) -> Tensor | None:
         """What the mixer is told, [B, S]. seen: as for the networks; state: the simulator's, of everyone; [B, n, S]."""

@@ -35,6 +35,11 @@ def actor_metrics(reports: Sequence[Tensor]) -> dict[str, float]:
     }
 
 
+def value_loss_by_place(losses: Sequence[float]) -> dict[str, float]:
+    """How wrong the values of each place in the group were. losses: from the first place on."""
+    return {f"Losses/Agent {place} Value Loss": loss for place, loss in enumerate(losses)}
+
+
 def reward_metrics(rollout: TeamRollout, sources: Sequence[RewardSource]) -> dict[str, float]:
     """What each source paid, by piece of a trajectory."""
     pieces = len(rollout.trajectories.lengths)

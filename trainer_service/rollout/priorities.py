@@ -31,6 +31,11 @@ class Priorities:
         """p^α of these slots, shape kept."""
         return self._tree[slots]
 
+    @property
+    def largest(self) -> float:
+        """p^α of the most urgent; 0 where there is nothing."""
+        return self._tree.largest
+
     def add(self, slots: Slots) -> None:
         """Puts something new there."""
         self._tree.set(slots, np.full(len(slots), self._tree.largest or 1.0))

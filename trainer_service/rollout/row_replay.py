@@ -26,6 +26,11 @@ class RowReplay(Ring, ABC, Generic[Drawn]):
         self.prioritized = alpha is not None
         """Whether ``reprioritize`` changes anything."""
 
+    @property
+    def largest_priority(self) -> float | None:
+        """p^α of the most urgent row; None where all are alike."""
+        return None if self._of_rows is None else self._of_rows.largest
+
     def add(self, trajectories: Trajectories) -> Rows:
         """Takes finished trajectories in. Returns where their rows stand now, at most ``capacity``.
 

@@ -60,10 +60,13 @@ def test_there_is_a_minibatch_for_each_update_that_was_earned() -> None:
     experience = replay()
     experience.record(steps(16))
     assert experience.pace.due == 3
-    assert [len(rows) for rows in drawn(experience)] == [4, 4, 4]
+    assert experience.metrics()["Replay/Largest Priority"] == 1.0
+    rows_drawn = drawn(experience)
+    assert [len(rows) for rows in rows_drawn] == [4, 4, 4]
+    assert experience.metrics()["Replay/Largest Priority"] == pytest.approx(np.max(rows_drawn) ** 0.6)
     assert experience.updates == experience.pace.updates == 3
     assert not drawn(experience)
-    assert experience.metrics() == {"Replay/Beta": pytest.approx(0.5 + 0.5 * 0.3)}
+    assert experience.metrics()["Replay/Beta"] == pytest.approx(0.5 + 0.5 * 0.3)
     assert replay(replay={"type": "uniform"}).metrics() == {}
 
 

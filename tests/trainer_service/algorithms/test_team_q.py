@@ -105,6 +105,7 @@ def test_one_estimate_chooses_and_the_other_judges(double: bool, first: float, s
     assert errors.target.item() == pytest.approx((first + second) / 2)
     assert errors.absolute.tolist() == pytest.approx([(first + second) / 2])
     assert errors.loss.item() == pytest.approx(first**2 + second**2)
+    assert errors.squared_by_place.tolist() == pytest.approx([first**2, second**2])
 
 
 def test_forbidden_choices_are_nobodys_best() -> None:
