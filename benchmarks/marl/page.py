@@ -96,9 +96,13 @@ def draw(folder: Path, scores: Sequence[Score], images: Path) -> list[tuple[str,
             continue
         title = f"{task}, {picture}" if picture else task
         path = images / f"marl-{title.replace(' ', '-').replace(',', '')}.png"
+        if path.exists() and not all(_metrics(folder, *run).exists() for run in runs):
+            # Some ran elsewhere: the picture that has them stays.
+            made.append((title, path))
+            continue
         figure, axes = pyplot.subplots(figsize=(6.5, 3.4), layout="constrained")
         for row, score in runs:
-            steps, returns = _curve(folder / f"{row.name}-{score.seed}" / "metrics.jsonl", row)
+            steps, returns = _curve(_metrics(folder, row, score), row)
             first = score.seed == min(each.seed for own, each in runs if own is row)
             axes.plot(
                 steps, returns, color=f"C{rows.index(row)}", label=row.name if first else None, linewidth=1
@@ -109,6 +113,10 @@ def draw(folder: Path, scores: Sequence[Score], images: Path) -> list[tuple[str,
         pyplot.close(figure)
         made.append((title, path))
     return made
+
+
+def _metrics(folder: Path, row: Row, score: Score) -> Path:
+    return folder / f"{row.name}-{score.seed}" / "metrics.jsonl"
 
 
 def _curve(path: Path, row: Row) -> tuple[list[int], list[float]]:
