@@ -5,10 +5,18 @@ from measuring.scenes import SCENES, Case, cases
 
 from trainer_service.config import load_run_options
 from unity_bridge.simulators.registry import SCENES as BUNDLED
+from unity_bridge.simulators.team_scenes import TEAM_SCENES
 
 
 def test_every_scene_is_bundled() -> None:
-    assert set(SCENES) <= set(BUNDLED)
+    for name, scene in SCENES.items():
+        assert name in (BUNDLED if scene.team is None else TEAM_SCENES), name
+
+
+def test_agents_of_teams_come_in_whole_copies() -> None:
+    (spread,), (ball,) = cases(["spread"], [23], None), cases(["3dball"], [23], None)
+    assert (spread.copies, spread.options) == (8, ("--copies", "8"))
+    assert (ball.copies, ball.options) == (None, ("--agents", "23"))
 
 
 @pytest.mark.parametrize("name", SCENES)
