@@ -15,6 +15,7 @@ import torch
 from measuring import learning
 from measuring.exchange import measure_exchange
 from measuring.report import aligned
+from measuring.terminal import load, say
 from measuring.wire import measure_bridge, measure_ping_pong
 
 AGENTS = (12, 96, 1000)
@@ -42,13 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     repetitions = 200 if parser.parse_args(argv).quick else 2000
 
     torch.set_num_threads(1)  # as the trainer does for small minibatches
-    _say(f"Measuring on {os.cpu_count()} cores, load {_load()}; medians, microseconds, one torch thread ...")
+    say(f"Measuring on {os.cpu_count()} cores, load {load()}; medians, microseconds, one torch thread ...")
     parts = [_measure(agents, repetitions) for agents in AGENTS]
     minibatches = []
     for rows in MINIBATCH_ROWS:
-        _say(f"  a minibatch of {rows} rows")
+        say(f"  a minibatch of {rows} rows")
         minibatches.append(learning.plain_minibatch_us(rows, repetitions // 4))
-    _say("  an update of 12000 rows")
+    say("  an update of 12000 rows")
     update_s = learning.our_update_s(max(3, repetitions // 400))
 
     print(exchange_table(parts))
@@ -58,12 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(agents: int, repetitions: int) -> ExchangeParts:
-    _say(f"  {agents} agents: simulator and codec")
+    say(f"  {agents} agents: simulator and codec")
     costs = measure_exchange("sim:3dball", agents, repetitions)
-    _say(f"  {agents} agents: wire")
+    say(f"  {agents} agents: wire")
     ping_pong = measure_ping_pong(costs.message, costs.reply, repetitions)
     bridge = measure_bridge(costs.handshake, costs.message, repetitions)
-    _say(f"  {agents} agents: forward pass")
+    say(f"  {agents} agents: forward pass")
     return ExchangeParts(
         agents=agents,
         ping_pong=ping_pong,
@@ -149,14 +150,6 @@ def _table(rows: Sequence[tuple[str, Sequence[str]]]) -> str:
 
 def _whole(values: Iterable[float]) -> list[str]:
     return [f"{value:,.0f}" for value in values]
-
-
-def _load() -> str:
-    return f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

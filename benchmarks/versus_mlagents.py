@@ -21,6 +21,7 @@ from measuring.peer import PeerError, describe, learn_command, prepare
 from measuring.report import as_json, comparison, split_table
 from measuring.runs import Run, run
 from measuring.scenes import DEFAULT_SCENES, SCENES, Case, cases
+from measuring.terminal import at_least_one, load, say
 from measuring.trainers import Ours, Peer, Trainer
 from measuring.training_log import Summary
 
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Started in the background, a shell lets us ignore SIGINT, and the trainers would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     ours, peer = Ours(), _peer(arguments.peer)
-    _say(f"{platform.platform()}, {os.cpu_count()} cores, load {_load()}")
+    say(f"{platform.platform()}, {os.cpu_count()} cores, load {load()}")
     document = []
     failed = False
     for case in cases(arguments.scene, arguments.agents, arguments.steps):
@@ -61,9 +62,11 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--scene", nargs="+", choices=[*SCENES, "all"], default=list(DEFAULT_SCENES),
         help="what to train (default: 3dball with 12 and 96 agents, and basic with 1)",
     )  # fmt: skip
-    parser.add_argument("--agents", nargs="+", type=_positive, metavar="N", help="instead of the scenes' own")
     parser.add_argument(
-        "--steps", type=_positive, metavar="N", help="agent steps after which a run is stopped"
+        "--agents", nargs="+", type=at_least_one, metavar="N", help="instead of the scenes' own"
+    )
+    parser.add_argument(
+        "--steps", type=at_least_one, metavar="N", help="agent steps after which a run is stopped"
     )
     parser.add_argument(
         "--seeds", nargs="+", type=int, default=[1], metavar="S", help="one run each (default 1)"
@@ -79,7 +82,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def _peer(environment: Path | None) -> Peer | None:
     """The real trainer, or None and a line that says why not."""
     try:
-        environment = environment or prepare(say=_say)
+        environment = environment or prepare(say=say)
         peer = Peer(learn_command(environment))
     except PeerError as error:
         print(f"mlagents-learn is skipped: {error}", flush=True)
@@ -110,7 +113,7 @@ def _race(
 
 def _run(trainer: Trainer, case: Case, seed: int) -> Run:
     title = f"{case.title}, {case.agents} agents, seed {seed}, {trainer.name}"
-    _say(f"{title}: up to {case.steps:,} steps ...")
+    say(f"{title}: up to {case.steps:,} steps ...")
     said_at = 0
 
     def watch(summary: Summary) -> None:
@@ -119,28 +122,12 @@ def _run(trainer: Trainer, case: Case, seed: int) -> Run:
             return
         said_at = summary.step
         reward = "-" if summary.mean_return is None else f"{summary.mean_return:.2f}"
-        _say(f"  {summary.seen_s:6.1f} s  {summary.step:>9,} steps  mean return {reward}")
+        say(f"  {summary.seen_s:6.1f} s  {summary.step:>9,} steps  mean return {reward}")
 
     done = run(trainer, case, seed, watch)
     if done.failure is not None:
-        _say(f"  FAILED: {done.failure}")
+        say(f"  FAILED: {done.failure}")
     return done
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")
-    return number
-
-
-def _load() -> str:
-    return f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
-
-
-def _say(text: str) -> None:
-    """Progress goes to standard error, results to standard output."""
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from measuring.contest import ALGORITHMS, Outcome, run_ours, run_xuance, table
 from measuring.peer import PeerError
+from measuring.terminal import at_least_one, load, say
 from measuring.timed import RunFailed
 from measuring.xuance_peer import describe, prepare
 
@@ -79,7 +80,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--episodes",
-        type=_count,
+        type=at_least_one,
         default=1000,
         metavar="N",
         help="that a score is the mean of (default 1000)",
@@ -115,7 +116,7 @@ def _ours(arguments: argparse.Namespace) -> Contestant:
 def _xuance(arguments: argparse.Namespace) -> Contestant | None:
     """XuanCe, or None and a line that says why not."""
     try:
-        environment = arguments.xuance or prepare(say=_say)
+        environment = arguments.xuance or prepare(say=say)
         print(f"XuanCe: {describe(environment)}", flush=True)
     except PeerError as error:
         print(f"XuanCe is skipped: {error}", flush=True)
@@ -141,7 +142,7 @@ def _conditions(arguments: argparse.Namespace) -> str:
 def _run(name: str, contestant: Contestant, algorithm: str, seed: int) -> Outcome | None:
     """None, and a line that says why, if it failed. Nothing of a run stays on disk."""
     title = f"{algorithm}, seed {seed}, {name}"
-    _say(f"{title} ... (load {_load()})")
+    say(f"{title} ... (load {load()})")
     with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
         try:
             outcome = contestant(algorithm, seed, Path(scratch))
@@ -149,7 +150,7 @@ def _run(name: str, contestant: Contestant, algorithm: str, seed: int) -> Outcom
             print(f"{title}: FAILED, {error}", flush=True)
             return None
     spent = f"{outcome.seconds:.0f} s ({outcome.cpu_seconds:.0f} s of CPU)"
-    _say(f"  {outcome.agent_steps:,} agent steps in {spent}, P {outcome.mean:.2f}")
+    say(f"  {outcome.agent_steps:,} agent steps in {spent}, P {outcome.mean:.2f}")
     return outcome
 
 
@@ -160,27 +161,11 @@ def _positive(text: str) -> float:
     return number
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")
-    return number
-
-
 def _whole(text: str) -> int:
     number = int(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"expected at least 0, got {number}")
     return number
-
-
-def _load() -> str:
-    return f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
-
-
-def _say(text: str) -> None:
-    """Progress goes to standard error, results to standard output."""
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
