@@ -74,7 +74,7 @@ def _switch(name: str, bar: float | None = None, *env_args: str, agents: int = 2
     task = f"switch{agents}"
     scene = f"sim:{task}"
     return Row(
-        f"{task}_{name}", task, scene, scene, agents, 100,
+        f"{task}_{name}", task, scene, scene, agents, 500,
         unit="team", bar=bar, env_args=env_args, picture="values",
     )  # fmt: skip
 
@@ -95,7 +95,7 @@ ROWS = (
         "spread_mappo_seed", "spread, 50 steps", _SPREAD, _SPREAD, 3, 1000,
         unit="S", bar=-300.0, env_args=("--copies", "16", "--steps", "50"), steps=50,
     ),
-    Row("switch2_mappo", "switch2", _SWITCH2, _SWITCH2, 2, 100, unit="team", bar=8.0),
+    Row("switch2_mappo", "switch2", _SWITCH2, _SWITCH2, 2, 500, unit="team", bar=8.0),
     _switch("vdn", 8.0, "--clock"),
     _switch("qmix", None, "--clock"),
     _switch("sic", 8.0),
