@@ -21,7 +21,7 @@ from trainer_service.algorithms.experience_replay import ExperienceReplay, horiz
 from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
-from trainer_service.algorithms.refusals import require_settings, require_task_alone
+from trainer_service.algorithms.refusals import require_settings
 from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import DDPGSettings
@@ -41,7 +41,7 @@ class DDPG:
     """One behavior's policy, critic, their targets, and replay buffer."""
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior has sensors or actions, or the settings something, that does not fit."""
+        """Raises ValueError where the behavior has sensors or actions that do not fit."""
         hyper = require_settings(settings, DDPGSettings)
         if spec.action_spec.discrete_branches or not spec.action_spec.continuous_size:
             branches = len(spec.action_spec.discrete_branches)
@@ -49,7 +49,7 @@ class DDPG:
                 f"ddpg needs continuous actions alone; the behavior has {spec.action_spec.continuous_size} "
                 f"continuous and {branches} discrete"
             )
-        task = require_task_alone(settings)
+        task = settings.reward_signals["extrinsic"]
         self._settings = settings
         self._hyper = hyper
         self._device = compute.device

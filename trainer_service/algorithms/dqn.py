@@ -23,7 +23,7 @@ from trainer_service.algorithms.exploration import Exploration
 from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
-from trainer_service.algorithms.refusals import require_discrete, require_settings, require_task_alone
+from trainer_service.algorithms.refusals import require_discrete, require_settings
 from trainer_service.algorithms.tensors import allowed_or_none, to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import DQNSettings
@@ -45,10 +45,10 @@ class DQN:
     memory_size = 0
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the settings ask for what it cannot do, or the behavior has other actions."""
+        """Raises ValueError where the behavior has actions that are no choices."""
         hyper = require_settings(settings, DQNSettings)
         require_discrete("dqn", spec.action_spec)
-        task = require_task_alone(settings)
+        task = settings.reward_signals["extrinsic"]
         self._settings = settings
         self._hyper = hyper
         self._gamma, self._strength = task.gamma, task.strength

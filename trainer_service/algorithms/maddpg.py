@@ -25,7 +25,7 @@ from trainer_service.algorithms.joint_minibatch import JointMinibatches
 from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
-from trainer_service.algorithms.refusals import require_settings, require_task_alone
+from trainer_service.algorithms.refusals import require_settings
 from trainer_service.algorithms.team_reports import value_loss_by_place
 from trainer_service.algorithms.tensors import allowed_or_none, to_tensor
 from trainer_service.config import TrainerSettings
@@ -43,12 +43,12 @@ class MADDPG:
     """One behavior's actors, critics, their targets, and replay buffer, for agents that come in groups."""
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior, or the settings, ask for what cannot be learned.
+        """Raises ValueError where the behavior has sensors or actions that do not fit.
 
         spec: as the learner sees it: with agents' ids last, where there are some.
         """
         hyper = require_settings(settings, MADDPGSettings)
-        task = require_task_alone(settings)
+        task = settings.reward_signals["extrinsic"]
         self._settings = settings
         self._hyper = hyper
         self._device = compute.device

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.policy_network import PolicyNetwork, UniformPolicyNetwork
-from trainer_service.algorithms.refusals import require_task_alone
 from trainer_service.algorithms.tensors import to_array, to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.networks.normalizer import ObservationNormalizer
@@ -32,8 +31,6 @@ class RandomPolicy:
     memory_size = 0
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the settings ask for something that is learned."""
-        require_task_alone(settings)
         self._device = compute.device
         self._sensors = spec.observation_specs
         self._network = UniformNetwork(spec).to(self._device)

@@ -45,10 +45,6 @@ class SAC:
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
         hyper = require_settings(settings, SACSettings)
-        if settings.network_settings.layer_norm:
-            raise ValueError(
-                "network_settings.layer_norm: true is not known to sac, whose critics have no such body"
-            )
         self._settings = settings
         self._hyper = hyper
         self._device = compute.device
@@ -77,7 +73,7 @@ class SAC:
             # A trajectory is a sequence: whatever time_horizon says, none is longer, and none shorter but at the end.
             self.horizon = memory.sequence_length
             draws = max(hyper.batch_size // memory.sequence_length, 1)
-            replay = _sequence_replay(spec, hyper, memory.sequence_length, self.memory_size)
+            replay = _sequence_replay(spec, hyper, self.memory_size)
         start_at = max(hyper.buffer_init_steps, hyper.batch_size)
         pace = Pace(start_at, hyper.steps_per_update)
         self._reward_pace = Pace(start_at, hyper.reward_signal_steps_per_update)
@@ -198,11 +194,7 @@ class SAC:
         return SquashedPolicyNetwork(self._normalizer, self._learner.actor)
 
 
-def _sequence_replay(spec: BehaviorSpec, hyper: SACSettings, longest: int, memory_size: int) -> Replay:
-    if hyper.buffer_size < longest:
-        raise ValueError(
-            f"sequence_length is {longest}, but the replay buffer holds buffer_size: {hyper.buffer_size} steps"
-        )
+def _sequence_replay(spec: BehaviorSpec, hyper: SACSettings, memory_size: int) -> Replay:
     if hyper.replay.exponent is not None:
         return PrioritizedSequenceReplay(spec, hyper.buffer_size, memory_size, hyper.replay.exponent)
     return SequenceReplay(spec, hyper.buffer_size, memory_size)

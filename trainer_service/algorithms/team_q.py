@@ -23,7 +23,7 @@ from trainer_service.algorithms.joint_minibatch import JointMinibatch, JointMini
 from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
-from trainer_service.algorithms.refusals import require_discrete, require_settings, require_task_alone
+from trainer_service.algorithms.refusals import require_discrete, require_settings
 from trainer_service.algorithms.team_reports import value_loss_by_place
 from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import TrainerSettings
@@ -82,13 +82,13 @@ class TeamQLearner:
     memory_size = 0
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior, or the settings, ask for what cannot be learned.
+        """Raises ValueError where the behavior has sensors or actions that do not fit.
 
         spec: as the learner sees it: with agents' ids last, where there are some.
         """
         hyper = require_settings(settings, self._settings_type)
         require_discrete(settings.trainer_type, spec.action_spec)
-        signal = require_task_alone(settings)
+        signal = settings.reward_signals["extrinsic"]
         self._spec = spec
         self._settings = settings
         self._hyper: TeamValueSettings = hyper

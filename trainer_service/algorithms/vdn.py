@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from trainer_service.algorithms.algorithm import Compute
 from trainer_service.algorithms.team_q import TeamQLearner
-from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import VDNSettings
 from trainer_service.networks.mixers import SumMixer
 from unity_bridge.specs import BehaviorSpec
@@ -21,15 +19,6 @@ class VDN(TeamQLearner):
 
     _settings_type = VDNSettings
     _hyper: VDNSettings
-
-    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """As TeamQLearner. Raises ValueError also where each agent shall learn from its own rewards."""
-        super().__init__(spec, settings, compute)
-        if self._hyper.reward_mode != "team_sum":
-            raise ValueError(
-                f"{settings.trainer_type} learns what the whole group gets; reward_mode: expected team_sum, "
-                f"got {self._hyper.reward_mode}"
-            )
 
     def _make_mixer(self, own: BehaviorSpec) -> nn.Module:
         return SumMixer()

@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Self
 
-from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
-from trainer_service.config.hyperparameters import COMASettings, Hyperparameters, TeamHyperparameters
+from trainer_service.config.hyperparameters import (
+    COMASettings,
+    Hyperparameters,
+    SACSettings,
+    TeamHyperparameters,
+)
 from trainer_service.config.imitation import BehavioralCloningSettings
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings, RewardSignalSettings
-from trainer_service.config.section import Section, build_each, choose, mistake, unknown_among
+from trainer_service.config.section import Section, build_each, choose, located, unknown_among
 from trainer_service.config.self_play import SelfPlaySettings
 from trainer_service.config.trainer_types import HYPERPARAMETERS
+from trainer_service.config.value_settings import (
+    OffPolicyHyperparameters,
+    RandomSettings,
+    ShareSettings,
+    SICSettings,
+)
 from trainer_service.config.values import Count, Flag, PositiveCount, Text, WholeNumber, problem
 
 _ATTENTION_HEADS = 4
@@ -131,8 +142,12 @@ class TrainerSettings(Section):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
-        for location, expected, got in self._contradictions():
-            raise mistake(location, f"expected {expected}, got {got}")
+        found = [
+            located(problem(f"expected {expected}, got {got}"), location, got)
+            for location, expected, got in (*self._contradictions(), *self._not_learned())
+        ]
+        if found:
+            raise ValidationError.from_exception_data("section", found)
         return self
 
     def _contradictions(self) -> Iterator[tuple[tuple[str, ...], str, Any]]:
@@ -147,6 +162,11 @@ class TrainerSettings(Section):
         if isinstance(hyper, COMASettings) and hyper.num_epoch > 1 and hyper.ratio_clip is None:
             once = "1, because coma learns from a rollout once unless there is a ratio_clip"
             yield ("hyperparameters", "num_epoch"), once, hyper.num_epoch
+        if isinstance(hyper, SACSettings) and network.memory is not None:
+            longest = network.memory.sequence_length
+            if hyper.buffer_size < longest:
+                sequence = f"at least the {longest} steps of a sequence (memory.sequence_length)"
+                yield ("hyperparameters", "buffer_size"), sequence, hyper.buffer_size
         if self.behavioral_cloning is None or not isinstance(hyper, TeamHyperparameters):
             return
         why = "for behavioral_cloning: demonstrations do not say who of a group acted"
@@ -154,3 +174,20 @@ class TrainerSettings(Section):
             yield ("hyperparameters", "share"), f"'full' {why}", "'none'"
         if hyper.agent_ids:
             yield ("hyperparameters", "agent_ids"), f"false {why}", "true"
+
+    def _not_learned(self) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+        """What this trainer type never learns with, told in the same way."""
+        name, hyper, network = self.trainer_type, self.hyperparameters, self.network_settings
+        if isinstance(hyper, (OffPolicyHyperparameters, RandomSettings)):
+            if network.memory is not None:
+                without = f"nothing, as {name} does not learn with memory"
+                yield ("network_settings", "memory"), without, "a memory"
+            if list(self.reward_signals) != ["extrinsic"]:
+                alone = f"extrinsic alone, which is all that {name} learns from"
+                yield ("reward_signals",), alone, ", ".join(self.reward_signals)
+            if self.behavioral_cloning is not None:
+                cloned = f"nothing, as {name} does not learn from demonstrations"
+                yield ("behavioral_cloning",), cloned, self.behavioral_cloning.demo_path
+        if network.layer_norm and isinstance(hyper, (SACSettings, ShareSettings, SICSettings)):
+            plain = f"false, as networks of {name} have no such form"
+            yield ("network_settings", "layer_norm"), plain, "true"

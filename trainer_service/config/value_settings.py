@@ -139,8 +139,8 @@ class IDQNSettings(TeamValueSettings):
 class VDNSettings(TeamValueSettings):
     """Value decomposition networks: agents' values add up to the group's (Sunehag et al. 2018)."""
 
-    reward_mode: Literal["individual", "team_sum"] = "team_sum"
-    """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
+    reward_mode: Literal["team_sum"] = "team_sum"
+    """Nothing else can be learned here: it is the group's value that agents' values make up."""
 
 
 class QMIXSettings(VDNSettings):

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.stacked import StackedLinear
 from trainer_service.networks.team_q_network import TeamQNetwork, require_vectors
 from unity_bridge.specs import BehaviorSpec
@@ -55,15 +54,6 @@ class CommunicatingNetwork(TeamQNetwork):
         group, who = observations[-2], observations[-1]
         values = self.group_q_values([group.reshape(-1, self._places, self._sight)])
         return (values * who.unsqueeze(2)).sum(dim=1)
-
-
-def refuse_layer_norm(settings: NetworkSettings) -> None:
-    """Raises ValueError for a body that these networks do not have."""
-    if settings.layer_norm:
-        raise ValueError(
-            "network_settings.layer_norm: true is not known to learners that communicate, whose networks have a form "
-            "of their own"
-        )
 
 
 def layers_of(copies: int, sizes: Sequence[int]) -> nn.ModuleList:

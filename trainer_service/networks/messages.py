@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.value_settings import SICSettings
-from trainer_service.networks.communication import CommunicatingNetwork, each, layers_of, refuse_layer_norm
+from trainer_service.networks.communication import CommunicatingNetwork, each, layers_of
 from trainer_service.networks.stacked import StackedLinear
 from trainer_service.ops.communication import own_first
 from unity_bridge.specs import BehaviorSpec
@@ -28,7 +28,6 @@ class MessageNetwork(CommunicatingNetwork):
         Raises ValueError where a sensor is no vector.
         """
         super().__init__(own, places, shared=hyper.share == "full", ids=hyper.agent_ids)
-        refuse_layer_norm(settings)
         sizes = [self.inputs, *[settings.hidden_units] * settings.num_layers]
         self.body = layers_of(self.copies, sizes)
         self.messages = StackedLinear(self.copies, sizes[-1], hyper.message_units)

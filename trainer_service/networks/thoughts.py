@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.value_settings import ShareSettings
-from trainer_service.networks.communication import CommunicatingNetwork, each, layers_of, refuse_layer_norm
+from trainer_service.networks.communication import CommunicatingNetwork, each, layers_of
 from trainer_service.networks.stacked import StackedLinear
 from trainer_service.ops.communication import ring_mixing
 from unity_bridge.specs import BehaviorSpec
@@ -31,7 +31,6 @@ class ThoughtNetwork(CommunicatingNetwork):
     ) -> None:
         """own: what one agent sees. Raises ValueError where a sensor is no vector."""
         super().__init__(own, places, shared=hyper.share == "full", ids=hyper.agent_ids)
-        refuse_layer_norm(settings)
         width, copies = hyper.thought_units, self.copies
         hidden = [settings.hidden_units] * max(settings.num_layers, 1)
         self.encoder = layers_of(copies, [self.inputs, *hidden, width])

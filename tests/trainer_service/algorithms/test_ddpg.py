@@ -298,17 +298,8 @@ def test_its_model_acts_as_its_policy_does_and_draws_nothing(learner) -> None:
             "ddpg needs continuous actions alone; the behavior has 0 continuous and 1 discrete",
         ),
         ({"continuous": 1, "branches": (3,)}, "the behavior has 1 continuous and 1 discrete"),
-        ({"network_settings": {"memory": {"memory_size": 4}}}, "ddpg does not learn with memory"),
-        (
-            {"reward_signals": {"curiosity": {"strength": 1.0}}},
-            "ddpg learns from the reward signal extrinsic alone, got curiosity",
-        ),
-        (
-            {"behavioral_cloning": {"demo_path": "x.demo", "steps": 1}},
-            "ddpg does not learn from demonstrations: remove behavioral_cloning",
-        ),
     ],
-    ids=["discrete", "both", "memory", "curiosity", "cloning"],
+    ids=["discrete", "both"],
 )
 def test_what_it_cannot_do_is_named(make_behavior, changes: dict[str, Any], said: str) -> None:
     given = {"continuous": 0 if "branches" in changes else 1, "trainer_type": "ddpg", "hyperparameters": {}}

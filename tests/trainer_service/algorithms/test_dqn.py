@@ -214,25 +214,6 @@ def test_it_wants_unfinished_trajectories_soon(
     assert behavior._algorithm.horizon == expected
 
 
-@pytest.mark.parametrize("kind", ["dqn", "random"])
-def test_what_it_cannot_do_is_refused_by_name(make_behavior, kind: str) -> None:
-    curiosity = {"gamma": 0.9, "strength": 0.1}
-    for settings, words in (
-        ({"network_settings": {"memory": {}}}, f"'Probe': {kind} does not learn with memory"),
-        (
-            {"reward_signals": {"extrinsic": {}, "curiosity": curiosity}},
-            f"{kind} learns from the reward signal extrinsic alone, got extrinsic, curiosity",
-        ),
-        ({"reward_signals": {"curiosity": curiosity}}, "extrinsic alone, got curiosity"),
-        (
-            {"behavioral_cloning": {"demo_path": "x.demo", "strength": 1.0, "steps": 0}},
-            f"{kind} does not learn from demonstrations: remove behavioral_cloning",
-        ),
-    ):
-        with pytest.raises(UserError, match=words):
-            make_behavior(trainer_type=kind, hyperparameters={}, **settings)
-
-
 def test_numbers_are_refused(make_behavior) -> None:
     with pytest.raises(UserError, match="dqn needs discrete actions; the behavior has 2 continuous"):
         make_behavior(trainer_type="dqn", hyperparameters={}, continuous=2, branches=(3,))

@@ -14,7 +14,6 @@ import torch
 from lives import assert_goes_on, begun, live
 
 from trainer_service.behavior import Behavior, TeamSteps
-from trainer_service.errors import UserError
 from trainer_service.export import to_onnx
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -175,20 +174,3 @@ def test_what_happens_before_anything_is_learned_is_of_any_size(learner) -> None
         done.append(actions.continuous)
         behavior.observe(TeamSteps(0, 0, task.step(actions)))
     assert np.concatenate(done).std() == pytest.approx(1 / np.sqrt(3), abs=0.05)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"network_settings": {"memory": {"memory_size": 4}}}, "maddpg does not learn with memory"),
-        ({"reward_signals": {"rnd": {"strength": 1.0}}}, "extrinsic alone, got rnd"),
-        (
-            {"behavioral_cloning": {"demo_path": "x.demo", "steps": 1}},
-            "maddpg does not learn from demonstrations",
-        ),
-    ],
-    ids=["memory", "curiosity", "cloning"],
-)
-def test_what_it_cannot_do_is_named(make_behavior, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        make_behavior(**{"trainer_type": "maddpg", "hyperparameters": {}, **changes})

@@ -15,7 +15,6 @@ from lives import assert_same, state
 from trainer_service.algorithms import SAC
 from trainer_service.behavior import Behavior, TeamSteps
 from trainer_service.checkpoint import load_checkpoint, save_checkpoint
-from trainer_service.errors import UserError
 from trainer_service.experience import save_experience
 from trainer_service.policy import Policy
 from trainer_service.rollout.sequence_replay import SequenceReplay
@@ -296,13 +295,6 @@ def test_rewards_of_our_own_making_are_for_steps_of_sequences(walker, replay: st
     assert (batch.rewards[:, 1:] > 0.0).all(dim=1).float().mean() > 0.9
     tags = set(behavior.summarize(0.0).series)
     assert {"Losses/Curiosity Forward Loss", "Losses/RND Loss", "Policy/Rnd Value"} <= tags
-
-
-def test_a_buffer_that_holds_no_sequence_is_refused_by_name(walker) -> None:
-    with pytest.raises(
-        UserError, match="sequence_length is 64, but the replay buffer holds buffer_size: 50 steps"
-    ):
-        walker({"memory_size": 4, "sequence_length": 64}, buffer_size=50)
 
 
 def likeliest_returns(behavior: Behavior, seed: int, episodes: int = 60) -> float:

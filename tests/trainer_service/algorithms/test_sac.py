@@ -232,8 +232,3 @@ def test_a_new_start_takes_the_reward_signals_that_it_knows(learner) -> None:
             assert torch.equal(found[..., 3:6], own[..., 3:6])
             assert torch.equal(found[..., 6:], known[..., :3])
         assert torch.equal(ours[critics]["body.0.weight"], theirs[critics]["body.0.weight"])
-
-
-def test_a_body_that_its_critics_lack_is_refused(make_behavior) -> None:
-    with pytest.raises(UserError, match=r"network_settings\.layer_norm: true is not known to sac"):
-        make_behavior(trainer_type="sac", network_settings={"layer_norm": True})

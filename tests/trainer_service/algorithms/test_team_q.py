@@ -220,19 +220,6 @@ def test_the_mixers_state_is_what_all_see_or_the_simulators() -> None:
         learner("qmix", state="environment")
 
 
-@pytest.mark.parametrize(
-    ("trainer_type", "changes", "words"),
-    [
-        ("idqn", {"network": {"memory": {"memory_size": 8, "sequence_length": 4}}}, "idqn does not learn with memory"),
-        ("vdn", {"reward_mode": "individual"}, "vdn learns what the whole group gets.*got individual"),
-        ("qmix", {"reward_mode": "individual"}, "qmix learns what the whole group gets"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_learned_is_refused(trainer_type: str, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        learner(trainer_type, **changes)
-
-
 @types
 def test_continuous_actions_are_refused(trainer_type: str) -> None:
     spec = BehaviorSpec((EYES,), ActionSpec(2, (3,)))

@@ -17,6 +17,7 @@ from trainer_service.config import (
     TrainerSettings,
 )
 from trainer_service.config.rewards import REWARD_SIGNALS
+from trainer_service.config.value_settings import OffPolicyHyperparameters
 
 Load = Callable[..., LoadedOptions]
 Refuse = Callable[..., list[str]]
@@ -160,6 +161,67 @@ def test_a_memory_sequence_fits_into_a_batch(refuse: Refuse) -> None:
         "run.yaml:8: behaviors.A.network_settings.memory.sequence_length: "
         "expected at most the batch_size of 32, got 64"
     ]
+
+
+REPLAYERS = [name for name, model in HYPERPARAMETERS.items() if issubclass(model, OffPolicyHyperparameters)]
+
+
+@pytest.mark.parametrize("trainer_type", [*REPLAYERS, "random"])
+def test_what_never_learns_so_is_refused_with_its_line(refuse: Refuse, trainer_type: str) -> None:
+    assert refuse(f"""
+        behaviors:
+          A:
+            trainer_type: {trainer_type}
+            network_settings:
+              memory: {{}}
+            behavioral_cloning: {{demo_path: a.demo}}
+            reward_signals:
+              extrinsic: {{}}
+              curiosity: {{}}
+    """) == [
+        f"run.yaml:6: behaviors.A.network_settings.memory: expected nothing, as {trainer_type} does not learn "
+        "with memory, got a memory",
+        f"run.yaml:7: behaviors.A.behavioral_cloning: expected nothing, as {trainer_type} does not learn from "
+        "demonstrations, got a.demo",
+        f"run.yaml:8: behaviors.A.reward_signals: expected extrinsic alone, which is all that {trainer_type} "
+        "learns from, got extrinsic, curiosity",
+    ]
+    (said,) = refuse(
+        f"behaviors: {{A: {{trainer_type: {trainer_type}, reward_signals: {{rnd: {{strength: 1}}}}}}}}"
+    )
+    assert said.endswith("learns from, got rnd")
+
+
+@pytest.mark.parametrize("trainer_type", ["sac", "dqn_share", "dqn_consensus", "sic"])
+def test_a_form_that_its_networks_do_not_have_is_refused(refuse: Refuse, trainer_type: str) -> None:
+    settings = f"{{trainer_type: {trainer_type}, network_settings: {{layer_norm: true}}}}"
+    assert refuse(f"behaviors: {{A: {settings}}}") == [
+        "run.yaml:1: behaviors.A.network_settings.layer_norm: expected false, as networks of "
+        f"{trainer_type} have no such form, got true"
+    ]
+
+
+@pytest.mark.parametrize("trainer_type", ["vdn", "qmix"])
+def test_the_value_of_a_group_is_learned_from_all_that_it_gets(refuse: Refuse, trainer_type: str) -> None:
+    settings = f"{{trainer_type: {trainer_type}, hyperparameters: {{reward_mode: individual}}}}"
+    assert refuse(f"behaviors: {{A: {settings}}}") == [
+        "run.yaml:1: behaviors.A.hyperparameters.reward_mode: expected 'team_sum', got 'individual'"
+    ]
+
+
+def test_a_replay_buffer_holds_a_sequence_of_memory(refuse: Refuse, load: Load) -> None:
+    text = """
+        behaviors:
+          A:
+            trainer_type: sac
+            hyperparameters: {{batch_size: 64, buffer_size: {}}}
+            network_settings: {{memory: {{sequence_length: 64}}}}
+    """
+    assert refuse(text.format(50)) == [
+        "run.yaml:5: behaviors.A.hyperparameters.buffer_size: expected at least the 64 steps of a sequence "
+        "(memory.sequence_length), got 50"
+    ]
+    load(text.format(64))
 
 
 @pytest.mark.parametrize(

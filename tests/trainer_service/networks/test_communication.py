@@ -205,13 +205,3 @@ def test_pictures_are_refused_by_name(make) -> None:
     spec = BehaviorSpec((ObservationSpec("camera", (3, 8, 8)),), ActionSpec(0, (2,)))
     with pytest.raises(ValueError, match="'camera' has shape"):
         make(2, spec)
-
-
-@pytest.mark.parametrize(
-    ("network", "hyper"), [(ThoughtNetwork, ShareSettings()), (MessageNetwork, SICSettings())]
-)
-def test_a_body_that_they_do_not_have_is_refused_by_name(network, hyper) -> None:
-    with pytest.raises(
-        ValueError, match=r"network_settings\.layer_norm: true is not known to learners that comm"
-    ):
-        network(spec_of(2, 4), NetworkSettings(layer_norm=True), hyper, 2)
