@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,9 +29,20 @@ class Start:
     """It is the run's own, which goes on; otherwise only the weights are taken."""
 
 
+_EVERYONE_ELSE = ""
+"""No behavior's name: who is served by the default settings, and what else is said of nobody by name."""
+
+
+def start_of(name: str, starts: Mapping[str, Start]) -> Start | None:
+    """What a behavior starts from; None starts afresh."""
+    return starts.get(name) or starts.get(_EVERYONE_ELSE)
+
+
 def read_starts(options: RunOptions, folder: RunFolder) -> dict[str, Start]:
-    """Checkpoints to start from, by behavior; all are read before anything starts, so that a damaged one
-    costs nothing."""
+    """Checkpoints to start from: see ``start_of``.
+
+    All are read before anything starts, so that a damaged one costs nothing.
+    """
     own: dict[str, Path] = {}
     if options.checkpoint_settings.resume:
         own = {path.parent.name: path for path in sorted(folder.path.glob("*/checkpoint.pt"))}
@@ -42,10 +54,8 @@ def read_starts(options: RunOptions, folder: RunFolder) -> dict[str, Start]:
             others[name] = _init_path(settings.init_path, name, folder)
         elif folder.initialize_from is not None:
             others[name] = folder.initialize_from / name / "checkpoint.pt"
-    if folder.initialize_from is not None and options.default_settings is not None:
-        # Whom the default settings will serve is not known yet: whoever has weights there.
-        found = {path.parent.name: path for path in sorted(folder.initialize_from.glob("*/checkpoint.pt"))}
-        others = {**found, **others}
+    if options.default_settings is not None:
+        others = {**_of_everyone_else(options.default_settings.init_path, folder), **others}
     if not own and not others:
         return {}
     from trainer_service.mlagents_checkpoint import load_origin
@@ -54,11 +64,26 @@ def read_starts(options: RunOptions, folder: RunFolder) -> dict[str, Start]:
     return starts | {name: Start(load_origin(path), True) for name, path in own.items()}
 
 
-def _init_path(given: str, name: str, folder: RunFolder) -> Path:
+def _of_everyone_else(given: str | None, folder: RunFolder) -> dict[str, Path]:
+    """Whom the default settings will serve is not known yet: whoever has weights where they are looked for."""
+    if given is not None and not _is_bare(given, folder):
+        return {_EVERYONE_ELSE: Path(given)}
+    if folder.initialize_from is None:
+        return {}
+    found = folder.initialize_from.glob(f"*/{given or 'checkpoint.pt'}")
+    return {path.parent.name: path for path in sorted(found)}
+
+
+def _is_bare(given: str, folder: RunFolder) -> bool:
+    """Whether it is a file's name below the folder of the run to initialize from."""
     path = Path(given)
-    if len(path.parts) == 1 and not path.exists() and folder.initialize_from is not None:
-        return folder.initialize_from / name / path
-    return path
+    return len(path.parts) == 1 and not path.exists() and folder.initialize_from is not None
+
+
+def _init_path(given: str, name: str, folder: RunFolder) -> Path:
+    if folder.initialize_from is not None and _is_bare(given, folder):
+        return folder.initialize_from / name / given
+    return Path(given)
 
 
 def group_before(start: Start | None) -> int | None:

@@ -27,7 +27,7 @@ from trainer_service.errors import ConfigError, UserError
 from trainer_service.metrics import ConsoleWriter, GaugeWriter, JsonlWriter, SummaryWriter, TensorBoardWriter
 from trainer_service.playground import engine_settings
 from trainer_service.run import RunFolder
-from trainer_service.starts import Start, checkpoint_of, group_before, read_starts
+from trainer_service.starts import Start, checkpoint_of, group_before, read_starts, start_of
 from trainer_service.status import TrainingStatus
 from trainer_service.stopping import StopSignals
 from trainer_service.timers import Timers
@@ -210,7 +210,7 @@ def _creator(
     arena = Arena()
 
     def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
-        start = origins.get(name)
+        start = start_of(name, origins)
         settings = sized(options.behavior_settings(name), group_before(start) or group)
         compute = Compute(device, seed_of(seed, name))
         behavior = Behavior(

@@ -240,6 +240,23 @@ def test_so_does_a_behavior_that_only_the_default_settings_serve(mlagents_style,
     assert "'Basic' has no checkpoint in 'first': it starts anew." in said.out
 
 
+@pytest.mark.parametrize(
+    ("init_path", "flags"),
+    [("results/first/Treadmill/checkpoint.pt", ()), ("Treadmill-18.pt", ("--initialize-from=first",))],
+    ids=["path", "bare"],
+)
+def test_the_init_path_of_the_default_settings_holds_for_whoever_shows_up(
+    mlagents_style, configure, program, init_path: str, flags: tuple[str, ...]
+) -> None:
+    settings = yaml.safe_load(configure("Treadmill", max_steps=18).read_text())["behaviors"]["Treadmill"]
+    line = ("learn", "config.yaml", f"--env={program('treadmill')}")
+    assert mlagents_style(*line, "--run-id=first").code == 0
+    Path("config.yaml").write_text(yaml.safe_dump({"default_settings": {**settings, "init_path": init_path}}))
+    said = mlagents_style(*line, "--run-id=second", *flags)
+    assert said.code == 0, said.err
+    assert f"Starting 'Treadmill' from step 0 with the weights of '{init_path}'." in said.out
+
+
 def test_initializing_from_a_run_that_is_missing_names_the_nearest(mlagents_style, configure) -> None:
     configure("Basic")
     Path("results/walker_01/Basic").mkdir(parents=True)

@@ -133,7 +133,8 @@ def test_the_best_policy_is_kept_with_its_model_and_can_be_played(train, mlagent
 def test_a_run_that_is_resumed_remembers_the_best(train) -> None:
     train("straight", 12 * EPISODE, evaluation=OFTEN)
     train("parted", 7 * EPISODE, evaluation=OFTEN)
-    train("parted", 12 * EPISODE, "--resume", evaluation=OFTEN)
+    said = train("parted", 12 * EPISODE, "--resume", evaluation=OFTEN)
+    assert "An evaluation failed" not in said.out
     assert rows("parted") == rows("straight")
     assert_same(state("parted"), state("straight"))
     assert_same(state("parted", "best.pt"), state("straight", "best.pt"))
