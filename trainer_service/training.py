@@ -116,7 +116,7 @@ def train(
 
         bridge = stack.enter_context(Bridge(_bridge_settings(options, folder, greeting)))
         if command is None:
-            _listen(bridge, host, port)
+            _listen(bridge, host, port, options.env_settings.base_port)
         else:
             bridge.launch(command, options.env_settings.num_envs)
         # Only now: simulators start up while torch is being loaded, which takes longer.
@@ -335,8 +335,14 @@ def _bridge_settings(
     )
 
 
-def _listen(bridge: Bridge, host: str, port: int) -> None:
+def _listen(bridge: Bridge, host: str, port: int, base_port: int | None) -> None:
     port = bridge.listen(host, port)
+    if base_port not in (None, port):
+        # No mistake, files of ML-Agents have it; but who typed it would wait on the wrong port for ever.
+        _logger.warning(
+            "base_port: %d is where simulators that are launched (--env) are expected; --port says where others are.",
+            base_port,
+        )
     _logger.info(
         "Listening on port %d. Start training by pressing the Play button in the Unity Editor. "
         "Or attach a simulator: mlagents-style simulate sim:3dball --mlagents-port %d",

@@ -46,6 +46,17 @@ def test_simulators_come_and_go_while_the_run_goes_on(
     assert second.end() == 0, second.said
 
 
+def test_who_names_a_port_that_nobody_listens_on_is_told(start, configure, free_port: int) -> None:
+    configure("Treadmill")
+    run = start("learn", "config.yaml", f"--port={free_port}", "--base-port=7301")
+    assert "base_port: 7301 is where simulators that are launched" in run.until(
+        "--port says where others are"
+    )
+    run.until(f"Listening on port {free_port}.")
+    run.signal(signal.SIGINT)
+    assert run.end() == 0, run.said
+
+
 def test_the_run_goes_on_without_one_that_was_killed(start, configure, program, free_port: int) -> None:
     configure("Treadmill", max_steps=FOR_EVER, summary_freq=180)
     treadmill = program("treadmill")
