@@ -22,6 +22,7 @@ from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
 from trainer_service.algorithms.refusals import require_settings
+from trainer_service.algorithms.replay_learner import ReplayLearner
 from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import DDPGSettings
@@ -32,13 +33,14 @@ from trainer_service.networks.target import Target
 from trainer_service.ops.q_learning import td_loss, td_targets
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.replay import Replay, Sample
-from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
 
 
-class DDPG:
+class DDPG(ReplayLearner[Sample]):
     """One behavior's policy, critic, their targets, and replay buffer."""
+
+    _trying: ActionNoise
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that do not fit."""
@@ -66,19 +68,13 @@ class DDPG:
             self._device
         )
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
-        self._noise = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
-        self.memory_size = self._noise.memory_size
+        self._trying = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
+        self.memory_size = self._trying.memory_size
         self.horizon = horizon_of(settings, hyper.n_step)
         alpha, n_step = hyper.replay.exponent, hyper.n_step
         replay = Replay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
         pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
         self._experience = ExperienceReplay(replay, hyper, compute.seed, pace)
-        self._explores = False
-        """Who only acts does not try anything out."""
-
-    def prepare(self, step: int) -> None:
-        """It is going to learn."""
-        self._explores = True
 
     def act(
         self,
@@ -99,22 +95,8 @@ class DDPG:
             draw=self._actor.actions.most_likely,
         )
         if self._explores and not deterministic:
-            return self._noise.added(decisions, self._acting)
+            return self._trying.added(decisions, self._acting)
         return decisions
-
-    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """As they are: in [−1, 1] already."""
-        return decisions.continuous_actions
-
-    def record(self, trajectories: Trajectories) -> None:
-        """Remembers experience, and lets the normalizer see it."""
-        self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
-        self._experience.record(trajectories)
-        self._noise.record(trajectories)
-
-    def ready(self) -> bool:
-        """An update was earned."""
-        return self._experience.pace.due > 0
 
     def update(self, step: int) -> Metrics:
         """As many gradient steps as were earned since the last call."""
@@ -123,7 +105,7 @@ class DDPG:
         reports = [self._step(sample, rate) for sample in self._experience.due(rng)]
         metrics = {
             "Policy/Learning Rate": rate,
-            "Policy/Exploration Noise": self._noise.deviation,
+            "Policy/Exploration Noise": self._trying.deviation,
         }
         if reports:
             critic_loss, error, value, policy_loss = torch.stack(reports).mean(dim=0).tolist()
@@ -175,9 +157,6 @@ class DDPG:
     def _discounts(self, sample: Sample) -> Tensor | float:
         return self._gamma if sample.discounts is None else to_tensor(sample.discounts, self._device)
 
-    def _inputs(self, observations: Sequence[Observation]) -> list[Tensor]:
-        return self._normalizer.forward([to_tensor(sensor, self._device) for sensor in observations])
-
     def state_dict(self) -> dict[str, Any]:
         """Everything but the replay buffer: see ``experience``."""
         return {
@@ -190,7 +169,7 @@ class DDPG:
             "normalizer": self._normalizer.state_dict(),
             "acting": self._acting.get_state(),
             **self._experience.state_dict(),
-            "lived": self._noise.lived,
+            "lived": self._trying.lived,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -200,7 +179,7 @@ class DDPG:
         self._of_critic.optimizer.load_state_dict(state["critic_optimizer"])
         self._acting.set_state(state["acting"].cpu())
         self._experience.load_state_dict(state)
-        self._noise.lived = state["lived"]
+        self._trying.lived = state["lived"]
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Networks, targets and normalizer. Raises KeyError or RuntimeError where they do not fit."""
@@ -209,14 +188,6 @@ class DDPG:
         self._target_actor.network.load_state_dict(state["target_actor"])
         self._target_critic.network.load_state_dict(state["target_critic"])
         self._normalizer.load_state_dict(state["normalizer"])
-
-    def experience(self) -> dict[str, NDArray[Any]] | None:
-        """The replay buffer and how far learning from it has come, if they shall be saved."""
-        return self._experience.experience()
-
-    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Continues with that buffer."""
-        self._experience.load_experience(experience)
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and actor as they are now, to be exported: without noise."""

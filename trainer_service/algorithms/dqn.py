@@ -24,6 +24,7 @@ from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
 from trainer_service.algorithms.refusals import require_discrete, require_settings
+from trainer_service.algorithms.replay_learner import ReplayLearner
 from trainer_service.algorithms.tensors import allowed_or_none, to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import DQNSettings
@@ -34,15 +35,14 @@ from trainer_service.networks.target import Target
 from trainer_service.ops import q_learning
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.replay import Replay, Sample
-from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
 
 
-class DQN:
+class DQN(ReplayLearner[Sample]):
     """One behavior's action values, their target, and its replay buffer."""
 
-    memory_size = 0
+    _trying: Exploration
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has actions that are no choices."""
@@ -62,18 +62,12 @@ class DQN:
         normalize = settings.network_settings.normalize
         self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=normalize).to(self._device)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
-        self._exploration = Exploration(hyper)
-        self._explores = False
-        """Who only acts does not try anything out."""
+        self._trying = Exploration(hyper)
         self.horizon = horizon_of(settings, hyper.n_step)
         alpha, n_step = hyper.replay.exponent, hyper.n_step
         replay = Replay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
         pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
         self._experience = ExperienceReplay(replay, hyper, compute.seed, pace)
-
-    def prepare(self, step: int) -> None:
-        """It is going to learn."""
-        self._explores = True
 
     def act(
         self,
@@ -93,27 +87,13 @@ class DQN:
             allowed_actions,
             memories,
             device=self._device,
-            draw=heads.most_likely if best else partial(self._exploration.choose, heads, self._acting),
+            draw=heads.most_likely if best else partial(self._trying.choose, heads, self._acting),
         )
-
-    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """There are none."""
-        return decisions.continuous_actions
-
-    def record(self, trajectories: Trajectories) -> None:
-        """Remembers experience, and lets the normalizer see it."""
-        self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
-        self._experience.record(trajectories)
-        self._exploration.record(trajectories)
-
-    def ready(self) -> bool:
-        """An update was earned."""
-        return self._experience.pace.due > 0
 
     def update(self, step: int) -> Metrics:
         """As many gradient steps as were earned since the last call."""
         rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
-        metrics = {"Policy/Learning Rate": rate, "Policy/Exploration Rate": self._exploration.epsilon}
+        metrics = {"Policy/Learning Rate": rate, "Policy/Exploration Rate": self._trying.epsilon}
         reports: list[Tensor] = []
         for sample in self._experience.due(self._experience.rng()):
             metrics |= self._experience.metrics()
@@ -153,9 +133,6 @@ class DQN:
                 discounts = to_tensor(sample.discounts, self._device)
             return q_learning.td_targets(rewards, discounts, values, terminated)
 
-    def _inputs(self, observations: Sequence[Observation]) -> list[Tensor]:
-        return self._normalizer.forward([to_tensor(sensor, self._device) for sensor in observations])
-
     def state_dict(self) -> dict[str, Any]:
         """Everything but the replay buffer: see ``experience``."""
         return {
@@ -165,7 +142,7 @@ class DQN:
             "normalizer": self._normalizer.state_dict(),
             "acting": self._acting.get_state(),
             **self._experience.state_dict(),
-            "exploration": self._exploration.state_dict(),
+            "exploration": self._trying.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -174,21 +151,13 @@ class DQN:
         self._descent.optimizer.load_state_dict(state["optimizer"])
         self._acting.set_state(state["acting"].cpu())
         self._experience.load_state_dict(state)
-        self._exploration.load_state_dict(state["exploration"])
+        self._trying.load_state_dict(state["exploration"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """The network, its target and the normalizer."""
         self._network.load_state_dict(state["network"])
         self._target.network.load_state_dict(state["target"])
         self._normalizer.load_state_dict(state["normalizer"])
-
-    def experience(self) -> dict[str, NDArray[Any]] | None:
-        """The replay buffer and how far learning from it has come, if they shall be saved."""
-        return self._experience.experience()
-
-    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Continues with that buffer."""
-        self._experience.load_experience(experience)
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and values as they are now, to be exported: it never explores."""

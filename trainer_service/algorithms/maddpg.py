@@ -26,6 +26,7 @@ from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
 from trainer_service.algorithms.refusals import require_settings
+from trainer_service.algorithms.replay_learner import ReplayLearner
 from trainer_service.algorithms.team_reports import value_loss_by_place
 from trainer_service.algorithms.tensors import allowed_or_none, to_tensor
 from trainer_service.config import TrainerSettings
@@ -33,14 +34,15 @@ from trainer_service.config.value_settings import MADDPGSettings
 from trainer_service.networks.normalizer import ObservationNormalizer
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.joint_replay import JointReplay, JointSample
-from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.rollout.views import AGENT_ID
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
 
 
-class MADDPG:
+class MADDPG(ReplayLearner[JointSample]):
     """One behavior's actors, critics, their targets, and replay buffer, for agents that come in groups."""
+
+    _trying: ActionNoise
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that do not fit.
@@ -63,8 +65,8 @@ class MADDPG:
         ).to(self._device)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
         self._relaxing = torch.Generator(self._device).manual_seed(compute.seed + 2)
-        self._noise = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
-        self.memory_size = self._noise.memory_size
+        self._trying = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
+        self.memory_size = self._trying.memory_size
         self.horizon = horizon_of(settings, hyper.n_step)
         self._minibatches = JointMinibatches(self._normalizer, sees, sees, task.strength, self._device)
         # A batch is of moments, and each of them took a step of every agent.
@@ -79,12 +81,6 @@ class MADDPG:
             sensors=sees,
         )
         self._experience = ExperienceReplay(replay, hyper, compute.seed, pace)
-        self._explores = False
-        """Who only acts tries no other numbers out."""
-
-    def prepare(self, step: int) -> None:
-        """It is going to learn."""
-        self._explores = True
 
     def act(
         self,
@@ -109,22 +105,8 @@ class MADDPG:
             draw=heads.most_likely if deterministic else partial(heads.sample, generator=self._acting),
         )
         if self._explores and not deterministic:
-            return self._noise.added(decisions, self._acting)
+            return self._trying.added(decisions, self._acting)
         return decisions
-
-    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """As they are: in [−1, 1] already."""
-        return decisions.continuous_actions
-
-    def record(self, trajectories: Trajectories) -> None:
-        """Remembers experience, and lets the normalizer see it."""
-        self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
-        self._experience.record(trajectories)
-        self._noise.record(trajectories)
-
-    def ready(self) -> bool:
-        """An update was earned."""
-        return self._experience.pace.due > 0
 
     def update(self, step: int) -> Metrics:
         """As many gradient steps as were earned since the last call."""
@@ -133,7 +115,7 @@ class MADDPG:
         reports = [self._learn(sample, rate) for sample in self._experience.due(rng)]
         metrics = {"Policy/Learning Rate": rate}
         if self._descent.actors.actions.continuous_size:
-            metrics["Policy/Exploration Noise"] = self._noise.deviation
+            metrics["Policy/Exploration Noise"] = self._trying.deviation
         if reports:
             loss, error, value, target, policy_loss, *by_place = torch.stack(reports).mean(dim=0).tolist()
             metrics |= {
@@ -167,7 +149,7 @@ class MADDPG:
             "acting": self._acting.get_state(),
             "relaxing": self._relaxing.get_state(),
             **self._experience.state_dict(),
-            "lived": self._noise.lived,
+            "lived": self._trying.lived,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -177,20 +159,12 @@ class MADDPG:
         self._acting.set_state(state["acting"].cpu())
         self._relaxing.set_state(state["relaxing"].cpu())
         self._experience.load_state_dict(state)
-        self._noise.lived = state["lived"]
+        self._trying.lived = state["lived"]
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Networks, targets and normalizer. Raises KeyError or RuntimeError where they do not fit."""
         self._descent.load_weights(state)
         self._normalizer.load_state_dict(state["normalizer"])
-
-    def experience(self) -> dict[str, NDArray[Any]] | None:
-        """The replay buffer and how far learning from it has come, if they shall be saved."""
-        return self._experience.experience()
-
-    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Continues with that buffer."""
-        self._experience.load_experience(experience)
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and actors as they are now, to be exported: numbers without noise."""

@@ -24,8 +24,8 @@ from trainer_service.algorithms.pace import Pace, share_of_target
 from trainer_service.algorithms.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.algorithms.rates import learning_rate_at
 from trainer_service.algorithms.refusals import require_discrete, require_settings
+from trainer_service.algorithms.replay_learner import ReplayLearner
 from trainer_service.algorithms.team_reports import value_loss_by_place
-from trainer_service.algorithms.tensors import to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.value_settings import TeamValueSettings
 from trainer_service.networks.flat import Descent
@@ -72,14 +72,14 @@ class Errors(NamedTuple):
     """Mean of what it should have been."""
 
 
-class TeamQLearner:
+class TeamQLearner(ReplayLearner[JointSample]):
     """One behavior's networks, targets and replay buffer, for agents that come in groups.
 
     By default agents learn each for itself, from their own rewards or from everyone's; with a mixer the group learns.
     """
 
     _settings_type: ClassVar[type[TeamValueSettings]]
-    memory_size = 0
+    _trying: Exploration
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that do not fit.
@@ -107,9 +107,7 @@ class TeamQLearner:
         self._descent = Descent(self._online.parameters())
         self._normalizer = self._make_normalizer().to(self._device)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
-        self._exploration = Exploration(hyper)
-        self._explores = False
-        """Who only acts does not try anything out."""
+        self._trying = Exploration(hyper)
         self.horizon = horizon_of(settings, hyper.n_step)
         self._minibatches = JointMinibatches(
             self._normalizer, kept, self._sees, signal.strength, self._device
@@ -155,10 +153,6 @@ class TeamQLearner:
             sensors=kept,
         )
 
-    def prepare(self, step: int) -> None:
-        """It is going to learn."""
-        self._explores = True
-
     def act(
         self,
         observations: Sequence[Observation],
@@ -177,29 +171,18 @@ class TeamQLearner:
             allowed_actions,
             memories,
             device=self._device,
-            draw=heads.most_likely if best else partial(self._exploration.choose, heads, self._acting),
+            draw=heads.most_likely if best else partial(self._trying.choose, heads, self._acting),
         )
 
-    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """There are no continuous ones."""
-        return decisions.continuous_actions
-
-    def record(self, trajectories: Trajectories) -> None:
-        """Remembers experience, and lets the normalizer see it."""
-        self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
+    def _remember(self, trajectories: Trajectories) -> None:
         self._moments += len(self._experience.record(trajectories))
-        self._exploration.record(trajectories)
-
-    def ready(self) -> bool:
-        """An update was earned."""
-        return self._experience.pace.due > 0
 
     def update(self, step: int) -> Metrics:
         """As many gradient steps as were earned since the last call."""
         rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
         rng = self._experience.rng()
         reports = [self._learn(sample, rate) for sample in self._experience.due(rng)]
-        metrics = {"Policy/Learning Rate": rate, "Policy/Exploration Rate": self._exploration.epsilon}
+        metrics = {"Policy/Learning Rate": rate, "Policy/Exploration Rate": self._trying.epsilon}
         if reports:
             loss, error, value, target, *by_place = torch.stack(reports).mean(dim=0).tolist()
             metrics |= {
@@ -311,7 +294,7 @@ class TeamQLearner:
             "optimizer": self._descent.optimizer.state_dict(),
             "normalizer": self._normalizer.state_dict(),
             "acting": self._acting.get_state(),
-            "exploration": self._exploration.state_dict(),
+            "exploration": self._trying.state_dict(),
             **self._experience.state_dict(),
             "moments": self._moments,
         }
@@ -321,7 +304,7 @@ class TeamQLearner:
         self.load_weights(state)
         self._descent.optimizer.load_state_dict(state["optimizer"])
         self._acting.set_state(state["acting"].cpu())
-        self._exploration.load_state_dict(state["exploration"])
+        self._trying.load_state_dict(state["exploration"])
         self._experience.load_state_dict(state)
         self._moments = state["moments"]
 
@@ -330,14 +313,6 @@ class TeamQLearner:
         self._online.load_state_dict(state["network"])
         self._target.network.load_state_dict(state["target"])
         self._normalizer.load_state_dict(state["normalizer"])
-
-    def experience(self) -> dict[str, NDArray[Any]] | None:
-        """The replay buffer and how far learning from it has come, if they shall be saved."""
-        return self._experience.experience()
-
-    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Continues with that buffer."""
-        self._experience.load_experience(experience)
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and networks as they are now, to be exported."""
