@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
 
+LAYER_NORM_EPSILON = 1e-5
+
 
 def normal_linear(inputs: int, outputs: int, *, deviation: float) -> nn.Linear:
     """Weights normal, biases zero."""
@@ -44,7 +46,7 @@ def orthogonal_linear(inputs: int, outputs: int, *, gain: float) -> nn.Linear:
 
 def standardized(features: Tensor, size: int) -> Tensor:
     """Layer normalization without parameters, Ba et al. 2016 (arXiv:1607.06450). Shape [..., size]."""
-    return nn.functional.layer_norm(features, (size,), eps=1e-5)
+    return nn.functional.layer_norm(features, (size,), eps=LAYER_NORM_EPSILON)
 
 
 class LinearBody(nn.Module):

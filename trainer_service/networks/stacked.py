@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.layers import standardized
+from trainer_service.networks.layers import LAYER_NORM_EPSILON, standardized
 
 
 class StackedLinear(nn.Module):
@@ -74,11 +74,18 @@ class StackedNormedBody(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """[B, count, inputs] to [B, count, hidden_units]."""
-        features = torch.addcmul(self.shifts[0], standardized(features, self.input_size), self.scales[0])
+        features = self._normed(0, features, self.input_size)
         for k, layer in enumerate(cast(Iterable[StackedLinear], self.layers), 1):
-            rectified = standardized(torch.relu(layer.forward(features)), self.output_size)
-            features = torch.addcmul(self.shifts[k], rectified, self.scales[k])
+            features = self._normed(k, torch.relu(layer.forward(features)), self.output_size)
         return features
+
+    def _normed(self, k: int, features: Tensor, size: int) -> Tensor:
+        """Layer normalization by each agent's own scales and shifts. [B, count, size]"""
+        scales, shifts = self.scales[k], self.shifts[k]
+        if len(scales) == 1:
+            # The same in one kernel, which knows no scales that differ by row: a quarter of the body's time.
+            return nn.functional.layer_norm(features, (size,), scales[0], shifts[0], eps=LAYER_NORM_EPSILON)
+        return torch.addcmul(shifts, standardized(features, size), scales)
 
     def of(self, agent: int, features: Tensor) -> Tensor:
         """One agent's body alone. [B, inputs] to [B, hidden_units]"""

@@ -73,11 +73,12 @@ def test_layers_side_by_side_are_as_many_layers() -> None:
         torch.testing.assert_close(stacked.of(k, features[:, k]), together[:, k], atol=1e-6, rtol=1e-6)
 
 
-def test_normed_layers_side_by_side_are_as_many_layers() -> None:
+@pytest.mark.parametrize("count", [1, PLACES])
+def test_normed_layers_side_by_side_are_as_many_layers(count: int) -> None:
     settings = NetworkSettings(hidden_units=16, num_layers=2, layer_norm=True)
-    stacked, features = make_stacked_body(PLACES, 6, settings), torch.randn(9, PLACES, 6)
+    stacked, features = make_stacked_body(count, 6, settings), torch.randn(9, count, 6)
     assert isinstance(stacked, StackedNormedBody)
-    bodies = [NormedBody(6, 16, 2) for _ in range(PLACES)]
+    bodies = [NormedBody(6, 16, 2) for _ in range(count)]
     with torch.no_grad():
         for k, body in enumerate(bodies):
             for ours, theirs in zip(stacked.layers, body.layers, strict=True):
@@ -89,7 +90,14 @@ def test_normed_layers_side_by_side_are_as_many_layers() -> None:
     together = stacked(features)
     one_by_one = torch.stack([body(features[:, k]) for k, body in enumerate(bodies)], dim=1)
     torch.testing.assert_close(together, one_by_one, atol=1e-5, rtol=1e-5)
-    for k in range(PLACES):
+    (together.square().sum() - one_by_one.square().sum()).backward()
+    for scale, shift, *norms in zip(
+        stacked.scales, stacked.shifts, *(body.norms for body in bodies), strict=True
+    ):
+        for k, norm in enumerate(norms):
+            torch.testing.assert_close(scale.grad[k], -norm.weight.grad, atol=1e-3, rtol=1e-4)
+            torch.testing.assert_close(shift.grad[k], -norm.bias.grad, atol=1e-3, rtol=1e-4)
+    for k in range(count):
         torch.testing.assert_close(stacked.of(k, features[:, k]), together[:, k], atol=1e-5, rtol=1e-5)
 
 
