@@ -55,7 +55,7 @@ def test_commands_are_those_of_rows_that_were_run() -> None:
     said = commands([Score("switch2_mappo", 1, 8.3, 500_000, 60.0)]).splitlines()
     assert said == [
         "mlagents-style learn configs/switch2_mappo.yaml --run-id=switch2_mappo --env=sim:switch2 --seed=1",
-        "mlagents-style evaluate switch2_mappo --env=sim:switch2 --episodes=200 --json",
+        "mlagents-style evaluate switch2_mappo --env=sim:switch2 --episodes=1000 --json",
     ]
 
 
