@@ -54,7 +54,8 @@ def read_starts(options: RunOptions, folder: RunFolder) -> dict[str, Start]:
             others[name] = _init_path(settings.init_path, name, folder)
         elif folder.initialize_from is not None:
             others[name] = folder.initialize_from / name / "checkpoint.pt"
-    if options.default_settings is not None:
+    if options.default_settings is not None and not own:
+        # A run that goes on needs no start, and must not fail because somebody has since removed it.
         others = {**_of_everyone_else(options.default_settings.init_path, folder), **others}
     if not own and not others:
         return {}

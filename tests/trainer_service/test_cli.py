@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -255,6 +256,10 @@ def test_the_init_path_of_the_default_settings_holds_for_whoever_shows_up(
     said = mlagents_style(*line, "--run-id=second", *flags)
     assert said.code == 0, said.err
     assert f"Starting 'Treadmill' from step 0 with the weights of '{init_path}'." in said.out
+    shutil.rmtree("results/first")
+    said = mlagents_style(*line, "--run-id=second", "--resume")
+    assert said.code == 0, said.err
+    assert "Resuming 'Treadmill' from step 18." in said.out
 
 
 def test_initializing_from_a_run_that_is_missing_names_the_nearest(mlagents_style, configure) -> None:
