@@ -1,0 +1,47 @@
+"""What strangers say, fit to be printed: quoted, cut, and not repeated for ever."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Hashable
+
+LONGEST_QUOTED = 60
+"""Characters of a stranger's text that a message repeats."""
+
+SAID = 10
+"""How often each kind of complaint is said before it is only counted."""
+
+MOST_KINDS = 1000
+"""Kinds that are told apart; those beyond count as one."""
+
+_OTHERS = object()
+
+
+def quoted(text: str) -> str:
+    """A text that came from outside, in quotation marks, without control characters, and cut where it is long."""
+    shown = repr(text[:LONGEST_QUOTED])
+    return shown if len(text) <= LONGEST_QUOTED else f"{shown}… ({len(text)} characters)"
+
+
+class Complaints:
+    """Says each kind of complaint a few times, then only counts it: who repeats a mistake must not fill the log."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        """``logger`` is where they are said, as warnings."""
+        self._logger = logger
+        self._counts: Counter[Hashable] = Counter()
+
+    def say(self, kind: Hashable, message: str, *, most: int = SAID) -> None:
+        """Logs a message, unless its kind was said ``most`` times already; the last time tells that it is."""
+        if kind not in self._counts and len(self._counts) >= MOST_KINDS:
+            kind = _OTHERS
+        self._counts[kind] += 1
+        if self._counts[kind] < most:
+            self._logger.warning("%s", message)
+        elif self._counts[kind] == most:
+            self._logger.warning("%s (said %d times; from now on only counted)", message, most)
+
+    def count(self, kind: Hashable) -> int:
+        """How often a kind came up, said or not."""
+        return self._counts[kind]
