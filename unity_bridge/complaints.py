@@ -32,15 +32,22 @@ class Complaints:
         self._logger = logger
         self._counts: Counter[Hashable] = Counter()
 
-    def say(self, kind: Hashable, message: str, *, most: int = SAID) -> None:
-        """Logs a message, unless its kind was said ``most`` times already; the last time tells that it is."""
+    def say(
+        self, kind: Hashable, message: str, *, most: int = SAID, error: BaseException | None = None
+    ) -> None:
+        """Logs a message, unless its kind was said ``most`` times already; the last time tells that it is.
+
+        With an ``error`` its traceback follows: for what should not have been possible.
+        """
         if kind not in self._counts and len(self._counts) >= MOST_KINDS:
             kind = _OTHERS
         self._counts[kind] += 1
         if self._counts[kind] < most:
-            self._logger.warning("%s", message)
+            self._logger.warning("%s", message, exc_info=error)
         elif self._counts[kind] == most:
-            self._logger.warning("%s (said %d times; from now on only counted)", message, most)
+            self._logger.warning(
+                "%s (said %d times; from now on only counted)", message, most, exc_info=error
+            )
 
     def count(self, kind: Hashable) -> int:
         """How often a kind came up, said or not."""

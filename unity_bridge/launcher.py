@@ -27,6 +27,11 @@ __all__ = [
 
 _TAIL_BYTES = 16_384
 
+_KILLED = frozenset(
+    -getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
+)
+"""Exit codes of a process that another one ended, as Python tells them."""
+
 
 class Program:
     """One simulator's process, from its start to its last word.
@@ -85,6 +90,11 @@ class Program:
     def running(self) -> bool:
         """Whether its exit has not been noticed yet."""
         return not self._exited.is_set()
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether it is gone because somebody ended it: a user, or the system that ran out of memory."""
+        return not self.running and self._process.returncode in _KILLED
 
     def wait(self, timeout_s: float) -> bool:
         """Waits for the exit; False if the time was not enough."""

@@ -21,6 +21,7 @@ from urllib.parse import unquote
 
 from unity_bridge.attach_points import AttachPoints
 from unity_bridge.bridge_settings import BridgeSettings
+from unity_bridge.complaints import Complaints, quoted
 from unity_bridge.connection import Connection
 from unity_bridge.endpoint import Call, Endpoint, HangUp
 from unity_bridge.errors import LaunchError, SimulatorLost, WireError
@@ -69,6 +70,9 @@ class Bridge:
         self._roster = Roster()
         self._attach_points = AttachPoints(settings.timeout_wait_s)
         self._last_departure = ""
+        self._complaints = Complaints(LOGGER)
+        self._proven: set[Command] = set()
+        """Programs of which a simulator has stepped: who dies while it starts up is no proof that they cannot."""
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -108,7 +112,7 @@ class Bridge:
         """Everything that waits. Blocks until something does; empty if nothing came in time.
 
         Raises:
-            LaunchError: a launched simulator never came to its first step, or none ever attached.
+            LaunchError: a launched program never came to a first step, or nobody ever attached.
             SimulatorLost: a launched simulator is gone and may not be started again, or the last attached
                 one left and no other came.
         """
@@ -125,14 +129,21 @@ class Bridge:
     def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:
         """Answers a simulator's tick. Agents of behaviors that are left out do nothing.
 
-        A simulator that departed after its tick is answered in vain, which is no error.
+        A simulator that departed after its tick is answered in vain, which is no error. One whose answer cannot
+        be written is ended by the next ``receive``, like any other broken conversation.
 
         Raises:
             ValueError: it has no tick to answer, or not these agents.
         """
         connection = self._roster.answerable(simulator)
-        if connection:
+        if connection is None:
+            return
+        try:
             connection.reply(actions, timeout_s=self._settings.timeout_wait_s)
+        except ValueError:
+            raise
+        except Exception as error:
+            self._inbox.put(_Rejection(connection, self._our_failure(connection, "answering it", error)))
 
     def reset(self, simulator: int, records: Iterable[SideChannelRecord] = ()) -> None:
         """Answers a simulator's tick with RESET instead of actions, and with side channel records.
@@ -248,11 +259,13 @@ class Bridge:
         try:
             message = connection.session.receive(call.data)
         except WireError as error:
-            call.refuse(f"{connection.name}: {error}")
-            return [self._end(connection, str(error))]
+            return self._refuse(connection, call, str(error))
+        except Exception as error:
+            return self._refuse(connection, call, self._our_failure(connection, "reading its message", error))
         match message:
             case Step(new_specs, batches, messages):
-                connection.owed_actions = connection.has_stepped = True
+                connection.owed_actions = True
+                self._note_first_step(connection)
                 connection.deadline = None
                 self._roster.ticked(connection)
                 return [Tick(connection.number, new_specs, batches, messages)]
@@ -266,6 +279,24 @@ class Bridge:
                 return self._leave(connection, "stopped by itself (status 400)")
             case Reintroduction():
                 return self._begin_anew(connection, call)
+
+    def _refuse(self, connection: Connection, call: Call, why: str) -> list[Tick | Departure]:
+        call.refuse(f"{connection.name}: {why}")
+        connection.session.close()
+        return [self._end(connection, why)] if connection in self._roster else []
+
+    def _our_failure(self, connection: Connection, doing: str, error: Exception) -> str:
+        """Why a simulator is ended that met a mistake of ours; the log tells where it was made."""
+        what = f"{doing} failed in the trainer: {type(error).__name__}: {quoted(str(error))}"
+        self._complaints.say(type(error).__name__, f"{connection.name}: {what}", error=error)
+        return what
+
+    def _note_first_step(self, connection: Connection) -> None:
+        if connection.has_stepped:
+            return
+        connection.has_stepped = True
+        if connection.launched is not None:
+            self._proven.add(connection.launched.plan.command)
 
     def _hang_up(self, call: Call) -> list[Tick | Departure]:
         connection = self._roster.at(call.endpoint) or self._roster.on(call.peer)
@@ -303,7 +334,7 @@ class Bridge:
         """Nothing more will come: forgets who attached, starts again what was launched.
 
         Raises:
-            LaunchError: launched, and never came to its first step.
+            LaunchError: launched, and no simulator of its program ever came to its first step.
             SimulatorLost: launched, and its restarts are used up.
         """
         if connection.launched is not None:
@@ -376,11 +407,13 @@ class Bridge:
         )
 
     def _start_again(self, connection: Connection, launched: Launched, why: str) -> Departure:
+        was_killed = launched.program.was_killed
         why, last_words = launched.obituary(why), launched.last_words()
         departure = self._depart(connection, f"{why}; starting it again")
         self._roster.give_up(launched)
         launched.end(self._settings.shutdown_grace_s)
-        if not connection.has_stepped:
+        # A program that ends by itself before it ever worked would do so again; who was killed says nothing of it.
+        if launched.plan.command not in self._proven and not was_killed:
             raise LaunchError(f"{connection.name}: {why}, before its first step{last_words}")
         refusal = launched.plan.restarts.spend(time.monotonic())
         if refusal:

@@ -125,7 +125,7 @@ class Session:
             return _receive_after_the_end(data)
         try:
             return self._receive(data)
-        except WireError:
+        except Exception:
             self.close()
             raise
 

@@ -46,3 +46,15 @@ def test_what_is_quoted_stays_on_its_line() -> None:
 
 def test_what_is_quoted_is_cut() -> None:
     assert quoted("x" * 5_000_000) == f"'{'x' * LONGEST_QUOTED}'… (5000000 characters)"
+
+
+def test_an_error_is_told_with_its_traceback(
+    complaints: Complaints, caplog: pytest.LogCaptureFixture
+) -> None:
+    try:
+        {}["missing"]
+    except KeyError as error:
+        complaints.say("bad", "It is bad.", error=error)
+
+    assert "It is bad." in caplog.text
+    assert "KeyError: 'missing'" in caplog.text

@@ -138,6 +138,74 @@ def test_a_bad_message_is_refused_by_name_and_the_others_go_on(
     assert good_reply.result(LONG_S).header.status == 200
 
 
+@pytest.mark.parametrize("broken", ["_parse", "_rows"])
+def test_a_mistake_of_ours_while_a_message_is_read_costs_its_simulator_only(
+    make_bridge: Any,
+    connect: Any,
+    messages: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    broken: str,
+) -> None:
+    bridge = make_bridge()
+    port = bridge.listen(port=0)
+    good, bad = connect(port), connect(port)
+    good_reply = good.later(good.start, messages.first_step())
+    good_tick = bridge.next_tick()
+    bad.later(bad.start, messages.first_step())
+    bridge.act(bridge.next_tick())
+    with monkeypatch.context() as patch:
+        patch.setattr(f"unity_bridge.session.{broken}", lambda _: [].pop())
+        bad_reply = bad.later(bad.exchange, messages.step())
+        departure = bridge.next_departure()
+    assert departure.simulator == 1
+    assert departure.reason.endswith(
+        "reading its message failed in the trainer: IndexError: 'pop from empty list'"
+    )
+    assert bad.refusal(bad_reply) == departure.reason
+    assert "Traceback" in caplog.text
+    later = bad.later(bad.exchange, messages.step())
+    assert bridge.answered(later).header.status == 400
+    bridge.act(good_tick)
+    assert good_reply.result(LONG_S).header.status == 200
+
+
+def test_a_greeting_that_fails_costs_the_one_who_was_to_hear_it(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    def greeting(simulator: int) -> list[SideChannelRecord]:
+        return [] if simulator == 0 else [][simulator]
+
+    bridge = make_bridge(greeting=greeting)
+    port = bridge.listen(port=0)
+    first, second = connect(port), connect(port)
+    reply = first.later(first.start, messages.first_step())
+    tick = bridge.next_tick()
+    second.later(second.start, messages.first_step())
+    assert "IndexError" in bridge.next_departure().reason
+    bridge.act(tick)
+    assert reply.result(LONG_S).header.status == 200
+
+
+def test_an_answer_that_cannot_be_written_costs_the_one_who_waits_for_it(
+    make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge = make_bridge()
+    port = bridge.listen(port=0)
+    first, second = connect(port), connect(port)
+    first_reply = first.later(first.start, messages.first_step())
+    first_tick = bridge.next_tick()
+    second_reply = second.later(second.start, messages.first_step())
+    second_tick = bridge.next_tick()
+    with monkeypatch.context() as patch:
+        patch.setattr("unity_bridge.session.encode_actions", lambda _: 1 // 0)
+        bridge.act(second_tick)
+    assert "answering it failed in the trainer: ZeroDivisionError" in bridge.next_departure().reason
+    assert "ZeroDivisionError" in second.refusal(second_reply)
+    bridge.act(first_tick)
+    assert first_reply.result(LONG_S).header.status == 200
+
+
 def test_bytes_that_are_no_message_are_refused_and_then_met_with_stop(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:

@@ -255,6 +255,60 @@ def test_restarts_that_are_used_up_end_the_run(
     assert str(failure.value).endswith("  the ball is lost")
 
 
+def test_one_that_was_started_again_and_dies_while_it_starts_up_spends_from_the_same_budget(
+    make_bridge: Any, make_program: Callable[[str, str], Path], simulator_program: Callable[[str], Command]
+) -> None:
+    working = simulator_program("introduce confirm first die")
+    # The second and third time it does not even come to its introduction.
+    program = make_program(
+        "frail.py",
+        "import os, pathlib, sys\n"
+        "starts = pathlib.Path(__file__).with_suffix('.starts')\n"
+        "with starts.open('a') as file: file.write('x')\n"
+        "if len(starts.read_text()) > 1: os._exit(3)\n"
+        f"os.execv({working.executable[0]!r}, [{working.executable[0]!r}, *sys.argv[1:]])\n",
+    )
+    command = Command(env="frail", executable=(str(program),), arguments=working.arguments)
+    bridge = make_bridge(max_lifetime_restarts=2, restarts_rate_limit_n=-1)
+    bridge.launch(command)
+    bridge.act(bridge.next_tick())
+    assert bridge.next_departure().reason.endswith("was killed by SIGKILL; starting it again")
+    assert bridge.next_departure().reason.endswith("exited with code 3; starting it again")
+    with pytest.raises(SimulatorLost, match="started again 2 of at most 2 times"):
+        bridge.receive(LONG_S)
+
+
+def test_one_that_dies_while_it_starts_up_is_started_again_where_another_of_its_program_works(
+    make_bridge: Any, simulator_program: Callable[[str], Command]
+) -> None:
+    bridge = make_bridge(max_lifetime_restarts=-1, restarts_rate_limit_n=-1)
+    command = simulator_program("introduce confirm first forever")
+    bridge.launch(command)
+    survivor = bridge.next_tick()
+    bridge.launch(command)
+    for _ in range(3):
+        (booting,) = (each for each in bridge._roster.launched() if each.plan.number == 1)
+        os.kill(booting.program.pid, signal.SIGTERM)
+        assert bridge.next_departure().simulator == 1
+    assert bridge.next_tick().simulator == 1
+    bridge.act(survivor)
+    assert bridge.next_tick().simulator == survivor.simulator
+
+
+def test_who_is_killed_at_the_very_first_start_spends_from_its_budget(
+    make_bridge: Any, idle_program: Command
+) -> None:
+    bridge = make_bridge(max_lifetime_restarts=1)
+    bridge.launch(idle_program)
+    for started_again in (False, True):
+        (booting,) = bridge._roster.launched()
+        os.kill(booting.program.pid, signal.SIGKILL)
+        if not started_again:
+            assert bridge.next_departure().reason.endswith("was killed by SIGKILL; starting it again")
+    with pytest.raises(SimulatorLost, match="was killed by SIGKILL; it was already started again 1 of"):
+        bridge.receive(LONG_S)
+
+
 def test_a_base_port_that_is_taken_is_named(make_bridge: Any, idle_program: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as owner:
         port = owner.getsockname()[1]
