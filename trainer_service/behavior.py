@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
 from trainer_service.algorithms.frozen import Actor
+from trainer_service.algorithms.refusals import require_actions
 from trainer_service.algorithms.team_view import learns_by_group, most_of_a_group, view_for
 from trainer_service.callbacks import EndedEpisodes, Hooks
 from trainer_service.checkpoint import Checkpoint, differences
@@ -91,6 +92,7 @@ class Behavior:
         self._returns_since_save: list[float] = []
         self._returns_since_look: list[float] = []
         try:
+            require_actions(settings.trainer_type, spec.action_spec)
             self._view = view_for(spec, settings)
             self._algorithm = ALGORITHMS[settings.trainer_type](self._view.spec, settings, compute)
         except ValueError as error:

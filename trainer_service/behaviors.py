@@ -12,24 +12,34 @@ from trainer_service.checkpoint import differences
 from trainer_service.config import validate_behavior_name
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
+from unity_bridge.complaints import quoted
 from unity_bridge.server import Tick
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
-_BEHAVIOR_ID = re.compile(r"(?P<name>[^?]*)(?:\?(?:.*&)?team=(?P<team>\d+)(?:&.*)?)?", re.DOTALL)
+_BEHAVIOR_ID = re.compile(r"(?P<name>[^?]*)(?:\?(?:.*&)?team=(?P<team>[0-9]+)(?:&.*)?)?", re.DOTALL)
+
+_MOST_TEAM_DIGITS = 9
+"""What fits beside an agent's id into one number of 64 bits, see ``agent_keys``."""
 
 
 def parse_behavior_id(behavior_id: str) -> tuple[str, int]:
     """Name and team of ``Name?team=K``; team 0 where none is said.
 
     Raises:
-        UserError: a name that could not be a folder of the run.
+        UserError: a name that could not be a folder of the run, or a team number of too many digits.
     """
     match = _BEHAVIOR_ID.fullmatch(behavior_id)
     if match is None:
-        raise UserError(f"behavior id '{behavior_id}': expected NAME or NAME?team=NUMBER")
+        raise UserError(f"behavior id {quoted(behavior_id)}: expected NAME or NAME?team=NUMBER")
     validate_behavior_name(match["name"])
-    return match["name"], int(match["team"] or 0)
+    team = match["team"] or "0"
+    if len(team) > _MOST_TEAM_DIGITS:
+        raise UserError(
+            f"behavior id {quoted(behavior_id)}: expected a team number of at most {_MOST_TEAM_DIGITS} digits, "
+            f"got {len(team)}"
+        )
+    return match["name"], int(team)
 
 
 class Behaviors(Mapping[str, Behavior]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainer_service.algorithms import Compute
+from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.behavior import Behavior
 from trainer_service.config import parse_run_options
 from trainer_service.errors import UserError
@@ -51,3 +51,11 @@ def test_a_summary_says_whether_something_was_learned_in_its_interval() -> None:
         said.append(ball.summarize(1.0).is_training)
     assert said == [True, True, False]
     assert not behavior(VECTOR, learns=False).summarize(1.0).is_training
+
+
+@pytest.mark.parametrize("trainer_type", sorted(set(ALGORITHMS) - {"ppo", "random"}))
+def test_a_behavior_without_actions_is_refused_by_those_that_learn_nothing_from_it(trainer_type: str) -> None:
+    settings = parse_run_options({"behaviors": {"B": {"trainer_type": trainer_type}}}).options.behaviors["B"]
+    watching = BehaviorSpec((VECTOR,), ActionSpec())
+    with pytest.raises(UserError, match=f"behavior 'B': {trainer_type} needs actions to learn; .* none"):
+        Behavior("B", watching, settings, Compute(torch.device("cpu"), 1))

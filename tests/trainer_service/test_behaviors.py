@@ -8,6 +8,7 @@ import pytest
 from trainer_service.behaviors import Behaviors, parse_behavior_id
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
+from trainer_service.rollout.agents import agent_keys
 from unity_bridge.server import Tick
 from unity_bridge.simulators.scene import step_batch
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -31,11 +32,33 @@ def test_an_id_is_a_name_and_a_team(behavior_id: str, expected: tuple[str, int])
 
 
 @pytest.mark.parametrize(
-    "behavior_id", ["", "?team=1", "../up?team=0", "Walker?team=", "Walker?team=-1", "a/b"]
+    "behavior_id",
+    ["", "?team=1", "../up?team=0", "Walker?team=", "Walker?team=-1", "a/b", "a\0b", "a\nb", "x" * 201],
 )
 def test_an_id_that_could_be_no_folder_is_refused(behavior_id: str) -> None:
     with pytest.raises(UserError, match="behavior"):
         parse_behavior_id(behavior_id)
+
+
+@pytest.mark.parametrize("team", ["99999999999999999999", "9" * 4301, "2147483648", "1073741824", "\u0661"])
+def test_a_team_that_is_no_number_of_nine_digits_is_refused(team: str) -> None:
+    with pytest.raises(UserError, match=r"behavior id 'Walker\?team=.*: expected ") as refusal:
+        parse_behavior_id(f"Walker?team={team}")
+    assert len(str(refusal.value)) < 200
+
+
+def test_an_id_that_says_its_team_twice_means_the_last() -> None:
+    with pytest.raises(UserError, match="expected a team number of at most 9 digits, got 10"):
+        parse_behavior_id("Walker?team=3&team=2147483648")
+    assert parse_behavior_id("Walker?team=3&team=4") == ("Walker", 4)
+
+
+def test_the_largest_team_has_agents_of_its_own() -> None:
+    _, team = parse_behavior_id("Walker?team=999999999")
+    agents = np.array([0, 2**31 - 1, -1], np.int64)
+    keys = np.concatenate([agent_keys(agents, 0), agent_keys(agents, team)])
+    assert len(set(keys.tolist())) == 6
+    assert keys.min() >= 0
 
 
 @pytest.fixture

@@ -10,6 +10,9 @@ from unity_bridge.specs import ActionSpec
 
 Kind = TypeVar("Kind", bound=Hyperparameters)
 
+_WITHOUT_ACTIONS = ("ppo", "random")
+"""Trainer types that serve agents who only watch, too."""
+
 
 def require_settings(settings: TrainerSettings, kind: type[Kind]) -> Kind:
     """The hyperparameters. Raises ValueError where they are another learner's."""
@@ -25,3 +28,9 @@ def require_discrete(name: str, actions: ActionSpec) -> None:
         raise ValueError(
             f"{name} needs discrete actions; the behavior has {actions.continuous_size} continuous"
         )
+
+
+def require_actions(name: str, actions: ActionSpec) -> None:
+    """Raises ValueError where there is nothing to decide and the learner cannot do without."""
+    if name not in _WITHOUT_ACTIONS and not actions.continuous_size and not actions.discrete_size:
+        raise ValueError(f"{name} needs actions to learn; the behavior has none")

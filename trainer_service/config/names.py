@@ -51,14 +51,15 @@ def behavior_name_problem(name: str, *, windows: bool = sys.platform == "win32")
 def _folder_name_problem(name: str, windows: bool) -> str | None:
     if not name.strip():
         return "must not be empty"
+    # First of all: what follows looks at every character, and the name may come from a stranger.
+    if (length := len(name.encode(errors="surrogatepass"))) > _LONGEST:
+        return f"must be at most {_LONGEST} bytes long, got {length}"
     if name in {".", ".."}:
         return "must not be a folder's own name or its parent's"
     if name != name.strip():
         return "must not start or end with a space"
     if any(unicodedata.category(character) in {"Cc", "Cs"} for character in name):
         return "must not contain control characters"
-    if (length := len(name.encode())) > _LONGEST:
-        return f"must be at most {_LONGEST} bytes long, got {length}"
     if name.split(".")[0].lower() in _DEVICES:
         return "must not be a device name of Windows"
     if windows and (name.endswith(".") or any(character in _FORBIDDEN_ON_WINDOWS for character in name)):
