@@ -71,6 +71,10 @@ class Launched:
         exit_text = self.program.exit_text()
         return f"{why}, then {exit_text}" if why else exit_text
 
+    def spoke(self) -> bool:
+        """Whether the program printed or logged anything."""
+        return bool(self.program.last_lines(1))
+
     def last_words(self) -> str:
         """What the program printed last, as the end of a longer message."""
         lines = self.program.last_lines()

@@ -26,6 +26,9 @@ __all__ = [
 ]
 
 _TAIL_BYTES = 16_384
+_TRACEBACK = "Traceback (most recent call last):"
+_TRACEBACK_LINES = 60
+"""How many of the last lines are looked through for a traceback, which is then quoted whole."""
 
 _KILLED = frozenset(
     -getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
@@ -118,11 +121,13 @@ class Program:
         return f"exited with code {code if code < 0x8000_0000 else hex(code)}"
 
     def last_lines(self, count: int = 10) -> list[str]:
-        """The last non-empty lines that it printed or logged, at most ``count``."""
+        """The last non-empty lines that it printed or logged, at most ``count``, or as many as a traceback takes."""
         lines = _last_lines(self._output, self._output_start)
         if not lines and self._output != self.log:
             lines = _last_lines(self.log, 0)
-        return lines[-count:]
+        lines = lines[-_TRACEBACK_LINES:]
+        traceback = next((i for i, line in enumerate(lines) if line.startswith(_TRACEBACK)), len(lines))
+        return lines[min(traceback, max(0, len(lines) - count)) :]
 
     def _end(self, *, force: bool) -> None:
         """Ends the process and its children, or asks them to leave."""

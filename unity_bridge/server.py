@@ -409,7 +409,9 @@ class Bridge:
     def _start_again(self, connection: Connection, launched: Launched, why: str) -> Departure:
         was_killed = launched.program.was_killed
         why, last_words = launched.obituary(why), launched.last_words()
-        departure = self._depart(connection, f"{why}; starting it again")
+        departure = self._depart(
+            connection, f"{why}; starting it again{last_words if launched.spoke() else ''}"
+        )
         self._roster.give_up(launched)
         launched.end(self._settings.shutdown_grace_s)
         # A program that ends by itself before it ever worked would do so again; who was killed says nothing of it.

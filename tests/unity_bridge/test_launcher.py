@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,6 +70,26 @@ def test_the_exit_code_and_the_last_lines_are_known(start: Callable[..., Started
     assert not process.program.running
     assert process.program.exit_text() == "exited with code 7"
     assert process.program.last_lines(3) in (["line 18", "line 19", "oh no"], ["oh no", "line 18", "line 19"])
+
+
+def test_a_traceback_is_quoted_whole_however_long_it_is(start: Callable[..., Started]) -> None:
+    source = """
+        def fall(depth):
+            if depth == 0:
+                raise ValueError("the ball is lost")
+            fall_on(depth)
+
+        def fall_on(depth):
+            fall(depth - 1)
+
+        print("far away", *"x" * 20, sep=chr(10))
+        fall(6)
+    """
+    started = start(textwrap.dedent(source))
+    started.wait()
+    lines = started.program.last_lines()
+    assert (lines[0], lines[-1]) == ("Traceback (most recent call last):", "ValueError: the ball is lost")
+    assert len(lines) > 20
 
 
 def test_a_signal_is_called_by_its_name(start: Callable[..., Started]) -> None:

@@ -247,7 +247,9 @@ def test_restarts_that_are_used_up_end_the_run(
     bridge = make_bridge(max_lifetime_restarts=1, restarts_rate_limit_n=-1)
     bridge.launch(simulator_program("introduce confirm first print exit"))
     bridge.act(bridge.next_tick())
-    assert "starting it again" in bridge.next_departure().reason
+    first_end = bridge.next_departure().reason
+    assert "exited with code 3; starting it again; its last lines" in first_end
+    assert first_end.endswith("  the ball is lost")
     bridge.act(bridge.next_tick())
     with pytest.raises(SimulatorLost) as failure:
         bridge.receive(LONG_S)

@@ -17,6 +17,7 @@ from unity_bridge.simulators import pettingzoo_options
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.client import run
 from unity_bridge.simulators.films import problem_with
+from unity_bridge.simulators.foreign import users_traceback
 from unity_bridge.simulators.grid_camera import PictureFormat
 from unity_bridge.simulators.recording import LONGEST_S, Recorder
 from unity_bridge.simulators.registry import SCENES, Bundled, open_scene
@@ -45,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             scene.close()
     except SceneError as error:
+        # Where in whose file comes first, what went wrong last: the end of a log is what people read.
+        print(users_traceback(error), end="", file=sys.stderr)
         return _fail(error, 2)
     except BridgeError as error:
         return _fail(f"{arguments.env}: {error}", 1)

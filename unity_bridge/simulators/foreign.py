@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +15,9 @@ from unity_bridge.simulators.scene import SceneError
 _T = TypeVar("_T")
 _LARGEST = np.finfo(np.float32).max
 _SEED_STRIDE = 1000
+_CALLERS = ("unity_bridge", "importlib", "gymnasium.core", "gymnasium.envs.registration", "gymnasium.wrappers",
+            "pettingzoo.utils")  # fmt: skip
+"""Modules that only pass a call on: frames of theirs alone tell nobody where the mistake is."""
 
 
 def guarded(env: str, what: str, call: Callable[[], _T]) -> _T:
@@ -29,10 +34,52 @@ def guarded(env: str, what: str, call: Callable[[], _T]) -> _T:
     try:
         return call()
     except SceneError as error:
-        raise SceneError(f"{env}: {error}") from None
+        raise SceneError(f"{env}: {error}") from error.__cause__
     except Exception as error:
         text = " ".join(str(error).split())
         raise SceneError(f"{env}: {what} raised {type(error).__name__}: {text}") from error
+
+
+def users_traceback(error: BaseException) -> str:
+    """The traceback of what somebody else's code raised behind an error, from the first line of that code on.
+
+    Empty where no such code is to blame: nothing was raised behind it, or only on the way to that code.
+    """
+    cause = error.__cause__
+    chain = list(_chain(cause))
+    if cause is None or not any(not _is_caller(frame) for each in chain for frame in _modules(each)):
+        return ""
+    first = cause.__traceback__
+    while first is not None and first.tb_next is not None and _is_caller(_module(first)):
+        first = first.tb_next
+    return "".join(traceback.format_exception(type(cause), cause, first))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and those behind it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _modules(error: BaseException) -> Iterator[str]:
+    """Through which it passed, by frame."""
+    frame = error.__traceback__
+    while frame is not None:
+        yield _module(frame)
+        frame = frame.tb_next
+
+
+def _module(frame: TracebackType) -> str:
+    return str(frame.tb_frame.f_globals.get("__name__", ""))
+
+
+def _is_caller(module: str) -> bool:
+    return any(_is_within(module, caller) for caller in _CALLERS)
+
+
+def _is_within(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
 
 
 def seed_of_copy(seed: int | None, copy: int) -> int | None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from unity_bridge.simulators.foreign import users_traceback
 from unity_bridge.simulators.gym_scene import GymScene
 from unity_bridge.simulators.scene import SceneError
 
@@ -190,6 +191,24 @@ def test_what_an_environment_raises_becomes_one_line_that_says_where(
 def test_an_environment_that_cannot_be_made_is_named(env_id: str, complaint: str) -> None:
     with pytest.raises(SceneError, match=rf"^gym:{env_id}: make\(\) raised .*{complaint}"):
         GymScene(env_id, kwargs={"wheels": 3})
+
+
+def test_the_traceback_of_an_environment_begins_in_its_own_file(act) -> None:
+    scene = counter(trouble="step")
+    scene.reset()
+    with pytest.raises(SceneError) as failure:
+        scene.step(act(BEHAVIOR, discrete=[[0]]))
+    header, first, *_, last = users_traceback(failure.value).splitlines()
+    assert header == "Traceback (most recent call last):"
+    assert first.startswith(f'  File "{__file__}", line ')
+    assert last == "ValueError: lost a wheel"
+
+
+@pytest.mark.parametrize("env_id", ["CartPol-v1", "no_such_module:Env-v0"])
+def test_where_no_code_of_an_environment_ran_there_is_no_traceback_to_read(env_id: str) -> None:
+    with pytest.raises(SceneError) as failure:
+        GymScene(env_id)
+    assert users_traceback(failure.value) == ""
 
 
 def test_pictures_are_those_of_the_first_copy(act) -> None:
