@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,10 @@ Scaling = Literal["none", "valuenorm", "popart"]
 
 
 class ScaledValues(nn.Module):
-    """Linear; what it puts out times σ plus μ is a value. One μ and σ per reward signal, whoever's the value is."""
+    """Linear; what it puts out times σ plus μ is a value. One μ and σ per reward signal, whoever's the value is.
+
+    The moments behind μ and σ are float64. Where a device has no such numbers (Apple's), they stay on the CPU.
+    """
 
     mean: Tensor
     square: Tensor
@@ -35,10 +39,12 @@ class ScaledValues(nn.Module):
         return values.view(*features.shape[:-1], *self._shape)
 
     def scale(self) -> tuple[Tensor, Tensor]:
-        """μ and σ of every signal, [signals] each."""
+        """μ and σ of every signal, [signals] each, in the type and on the device of the values."""
+        like = self.linear.bias
         if self._scaling == "none":
-            return torch.zeros_like(self.mean), torch.ones_like(self.mean)
-        return scale_of(self._moments())
+            return like.new_zeros(len(self.mean)), like.new_ones(len(self.mean))
+        mean, deviation = (part.to(like.dtype).to(like.device) for part in scale_of(self._moments()))
+        return mean, deviation
 
     def raw(self, values: Tensor) -> Tensor:
         """In reward units. Shape kept, signals last."""
@@ -55,15 +61,32 @@ class ScaledValues(nn.Module):
         """Moves the scale towards these returns, [B, signals]; with PopArt what was learned stays as it is."""
         if self._scaling == "none":
             return
-        before = self.scale()
-        for name, moved in updated_moments(self._moments(), returns)._asdict().items():
+        before = scale_of(self._moments())
+        home = self.mean.device
+        for name, moved in updated_moments(self._moments(), returns.to(home))._asdict().items():
             getattr(self, name).copy_(moved)
         if self._scaling == "popart":
             weight, bias = preserved(
-                self.linear.weight, self.linear.bias, self._everyone(before), self._everyone(self.scale())
+                self.linear.weight.to(home),
+                self.linear.bias.to(home),
+                self._everyone(before),
+                self._everyone(scale_of(self._moments())),
             )
             self.linear.weight.copy_(weight)
             self.linear.bias.copy_(bias)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """What every move of a module to another device or type goes through."""
+        moments = self._moments()
+        for name in moments._fields:
+            setattr(self, name, None)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch has no types here
+        for name, moment in moments._asdict().items():
+            try:
+                setattr(self, name, fn(moment))
+            except TypeError:  # no float64 there
+                setattr(self, name, moment)
+        return self
 
     def _everyone(self, scale: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         mean, deviation = scale

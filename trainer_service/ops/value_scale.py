@@ -12,7 +12,11 @@ _LEAST_WEIGHT, _LEAST_VARIANCE = 1e-5, 1e-2
 
 
 class ReturnMoments(NamedTuple):
-    """Averages that forget slowly, before their start is corrected for. Shapes [H], and [] for the weight."""
+    """Averages that forget slowly, before their start is corrected for. float64, [H], and [] for the weight.
+
+    In float32 each minibatch's hundred-thousandth is lost beside the sum, and ``scale_of`` subtracts what is left:
+    after 10 000 minibatches of N(1000, 5) the deviation was 0.1.
+    """
 
     mean: Tensor
     square: Tensor
@@ -21,7 +25,8 @@ class ReturnMoments(NamedTuple):
 
 def no_moments(heads: int) -> ReturnMoments:
     """Before the first return."""
-    return ReturnMoments(torch.zeros(heads), torch.zeros(heads), torch.zeros(()))
+    mean, square = torch.zeros((2, heads), dtype=torch.float64)
+    return ReturnMoments(mean, square, torch.zeros((), dtype=torch.float64))
 
 
 def updated_moments(moments: ReturnMoments, returns: Tensor) -> ReturnMoments:
@@ -33,6 +38,7 @@ def updated_moments(moments: ReturnMoments, returns: Tensor) -> ReturnMoments:
     """
     if len(returns) == 0:
         return moments
+    returns = returns.double()
     batch = (returns.mean(dim=0), returns.square().mean(dim=0), torch.ones_like(moments.weight))
     return ReturnMoments(
         *(old * _DECAY + new * (1.0 - _DECAY) for old, new in zip(moments, batch, strict=True))
@@ -40,7 +46,7 @@ def updated_moments(moments: ReturnMoments, returns: Tensor) -> ReturnMoments:
 
 
 def scale_of(moments: ReturnMoments) -> tuple[Tensor, Tensor]:
-    """μ = m/d and σ = √max(q/d − μ², 0.01), each [H]. With no return yet, d counts as 10⁻⁵: μ 0 and σ 0.1."""
+    """μ = m/d and σ = √max(q/d − μ², 0.01), each [H], float64. With no return yet, d counts as 10⁻⁵: μ 0 and σ 0.1."""
     weight = moments.weight.clamp(min=_LEAST_WEIGHT)
     mean = moments.mean / weight
     return mean, (moments.square / weight - mean.square()).clamp(min=_LEAST_VARIANCE).sqrt()
@@ -53,9 +59,8 @@ def preserved(
 
         W ← W σ/σ',  b ← (σ b + μ − μ')/σ'
 
-    weight: [H, F]; bias: [H]; before, after: (μ, σ), each [H].
+    weight: [H, F]; bias: [H]; before, after: (μ, σ), each [H]. Computed in the scales' precision, dtypes kept.
     """
     (mean, deviation), (new_mean, new_deviation) = before, after
-    return weight * (deviation / new_deviation).unsqueeze(1), (
-        deviation * bias + mean - new_mean
-    ) / new_deviation
+    moved = (deviation * bias + mean - new_mean) / new_deviation
+    return (weight * (deviation / new_deviation).unsqueeze(1)).to(weight.dtype), moved.to(bias.dtype)
