@@ -135,6 +135,7 @@ class COMA(TeamLearner):
                 "Policy/Target Estimate": float(targets[:, 0][self._tensor(estimate.known[:, 0])].mean()),
                 "Policy/Largest Probability": float(log_probs.amax(dim=1).exp().mean()),
             },
+            actions=actions,
         )
 
     def _taken_together(self, rollout: TeamRollout, actions: Tensor) -> NDArray[np.float32]:
@@ -206,21 +207,15 @@ class COMA(TeamLearner):
         known = judgement.known[batch.moments]
         returns = judgement.targets[batch.moments].expand(*known.shape, -1)[known]
         self._critic.value.count(returns)
-        q = _forward(self._critic, rollout, self._done(rollout), members, batch.filled)[known]
+        # Who was cut off before the others stands beside them with an action that was drawn once, in `_judge`.
+        assert judgement.actions is not None
+        q = _forward(self._critic, rollout, judgement.actions, members, batch.filled)[known]
         taken = q[torch.arange(len(q), device=q.device), rollout.discrete_actions[steps[known], 0]]
         loss = (taken - self._critic.value.scaled(returns)).square().mean()
         self._critic_steps += 1
         if self._critic_steps % self._hyper.target_update == 0:
             self._target.load_state_dict(self._critic.state_dict())
         return loss
-
-    def _done(self, rollout: TeamRollout) -> Tensor:
-        """One-hot actions of the steps; nothing at ends, which no loss looks at. [S + P, A]"""
-        ends = len(rollout.trajectories.lengths)
-        choices = self._spec.action_spec.mask_size
-        done = torch.zeros((len(rollout.trajectories) + ends, choices), device=self._device)
-        done[: len(rollout.trajectories)].scatter_(1, rollout.discrete_actions, 1.0)
-        return done
 
     def state_dict(self) -> dict[str, Any]:
         return {

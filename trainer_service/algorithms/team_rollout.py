@@ -65,6 +65,9 @@ class Judgement(NamedTuple):
 
     metrics: Mapping[str, float]
 
+    actions: Tensor | None = None
+    """What everyone did as the values above were asked about it, where they are: one-hot, [S + P, A]."""
+
 
 class Estimate(NamedTuple):
     """Advantages, and what they and the values add up to."""

@@ -196,6 +196,49 @@ def test_what_is_reported_is_the_mean_of_all_minibatches() -> None:
     }
 
 
+class Stragglers:
+    """Pairs whose second member is cut off after its first decision; the first one decides once more, and ends."""
+
+    first = np.arange(0, 2 * COPIES, 2)
+
+    def rows(self, who: np.ndarray, **ends: Any) -> StepBatch:
+        return step_batch(
+            [np.ones((len(who), 1), np.float32)],
+            np.ones(len(who), np.float32),
+            agent_ids=who,
+            allowed_actions=np.ones((len(who), CHOICES), np.bool_),
+            group_ids=1 + who // 2,
+            **{how: np.ones(len(who), np.bool_) for how in ends},
+        )
+
+    def begin(self) -> StepBatch:
+        self.alone = False
+        return self.rows(np.arange(2 * COPIES))
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        if self.alone:
+            return concatenate(self.rows(self.first, terminated=True), self.begin())
+        self.alone = True
+        return concatenate(self.rows(self.first + 1, truncated=True), self.rows(self.first))
+
+
+def test_comas_critic_learns_on_what_it_was_asked_with_beside_one_who_was_cut_off(
+    make_behavior, live, monkeypatch
+) -> None:
+    behavior = make(make_behavior, "coma", batch_size=1024, value_normalization="none")
+    judged = spied(behavior, "_judge", monkeypatch)
+    lost = spied(behavior, "_critic_loss", monkeypatch)
+    live(behavior, Stragglers(), 1)
+    (((rollout, _), judgement),), ((_, loss),) = judged, lost
+    known = judgement.known
+    cut_off = (rollout.frames.members >= 0) & (rollout.frames.steps < 0)
+    assert cut_off[known.any(dim=1).numpy()].any()
+    steps = torch.from_numpy(rollout.frames.steps)[known]
+    taken = judgement.old_values[steps, rollout.discrete_actions[steps, 0]]
+    targets = judgement.targets.expand(*known.shape, -1)[known]
+    assert float(loss.detach()) == pytest.approx(float((taken - targets).square().mean()), rel=1e-5)
+
+
 def test_comas_exploration_ends_where_it_shall(make_behavior, live) -> None:
     behavior = make(
         make_behavior, "coma", exploration_initial=0.5, exploration_final=0.1, exploration_steps=512
