@@ -140,7 +140,7 @@ class PPO:
                 minibatches += 1
         policy_loss, value_loss, entropy, clipped, kl = (losses / minibatches).tolist()
         return {
-            "Losses/Policy Loss": abs(policy_loss),
+            "Losses/Policy Loss": policy_loss,
             "Losses/Value Loss": value_loss,
             "Policy/Entropy": entropy,
             "Policy/Learning Rate": rates.learning_rate,

@@ -28,7 +28,7 @@ def actor_metrics(reports: Sequence[Tensor]) -> dict[str, float]:
     """What gradient steps of actors reported, on average."""
     policy_loss, entropy, clipped, divergence = torch.stack(list(reports)).mean(dim=0).tolist()
     return {
-        "Losses/Policy Loss": abs(policy_loss),
+        "Losses/Policy Loss": policy_loss,
         "Policy/Entropy": entropy,
         "Policy/Clip Fraction": clipped,
         "Policy/KL Divergence": divergence,

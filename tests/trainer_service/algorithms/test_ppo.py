@@ -110,6 +110,11 @@ def test_learning_moves_the_policy_and_says_so(make_behavior, live) -> None:
     assert metrics["Policy/Clip Fraction"] > 0.0
 
 
+def test_the_policys_loss_keeps_its_sign(make_behavior, live) -> None:
+    metrics = update_metrics(hybrid(make_behavior, learning_rate=0.01), live)
+    assert metrics["Losses/Policy Loss"] < -0.01  # several passes have improved what begins at 0
+
+
 def test_an_update_uses_all_that_was_collected_once(make_behavior, live) -> None:
     behavior = hybrid(make_behavior)
     live(behavior, Drift(behavior), updates=1)

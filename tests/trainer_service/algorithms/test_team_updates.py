@@ -189,7 +189,7 @@ def test_one_moment_is_enough_to_learn_from(
 def test_what_is_reported_is_the_mean_of_all_minibatches() -> None:
     said = actor_metrics([torch.tensor([1.0, 2.0, 0.0, 4.0]), torch.tensor([-3.0, 4.0, 1.0, 0.0])])
     assert said == {
-        "Losses/Policy Loss": 1.0,
+        "Losses/Policy Loss": -1.0,
         "Policy/Entropy": 3.0,
         "Policy/Clip Fraction": 0.5,
         "Policy/KL Divergence": 2.0,
