@@ -32,6 +32,13 @@ from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 MOST_LAYOUTS = 256
 """Layouts that a decoder remembers. Zeros are left out and ids grow, so an ordinary run meets a few dozen."""
 
+MOST_OF_A_LENGTH = 16
+"""Layouts of one length that it remembers, and so tries on a row. An ordinary run meets two or three."""
+
+MOST_NEW_LAYOUTS = 16
+"""Layouts that it learns from one message, because each is tried on all rows of its length that are left. The rest of
+the message is then read row by row: every row is looked at a bounded number of times, however unlike they are."""
+
 
 class StepDecoder:
     """Turns one behavior's rows, as they came from one simulator, into step batches.
@@ -106,11 +113,14 @@ class StepDecoder:
         room = tuple(sensor.column(len(rows)) for sensor in self._sensors)
         columns = Columns.empty(len(rows), self._mask_size, room)
         if len(different) == 1:
-            self._read_equally_long(columns, rows, np.arange(len(rows)))
+            self._read_equally_long(columns, rows, np.arange(len(rows)), MOST_NEW_LAYOUTS)
             return columns
-        length_of_row = np.array(lengths)
-        for length in different:
-            self._read_equally_long(columns, rows, np.flatnonzero(length_of_row == length))
+        rows_of: dict[int, list[int]] = {}
+        for row, length in enumerate(lengths):
+            rows_of.setdefault(length, []).append(row)
+        to_learn = MOST_NEW_LAYOUTS
+        for indices in rows_of.values():
+            to_learn = self._read_equally_long(columns, rows, np.array(indices), to_learn)
         return columns
 
     def _arrays(self, columns: Columns[SensorColumn]) -> Columns[Observation]:
@@ -127,22 +137,31 @@ class StepDecoder:
         )
 
     def _read_equally_long(
-        self, columns: Columns[SensorColumn], rows: Sequence[bytes], indices: NDArray[np.intp]
-    ) -> None:
-        """Reads the rows at ``indices``, all of one length, into the columns."""
-        for layout in self._layouts.get(len(rows[indices[0]]), ()):
-            indices = self._read_fitting(columns, rows, layout, indices)
+        self, columns: Columns[SensorColumn], rows: Sequence[bytes], indices: NDArray[np.intp], to_learn: int
+    ) -> int:
+        """Reads the rows at ``indices``, all of one length, into the columns.
+
+        Learns up to ``to_learn`` layouts from them; returns how many may still be learned.
+        """
+        layouts = self._layouts.get(len(rows[indices[0]]), ())
+        for place, layout in enumerate(layouts):
+            left = self._read_fitting(columns, rows, layout, indices)
+            if place and len(left) < len(indices):
+                self._prefer(layout)
+            indices = left
             if not len(indices):
-                return
+                return to_learn
         while len(indices):
             first = int(indices[0])
             info = self._parse(first, rows[first])
-            learned = self._learn(rows[first], info)
+            learned = self._learn(rows[first], info) if to_learn else None
             if learned:
+                to_learn -= 1
                 indices = self._read_fitting(columns, rows, learned, indices)
             else:
                 self._store_info(columns, first, info)
                 indices = indices[1:]
+        return to_learn
 
     def _read_fitting(
         self,
@@ -175,8 +194,13 @@ class StepDecoder:
         if sum(map(len, self._layouts.values())) == MOST_LAYOUTS:
             self._layouts.clear()
         layout = RowLayout(row, values)
-        self._layouts.setdefault(len(row), []).append(layout)
+        self._prefer(layout)
         return layout
+
+    def _prefer(self, layout: RowLayout) -> None:
+        """Tries the layout before all others of its length from now on, and forgets what is tried too late."""
+        others = [other for other in self._layouts.get(layout.size, ()) if other is not layout]
+        self._layouts[layout.size] = [layout, *others[: MOST_OF_A_LENGTH - 1]]
 
     def _parse(self, index: int, row: bytes) -> AgentInfoProto:
         """The row as a message whose observations fit the spec."""

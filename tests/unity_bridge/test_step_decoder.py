@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from unity_bridge import step_decoder
 from unity_bridge.errors import WireError
+from unity_bridge.rows import RowLayout
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.step_decoder import StepDecoder
 from unity_bridge.steps import StepBatch
@@ -177,6 +179,54 @@ def test_no_rows_make_an_empty_batch_of_the_right_shapes() -> None:
 
 def test_a_mask_of_another_length_forbids_nothing() -> None:
     assert decode(info(action_mask=[True])).allowed_actions.all()
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by the number of rows whenever rows are compared with a layout."""
+    rows: list[int] = []
+    fitting = RowLayout.fitting
+
+    def counted(layout: RowLayout, data: bytes) -> NDArray[np.bool_]:
+        rows.append(len(data) // layout.size)
+        return fitting(layout, data)
+
+    monkeypatch.setattr(RowLayout, "fits", lambda layout, data: bool(counted(layout, data).all()))
+    monkeypatch.setattr(RowLayout, "fitting", counted)
+    return rows
+
+
+@pytest.mark.parametrize("lengths", [1, 40, 400], ids="{} lengths".format)
+def test_rows_that_are_all_laid_out_otherwise_are_compared_a_bounded_number_of_times(
+    lengths: int, compared: list[int]
+) -> None:
+    """Each gives its sensor another name, and its behavior has none for it."""
+    spec = BehaviorSpec((ObservationSpec("", (1,)),), ActionSpec(1))
+    sensors = [ObservationSpec(f"{n:04}" + "x" * (n % lengths), (1,)) for n in range(2000)]
+    rows = [
+        AgentInfoProto(id=1 + n % 100, done=True, observations=[observation(sensor, [n])]).SerializeToString()
+        for n, sensor in enumerate(sensors)
+    ]
+    decoder = StepDecoder(BALL, spec)
+    for _ in range(3):  # unknown, then partly known
+        compared.clear()
+        np.testing.assert_array_equal(decoder.decode_in_order(rows).observations[0][:, 0], np.arange(2000))
+        assert sum(compared) <= 2 * (step_decoder.MOST_OF_A_LENGTH + step_decoder.MOST_NEW_LAYOUTS) * len(
+            rows
+        )
+
+
+def test_layouts_that_nobody_used_lately_are_forgotten_before_those_in_use() -> None:
+    """Else whoever met sixteen odd rows once would read the ordinary ones row by row for ever."""
+    spec = BehaviorSpec((ObservationSpec("", (1,)),), ActionSpec(1))
+    usual = AgentInfoProto(id=1, observations=[observation(ObservationSpec("0000", (1,)), [1])])
+    decoder = StepDecoder(BALL, spec)
+    for n in range(100):
+        odd = AgentInfoProto(id=2, observations=[observation(ObservationSpec(f"{1 + n:04}", (1,)), [1])])
+        decoder.decode([usual.SerializeToString(), odd.SerializeToString()])
+        (layouts,) = decoder._layouts.values()
+        assert any(layout.fits(usual.SerializeToString()) for layout in layouts)
+        assert len(layouts) <= step_decoder.MOST_OF_A_LENGTH
 
 
 def test_the_layouts_that_are_remembered_stay_few(monkeypatch: pytest.MonkeyPatch) -> None:
