@@ -122,7 +122,13 @@ def _not_found(env: str, candidates: Sequence[Path]) -> LaunchError:
         return LaunchError(f"env '{env}': {folder} is a folder, expected the program inside it")
     tried = ", ".join(dict.fromkeys(map(str, candidates)))
     schemes = ", ".join(f"{scheme}:NAME" for scheme in BUNDLED_SCHEMES)
-    return LaunchError(f"env '{env}': no such program (tried {tried}); expected a path or one of {schemes}")
+    from unity_bridge.simulators.registry import meant  # all scenes: only who made a mistake waits for them
+
+    near = meant(env)
+    hint = f"; did you mean {near}?" if near else ""
+    return LaunchError(
+        f"env '{env}': no such program{hint} (tried {tried}); expected a path or one of {schemes}"
+    )
 
 
 def _executable_hint(path: Path) -> str:

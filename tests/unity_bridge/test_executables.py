@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 from pathlib import Path
@@ -119,6 +120,32 @@ def test_a_missing_program_is_reported_with_what_was_tried(tmp_path: Path) -> No
     for suffix in (".x86_64", ".x86", ""):
         assert str(tmp_path / f"Ball{suffix}") in str(failure.value)
     assert "sim:NAME" in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("3DBall", "sim:3dball"),
+        ("simm:3dball", "sim:3dball"),
+        ("CartPole-v1", "gym:CartPole-v1"),
+        ("cartpole-v2", "gym:CartPole-v1"),
+        ("gymnasium:CartPole-v1", "gym:CartPole-v1"),
+        ("my_games:Tag-v0", "gym:my_games:Tag-v0"),
+        ("simple_spread_v3", "pettingzoo:mpe2.simple_spread_v3"),
+        ("builds/3DBall", None),
+        ("Walker", None),
+    ],
+)
+def test_who_forgot_or_misspelt_a_scheme_is_told_what_they_may_have_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, meant: str | None
+) -> None:
+    pytest.importorskip("gymnasium")
+    pytest.importorskip("mpe2")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_games.py").touch()
+    with pytest.raises(LaunchError) as failure:
+        resolve_program(written, system="Linux")
+    assert re.findall(r"did you mean (\S+)\?", str(failure.value)) == ([meant] if meant else [])
 
 
 def test_a_folder_is_reported_as_such(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from unity_bridge.simulators.grid_camera import PictureFormat
 from unity_bridge.simulators.gridworld import GridWorld
 from unity_bridge.simulators.hallway import Hallway
 from unity_bridge.simulators.hybrid import Hybrid
+from unity_bridge.simulators.nearest import nearest_environment
 from unity_bridge.simulators.pettingzoo_options import open_pettingzoo, require_no_own_options
 from unity_bridge.simulators.pyramids import Pyramids
 from unity_bridge.simulators.scene import Scene, SceneError
@@ -122,10 +123,17 @@ def open_scene(
     return bundled.make(Order(agents or bundled.agents, academy, pictures or "png"))
 
 
+def meant(env: str) -> str:
+    """The environment whose name is nearest to one that is none, with its scheme; empty if none is near."""
+    return nearest_environment(env, (*SCENES, *TEAM_SCENES))
+
+
 def _bundled(env: str) -> Bundled:
     scheme, _, name = env.partition(":")
     if scheme != "sim":
-        raise SceneError(f"{env}: expected sim:NAME, gym:ID or pettingzoo:MODULE{_nearest_scene(env)}")
+        near = meant(env)
+        hint = f" (did you mean '{near}'?)" if near else ""
+        raise SceneError(f"{env}: expected sim:NAME, gym:ID or pettingzoo:MODULE{hint}")
     if name not in SCENES:
         known = ", ".join(f"sim:{scene}" for scene in (*SCENES, *TEAM_SCENES))
         raise SceneError(f"{env}: no such scene; expected one of {known}{_nearest_scene(name)}")

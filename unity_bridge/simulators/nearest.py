@@ -1,0 +1,74 @@
+"""What somebody may have meant by a name that is no environment: one of ours or of a library that is spelt alike."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import pkgutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+_SCHEMES = {"sim": "sim", "gym": "gym", "gymnasium": "gym", "pettingzoo": "pettingzoo", "pz": "pettingzoo"}
+"""As people write them, and as they are."""
+
+_PETTINGZOO_PACKAGES = (
+    "mpe2", "pettingzoo.butterfly", "pettingzoo.classic", "pettingzoo.sisl", "pettingzoo.mpe",
+)  # fmt: skip
+_ALIKE = 0.8
+"""How much of two names must agree, from 0 to 1: a path that is misspelt shall not become a game."""
+
+
+def nearest_environment(env: str, scenes: Iterable[str]) -> str:
+    """The nearest name that ``--env`` takes, with its scheme; empty if nothing is near.
+
+    Args:
+        env: as somebody wrote it.
+        scenes: the names of ours, without the scheme.
+    """
+    scheme, _, name = env.strip().partition(":")
+    if name and (near := _nearest(scheme.lower(), _SCHEMES)):
+        return f"{_SCHEMES[near]}:{name}"
+    if name and _is_module_of_the_user(scheme):
+        return f"gym:{env}"
+    if "/" in env or "\\" in env:
+        return ""
+    known = {**dict(_of_libraries()), **{name: f"sim:{name}" for name in scenes}}
+    near = _nearest(env, known)
+    return known[near] if near else ""
+
+
+def _of_libraries() -> Iterator[tuple[str, str]]:
+    """Names without a scheme, and with it."""
+    for module in _pettingzoo_modules():
+        yield module, f"pettingzoo:{module}"
+        yield module.rpartition(".")[2], f"pettingzoo:{module}"
+    yield from ((name, f"gym:{name}") for name in _gym_ids())
+
+
+def _gym_ids() -> Sequence[str]:
+    try:
+        import gymnasium
+    except ImportError:
+        return ()
+    return tuple(gymnasium.registry)
+
+
+def _pettingzoo_modules() -> Iterator[str]:
+    for package in _PETTINGZOO_PACKAGES:
+        try:
+            spec = importlib.util.find_spec(package)
+        except (ImportError, ValueError):
+            continue
+        places = (spec and spec.submodule_search_locations) or ()
+        yield from (f"{package}.{each.name}" for each in pkgutil.iter_modules(places) if "_v" in each.name)
+
+
+def _is_module_of_the_user(name: str) -> bool:
+    return name.isidentifier() and (Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file())
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """The one that is spelt most alike, upper and lower case being the same; empty if none is."""
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=_ALIKE)
+    return by_lower[near[0]] if near else ""
