@@ -7,7 +7,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from trainer_service.config import LoadedOptions, RunOptions
     from trainer_service.policy import Policy
     from trainer_service.scores import Score
+    from trainer_service.stopping import StopSignals
 
 # Everything heavy is imported in the command that needs it, so that each answers at once.
 
@@ -62,8 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(str(error))
         return 1
     except BrokenPipeError:
-        # Whoever read our output is gone (`… | head`). Nothing more can be said, not even by the interpreter.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _fall_silent()  # whoever read our output is gone (`… | head`)
         return 1
     except KeyboardInterrupt:
         _complain("interrupted")
@@ -81,6 +82,13 @@ def _wait_briefly() -> None:
 
 
 def _learn(parsed: argparse.Namespace) -> int:
+    from trainer_service.stopping import StopSignals
+
+    with StopSignals() as stop:  # first, for what follows takes a second to load
+        return _learn_until(stop, parsed)
+
+
+def _learn_until(stop: StopSignals, parsed: argparse.Namespace) -> int:
     from trainer_service.config import load_run_options
     from trainer_service.console import Console
     from trainer_service.training import train
@@ -99,9 +107,12 @@ def _learn(parsed: argparse.Namespace) -> int:
             host=given.get("host", "127.0.0.1"),
             port=given.get("port", 5004),
             callbacks=callbacks,
+            stop=stop,
         )
     if not loaded.options.checkpoint_settings.inference:
-        _say_where(loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
+        with _whoever_listens():
+            _say_where(loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
+            sys.stdout.flush()
     return 0
 
 
@@ -369,8 +380,28 @@ def _say_where(options: RunOptions, folder: Path, behaviors: Sequence[str], inte
         print("  go on:  the same command with --resume")
 
 
+@contextmanager
+def _whoever_listens() -> Iterator[None]:
+    """What is said within is said in vain, and no failure, where the terminal or the pipe is gone."""
+    try:
+        yield
+    except OSError:
+        _fall_silent()
+
+
+def _fall_silent() -> None:
+    """Nothing more can be said, not even by the interpreter when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
+
+
 def _complain(message: str) -> None:
-    print(f"mlagents-style: error: {message}", file=sys.stderr)
+    with _whoever_listens():
+        print(f"mlagents-style: error: {message}", file=sys.stderr, flush=True)
 
 
 def _note(message: str) -> None:

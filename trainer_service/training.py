@@ -69,6 +69,7 @@ def train(
     port: int = EDITOR_PORT,
     side_channels: Sequence[SideChannel] | Callable[[int], Sequence[SideChannel]] = (),
     callbacks: Sequence[Callback] = (),
+    stop: StopSignals | None = None,
 ) -> Outcome:
     """Runs what ``mlagents-style learn`` runs: trains, or with ``inference`` only acts.
 
@@ -80,6 +81,7 @@ def train(
         side_channels: channels of your own, such as subclasses of ``mlagents_envs.side_channel.SideChannel``:
             a list that all simulators share, or a function that makes those of simulator number n.
         callbacks: code of your own that the run calls; see ``trainer_service.callbacks``.
+        stop: who asks it to end, entered already; if None, signals that come from here on.
 
     Raises:
         UserError: something in the options, the run folder or a checkpoint cannot be used, or a callback failed.
@@ -105,7 +107,7 @@ def train(
             )
         )
         console = console or stack.enter_context(Console(tty=False, debug=options.debug))
-        stop = stack.enter_context(StopSignals())
+        stop = stop or stack.enter_context(StopSignals())
         origins = read_starts(options, folder)
         _refuse_to_resume_without_demonstrations(options, origins)
         if folder.writable:
@@ -114,6 +116,8 @@ def train(
         def greeting(simulator: int) -> Sequence[SideChannelRecord]:
             return channels.greeting(simulator, bridge.simulators[simulator])
 
+        if stop.requested:
+            return Outcome(folder.path, {}, True)
         bridge = stack.enter_context(Bridge(_bridge_settings(options, folder, greeting)))
         if command is None:
             _listen(bridge, host, port, options.env_settings.base_port)

@@ -21,6 +21,7 @@ __all__ = [
     "Command",
     "Program",
     "RestartBudget",
+    "kill_programs",
     "resolve_program",
     "stop_programs",
 ]
@@ -34,6 +35,12 @@ _KILLED = frozenset(
     -getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
 )
 """Exit codes of a process that another one ended, as Python tells them."""
+_LAST_START_S = 0.5
+"""How long ``kill_programs`` waits for a program that is being started just then."""
+
+_starting = threading.Lock()
+_programs: set[Program] = set()
+"""Those of this process that have not been seen to end."""
 
 
 class Program:
@@ -74,19 +81,21 @@ class Program:
                 self.log
             )  # the build begins its log anew, and why the last one ended may be in the old
         self._exited = threading.Event()
-        with self._output.open("ab" if keep_log else "wb") as output:
+        with _starting, self._output.open("ab" if keep_log else "wb") as output:
             self._output_start = output.tell()
             try:
                 self._process = _start(command.line(worker=worker, port=port, log=self.log), output.fileno())
             except OSError as error:
                 raise LaunchError(f"env '{command.env}': cannot be started: {_start_hint(error)}") from error
-        self.pid = self._process.pid
+            self.pid = self._process.pid
+            _programs.add(self)
         threading.Thread(target=self._watch, args=(on_exit,), name=f"watch-{self.pid}", daemon=True).start()
 
     def _watch(self, on_exit: Callable[[], None]) -> None:
         self._process.wait()
         self._end(force=True)  # what a wrapper script may have left behind
         self._exited.set()
+        _programs.discard(self)
         on_exit()
 
     @property
@@ -175,6 +184,16 @@ def stop_programs(programs: Sequence[Program], *, grace_s: float) -> None:
         program.kill()
     for program in programs:
         program.wait(grace_s)
+
+
+def kill_programs() -> None:
+    """Ends every program that this process has started, and lets it start no other.
+
+    For a process that ends at once, in any thread, whatever the others do; nothing else is to follow.
+    """
+    _starting.acquire(timeout=_LAST_START_S)
+    for program in list(_programs):
+        program.kill()
 
 
 def _start(line: Sequence[str], output: int) -> subprocess.Popen[bytes]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import select
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -142,18 +144,76 @@ def test_inference_acts_until_it_is_told_to_stop_and_writes_nothing(
     assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
 
 
-def test_the_first_signal_asks_and_the_second_is_what_it_always_was() -> None:
-    # Where a shell started this in its background, Ctrl-C is ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def test_a_terminal_that_closes_saves_and_ends_the_run(configure, program, resume) -> None:
+    import pty  # Windows has none
+
+    configure("Treadmill", max_steps=FOR_EVER, summary_freq=180, checkpoint_interval=10**6)
+    line = [sys.executable, "-m", "trainer_service", "learn", "config.yaml", f"--env={program('treadmill')}"]
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execv(sys.executable, line)
+    shown = b""
+    while b"Step: " not in shown:
+        shown += os.read(terminal, 65_536)
+    os.close(terminal)
+    _, status = os.waitpid(process, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert saved_step() >= 180
+    resume()
+
+
+BUSY = """
+import hashlib, logging
+from pathlib import Path
+from trainer_service.stopping import StopSignals
+from unity_bridge.launcher import Command, Program
+
+logging.basicConfig(level=logging.INFO)
+with StopSignals() as stop:
+    program = "exec 9> fifo; sleep 1000 & sleep 1000"
+    sleepers = Command(env="test", executable=("/bin/sh", "-c", program), is_unity_build=False)
+    Program(sleepers, worker=0, port=6000, log_folder=Path("."), on_exit=lambda: None)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # minutes in C, where no signal is looked at
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_second_signal_ends_a_process_that_hears_nothing_and_takes_its_simulators_along(
+    workplace: Path, number: signal.Signals, code: int
+) -> None:
+    os.mkfifo("fifo")
+    with (
+        subprocess.Popen([sys.executable, "-c", BUSY], stderr=subprocess.PIPE, text=True) as busy,
+        Path("fifo").open() as held_by_simulators,
+    ):
+        busy.send_signal(number)
+        assert busy.stderr is not None
+        assert "Asked to stop" in busy.stderr.readline()
+        busy.send_signal(number)
+        said = busy.stderr.read()
+        assert busy.wait() == code
+        assert held_by_simulators.read() == ""
+    assert "Ended at once." in said
+    assert "Traceback" not in said
+
+
+def test_the_first_signal_only_asks() -> None:
+    with StopSignals() as stop:
+        assert not stop.requested
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.requested
+
+
+def test_who_wants_no_end_with_the_terminal_gets_none() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
         with StopSignals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
             assert not stop.requested
-            os.kill(os.getpid(), signal.SIGINT)
-            assert stop.requested
-            with pytest.raises(KeyboardInterrupt):
-                os.kill(os.getpid(), signal.SIGINT)
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_signals_are_as_before_afterwards() -> None:
