@@ -18,7 +18,7 @@ from trainer_service.algorithms.refusals import require_actions
 from trainer_service.algorithms.team_view import learns_by_group, most_of_a_group, view_for
 from trainer_service.callbacks import EndedEpisodes, Hooks
 from trainer_service.checkpoint import Checkpoint, differences
-from trainer_service.config import TrainerSettings
+from trainer_service.config import TrainerSettings, changed_networks
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.experience import load_experience
@@ -353,10 +353,10 @@ class Behavior:
         try:
             load(checkpoint.algorithm)
         except (KeyError, ValueError, RuntimeError) as error:
-            detail = " ".join(str(error).split())[:300]
+            changed = changed_networks(checkpoint.settings, self.settings)
             raise UserError(
-                f"behavior '{self.name}': the checkpoint does not fit the configured networks "
-                f"(hidden_units, num_layers, memory, shared_critic, reward signals, group_size): {detail}"
+                f"behavior '{self.name}': the checkpoint does not fit the configured networks: "
+                + (", ".join(changed) or " ".join(str(error).split())[:300])
             ) from None
 
 

@@ -401,20 +401,35 @@ def test_beside_a_damaged_checkpoint_the_newest_other_one_is_named(refused, conf
 
 @posix_only
 @pytest.mark.parametrize(
-    ("settings", "expected"),
+    ("how", "settings", "expected"),
     [
-        ({"network_settings": {"hidden_units": 16, "num_layers": 1}}, "does not fit the configured networks"),
-        ({"network_settings": {"hidden_units": 8, "num_layers": 3}}, "does not fit the configured networks"),
+        (
+            "--resume",
+            {"hidden_units": 16, "num_layers": 1},
+            "networks: network_settings.hidden_units was 8, now 16\n",
+        ),
+        (
+            "--initialize-from=w",
+            {"hidden_units": 8, "num_layers": 3, "memory": {"sequence_length": 8}},
+            "network_settings.num_layers was 1, now 3, network_settings.memory was not set, now set\n",
+        ),
     ],
 )
-def test_a_checkpoint_of_other_networks(
-    refused, mlagents_style, configure, program, settings: dict[str, Any], expected: str
+def test_a_checkpoint_of_other_networks_is_refused_with_what_was_changed(
+    refused, mlagents_style, configure, program, how: str, settings: dict[str, Any], expected: str
 ) -> None:
     treadmill = program("treadmill")
     configure("Treadmill", max_steps=18)
     assert mlagents_style("learn", "config.yaml", f"--env={treadmill}", *ONCE).code == 0
-    configure("Treadmill", max_steps=36, **settings)
-    message = refused("learn", "config.yaml", f"--env={treadmill}", *ONCE, "--resume")
+    configure("Treadmill", max_steps=36, network_settings=settings)
+    message = refused(
+        "learn",
+        "config.yaml",
+        f"--env={treadmill}",
+        *ONCE,
+        f"--run-id={'w' if how == '--resume' else 'v'}",
+        how,
+    )
     assert expected in message
     assert torch.load("results/w/Treadmill/checkpoint.pt", weights_only=True)["step"] == 18
 

@@ -1,5 +1,6 @@
 """The configuration of a run: ML-Agents' YAML, read strictly."""
 
+from trainer_service.config.changes import changed_networks
 from trainer_service.config.check import FileCheck, check_files
 from trainer_service.config.demo_files import missing_demonstrations
 from trainer_service.config.environment_parameters import Curriculum, Lesson, Sampler
@@ -61,6 +62,7 @@ __all__ = [
     "SelfPlaySettings",
     "TorchSettings",
     "TrainerSettings",
+    "changed_networks",
     "check_files",
     "dump_run_options",
     "json_schema",

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainer_service.config import TrainerSettings, changed_networks
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ({}, {"hyperparameters": {"learning_rate": 1.0}, "max_steps": 7, "time_horizon": 9}, []),
+        ({}, {"network_settings": {"deterministic": True}}, []),
+        (
+            {},
+            {"hyperparameters": {"shared_critic": True, "beta": 1.0}},
+            ["hyperparameters.shared_critic was false, now true"],
+        ),
+        (
+            {"network_settings": {"memory": {"memory_size": 8}}},
+            {"network_settings": {"memory": {"memory_size": 16, "sequence_length": 3}}},
+            ["network_settings.memory.memory_size was 8, now 16"],
+        ),
+        ({"network_settings": {"memory": {}}}, {}, ["network_settings.memory was set, now not set"]),
+        (
+            {"reward_signals": {"extrinsic": {}}},
+            {"reward_signals": {"extrinsic": {"gamma": 0.5}, "curiosity": {}}},
+            ["reward_signals.curiosity was not set, now set"],
+        ),
+    ],
+)
+def test_settings_on_which_no_weight_depends_are_not_told(
+    before: dict[str, Any], now: dict[str, Any], told: list[str]
+) -> None:
+    assert changed_networks(*(TrainerSettings.model_validate(each) for each in (before, now))) == told
