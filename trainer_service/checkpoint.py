@@ -14,6 +14,8 @@ from typing import Any
 import torch
 
 from trainer_service.config import TrainerSettings
+from trainer_service.config.names import behavior_name_problem
+from trainer_service.config.values import shown
 from trainer_service.errors import UserError
 from trainer_service.files import write_atomic
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
@@ -100,8 +102,8 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
         raise UserError(f"checkpoint '{path}' has format {content['format']}; this version reads {_FORMAT}")
     try:
         return Checkpoint(
-            behavior=content["behavior"],
-            step=content["step"],
+            behavior=_behavior_name(content["behavior"]),
+            step=_step(content["step"]),
             spec=_spec(content["spec"]),
             settings=TrainerSettings.model_validate(content["settings"]),
             algorithm=content["algorithm"],
@@ -109,8 +111,23 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"checkpoint '{path}' is incomplete: {_first_line(error)}{_alternatives(path)}"
+            f"checkpoint '{path}' is of no use: {_first_line(error)}{_alternatives(path)}"
         ) from None
+
+
+def _behavior_name(found: object) -> str:
+    """A name that a folder or a file may have: models and recordings are called after it."""
+    if not isinstance(found, str):
+        raise ValueError(f"expected the name of a behavior, got {shown(found)}")
+    if reason := behavior_name_problem(found):
+        raise ValueError(f"the behavior's name {shown(found)} {reason}")
+    return found
+
+
+def _step(found: object) -> int:
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 2**63:
+        raise ValueError(f"expected a step, got {shown(found)}")
+    return found
 
 
 def differences(known: BehaviorSpec, declared: BehaviorSpec) -> str | None:

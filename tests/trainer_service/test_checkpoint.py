@@ -75,6 +75,26 @@ def test_a_format_of_the_future_is_named(checkpoint: Checkpoint, tmp_path: Path)
         load_checkpoint(path)
 
 
+@pytest.mark.parametrize(
+    "name", ["../../esc/pwn", "/pwn", "..", "a\\b", "3DBall?team=1", "\x1b[31m", "", None, 7]
+)
+def test_a_behavior_whose_name_leads_elsewhere_is_refused(
+    checkpoint: Checkpoint, tmp_path: Path, name
+) -> None:
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(replace(checkpoint, behavior=name), path)
+    with pytest.raises(UserError, match=r"checkpoint '.*' is of no use: .*name"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("step", [-1, 1.5, "7", None, True, 2**70])
+def test_a_step_that_is_none_is_refused(checkpoint: Checkpoint, tmp_path: Path, step) -> None:
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(replace(checkpoint, step=step), path)
+    with pytest.raises(UserError, match="expected a step"):
+        load_checkpoint(path)
+
+
 def test_a_behavior_that_stayed_as_it_was_has_no_differences() -> None:
     assert differences(SPEC, replace(SPEC)) is None
 

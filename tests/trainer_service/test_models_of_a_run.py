@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,17 @@ def test_what_cannot_be_exported_is_named(
     assert said.code == 2
     assert expected in said.err
     assert models(finished) == []
+
+
+def test_a_checkpoint_from_elsewhere_writes_nothing_outside_of_the_output(
+    mlagents_style: Callable[..., Any], finished: RunFolder, workplace: Path
+) -> None:
+    path = workplace / "theirs.pt"
+    save_checkpoint(replace(load_checkpoint(finished.checkpoint("Wings")), behavior="../../esc/pwn"), path)
+    said = mlagents_style("export", "run", "--checkpoint=theirs.pt", "--output=out/a/b")
+    assert said.code == 2
+    assert "the behavior's name '../../esc/pwn' must not contain slashes" in said.err
+    assert not list(workplace.rglob("*.onnx"))
 
 
 def test_a_damaged_checkpoint_is_named_before_anything_is_written(finished: RunFolder) -> None:
