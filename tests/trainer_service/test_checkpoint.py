@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -65,6 +66,34 @@ def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
 def test_a_folder_is_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is damaged"):
         load_checkpoint(tmp_path)
+
+
+def test_no_flipped_byte_gets_into_what_is_loaded(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(checkpoint, path)
+    written = path.read_bytes()
+    weights = dict(checkpoint.algorithm["network"])
+    refused = 0
+    for place in np.random.default_rng(1).integers(len(written), size=100).tolist():
+        path.write_bytes(written[:place] + bytes([written[place] ^ 0x10]) + written[place + 1 :])
+        try:
+            loaded = load_checkpoint(path)
+        except UserError:
+            refused += 1
+        else:  # the byte meant nothing: alignment, dates
+            assert (loaded.step, loaded.settings) == (77, checkpoint.settings)
+            assert all(torch.equal(loaded.algorithm["network"][name], weights[name]) for name in weights)
+    assert refused > 10
+
+
+def test_a_flipped_byte_of_a_tensor_is_told_by_its_checksum(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(checkpoint, path)
+    written = path.read_bytes()
+    place = written.index(next(iter(checkpoint.algorithm["network"].values())).numpy().tobytes())
+    path.write_bytes(written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
+    with pytest.raises(UserError, match=r"is damaged: its part '.*' is not what was written \(checksum\)"):
+        load_checkpoint(path)
 
 
 def test_a_format_of_the_future_is_named(checkpoint: Checkpoint, tmp_path: Path) -> None:

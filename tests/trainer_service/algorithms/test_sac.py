@@ -101,7 +101,12 @@ def test_a_buffer_of_another_behavior_or_a_damaged_one_is_refused(
     other = make_behavior(sizes=(5,), continuous=1, trainer_type="sac", hyperparameters={})
     with pytest.raises(UserError, match=r"replay\.npz' cannot be used: .* Remove it to go on"):
         other.restore_experience(path)
-    path.write_bytes(path.read_bytes()[:500])
+    written = path.read_bytes()
+    middle = len(written) // 2
+    path.write_bytes(written[:middle] + bytes([written[middle] ^ 1]) + written[middle + 1 :])
+    with pytest.raises(UserError, match=r"replay\.npz' cannot be used: Bad CRC-32"):
+        learner().restore_experience(path)
+    path.write_bytes(written[:500])
     with pytest.raises(UserError, match=r"replay\.npz' cannot be used"):
         learner().restore_experience(path)
     np.savez(path, counters=np.array([{"code": "here"}], dtype=object))
