@@ -102,8 +102,8 @@ def test_a_buffer_of_another_behavior_or_a_damaged_one_is_refused(
     with pytest.raises(UserError, match=r"replay\.npz' cannot be used: .* Remove it to go on"):
         other.restore_experience(path)
     written = path.read_bytes()
-    middle = len(written) // 2
-    path.write_bytes(written[:middle] + bytes([written[middle] ^ 1]) + written[middle + 1 :])
+    place = written.index(max(trained.experience().values(), key=lambda array: array.nbytes).tobytes())
+    path.write_bytes(written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
     with pytest.raises(UserError, match=r"replay\.npz' cannot be used: Bad CRC-32"):
         learner().restore_experience(path)
     path.write_bytes(written[:500])
