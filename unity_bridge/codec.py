@@ -5,15 +5,25 @@ Everything here is a pure function of bytes, except that a StepDecoder remembers
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from unity_bridge.action_codec import decode_actions, encode_actions
+from unity_bridge.complaints import quoted
 from unity_bridge.errors import WireError
 from unity_bridge.sensor_layout import SensorLayout, tell_layout
-from unity_bridge.sensor_reader import is_compressed, require_floats
-from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
+from unity_bridge.sensor_reader import COMPRESSIBLE_RANK, is_compressed, require_floats
+from unity_bridge.specs import (
+    MOST_DIMENSIONS,
+    ActionSpec,
+    BehaviorSpec,
+    DimensionProperty,
+    ObservationSpec,
+    ObservationType,
+)
 from unity_bridge.step_decoder import StepDecoder
 from unity_bridge.step_encoder import encode_steps
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
@@ -31,17 +41,31 @@ __all__ = [
     "encode_steps",
 ]
 
-LARGEST_ACTION = 1 << 20
-"""Most continuous actions, and most discrete choices in all, that a behavior may claim: a size that comes
-from outside must not decide how much memory is taken."""
+# What a simulator claims must not decide how much memory and time its next message takes. These limits are far above
+# anything that can be learned from; the largest of ML-Agents' examples sees 84 x 84 x 3 numbers and has 39 actions.
 
+LARGEST_ACTION = 1 << 16
+"""Most continuous actions, and most discrete choices in all, that a behavior may claim."""
+
+MOST_BRANCHES = 1024
+"""Discrete branches that a behavior may claim."""
 
 LARGEST_OBSERVATION = 1 << 24
-"""Most numbers that one observation may claim to have: a picture of 2364 x 2364 in three colours."""
+"""Most numbers that an agent may claim to see: a picture of 2364 x 2364 in three colours."""
+
+LARGEST_VECTOR = 1 << 21
+"""Most numbers of an observation that is no picture, being the inputs of a dense layer."""
+
+MOST_CHANNELS = 4096
+"""Of a picture, because each may come as a file of its own."""
+
+MOST_SENSORS = 256
+
+LONGEST_NAME = 1000
+"""Characters of the name of a behavior or sensor."""
 
 
-MOST_DIMENSIONS = 8
-"""Of one observation; ML-Agents knows up to three."""
+_KNOWN_PROPERTIES = functools.reduce(operator.or_, DimensionProperty).value
 
 
 class Description(NamedTuple):
@@ -66,16 +90,30 @@ def decode_behavior_spec(
     Raises:
         WireError: The row cannot be parsed, or one of the two describes what cannot be; names the behavior.
     """
-    where = f"behavior '{brain.brain_name}'"
+    where = f"behavior {quoted(brain.brain_name)}"
+    _require_short(brain.brain_name, where)
     try:
         info = AgentInfoProto.FromString(first_row)
     except DecodeError as error:
         raise WireError(f"{where}: expected an AgentInfoProto, got {len(first_row)} other bytes") from error
+    if len(info.observations) > MOST_SENSORS:
+        raise WireError(f"{where}: expected at most {MOST_SENSORS} sensors, got {len(info.observations)}")
     declared = [
-        _decode_sensor(observation, f"{where}, sensor {index} '{observation.name}'")
+        _decode_sensor(observation, f"{where}, sensor {index} {quoted(observation.name)}")
         for index, observation in enumerate(info.observations)
     ]
     sensors = [tell_layout(sensor, package_version) for sensor in declared]
+    for index, (sensor, _) in enumerate(sensors):
+        if len(sensor.shape) == COMPRESSIBLE_RANK and sensor.shape[0] > MOST_CHANNELS:
+            raise WireError(
+                f"{where}, sensor {index} {quoted(sensor.name)}: "
+                f"expected at most {MOST_CHANNELS} channels, got {sensor.shape[0]}"
+            )
+    size = sum(sensor.size for sensor in declared)
+    if size > LARGEST_OBSERVATION:
+        raise WireError(
+            f"{where}: expected at most {LARGEST_OBSERVATION} numbers in all observations, got {size}"
+        )
     spec = BehaviorSpec(tuple(spec for spec, _ in sensors), _decode_action_spec(brain, where))
     return Description(spec, tuple(layout for _, layout in sensors))
 
@@ -95,14 +133,18 @@ def encode_behavior_spec(behavior_id: str, spec: ActionSpec) -> BrainParametersP
 
 def _decode_sensor(observation: ObservationProto, where: str) -> ObservationSpec:
     """The sensor as declared. What comes compressed is believed up to a size; its files are read with the row."""
+    _require_short(observation.name, where)
     shape = tuple(observation.shape)
-    if len(shape) > MOST_DIMENSIONS:
-        raise WireError(f"{where}: expected at most {MOST_DIMENSIONS} dimensions, got {len(shape)}")
+    if max(len(shape), len(observation.dimension_properties)) > MOST_DIMENSIONS:
+        raise WireError(
+            f"{where}: expected at most {MOST_DIMENSIONS} dimensions, "
+            f"got {len(shape)} and properties of {len(observation.dimension_properties)}"
+        )
     try:
         spec = ObservationSpec(
             name=observation.name,
             shape=shape,
-            dimension_property=tuple(DimensionProperty(flags) for flags in observation.dimension_properties),
+            dimension_property=tuple(map(_dimension_property, observation.dimension_properties)),
             observation_type=ObservationType(observation.observation_type),
         )
     except ValueError as error:
@@ -111,7 +153,21 @@ def _decode_sensor(observation: ObservationProto, where: str) -> ObservationSpec
         raise WireError(f"{where}: expected at most {LARGEST_OBSERVATION} numbers, got shape {shape}")
     if not is_compressed(observation, len(shape)):
         require_floats(observation, spec.size, f"{where}, shape {shape}")
+    if len(shape) != COMPRESSIBLE_RANK and spec.size > LARGEST_VECTOR:
+        raise WireError(
+            f"{where}: expected at most {LARGEST_VECTOR} numbers where it is no picture, got shape {shape}"
+        )
     return spec
+
+
+def _dimension_property(flags: int) -> DimensionProperty:
+    """Flags that we know. Python remembers every combination that it is ever asked for."""
+    return DimensionProperty(flags & _KNOWN_PROPERTIES)
+
+
+def _require_short(name: str, where: str) -> None:
+    if len(name) > LONGEST_NAME:
+        raise WireError(f"{where}: expected a name of at most {LONGEST_NAME} characters, got {len(name)}")
 
 
 def _decode_action_spec(brain: BrainParametersProto, where: str) -> ActionSpec:
@@ -128,6 +184,8 @@ def _decode_action_spec(brain: BrainParametersProto, where: str) -> ActionSpec:
             continuous_size = sizes[0] if sizes else 0
         else:
             branches = sizes
+    if len(branches) > MOST_BRANCHES:
+        raise WireError(f"{where}: expected at most {MOST_BRANCHES} branches, got {len(branches)}")
     if continuous_size > LARGEST_ACTION or sum(branches) > LARGEST_ACTION:
         raise WireError(
             f"{where}: expected at most {LARGEST_ACTION} actions, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -13,9 +14,9 @@ from unity_bridge.sensor_layout import SensorLayout
 from unity_bridge.specs import ObservationSpec
 from unity_bridge.steps import Observation, as_floats
 
-LARGEST_COLUMN = 1 << 30
-"""Most numbers that one sensor's compressed pictures may make in one message. A file may be a thousandth of what
-it unfolds to, so the size of a message is no bound."""
+LARGEST_COLUMN = 1 << 28
+"""Most numbers that the compressed pictures of one message may make, or its agents' choices: 12 000 pictures of
+84 x 84 in colour. A file may be a thousandth of what it unfolds to, so the size of a message is no bound."""
 
 
 class PictureColumn:
@@ -39,19 +40,28 @@ class PictureColumn:
         """PNG files of one row."""
         self._pictures.append((row, picture))
 
-    def joined(self, where: str) -> Observation:
+    def claimed(self, room: int, where: str) -> int:
+        """Numbers that the message may still hold when these rows are decoded, of ``room``; floats came as they are.
+
+        Raises:
+            WireError: they are too many.
+        """
+        size = self._rows * self._spec.size if self._pictures else 0
+        if size > room:
+            raise WireError(
+                f"{where}: expected compressed pictures of {room} numbers at most, "
+                f"got {self._rows} of {self._spec.size}"
+            )
+        return room - size
+
+    def joined(self) -> Observation:
         """All rows: [N, *shape of the spec]; bytes if all of them are.
 
         Raises:
-            WireError: they would be too large together, or a file cannot be decoded.
+            WireError: a file cannot be decoded.
         """
         if not self._pictures:
             return self._layout.arrange(self._all_floats(), self._spec)
-        if self._rows * self._spec.size > LARGEST_COLUMN:
-            raise WireError(
-                f"{where}: expected compressed pictures of {LARGEST_COLUMN} numbers at most, "
-                f"got {self._rows} of {self._spec.size}"
-            )
         shape = (self._rows, *self._spec.shape)
         column: Observation = np.empty(shape, np.uint8)
         if self._floats:
@@ -74,6 +84,24 @@ class PictureColumn:
 
 SensorColumn = NDArray[np.float32] | PictureColumn
 """Where a sensor's rows go while they are read: a flat array, [N, floats], unless PNG files may come."""
+
+
+def joined(columns: Sequence[SensorColumn], wheres: Sequence[str]) -> tuple[Observation, ...]:
+    """An array for every sensor of a message, once all its rows are read.
+
+    Args:
+        columns: one per sensor.
+        wheres: their names in error messages.
+
+    Raises:
+        WireError: pictures would be too large together, or a file cannot be decoded.
+    """
+    room = LARGEST_COLUMN
+    for column, where in zip(columns, wheres, strict=True):
+        if isinstance(column, PictureColumn):
+            room = column.claimed(room, where)
+    return tuple(column.joined() if isinstance(column, PictureColumn) else column for column in columns)
+
 
 Sensor = TypeVar("Sensor", SensorColumn, Observation)
 

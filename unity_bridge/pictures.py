@@ -22,8 +22,16 @@ from unity_bridge.steps import Observation
 COLOURS = 3
 """Channels of a file as Unity writes it."""
 
+MOST_PER_CHANNEL = 4
+MOST_BESIDE = 32
+"""How many channels may be decoded, and how many files may come, for a picture: so many for each of its channels, and
+so many more. Unity sends a grey picture as a file of three. What a message says must not cost more than it makes."""
+
 LARGEST_DECODED = 1 << 26
 """Most numbers that the files of one picture may unfold to, those included which its mapping drops or averages."""
+
+LONGEST_SHOWN = 24
+"""Entries of a mapping that a message repeats."""
 
 CACHED_BYTES = 1 << 25
 """Most memory that is spent on remembering files that were encoded."""
@@ -97,7 +105,12 @@ def find_picture(data: bytes, shape: tuple[int, ...], mapping: Sequence[int], wh
     sends grey or transparent files to Unity's usual mappings means the colours that one sees.
     """
     channels, height, width = shape
-    files = find_files(data, height, width, where)
+    most = MOST_BESIDE + MOST_PER_CHANNEL * channels
+    if len(mapping) > most:
+        raise WireError(
+            f"{where}: expected a mapping of at most {most} decoded channels to {channels}, got {len(mapping)}"
+        )
+    files = find_files(data, height, width, where, most)
     bands = sum(file.bands for file in files)
     if max(bands, COLOURS * len(files)) * height * width > LARGEST_DECODED:
         raise WireError(
@@ -127,8 +140,14 @@ def _mapped(
         )
     sources = _sources(mapping, shape[0])
     if sources is None:
-        raise WireError(f"{where}: expected a mapping to channels 0 to {shape[0] - 1}, got {list(mapping)}")
+        raise WireError(f"{where}: expected a mapping to channels 0 to {shape[0] - 1}, got {_shown(mapping)}")
     return Picture(shape, complete, in_colour, sources)
+
+
+def _shown(mapping: tuple[int, ...]) -> str:
+    """The mapping, cut where it is long."""
+    shown = list(mapping[:LONGEST_SHOWN])
+    return str(shown) if len(mapping) <= LONGEST_SHOWN else f"{shown}… ({len(mapping)} channels)"
 
 
 @lru_cache(maxsize=32)

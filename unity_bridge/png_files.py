@@ -29,6 +29,14 @@ _DEPTHS = {0: (1, 2, 4, 8), 2: (8,), 3: (1, 2, 4, 8), 4: (8,), 6: (8,)}
 
 _PALETTE = 3
 
+MOST_FILES = 1 << 14
+"""Files that may come back to back."""
+
+_CHUNKS = 64
+_BYTES_PER_CHUNK = 1024
+"""A file may have so many chunks, and one more for each so many bytes of its pixels. Encoders write 8 KiB at once; a
+chunk costs as much time as a thousand bytes, so small ones must not be free."""
+
 _KEPT = frozenset({b"PLTE", b"IDAT", b"IEND"})
 """The chunks that make the pixels, besides the first. A second header would overrule the one that was checked."""
 
@@ -49,6 +57,11 @@ class _Header(NamedTuple):
         """Bytes of all pixels once inflated: per row, a byte that names its filter, then the pixels."""
         bits = self.width * self.depth * _CHANNELS[self.colour_type]
         return self.height * (1 + -(-bits // 8))
+
+    @property
+    def most_chunks(self) -> int:
+        """Chunks that the file may have."""
+        return _CHUNKS + self.stream_size // _BYTES_PER_CHUNK
 
 
 _HEADER = struct.Struct(">IIBBBBB")
@@ -103,7 +116,7 @@ class PngFile:
             raise WireError(f"{self.where}: expected {expected} bytes of pixels, got {got}")
 
 
-def find_files(data: bytes, height: int, width: int, where: str) -> list[PngFile]:
+def find_files(data: bytes, height: int, width: int, where: str, most: int = MOST_FILES) -> list[PngFile]:
     """The files in ``data``, none of them decoded, all of them of the given size.
 
     Whatever lies between the end of a file and the next signature is ignored, as ML-Agents does.
@@ -113,15 +126,18 @@ def find_files(data: bytes, height: int, width: int, where: str) -> list[PngFile
         height: of every file, in pixels.
         width: of every file, in pixels.
         where: for error messages.
+        most: files that may come.
 
     Raises:
-        WireError: something else than PNG files of this size, or files that are cut or damaged.
+        WireError: something else than PNG files of this size, too many, or files that are cut or damaged.
     """
     if not data.startswith(SIGNATURE):
         raise WireError(f"{where}: expected a PNG file, got {len(data)} other bytes")
     files: list[PngFile] = []
     start = 0
     while start >= 0:
+        if len(files) == most:
+            raise WireError(f"{where}: expected at most {most} PNG files, got more")
         file, stop = _read_file(data, start, (height, width), f"{where}, PNG file {len(files)}")
         files.append(file)
         start = data.find(SIGNATURE, stop)
@@ -130,14 +146,24 @@ def find_files(data: bytes, height: int, width: int, where: str) -> list[PngFile
 
 def _read_file(data: bytes, start: int, size: tuple[int, int], where: str) -> tuple[PngFile, int]:
     """The file that begins at ``start``, and where it stops."""
-    chunks = list(_chunks(data, start, where))
-    first = chunks[0]
+    chunks = _chunks(data, start, where)
+    first = last = next(chunks)
     if first.kind != b"IHDR" or first.stop - first.start != _HEADER.size:
         raise WireError(f"{where}: expected a header (IHDR) of {_HEADER.size} bytes, got {first.kind!r}")
     header = _Header(*_HEADER.unpack_from(data, first.start))
     _require_size(header, size, where)
-    kept = [data[c.start - 8 : c.stop + 4] for c in chunks if c is first or c.kind in _KEPT]
-    return PngFile(SIGNATURE + b"".join(kept), header, where), chunks[-1].stop + 4
+    kept = [SIGNATURE, _whole(data, first)]
+    for number, last in enumerate(chunks, start=2):
+        if number > header.most_chunks:
+            raise WireError(f"{where}: expected at most {header.most_chunks} chunks, got more")
+        if last.kind in _KEPT:
+            kept.append(_whole(data, last))
+    return PngFile(b"".join(kept), header, where), last.stop + 4
+
+
+def _whole(data: bytes, chunk: _Chunk) -> bytes:
+    """A chunk with its length, kind and checksum."""
+    return data[chunk.start - 8 : chunk.stop + 4]
 
 
 def _require_size(header: _Header, size: tuple[int, int], where: str) -> None:

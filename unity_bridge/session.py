@@ -40,6 +40,9 @@ PACKAGE_VERSION = "1.1.0"
 _PACKAGE_VERSION_FOR_UNITY_1 = "0.20.0"
 """Unity packages before 2.0 refuse trainers that say they are newer than 0.25."""
 
+MOST_BEHAVIORS = 256
+"""That one simulator may describe, teams counted apart."""
+
 OK = 200
 STOP = 400
 
@@ -240,6 +243,9 @@ class Session:
             self._without_agents[parameters.brain_name] = parameters
         if not self._without_agents:
             return
+        described = len(self._specs.keys() | self._without_agents.keys())
+        if described > MOST_BEHAVIORS:
+            raise WireError(f"expected at most {MOST_BEHAVIORS} behaviors, got {described}")
         for behavior, rows in _rows(output.rl_output):
             if behavior in self._without_agents:
                 parameters = self._without_agents.pop(behavior)

@@ -10,6 +10,8 @@ import enum
 import math
 from dataclasses import dataclass
 
+from unity_bridge.complaints import quoted
+
 
 class DimensionProperty(enum.IntFlag):
     """What may be assumed about one dimension of an observation."""
@@ -35,6 +37,9 @@ class ObservationType(enum.IntEnum):
     GOAL_SIGNAL = 1
 
 
+MOST_DIMENSIONS = 8
+"""Of one observation from outside; ML-Agents knows up to three."""
+
 GLOBAL_STATE = "global_state"
 """Name of the sensor by which a simulator tells a central critic what agents must not see: no policy gets it."""
 
@@ -55,10 +60,12 @@ class ObservationSpec:
 
     def __post_init__(self) -> None:
         if any(size < 1 for size in self.shape):
-            raise ValueError(f"sensor '{self.name}': every dimension must be at least 1, got {self.shape}")
+            raise ValueError(
+                f"sensor {quoted(self.name)}: every dimension must be at least 1, got {self.shape}"
+            )
         if self.dimension_property and len(self.dimension_property) != len(self.shape):
             raise ValueError(
-                f"sensor '{self.name}': {len(self.dimension_property)} dimension properties "
+                f"sensor {quoted(self.name)}: {len(self.dimension_property)} dimension properties "
                 f"for {len(self.shape)} dimensions"
             )
 

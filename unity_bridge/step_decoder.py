@@ -20,7 +20,8 @@ from unity_bridge.agent_info_layout import (
     agent_info_values,
     observation_name,
 )
-from unity_bridge.columns import Columns, PictureColumn, SensorColumn
+from unity_bridge.columns import LARGEST_COLUMN, Columns, SensorColumn, joined
+from unity_bridge.complaints import quoted
 from unity_bridge.errors import WireError
 from unity_bridge.rows import RowLayout, read_varints
 from unity_bridge.sensor_layout import SensorLayout, layouts_as_declared
@@ -38,6 +39,12 @@ MOST_OF_A_LENGTH = 16
 MOST_NEW_LAYOUTS = 16
 """Layouts that it learns from one message, because each is tried on all rows of its length that are left. The rest of
 the message is then read row by row: every row is looked at a bounded number of times, however unlike they are."""
+
+ROOM_BESIDE_SENSORS = 4096
+"""Bytes that a row may take for its scalars, and for fields that later versions of the protocol may add."""
+
+BYTES_PER_CHOICE = 2
+"""Most that a mask takes for each choice: a list that is not packed."""
 
 
 class StepDecoder:
@@ -57,7 +64,7 @@ class StepDecoder:
             spec: of the behavior.
             layouts: how each sensor's values lie in the messages; like in our arrays if None.
         """
-        self._where = f"behavior '{behavior_id}'"
+        self._where = f"behavior {quoted(behavior_id)}"
         if layouts is None:
             layouts = layouts_as_declared(spec.observation_specs)
         self._mask_size = spec.action_spec.mask_size
@@ -67,6 +74,11 @@ class StepDecoder:
         )
         self._may_be_compressed = any(sensor.may_be_compressed for sensor in self._sensors)
         self._fewest_bytes = 4 * sum(sensor.size for sensor in self._sensors if not sensor.may_be_compressed)
+        self._most_bytes = (
+            ROOM_BESIDE_SENSORS
+            + BYTES_PER_CHOICE * self._mask_size
+            + sum(sensor.most_bytes for sensor in self._sensors)
+        )
         self._layouts: dict[int, list[RowLayout]] = {}
 
     def decode(self, rows: Sequence[bytes]) -> StepBatch:
@@ -110,6 +122,16 @@ class StepDecoder:
             # Refuses the row. The spec's sizes are claims: no memory is taken for floats that did not come.
             short = lengths.index(min(different))
             self._parse(short, rows[short])
+        if different and max(different) > self._most_bytes:
+            long = lengths.index(max(different))
+            raise WireError(
+                f"{self._where}, row {long}: expected at most {self._most_bytes} bytes, got {lengths[long]}"
+            )
+        if len(rows) * self._mask_size > LARGEST_COLUMN:
+            raise WireError(
+                f"{self._where}: expected agents with {LARGEST_COLUMN} choices at most, "
+                f"got {len(rows)} with {self._mask_size}"
+            )
         room = tuple(sensor.column(len(rows)) for sensor in self._sensors)
         columns = Columns.empty(len(rows), self._mask_size, room)
         if len(different) == 1:
@@ -127,14 +149,8 @@ class StepDecoder:
         """The columns once all rows are read: an array for every sensor."""
         if not self._may_be_compressed:
             return cast("Columns[Observation]", columns)
-        return columns.with_arrays(
-            tuple(
-                column.joined(f"{self._where}, {sensor.name}")
-                if isinstance(column, PictureColumn)
-                else column
-                for sensor, column in zip(self._sensors, columns.observations, strict=True)
-            )
-        )
+        wheres = [f"{self._where}, {sensor.name}" for sensor in self._sensors]
+        return columns.with_arrays(joined(columns.observations, wheres))
 
     def _read_equally_long(
         self, columns: Columns[SensorColumn], rows: Sequence[bytes], indices: NDArray[np.intp], to_learn: int

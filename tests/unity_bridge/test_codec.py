@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from unity_bridge.codec import LARGEST_ACTION, LARGEST_OBSERVATION, decode_behavior_spec, encode_behavior_spec
+from unity_bridge.codec import (
+    LARGEST_ACTION,
+    LARGEST_OBSERVATION,
+    LARGEST_VECTOR,
+    LONGEST_NAME,
+    MOST_BRANCHES,
+    MOST_CHANNELS,
+    MOST_SENSORS,
+    decode_behavior_spec,
+    encode_behavior_spec,
+)
 from unity_bridge.errors import WireError
 from unity_bridge.specs import (
     PICTURE,
@@ -99,6 +109,10 @@ def declared(**fields: object) -> BrainParametersProto:
             f": expected at most {LARGEST_ACTION} actions, "
             f"got {2**31 - 1} continuous ones and 0 discrete choices",
         ),
+        (
+            declared(discrete_branch_sizes=[2] * (MOST_BRANCHES + 1)),
+            f": expected at most {MOST_BRANCHES} branches, got {MOST_BRANCHES + 1}",
+        ),
     ],
 )
 def test_impossible_actions_are_refused(brain: BrainParametersProto, reason: str) -> None:
@@ -136,6 +150,20 @@ def test_impossible_actions_are_refused(brain: BrainParametersProto, reason: str
             ObservationProto(name="a", shape=[1], dimension_properties=[1, 1], float_data={"data": [1.0]}),
             ": sensor 'a': 2 dimension properties for 1 dimensions",
         ),
+        (
+            ObservationProto(name="a", shape=[1], dimension_properties=[1] * 9, float_data={"data": [1.0]}),
+            ": expected at most 8 dimensions, got 1 and properties of 9",
+        ),
+        (
+            ObservationProto(
+                name="a", shape=[LARGEST_VECTOR + 1], float_data={"data": [1.0] * (LARGEST_VECTOR + 1)}
+            ),
+            f": expected at most {LARGEST_VECTOR} numbers where it is no picture, got shape",
+        ),
+        (
+            ObservationProto(name="a", shape=[MOST_CHANNELS + 1, 1, 1], compression_type=PNG),
+            f": expected at most {MOST_CHANNELS} channels, got {MOST_CHANNELS + 1}",
+        ),
         (ObservationProto(name="a", shape=[1], observation_type=5), ": 5 is not a valid ObservationType"),
     ],
 )
@@ -148,3 +176,38 @@ def test_impossible_sensors_are_refused(observation: ObservationProto, reason: s
 def test_a_first_row_that_is_no_message_is_refused() -> None:
     with pytest.raises(WireError, match=r"^behavior 'Ball\?team=0': expected an AgentInfoProto, got 1 other"):
         decode_behavior_spec(encode_behavior_spec(BALL, ActionSpec(1)), b"\xff")
+
+
+def test_more_sensors_and_numbers_than_anybody_learns_from_are_refused() -> None:
+    brain = encode_behavior_spec(BALL, ActionSpec(1))
+    many = [vector()] * (MOST_SENSORS + 1)
+    with pytest.raises(WireError, match=f"expected at most {MOST_SENSORS} sensors, got {MOST_SENSORS + 1}$"):
+        decode_behavior_spec(brain, row(*many))
+    large = ObservationProto(name="a", shape=[1, 4096, 2049], compression_type=PNG)
+    size = 2 * 4096 * 2049
+    with pytest.raises(
+        WireError, match=f"at most {LARGEST_OBSERVATION} numbers in all observations, got {size}$"
+    ):
+        decode_behavior_spec(brain, row(large, large))
+
+
+def test_names_are_limited_and_quoted() -> None:
+    with pytest.raises(WireError) as refusal:
+        decode_behavior_spec(encode_behavior_spec("\n" * 5_000_000, ActionSpec(1)), row(vector()))
+    assert str(refusal.value).endswith(f": expected a name of at most {LONGEST_NAME} characters, got 5000000")
+    assert len(str(refusal.value)) < 300
+    assert "\n" not in str(refusal.value)
+    odd = ObservationProto(name="\x1b[31m" + "x" * LONGEST_NAME, shape=[1], float_data={"data": [1.0]})
+    with pytest.raises(WireError) as refusal:
+        decode_behavior_spec(encode_behavior_spec(BALL, ActionSpec(1)), row(odd))
+    assert len(str(refusal.value)) < 300
+    assert "\x1b" not in str(refusal.value)
+
+
+def test_properties_that_we_do_not_know_are_left_out_and_not_remembered_for_ever() -> None:
+    known = len(DimensionProperty._value2member_map_)
+    for flags in (9, 1 << 20, -8):
+        odd = ObservationProto(name="a", shape=[1], dimension_properties=[flags], float_data={"data": [1.0]})
+        spec = decode_behavior_spec(encode_behavior_spec(BALL, ActionSpec(1)), row(odd)).spec
+        assert spec.observation_specs[0].dimension_property == (DimensionProperty(flags & 7),)
+    assert len(DimensionProperty._value2member_map_) == known

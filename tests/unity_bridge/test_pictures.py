@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from PIL import Image
 
-from unity_bridge import pictures
+from unity_bridge import pictures, png_files
 from unity_bridge.errors import WireError
 from unity_bridge.pictures import channel_mapping, decode_png, encode_png, find_picture
 
@@ -205,6 +205,31 @@ def test_files_that_would_be_dropped_after_unfolding_are_refused_if_they_are_man
     with pytest.raises(WireError) as refusal:
         find_picture(data, (3, HEIGHT, WIDTH), (0, 1, 2, *(-1,) * 27), "here")
     assert str(refusal.value) == "here: expected PNG files of 174 numbers at most, got 10 of 3 x 2 pixels"
+
+
+def test_a_mapping_that_is_far_longer_than_its_picture_is_refused_before_it_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every way to repeat itself would be tried on it."""
+    monkeypatch.setattr(pictures, "find_files", lambda *_, **__: pytest.fail("looked for files"))
+    with pytest.raises(WireError) as refusal:
+        find_picture(file(0, 0, 0), (3, HEIGHT, WIDTH), (0, 1, 2) * 100_000, "here")
+    assert str(refusal.value) == "here: expected a mapping of at most 44 decoded channels to 3, got 300000"
+
+
+def test_no_more_files_are_looked_at_than_a_picture_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    read = png_files._read_file
+    monkeypatch.setattr(png_files, "_read_file", lambda *args: looked_at.append(1) or read(*args))
+    with pytest.raises(WireError) as refusal:
+        find_picture(file(1, 2, 3) * 3000, (3, HEIGHT, WIDTH), (), "here")
+    assert str(refusal.value) == "here: expected at most 44 PNG files, got more"
+    assert len(looked_at) == 44
+
+
+def test_a_long_mapping_that_is_wrong_is_not_repeated_in_full() -> None:
+    with pytest.raises(WireError, match=r"got \[7(, 7){23}\]… \(30 channels\)$"):
+        find_picture(file(1, 2, 3) * 10, (3, HEIGHT, WIDTH), (7,) * 30, "here")
 
 
 PICTURES = st.tuples(st.integers(1, 8), st.integers(1, 9), st.integers(1, 9)).flatmap(

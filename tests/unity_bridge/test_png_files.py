@@ -112,6 +112,30 @@ def test_a_second_header_does_not_overrule_the_one_that_was_checked() -> None:
     assert pixels.shape == (2, 3, 3)
 
 
+def test_chunks_are_walked_up_to_a_number_that_follows_from_the_pixels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each costs time, and none needs more than twelve bytes."""
+    walked: list[int] = []
+    checksum = zlib.crc32
+    monkeypatch.setattr(zlib, "crc32", lambda data: walked.append(1) or checksum(data))
+    file = SIGNATURE + header() + chunk(b"tEXt", b"") * 80_000 + PIXELS + END
+    walked.clear()
+    with pytest.raises(WireError) as refusal:
+        find_files(file, 2, 3, "here")
+    assert str(refusal.value) == "here, PNG file 0: expected at most 64 chunks, got more"
+    assert len(walked) == 65
+
+
+def test_pixels_may_come_in_as_many_chunks_as_any_encoder_writes() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (84, 1 + 3 * 84), np.uint8)
+    noise[:, 0] = 0
+    stream = zlib.compress(noise.tobytes())
+    parts = [chunk(b"IDAT", stream[at : at + 512]) for at in range(0, len(stream), 512)]
+    (file,) = find_files(SIGNATURE + header(84, 84) + b"".join(parts) + END, 84, 84, "here")
+    np.testing.assert_array_equal(file.pixels().reshape(84, -1), noise[:, 1:])
+
+
 def test_compressed_texts_are_never_expanded() -> None:
     bomb = chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(10**7)))
     profile = chunk(b"iCCP", b"k\0\0" + zlib.compress(bytes(10**7)))

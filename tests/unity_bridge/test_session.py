@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from unity_bridge.errors import WireError
-from unity_bridge.session import STOP_MESSAGE, Awaited, Goodbye, Reintroduction, Reply, Session, Step
+from unity_bridge.session import (
+    MOST_BEHAVIORS,
+    STOP_MESSAGE,
+    Awaited,
+    Goodbye,
+    Reintroduction,
+    Reply,
+    Session,
+    Step,
+)
 from unity_bridge.side_channels import (
     EngineSettings,
     SideChannelRecord,
@@ -417,3 +426,18 @@ def test_the_package_version_tells_in_which_order_pictures_lie(
     spec = outcome.new_specs[BALL].observation_specs[1]
     assert (spec.shape, spec.is_picture) == ((3, 4, 5), True)
     np.testing.assert_array_equal(outcome.batches[BALL].observations[1], picture[None])
+
+
+def test_a_simulator_may_describe_so_many_behaviors_and_no_more(session: Session, messages: Any) -> None:
+    """With agents or without, said once or again."""
+    shake_hands(session, messages)
+    for n in range(MOST_BEHAVIORS // 2):
+        step(session, messages.describe(messages.step(behavior=f"B{n}"), behavior=f"B{n}"))
+    message = messages.step(behavior="B0")
+    for n in range(MOST_BEHAVIORS):
+        messages.describe(message, behavior=f"B{n}")
+    step(session, message)
+    with pytest.raises(
+        WireError, match=f"expected at most {MOST_BEHAVIORS} behaviors, got {MOST_BEHAVIORS + 1}"
+    ):
+        step(session, messages.describe(messages.step(behavior="B0"), behavior="one more"))

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from unity_bridge import step_decoder
 from unity_bridge.errors import WireError
-from unity_bridge.rows import RowLayout
+from unity_bridge.pictures import channel_mapping, encode_png
+from unity_bridge.rows import RowLayout, varint_width, write_varints
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.step_decoder import StepDecoder
 from unity_bridge.steps import StepBatch
@@ -363,3 +364,66 @@ def test_a_large_sum_of_finite_numbers_is_not_refused() -> None:
     """The published trainer tests the mean of a batch, which overflows here."""
     infos = [info(agent, reward=3e38) for agent in (1, 2)]
     np.testing.assert_array_equal(decode(*infos).rewards, np.float32([3e38, 3e38]))
+
+
+class TestRowsThatAreTooLong:
+    """A row may be as long as its behavior's spec explains."""
+
+    def test_are_refused_before_they_are_parsed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        long = info(2).SerializeToString() + b"\xa2\x06\x80\x80\x40" + bytes(1 << 20)
+        assert len(AgentInfoProto.FromString(long).observations) == 2
+        decoder = StepDecoder(BALL, SPEC)
+        decoder.decode([info(1).SerializeToString()])
+        monkeypatch.setattr(step_decoder, "AgentInfoProto", None)
+        with pytest.raises(WireError) as refusal:
+            decoder.decode([info(1).SerializeToString(), long])
+        assert str(refusal.value) == (
+            f"behavior 'Ball?team=0', row 1: expected at most {decoder._most_bytes} bytes, got {len(long)}"
+        )
+        assert decoder._most_bytes < 22_000
+
+    @pytest.mark.parametrize("shape", [(300,), (20, 30), (3, 1, 1), (1, 84, 84), (3, 84, 84), (7, 5, 1)])
+    def test_are_longer_than_any_that_is_written_in_the_longest_way(self, shape: tuple[int, ...]) -> None:
+        """Each float with a tag of its own, each mask bit too, or pictures of noise with a colour profile."""
+        spec = BehaviorSpec((ObservationSpec("x" * 100, shape),), ActionSpec(0, (1000,)))
+        numbers = b"\x0d\x00\x00\x80\x3f" * spec.observation_specs[0].size
+        floats = ObservationProto(name="x" * 100, shape=shape, dimension_properties=[7] * len(shape))
+        floats.float_data.ParseFromString(numbers)
+        unpacked = b"\x22" + _length(len(numbers)) + numbers
+        told = ObservationProto(name="x" * 100, shape=shape, dimension_properties=[7] * len(shape))
+        rows = [unpacked + told.SerializeToString()]
+        if len(shape) == 3:
+            noise = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+            told.compression_type = PNG
+            told.compressed_data = encode_png(noise)
+            told.compressed_channel_mapping.extend(channel_mapping(shape[0]))
+            rows.append(told.SerializeToString())
+        decoder = StepDecoder(BALL, spec)
+        for row in rows:
+            mask = b"\x58\x00" * 1000
+            data = mask + b"\x6a" + _length(len(row)) + row
+            assert len(data) < decoder._most_bytes
+            assert len(decoder.decode([data])) == 1
+
+
+def _length(number: int) -> bytes:
+    return write_varints(np.array([number]), varint_width(number)).tobytes()
+
+
+def test_choices_that_were_only_claimed_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_decoder, "LARGEST_COLUMN", 9)
+    decode(info(1))
+    with pytest.raises(WireError, match="expected agents with 9 choices at most, got 2 with 5"):
+        decode(info(1), info(2))
+
+
+def test_texts_from_outside_are_quoted_and_cut_in_refusals() -> None:
+    odd = BehaviorSpec((ObservationSpec("\x1b[31m" + "y" * 900, (2,)),), ActionSpec(1))
+    decoder = StepDecoder("\n" * 900, odd)
+    wrong_name = observation(ObservationSpec("\x1b[31m" + "z" * 5000, (2,)), [0, 0])
+    wrong_shape = ObservationProto(shape=[1] * 5000)
+    for wrong in (wrong_name, wrong_shape):
+        with pytest.raises(WireError) as refusal:
+            decoder.decode([AgentInfoProto(observations=[wrong]).SerializeToString()])
+        assert len(str(refusal.value)) < 600
+        assert str(refusal.value).isprintable()
