@@ -1,4 +1,4 @@
-# Two commands: `make learn` trains an agent and scores it, `make test` runs the whole suite.
+# Two commands: `make learn` trains an agent and scores it, `make test` runs the suite.
 # `make check` is what to run before a commit.
 
 PYTHON ?= python3
@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 RUN_ID ?= 3dball
 
-.PHONY: learn test conformance check check-static format clean
+.PHONY: learn test chaos conformance check check-static format clean
 
 learn: $(VENV)/.installed
 	$(BIN)/mlagents-style learn configs/3dball.yaml --env=sim:3dball --run-id=$(RUN_ID) --force
@@ -19,6 +19,12 @@ learn: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
+# Faults and attacks in numbers, one after another on a machine that has nothing else to do; hours. One of them:
+#   make chaos CHAOS=tests/chaos/test_signals.py
+CHAOS ?= tests/chaos tests/fuzz
+chaos: $(VENV)/.installed-dev
+	FUZZ=20 $(BIN)/python -m pytest -n 0 -m "chaos or not chaos" $(CHAOS)
+
 # Against the real ML-Agents 1.1.0, which gets an environment of its own (MLAGENTS_PEER=DIR names one).
 conformance: $(VENV)/.installed-dev
 	$(BIN)/python tools/conformance.py
@@ -29,7 +35,7 @@ check-static: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 check: check-static
-	$(BIN)/python -m pytest -q -n 2 -m "not learning and not network and not conformance"
+	$(BIN)/python -m pytest -q -n 2 -m "not learning and not network and not conformance and not chaos"
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
+from unity_bridge.complaints import quoted
 from unity_bridge.errors import WireError
 from unity_bridge.side_channels.framing import SideChannelRecord
 from unity_bridge.side_channels.values import BodyReader, BodyWriter
@@ -97,7 +98,7 @@ def parse_parameter(body: bytes) -> EnvironmentParameterMessage:
     """
     reader = BodyReader(body, "environment parameter")
     name = reader.string()
-    reader.where = f"environment parameter '{name}'"
+    reader.where = f"environment parameter {quoted(name)}"
     kind = reader.int32()
     if kind == _Kind.FLOAT:
         return FloatParameter(name, reader.float32())

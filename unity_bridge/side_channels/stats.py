@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
+from unity_bridge.complaints import quoted
 from unity_bridge.errors import WireError
 from unity_bridge.side_channels.framing import SideChannelRecord
 from unity_bridge.side_channels.values import BodyReader, BodyWriter
@@ -56,5 +57,5 @@ def parse_stat(body: bytes) -> StatMessage:
         return StatMessage(name, value, Aggregation(aggregation))
     except ValueError:
         raise WireError(
-            f"statistic '{name}': expected an aggregation from 0 to {max(Aggregation)}, got {aggregation}"
+            f"statistic {quoted(name)}: expected an aggregation from 0 to {max(Aggregation)}, got {aggregation}"
         ) from None

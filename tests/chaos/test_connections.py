@@ -1,0 +1,236 @@
+"""Connections that come in crowds, hold calls, reset them or speak something else, while a run trains."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cache
+
+import pytest
+from http2 import ACK, PING, PREFACE, SETTINGS, Line, frame, headers, message, reset
+from tiers import tiers
+from trainers import PATIENCE_S, until
+
+from unity_bridge.simulators.conversation import introduction
+
+pytestmark = pytest.mark.chaos
+
+MIB = 1 << 20
+LONGEST_WAIT_S = 10.0
+"""The healthy simulator's for one answer: a bound against a standstill, not a measure of speed."""
+
+OK = b"\x0a\x02\x08\x00"
+
+
+def silent_tcp(port: int, count: int, lines: ExitStack) -> None:
+    for _ in range(count):
+        lines.enter_context(Line(port, greet=False))
+
+
+def silent_http2(port: int, count: int, lines: ExitStack) -> None:
+    for _ in range(count):
+        lines.enter_context(Line(port))
+
+
+def silent_calls(port: int, count: int, lines: ExitStack) -> None:
+    """On one connection, far more than may wait at an attach port; whoever leaves finds his place taken."""
+    line = lines.enter_context(Line(port))
+    for call in range(count):
+        line.send(headers(2 * call + 1))
+        line.drain()
+        if call % 100 == 99:
+            time.sleep(0.1)
+
+
+def calls_that_never_end(port: int, count: int, lines: ExitStack) -> None:
+    """Each on a connection of its own, with a message that is never complete."""
+    for _ in range(count):
+        line = lines.enter_context(Line(port))
+        line.send(headers(1) + message(1, b"\x0a", length=1000, end=False))
+
+
+def begun_and_reset(port: int, count: int, lines: ExitStack) -> None:
+    with Line(port) as line:
+        for call in range(count):
+            if not line.send(headers(2 * call + 1) + reset(2 * call + 1)):
+                return
+            line.drain()
+
+
+def empty_calls(port: int, count: int, lines: ExitStack) -> None:
+    with Line(port) as line:
+        for call in range(count):
+            if not line.send(headers(2 * call + 1) + message(2 * call + 1, b"")):
+                return
+            line.drain()
+
+
+def other_methods(port: int, count: int, lines: ExitStack) -> None:
+    with Line(port) as line:
+        for call in range(count):
+            stream = 2 * call + 1
+            if not line.send(
+                headers(stream, user_agent="nobody").replace(b"/Exchange", b"/Exchangf") + reset(stream)
+            ):
+                return
+            line.drain()
+
+
+def pings_and_settings(port: int, count: int, lines: ExitStack) -> None:
+    with Line(port) as line:
+        for number in range(count):
+            if not line.send(frame(PING, 0, 0, struct.pack(">Q", number)) + frame(SETTINGS, 0, 0)):
+                return
+            line.drain()
+
+
+def a_byte_now_and_then(port: int, count: int, lines: ExitStack) -> None:
+    opened = [lines.enter_context(Line(port)) for _ in range(count)]
+    data = headers(1) + message(1, introduction())
+    for place in range(0, len(data), 4):
+        for line in opened:
+            line.send(data[place : place + 4])
+
+
+def vanishing(port: int, count: int, lines: ExitStack) -> None:
+    """Gone after any number of bytes of a handshake."""
+    dice = random.Random(1)
+    data = PREFACE + frame(SETTINGS, 0, 0) + headers(1) + message(1, introduction())
+    data += headers(3) + message(3, OK)
+    for _ in range(count):
+        with Line(port, greet=False) as line:
+            line.send(data[: dice.randrange(len(data))])
+
+
+def other_protocols(port: int, count: int, lines: ExitStack) -> None:
+    noises = [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(500),
+        os.urandom(4096),
+        PREFACE + frame(0x7F, 0xFF, 2**31 - 1, b"?" * 100),
+        PREFACE + b"\xff\xff\xff\x00\x00\x00\x00\x00\x01",
+        PREFACE + frame(SETTINGS, ACK, 0) + frame(1, 4, 0, b"\xff" * 50),
+    ]
+    for number in range(count):
+        with Line(port, greet=False) as line:
+            line.send(noises[number % len(noises)])
+
+
+def large_declared(port: int, count: int, lines: ExitStack) -> None:
+    for _ in range(count):
+        line = lines.enter_context(Line(port))
+        line.send(headers(1) + message(1, b"\x0a" * 100, length=2**32 - 1, end=False))
+
+
+@cache
+def bomb() -> bytes:
+    packer = zlib.compressobj(9, wbits=31)
+    return b"".join([*(packer.compress(bytes(MIB)) for _ in range(800)), packer.flush()])
+
+
+def gzip_bombs(port: int, count: int, lines: ExitStack) -> None:
+    """A message of 0.8 MB that says it unfolds to 800."""
+    for _ in range(count):
+        line = lines.enter_context(Line(port))
+        line.send(headers(1, grpc_encoding="gzip"))
+        line.pour(1, bomb(), compressed=True)
+
+
+def garbage_of_200_mb(port: int, count: int, lines: ExitStack) -> None:
+    for _ in range(count):
+        line = lines.enter_context(Line(port))
+        line.send(headers(1))
+        line.pour(1, os.urandom(MIB) * 200)
+
+
+ATTACKS: dict[str, tuple[Callable[[int, int, ExitStack], None], int, int]] = {
+    "silent TCP connections": (silent_tcp, 50, 500),
+    "silent HTTP/2 connections": (silent_http2, 50, 500),
+    "silent calls on one connection": (silent_calls, 2000, 5000),
+    "calls whose message never ends, a connection each": (calls_that_never_end, 50, 300),
+    "HEADERS and RST_STREAM": (begun_and_reset, 40_000, 400_000),
+    "empty calls": (empty_calls, 3000, 50_000),
+    "calls of another method": (other_methods, 1000, 50_000),
+    "PING and SETTINGS": (pings_and_settings, 2000, 50_000),
+    "handshakes that trickle": (a_byte_now_and_then, 20, 200),
+    "connections that vanish in a handshake": (vanishing, 100, 3000),
+    "TLS, HTTP/1, bytes of chance": (other_protocols, 60, 2000),
+    "4 GB declared": (large_declared, 20, 200),
+    "gzip bombs of 0.8 MB": (gzip_bombs, 1, 20),
+    "200 MB of garbage": (garbage_of_200_mb, 1, 10),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize(
+    "tier", ["short", pytest.param("long", marks=[pytest.mark.chaos, pytest.mark.timeout(1800)])]
+)
+def test_nobody_is_thrown_out(arena, note, attack: str, tier: str) -> None:
+    act, *counts = ATTACKS[attack]
+    count = counts[tier == "long"]
+    trainer, memory, files = arena.trainer, arena.trainer.memory(), arena.trainer.files()
+    began = time.monotonic()
+    with ExitStack() as lines:
+        act(arena.port, count, lines)
+        lasted = time.monotonic() - began
+        arena.witness.go_on()
+        waited = arena.witness.longest_wait(began)
+    arena.witness.go_on()
+    grown = (trainer.memory() - memory) / MIB
+    until(
+        lambda: trainer.poll() is not None or trainer.files() <= files + 20,
+        "closed connections to be given back",
+        60,
+    )
+    note(
+        attack,
+        f"{count} in {lasted:.1f} s",
+        f"the healthy one waited {waited:.2f} s at most; {grown:+.0f} MB; {trainer.files() - files:+d} files",
+    )
+    arena.require_peace()
+    assert waited < LONGEST_WAIT_S
+    assert grown < 200
+
+
+CALLER = """
+import sys, time, grpc
+end = time.monotonic() + float(sys.argv[2])
+options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+calls = 0
+while time.monotonic() < end:
+    with grpc.insecure_channel("127.0.0.1:" + sys.argv[1], options=options) as channel:
+        exchange = channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
+        calls += 100
+        for call in [exchange.future(b"\\x08" * 50) for _ in range(100)][::2]:
+            call.cancel()
+print(calls)
+"""
+
+
+@tiers(1, 15)
+def test_processes_that_only_begin_calls(arena, note, count: int) -> None:
+    """``count`` seconds, with three of them."""
+    began = time.monotonic()
+    callers = [
+        subprocess.Popen(
+            [sys.executable, "-c", CALLER, str(arena.port), str(count)], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    calls = sum(int(caller.communicate(timeout=PATIENCE_S + count)[0] or 0) for caller in callers)
+    arena.witness.go_on()
+    waited = arena.witness.longest_wait(began)
+    note(
+        "calls by three processes",
+        f"{calls} calls in {count} s",
+        f"the healthy one waited {waited:.2f} s at most",
+    )
+    arena.require_peace()
+    assert waited < LONGEST_WAIT_S

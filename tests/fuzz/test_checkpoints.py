@@ -1,0 +1,156 @@
+"""Checkpoints that were changed: nothing in them is executed, and every refusal is one for users."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import random
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from fuzzing import MIB, examples, peak_memory
+from hypothesis import given
+from hypothesis import strategies as st
+from mutations import INTEGERS, mutated_archive, mutated_bytes, require_fit_to_print
+
+from trainer_service.checkpoint import Checkpoint, save_checkpoint
+from trainer_service.config import TrainerSettings
+from trainer_service.errors import UserError
+from trainer_service.mlagents_checkpoint import load_origin
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+DICE = st.integers(0, 2**32).map(random.Random)
+EXECUTED: list[str] = []
+"""What a pickle called; must stay empty."""
+
+
+def execute(word: str) -> str:
+    EXECUTED.append(word)
+    return word
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("checkpoint") / "checkpoint.pt"
+    spec = BehaviorSpec((ObservationSpec("body", (3,)),), ActionSpec(2, (3,)))
+    state = {"weights": {"a": torch.zeros(3, 4), "b": torch.ones(5)}, "count": 3, "rates": [0.1, None]}
+    save_checkpoint(Checkpoint("Ball", 100, spec, TrainerSettings(), state), path)
+    assert isinstance(load_origin(path), Checkpoint)
+    return path
+
+
+def load(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    before, refusal = peak_memory(), ""
+    try:
+        load_origin(path)
+    except UserError as error:
+        refusal = str(error)
+    require_fit_to_print(refusal)
+    assert "weights_only=False" not in refusal
+    assert not EXECUTED
+    assert peak_memory() - before < 256 * MIB
+
+
+def mutated_pickle(dice: random.Random, data: bytes) -> bytes:
+    """A pickle with one of its operations changed: another one, another argument, left out, or twice."""
+    places = [place for _, _, place in pickletools.genops(data) if place is not None]
+    at = dice.randrange(len(places))
+    start, stop = places[at], places[at + 1] if at + 1 < len(places) else len(data)
+    way = dice.randrange(5)
+    if way == 0:
+        return data[:start] + dice.choice(pickletools.opcodes).code.encode("latin1") + data[start + 1 :]
+    if way == 1:
+        return data[:start] + data[stop:]
+    if way == 2:
+        return data[:stop] + data[start:stop] + data[stop:]
+    if way == 3:
+        number = dice.choice(INTEGERS) % 2**31
+        return data[:start] + b"J" + number.to_bytes(4, "little") + data[stop:]
+    return mutated_bytes(dice, data)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("mutate", [mutated_bytes, mutated_archive], ids=["bytes", "archive"])
+@examples(250)
+@given(dice=DICE)
+def test_a_checkpoint_that_was_changed(written: Path, mutate: Callable, dice: random.Random) -> None:
+    load(written.with_name("changed.pt"), mutate(dice, written.read_bytes()))
+
+
+@pytest.mark.chaos
+@examples(700)
+@given(dice=DICE)
+def test_a_checkpoint_whose_pickle_was_changed(written: Path, dice: random.Random) -> None:
+    load(written.with_name("changed.pt"), mutated_archive(dice, written.read_bytes(), mutated_pickle))
+
+
+class Executes:
+    """An object whose pickle calls ``execute``."""
+
+    def __reduce__(self) -> tuple[Callable[[str], str], tuple[str]]:
+        return execute, ("pickle",)
+
+
+def archive(content: bytes, **more: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("archive/data.pkl", content)
+        file.writestr("archive/version", b"3\n")
+        file.writestr("archive/byteorder", b"little")
+        for name, body in more.items():
+            file.writestr(name.replace("__", "/"), body)
+    return out.getvalue()
+
+
+HOSTILE = {
+    "plain pickle": lambda: pickle.dumps(Executes()),
+    "pickle in an archive": lambda: archive(pickle.dumps(Executes(), 2)),
+    "os.system": lambda: archive(b"cos\nsystem\n(S'true'\ntR."),
+    "builtins.eval": lambda: archive(b"c__builtin__\neval\n(S'1'\ntR."),
+    "an instance": lambda: archive(b"(cos\nsystem\nS'true'\no."),
+    "build": lambda: archive(b"}}S'__class__'\nNsb."),
+    "a memo that is not there": lambda: archive(b"h\xff."),
+    "nothing on the stack": lambda: archive(b"R."),
+    "deep": lambda: archive(b"]" * 100_000 + b"a" * 99_999 + b"."),
+    "many opcodes": lambda: archive(b"]0" * 1_000_000 + b"N."),
+    "empty": lambda: archive(b""),
+    "inflating": lambda: archive(b"N.", archive__data__0=bytes(600 * MIB)),
+    "a tar": lambda: b"ustar" + bytes(2000),
+    "numbers": lambda: archive(pickle.dumps({"format": 1, "behavior": 3, "step": [], "spec": 1}, 2)),
+}
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_checkpoint(name: str, tmp_path: Path) -> None:
+    load(tmp_path / "hostile.pt", HOSTILE[name]())
+
+
+def settings_with(**network: int) -> bytes:
+    file = io.BytesIO()
+    plain = TrainerSettings().model_dump(mode="json")
+    plain["network_settings"].update(network)
+    spec = {"observations": [], "actions": {"continuous_size": 1, "discrete_branches": []}}
+    torch.save(
+        {
+            "format": 1,
+            "behavior": "../../esc/pwn",
+            "step": 1,
+            "spec": spec,
+            "settings": plain,
+            "algorithm": {},
+        },
+        file,
+    )
+    return file.getvalue()
+
+
+def test_a_checkpoint_whose_behavior_leads_out_of_the_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out.pt").write_bytes(settings_with())
+    with pytest.raises(UserError):
+        load_origin(tmp_path / "out.pt")

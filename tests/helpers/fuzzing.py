@@ -1,0 +1,37 @@
+"""How long tests/fuzz search. ``FUZZ=100 python -m pytest tests/fuzz`` tries a hundred times as many, at random."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+TIMES = float(os.environ.get("FUZZ", "1"))
+
+MIB = 1 << 20
+
+
+def examples(count: int) -> Callable[[Any], Any]:
+    """So many inputs: always the same ones, so that CI is not red by chance, or other ones where FUZZ is set."""
+    chosen = settings(
+        max_examples=max(1, int(count * TIMES)),
+        derandomize=TIMES == 1,
+        database=None,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )
+
+    def apply(test: Any) -> Any:
+        return pytest.mark.timeout(180 * max(1, int(TIMES)))(chosen(test))
+
+    return apply
+
+
+def peak_memory() -> int:
+    """The most memory that this process ever had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
