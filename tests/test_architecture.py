@@ -41,6 +41,7 @@ PLACES: tuple[tuple[str, ...], ...] = (
         "trainer_service.starts",
     ),
     ("trainer_service.evaluation", "trainer_service.examiner", "trainer_service.playground"),
+    ("trainer_service.desk",),
     ("trainer_service.learn",),
     ("trainer_service.training", "trainer_service.importing", "trainer_service.doctor"),
     ("trainer_service.playing", "trainer_service.demonstrating", "trainer_service.demo_info"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +21,15 @@ from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
 _BEHAVIOR_ID = re.compile(r"(?P<name>[^?]*)(?:\?(?:.*&)?team=(?P<team>[0-9]+)(?:&.*)?)?", re.DOTALL)
+
+MOST_UNLISTED = 64
+"""Behaviors that are made though the configuration does not name them."""
+
+MOST_ACTIONS = 65_536
+"""Of one behavior: continuous ones and the choices of all branches."""
+
+_LONGEST_DIFFERENCE = 500
+"""Characters: the branches of an agent's actions alone could be a book."""
 
 _MOST_TEAM_DIGITS = 9
 """What fits beside an agent's id into one number of 64 bits, see ``agent_keys``."""
@@ -42,14 +54,38 @@ def parse_behavior_id(behavior_id: str) -> tuple[str, int]:
     return match["name"], int(team)
 
 
+class _Declared(NamedTuple):
+    """What a behavior id of a simulator means."""
+
+    name: str
+    team: int
+
+
 class Behaviors(Mapping[str, Behavior]):
     """By name. A behavior is made when a simulator first declares it; its teams share it."""
 
-    def __init__(self, create: Callable[[str, BehaviorSpec, int], Behavior]) -> None:
-        """create: from a name, what its agents see and do, and how many are in a group, as far as is known."""
+    def __init__(
+        self,
+        create: Callable[[str, BehaviorSpec, int], Behavior],
+        *,
+        listed: Iterable[str] = (),
+        patience_s: float = math.inf,
+    ) -> None:
+        """Takes what is needed to make them.
+
+        Args:
+            create: from a name, what its agents see and do, and how many are in a group, as far as is known.
+            listed: names that the configuration has: these are always made, others up to ``MOST_UNLISTED``.
+            patience_s: how long the run waits for a behavior that no simulator has any more.
+        """
         self._create = create
+        self._listed = frozenset(listed)
+        self._patience_s = patience_s
         self._by_name: dict[str, Behavior] = {}
-        self._ids: dict[str, tuple[Behavior, int]] = {}
+        self._ids: dict[int, dict[str, _Declared]] = {}
+        """By simulator, for as long as it is there."""
+        self._absent_since: dict[str, float] = {}
+        """When the last simulator that had a behavior left, by ``time.monotonic``."""
         self._asked: list[tuple[int, str, Behavior]] = []
 
     def __getitem__(self, name: str) -> Behavior:
@@ -63,41 +99,72 @@ class Behaviors(Mapping[str, Behavior]):
 
     @property
     def finished(self) -> bool:
-        """Every behavior that showed up has used its step budget."""
-        return bool(self._by_name) and all(behavior.finished for behavior in self.values())
+        """Every behavior has used its step budget, but for those that no simulator has had for too long."""
+        return bool(self._by_name) and not self.unfinished and not all(map(self._is_given_up, self))
 
-    def declare(self, behavior_id: str, spec: BehaviorSpec, first: StepBatch | None = None) -> None:
+    @property
+    def unfinished(self) -> list[str]:
+        """Names of the behaviors that the run goes on for."""
+        return [
+            name for name, each in self._by_name.items() if not each.finished and not self._is_given_up(name)
+        ]
+
+    def is_absent(self, name: str) -> bool:
+        """No simulator has the behavior any more."""
+        return name in self._absent_since
+
+    def declare(
+        self, simulator: int, behavior_id: str, spec: BehaviorSpec, first: StepBatch | None = None
+    ) -> None:
         """Makes the behavior, or checks that it is the one we know.
 
         first: the first of its agents, if the message that declares it has any.
 
         Raises:
-            UserError: no settings for it, an impossible name, or not what an earlier simulator declared.
+            UserError: no settings for it, an impossible name, too many behaviors or actions, or not what an earlier
+                simulator declared.
         """
-        name, team = parse_behavior_id(behavior_id)
+        declared = _Declared(*parse_behavior_id(behavior_id))
+        ids = self._ids.setdefault(simulator, {})
+        for other, known in ids.items():
+            if known == declared and other != behavior_id:
+                raise UserError(
+                    f"behavior id {quoted(behavior_id)}: expected one id for each name and team, {quoted(other)} "
+                    "means the same"
+                )
+        _require_sane_sizes(behavior_id, spec)
+        name = declared.name
         behavior = self._by_name.get(name)
         if behavior is None:
+            self._require_room(name)
             behavior = self._by_name[name] = self._create(name, spec, _largest_group(first))
         elif changed := differences(behavior.spec, spec):
-            raise UserError(f"behavior '{behavior_id}' differs from what was declared before: {changed}")
+            raise UserError(
+                f"behavior {quoted(behavior_id)} differs from what was declared before: {changed[:_LONGEST_DIFFERENCE]}"
+            )
         if behavior.sparring is not None:
-            behavior.sparring.enter(team)
-        self._ids[behavior_id] = (behavior, team)
+            behavior.sparring.enter(declared.team)
+        ids[behavior_id] = declared
+        self._absent_since.pop(name, None)
 
-    def observe(self, ticks: list[Tick]) -> None:
-        """Lets every agent of these ticks have its reward, and remembers who asked for an action."""
-        self._asked = []
-        for tick in ticks:
-            for behavior_id, batch in tick.steps.items():
-                behavior, team = self._ids[behavior_id]
-                behavior.observe(TeamSteps(tick.simulator, team, batch))
-                self._asked.append((tick.simulator, behavior_id, behavior))
+    def observe(self, tick: Tick) -> None:
+        """Lets every agent of a tick have its reward, and remembers who asked for an action.
+
+        Whatever it raises, it is about this simulator alone: ``leave`` makes everything as if it had not been there.
+        """
+        ids = self._ids.get(tick.simulator, {})
+        for behavior_id, batch in tick.steps.items():
+            name, team = ids[behavior_id]
+            behavior = self._by_name[name]
+            behavior.observe(TeamSteps(tick.simulator, team, batch))
+            self._asked.append((tick.simulator, behavior_id, behavior))
 
     def act(self) -> dict[int, dict[str, ActionBatch]]:
         """Actions for all who asked, by simulator and behavior id: one forward pass per behavior."""
-        decided = {behavior.name: iter(behavior.act()) for _, _, behavior in self._asked_once()}
+        asked, self._asked = self._asked, []
+        decided = {behavior.name: iter(behavior.act()) for behavior in _each_once(asked)}
         replies: dict[int, dict[str, ActionBatch]] = {}
-        for simulator, behavior_id, behavior in self._asked:
+        for simulator, behavior_id, behavior in asked:
             replies.setdefault(simulator, {})[behavior_id] = next(decided[behavior.name])
         return replies
 
@@ -110,18 +177,50 @@ class Behaviors(Mapping[str, Behavior]):
         return any(changes)
 
     def drop(self, simulator: int) -> None:
-        """Forgets a simulator that left or begins anew: unfinished pieces, and who asked there."""
+        """Forgets the agents of a simulator that begins anew: unfinished pieces, and who asked there."""
         for behavior in self.values():
             behavior.drop(simulator)
         self._asked = [asked for asked in self._asked if asked[0] != simulator]
+
+    def leave(self, simulator: int) -> None:
+        """Forgets a simulator that is gone: its agents, and that it had any behaviors."""
+        self.drop(simulator)
+        now = time.monotonic()
+        lost = {declared.name for declared in self._ids.pop(simulator, {}).values()}
+        still_there = {declared.name for ids in self._ids.values() for declared in ids.values()}
+        self._absent_since |= dict.fromkeys(lost - still_there, now)
 
     def drain_progress(self) -> dict[str, Progress]:
         """What those who learn did since the last call, by name."""
         found = ((behavior.name, behavior.drain_progress()) for behavior in self.values())
         return {name: progress for name, progress in found if progress is not None}
 
-    def _asked_once(self) -> list[tuple[int, str, Behavior]]:
-        return list({behavior.name: (s, i, behavior) for s, i, behavior in self._asked}.values())
+    def _is_given_up(self, name: str) -> bool:
+        left_at = self._absent_since.get(name)
+        return left_at is not None and time.monotonic() - left_at >= self._patience_s
+
+    def _require_room(self, name: str) -> None:
+        """A stranger may declare what it likes where there are default settings, but each costs networks and a file."""
+        unlisted = [other for other in self._by_name if other not in self._listed]
+        if name not in self._listed and len(unlisted) >= MOST_UNLISTED:
+            raise UserError(
+                f"behavior {quoted(name)}: expected at most {MOST_UNLISTED} behaviors that only default_settings "
+                "serves; list those that are meant under 'behaviors'"
+            )
+
+
+def _require_sane_sizes(behavior_id: str, spec: BehaviorSpec) -> None:
+    """What a simulator declares decides how large networks are, before it has sent a single one of these numbers."""
+    actions = spec.action_spec
+    if (size := actions.continuous_size + actions.mask_size) > MOST_ACTIONS:
+        raise UserError(
+            f"behavior {quoted(behavior_id)}: expected at most {MOST_ACTIONS} actions, continuous ones and choices of "
+            f"all branches, got {size}"
+        )
+
+
+def _each_once(asked: list[tuple[int, str, Behavior]]) -> list[Behavior]:
+    return list({behavior.name: behavior for _, _, behavior in asked}.values())
 
 
 def _largest_group(batch: StepBatch | None) -> int:

@@ -164,7 +164,9 @@ def _serve(
         folder, console, writers, timers, status, expected=expected, curriculum=curriculum, hooks=hooks
     )
     behaviors = Behaviors(
-        _creator(options, folder, device, options.env_settings.seed, origins, writers, hooks)
+        _creator(options, folder, device, options.env_settings.seed, origins, writers, hooks),
+        listed=options.behaviors,
+        patience_s=options.env_settings.timeout_wait,
     )
     examiner = examiner_for(options, _command(options), folder, curriculum, writers, stop)
     try:
@@ -220,8 +222,7 @@ def _creator(
         behavior = Behavior(
             name, spec, settings, compute, learns=not saved.inference, hooks=hooks, arena=arena
         )
-        behaviors.append(behavior)
-        torch.set_num_threads(threads_for(behaviors))
+        torch.set_num_threads(threads_for([*behaviors, behavior]))
         if start is None:
             if saved.resume:
                 _logger.warning("'%s' has no checkpoint in this run: it starts from step 0.", name)
@@ -241,6 +242,7 @@ def _creator(
             _logger.info("Starting '%s' from step 0 with the weights of '%s'.", name, source)
         behavior.prepare()
         _describe_settings(writers, name, settings)
+        behaviors.append(behavior)
         return behavior
 
     return create

@@ -28,12 +28,18 @@ class Complaints:
     """Says each kind of complaint a few times, then only counts it: who repeats a mistake must not fill the log."""
 
     def __init__(self, logger: logging.Logger) -> None:
-        """``logger`` is where they are said, as warnings."""
+        """``logger`` is where they are said, as warnings if nothing else is asked for."""
         self._logger = logger
         self._counts: Counter[Hashable] = Counter()
 
     def say(
-        self, kind: Hashable, message: str, *, most: int = SAID, error: BaseException | None = None
+        self,
+        kind: Hashable,
+        message: str,
+        *,
+        most: int = SAID,
+        error: BaseException | None = None,
+        level: int = logging.WARNING,
     ) -> None:
         """Logs a message, unless its kind was said ``most`` times already; the last time tells that it is.
 
@@ -43,10 +49,10 @@ class Complaints:
             kind = _OTHERS
         self._counts[kind] += 1
         if self._counts[kind] < most:
-            self._logger.warning("%s", message, exc_info=error)
+            self._logger.log(level, "%s", message, exc_info=error)
         elif self._counts[kind] == most:
-            self._logger.warning(
-                "%s (said %d times; from now on only counted)", message, most, exc_info=error
+            self._logger.log(
+                level, "%s (said %d times; from now on only counted)", message, most, exc_info=error
             )
 
     def count(self, kind: Hashable) -> int:

@@ -179,7 +179,10 @@ class Bridge:
         """Those who have introduced themselves, by number, until they depart."""
         return {
             each.number: SimulatorInfo(
-                each.session.package_version, each.session.communication_version, each.session.capabilities
+                each.session.package_version,
+                each.session.communication_version,
+                each.session.capabilities,
+                launched=each.launched is not None,
             )
             for each in self._roster
             if each.session.communication_version
@@ -345,10 +348,10 @@ class Bridge:
             self._attach_points.wait_for_another()
         return departure
 
-    def _depart(self, connection: Connection, why: str) -> Departure:
+    def _depart(self, connection: Connection, why: str, *, restarted: bool = False) -> Departure:
         self._roster.depart(connection)
         self._last_departure = f"{connection.name}: {why}"
-        return Departure(connection.number, self._last_departure)
+        return Departure(connection.number, self._last_departure, restarted)
 
     def _begin_anew(self, connection: Connection, call: Call) -> list[Tick | Departure]:
         """The simulator introduced itself once more: another conversation on the same line."""
@@ -410,7 +413,7 @@ class Bridge:
         was_killed = launched.program.was_killed
         why, last_words = launched.obituary(why), launched.last_words()
         departure = self._depart(
-            connection, f"{why}; starting it again{last_words if launched.spoke() else ''}"
+            connection, f"{why}; starting it again{last_words if launched.spoke() else ''}", restarted=True
         )
         self._roster.give_up(launched)
         launched.end(self._settings.shutdown_grace_s)

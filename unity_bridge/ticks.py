@@ -38,6 +38,9 @@ class Departure:
     reason: str
     """One line that names the simulator."""
 
+    restarted: bool = False
+    """A process of ours, and its successor is on the way."""
+
 
 @dataclass(frozen=True, slots=True)
 class SimulatorInfo:
@@ -50,3 +53,6 @@ class SimulatorInfo:
 
     capabilities: frozenset[str]
     """Names of the flags that it set, such as ``trainingAnalytics``."""
+
+    launched: bool = False
+    """It is a process of ours; otherwise it came by itself."""

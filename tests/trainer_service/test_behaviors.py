@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -77,29 +79,39 @@ def asks(*agents: int) -> StepBatch:
 
 
 def test_teams_share_a_behavior(behaviors: Behaviors) -> None:
-    behaviors.declare("Walker?team=0", SPEC)
-    behaviors.declare("Walker?team=1", SPEC)
-    behaviors.declare("Flyer?team=1", SPEC)
+    behaviors.declare(0, "Walker?team=0", SPEC)
+    behaviors.declare(0, "Walker?team=1", SPEC)
+    behaviors.declare(0, "Flyer?team=1", SPEC)
     assert list(behaviors) == ["Walker", "Flyer"]
 
 
 def test_a_behavior_that_is_declared_differently_is_refused(behaviors: Behaviors) -> None:
-    behaviors.declare("Walker?team=0", SPEC)
+    behaviors.declare(0, "Walker?team=0", SPEC)
     other = BehaviorSpec((ObservationSpec("sensor_0", (1,)),), ActionSpec(2))
     with pytest.raises(
         UserError, match=r"'Walker\?team=1' differs from what was declared before: actions were"
     ):
-        behaviors.declare("Walker?team=1", other)
+        behaviors.declare(0, "Walker?team=1", other)
+
+
+def declare(behaviors: Behaviors, behavior_id: str, spec: BehaviorSpec = SPEC) -> None:
+    """By each of the simulators that these tests know."""
+    for simulator in (0, 4, 9):
+        behaviors.declare(simulator, behavior_id, spec)
+
+
+def observe(behaviors: Behaviors, *ticks: Tick) -> None:
+    for tick in ticks:
+        behaviors.observe(tick)
 
 
 def test_everyone_gets_their_own_actions(behaviors: Behaviors) -> None:
     for behavior_id in ("Walker?team=0", "Walker?team=1", "Flyer?team=0"):
-        behaviors.declare(behavior_id, SPEC)
-    behaviors.observe(
-        [
-            Tick(4, {}, {"Flyer?team=0": asks(1), "Walker?team=0": asks(1, 2, 3)}),
-            Tick(9, {}, {"Walker?team=0": asks(), "Walker?team=1": asks(1, 2)}),
-        ]
+        declare(behaviors, behavior_id, SPEC)
+    observe(
+        behaviors,
+        Tick(4, {}, {"Flyer?team=0": asks(1), "Walker?team=0": asks(1, 2, 3)}),
+        Tick(9, {}, {"Walker?team=0": asks(), "Walker?team=1": asks(1, 2)}),
     )
     replies = behaviors.act()
     counts = {
@@ -113,36 +125,35 @@ def test_everyone_gets_their_own_actions(behaviors: Behaviors) -> None:
 
 def test_the_same_id_in_two_teams_is_two_agents(behaviors: Behaviors) -> None:
     for team in (0, 1):
-        behaviors.declare(f"Walker?team={team}", SPEC)
+        declare(behaviors, f"Walker?team={team}", SPEC)
     tick = Tick(0, {}, {"Walker?team=0": asks(7), "Walker?team=1": asks(7)})
     for _ in range(2):
-        behaviors.observe([tick])
+        observe(behaviors, tick)
         behaviors.act()
     assert behaviors["Walker"].step == 2
 
 
 def test_a_simulator_that_left_is_forgotten(behaviors: Behaviors) -> None:
-    behaviors.declare("Walker?team=0", SPEC)
+    declare(behaviors, "Walker?team=0", SPEC)
     tick = Tick(0, {}, {"Walker?team=0": asks(7)})
-    behaviors.observe([tick])
+    observe(behaviors, tick)
     behaviors.act()
     behaviors.drop(0)
-    behaviors.observe([tick])
+    observe(behaviors, tick)
     assert behaviors["Walker"].step == 0
 
 
 def test_whoever_asked_in_a_simulator_that_begins_anew_gets_no_action_there(behaviors: Behaviors) -> None:
     for behavior_id in ("Walker?team=0", "Flyer?team=0"):
-        behaviors.declare(behavior_id, SPEC)
-    behaviors.observe(
-        [
-            Tick(4, {}, {"Flyer?team=0": asks(1), "Walker?team=0": asks(1, 2, 3)}),
-            Tick(9, {}, {"Walker?team=0": asks(5)}),
-        ]
+        declare(behaviors, behavior_id, SPEC)
+    observe(
+        behaviors,
+        Tick(4, {}, {"Flyer?team=0": asks(1), "Walker?team=0": asks(1, 2, 3)}),
+        Tick(9, {}, {"Walker?team=0": asks(5)}),
     )
     behaviors.drop(4)
     assert {number: list(reply) for number, reply in behaviors.act().items()} == {9: ["Walker?team=0"]}
-    behaviors.observe([Tick(4, {}, {"Walker?team=0": asks(1)}), Tick(9, {}, {"Walker?team=0": asks(5)})])
+    observe(behaviors, Tick(4, {}, {"Walker?team=0": asks(1)}), Tick(9, {}, {"Walker?team=0": asks(5)}))
     assert behaviors["Walker"].step == 1
 
 
@@ -152,7 +163,7 @@ def test_progress_is_what_learners_did_since_the_last_look(make_behavior) -> Non
 
     behaviors = Behaviors(create)
     for behavior_id in ("Walker?team=0", "Statue?team=0"):
-        behaviors.declare(behavior_id, SPEC)
+        declare(behaviors, behavior_id, SPEC)
     ended = np.ones(2, np.bool_)
     ends = step_batch(
         [np.zeros((2, 1), np.float32)],
@@ -162,7 +173,7 @@ def test_progress_is_what_learners_did_since_the_last_look(make_behavior) -> Non
         terminated=ended,
     )
     for batch in (asks(0, 1), ends):
-        behaviors.observe([Tick(0, {}, {"Walker?team=0": batch, "Statue?team=0": batch})])
+        observe(behaviors, Tick(0, {}, {"Walker?team=0": batch, "Statue?team=0": batch}))
         behaviors.act()
     assert behaviors.drain_progress() == {"Walker": Progress(0.25, [3.0, 4.0])}
     assert behaviors.drain_progress() == {"Walker": Progress(0.25, [])}
@@ -170,9 +181,128 @@ def test_progress_is_what_learners_did_since_the_last_look(make_behavior) -> Non
 
 def test_nothing_is_finished_before_anything_showed_up(behaviors: Behaviors) -> None:
     assert not behaviors.finished
-    behaviors.declare("Walker?team=0", SPEC)
-    behaviors.declare("Flyer?team=0", SPEC)
+    declare(behaviors, "Walker?team=0", SPEC)
+    declare(behaviors, "Flyer?team=0", SPEC)
     behaviors["Walker"].step = 10**9
     assert not behaviors.finished
     behaviors["Flyer"].step = 10**9
     assert behaviors.finished
+
+
+def unhurried(make_behavior, patience_s: float) -> Behaviors:
+    return Behaviors(
+        lambda name, spec, group: make_behavior(name=name, continuous=1, max_steps=100), patience_s=patience_s
+    )
+
+
+def test_who_has_been_gone_for_too_long_is_not_waited_for(make_behavior) -> None:
+    for patience_s, waits in ((0.0, False), (1000.0, True)):
+        behaviors = unhurried(make_behavior, patience_s)
+        behaviors.declare(0, "Walker?team=0", SPEC)
+        behaviors.declare(1, "Walker?team=0", SPEC)
+        behaviors.declare(1, "Other?team=0", SPEC)
+        behaviors["Walker"].step = 100
+        assert behaviors.unfinished == ["Other"]
+        assert not behaviors.finished
+        behaviors.leave(1)
+        assert behaviors.is_absent("Other")
+        assert not behaviors.is_absent("Walker")
+        assert behaviors.unfinished == (["Other"] if waits else [])
+        assert behaviors.finished is not waits
+        behaviors.declare(2, "Other?team=1", SPEC)
+        assert not behaviors.finished
+
+
+def test_a_run_does_not_end_because_everybody_is_gone(make_behavior) -> None:
+    behaviors = unhurried(make_behavior, 0.0)
+    behaviors.declare(0, "Walker?team=0", SPEC)
+    behaviors.leave(0)
+    assert not behaviors.finished
+
+
+def test_behaviors_that_the_configuration_does_not_name_are_bounded(
+    make_behavior, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer_service.behaviors.MOST_UNLISTED", 2)
+    behaviors = Behaviors(
+        lambda name, spec, group: make_behavior(name=name, continuous=1), listed=["Walker", "Flyer"]
+    )
+    for name in ("A", "Walker", "B"):
+        behaviors.declare(0, name, SPEC)
+    with pytest.raises(
+        UserError, match="behavior 'C': expected at most 2 behaviors that only default_settings"
+    ):
+        behaviors.declare(0, "C", SPEC)
+    behaviors.declare(0, "A?team=1", SPEC)
+    behaviors.declare(0, "Flyer", SPEC)
+
+
+def test_two_ids_of_one_name_and_team_are_refused(behaviors: Behaviors) -> None:
+    behaviors.declare(0, "Walker?team=1", SPEC)
+    with pytest.raises(UserError, match=r"'Walker\?x=1&team=1': expected one id for each name and team"):
+        behaviors.declare(0, "Walker?x=1&team=1", SPEC)
+    behaviors.declare(1, "Walker?x=1&team=1", SPEC)
+
+
+@pytest.mark.parametrize("actions", [ActionSpec(70_000), ActionSpec(0, (2,) * 40_000)])
+def test_an_agent_that_can_do_too_much_is_refused_before_anything_is_made(actions: ActionSpec) -> None:
+    spec = BehaviorSpec(SPEC.observation_specs, actions)
+    with pytest.raises(UserError, match="behavior 'Walker': expected at most 65536 actions"):
+        Behaviors(lambda *_: pytest.fail("it was made")).declare(0, "Walker", spec)
+
+
+HALF_WAY = [
+    ("mappo", "rollout.places.GroupPlaces.assign"),
+    *(
+        (trainer_type, where)
+        for trainer_type in ("ppo", "mappo")
+        for where in (
+            "rollout.assembler.TrajectoryAssembler.observe",
+            "rollout.group_returns.GroupReturns.observe",
+            "behavior.Behavior._count",
+            "behavior.Behavior._shaped",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("trainer_type", "where"), HALF_WAY)
+def test_a_simulator_that_fails_half_way_leaves_nothing_behind(
+    make_behavior, monkeypatch: pytest.MonkeyPatch, trainer_type: str, where: str
+) -> None:
+    behaviors = Behaviors(
+        lambda name, spec, group: make_behavior(
+            name=name, continuous=1, trainer_type=trainer_type, time_horizon=2
+        )
+    )
+    module, owner, method = f"trainer_service.{where}".rsplit(".", 2)
+    kind = getattr(importlib.import_module(module), owner)
+    plain, broken = getattr(kind, method), False
+
+    def fail(*arguments: object) -> object:
+        result = plain(*arguments)
+        if broken:
+            raise RuntimeError("half-way")
+        return result
+
+    monkeypatch.setattr(kind, method, fail)
+    behaviors.declare(0, "Walker", SPEC)
+    rows = set()
+    for visitor in range(1, 6):
+        behaviors.declare(visitor, "Walker", SPEC)
+        for tick in range(4):
+            behaviors.observe(Tick(0, {}, {"Walker": asks(1, 2, 3)}))
+            if tick < 2:
+                behaviors.observe(Tick(visitor, {}, {"Walker": asks(1, 2, 3)}))
+            elif tick == 2:
+                broken = True
+                with pytest.raises(RuntimeError):
+                    behaviors.observe(Tick(visitor, {}, {"Walker": asks(1, 2, 3, 4)}))
+                broken = False
+                behaviors.leave(visitor)
+            replies = behaviors.act()
+            assert {number: len(reply["Walker"]) for number, reply in replies.items()} == (
+                {0: 3, visitor: 3} if tick < 2 else {0: 3}
+            )
+        rows.add(behaviors["Walker"]._assembler._agents.capacity)
+    assert len(rows) == 1

@@ -63,7 +63,8 @@ def tick(simulator: int, *agents: int, ended: int = 0, reward: float = 1.0, firs
 class ScriptedBridge:
     """Says what it is told to, one list of events per receive, and asks to stop at the end."""
 
-    def __init__(self, *script: list[Tick | Departure]) -> None:
+    def __init__(self, *script: list[Tick | Departure], launched: bool = False) -> None:
+        self.launched = launched
         self.script = list(script)
         self.replies: list[tuple[int, dict[str, ActionBatch]]] = []
         self.rejected: list[tuple[int, str]] = []
@@ -76,7 +77,7 @@ class ScriptedBridge:
         events = self.script.pop(0)
         self.requested = not self.script
         for event in events:
-            self.simulators[event.simulator] = SimulatorInfo("3.0.1", "1.5.0", frozenset())
+            self.simulators[event.simulator] = SimulatorInfo("3.0.1", "1.5.0", frozenset(), self.launched)
         return events
 
     def reply(self, simulator: int, actions: dict[str, ActionBatch]) -> None:
@@ -164,10 +165,13 @@ def test_a_second_simulator_with_another_idea_of_the_behavior_is_refused_alone(t
     assert behaviors["B"].step == 1
 
 
-def test_a_first_behavior_without_settings_ends_the_run(tmp_path: Path) -> None:
+def test_a_first_behavior_without_settings_ends_a_run_that_launched_its_simulator(tmp_path: Path) -> None:
     stranger = Tick(0, {"Unheard?team=0": SPEC}, {})
     with pytest.raises(UserError, match="'Unheard' has not been specified"):
-        run(ScriptedBridge([stranger], []), tmp_path)
+        run(ScriptedBridge([stranger], [], launched=True), tmp_path)
+    bridge = ScriptedBridge([stranger], [])
+    run(bridge, tmp_path / "attached")
+    assert "'Unheard' has not been specified" in bridge.rejected[0][1]
 
 
 def test_the_step_budget_ends_the_loop_without_another_action(tmp_path: Path) -> None:

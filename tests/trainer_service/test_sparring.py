@@ -103,7 +103,7 @@ def meet(*ids: str, seed: int = 1, chosen: TrainerSettings | None = None) -> Beh
 
     behaviors = Behaviors(create)
     for each in ids:
-        behaviors.declare(each, SPEC)
+        behaviors.declare(0, each, SPEC)
     return behaviors
 
 
@@ -111,13 +111,13 @@ def play(behaviors: Behaviors, world: OneThrow, games: int) -> list[dict[str, Ac
     """Plays so many games on every court, as the loop does. Returns all actions."""
     steps, done = world.begin(), []
     for _ in range(games):
-        behaviors.observe([Tick(0, {}, steps)])
+        behaviors.observe(Tick(0, {}, steps))
         for behavior in behaviors.values():
             if behavior.ready_to_update():
                 behavior.update()
         if behaviors.take_turns():
             behaviors.drop(0)
-            behaviors.observe([Tick(0, {}, steps := world.begin())])
+            behaviors.observe(Tick(0, {}, steps := world.begin()))
         actions = behaviors.act()[0]
         done.append(actions)
         steps = world.step(actions)
@@ -213,7 +213,7 @@ def test_a_frozen_policy_decides_as_its_algorithm_did(trainer_type: str, kind: s
         batch = step_batch(
             [seen], np.zeros(5, np.float32), agent_ids=np.arange(5), allowed_actions=np.ones((5, 3), np.bool_)
         )
-        behaviors.observe([Tick(0, {}, dict.fromkeys(IDS, batch))])
+        behaviors.observe(Tick(0, {}, dict.fromkeys(IDS, batch)))
         behaviors.take_turns()
         actions = behaviors.act()[0]
         # The opponent is the first snapshot, and nothing was learned since.
