@@ -39,6 +39,7 @@ PLACES: tuple[tuple[str, ...], ...] = (
         "trainer_service.channels",
         "trainer_service.threads",
         "trainer_service.starts",
+        "trainer_service.resuming",
     ),
     ("trainer_service.evaluation", "trainer_service.examiner", "trainer_service.playground"),
     ("trainer_service.desk",),

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import trainer_service
 
 # argparse only: --help and a mistyped flag answer at once.
+
+_RESUME = "--resume=true"
+_WHICH = re.compile(r"\d+|best|latest")
+"""Which checkpoint to go on from: its step, or one of these."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -53,7 +60,10 @@ def _add_learn(commands: Any) -> None:
     )  # fmt: skip
     run = learn.add_argument_group("run")
     run.add_argument("--run-id", metavar="ID", help="names the results (default ppo)")
-    run.add_argument("--resume", action="store_true", help="continue the run")
+    run.add_argument(
+        "--resume", nargs="?", const=True, metavar="STEP|best|latest",
+        help="continue the run, from its newest checkpoint unless you say which",
+    )  # fmt: skip
     run.add_argument("--force", action="store_true", help="overwrite an existing run")
     run.add_argument("--initialize-from", metavar="ID", help="start with the weights of another run")
     run.add_argument("--inference", action="store_true", help="act without learning; writes nothing")
@@ -247,8 +257,33 @@ def _add_import(commands: Any) -> None:
     )
 
 
+def _with_resume_apart(arguments: Sequence[str]) -> list[str]:
+    """The same, where what follows ``--resume`` is a part of it only if it says which checkpoint.
+
+    argparse would take the configuration's file for it.
+    """
+    told: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if told and told[-1] == _RESUME and _WHICH.fullmatch(word):
+            told[-1] = f"--resume={word}"
+        elif word.startswith("--env-"):
+            return [*told, word, *words]  # everything after it is the simulators'
+        else:
+            told.append(_RESUME if word in ("--resum", "--resume") else word)
+    return told
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse that knows the nearest flag or command."""
+
+    def parse_known_args(  # type: ignore[override]  # the overloads differ in the namespace, which is handed on
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        arguments = list(sys.argv[1:] if args is None else args)
+        if arguments[:1] == ["learn"]:
+            arguments = _with_resume_apart(arguments)
+        return super().parse_known_args(arguments, namespace)
 
     def error(self, message: str) -> NoReturn:
         known = [option for action in self._actions for option in action.option_strings]

@@ -177,9 +177,7 @@ def _alternatives(path: Path) -> str:
     )
     if not others:
         return ""
-    return (
-        f". The newest other checkpoint is '{others[0]}': copy it over '{path.name}' to continue from there"
-    )
+    return f". The newest other checkpoint is '{others[0]}'"
 
 
 def _first_line(error: Exception) -> str:

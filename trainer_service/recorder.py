@@ -87,7 +87,8 @@ class Recorder:
         """Starts to record a behavior that just showed up."""
         interval = behavior.settings.checkpoint_interval
         self._next_save[behavior.name] = (behavior.step // interval + 1) * interval
-
+        listed = self._status.behavior(behavior.name).with_files(self._folder.numbered_files(behavior.name))
+        self._status = self._status.with_behavior(behavior.name, listed)
         self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
         if behavior.name in self._expected:
             self._expected.remove(behavior.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import glob
+import itertools
 import logging
 import re
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,8 @@ from trainer_service.lock import AlreadyLockedError, FileLock
 from trainer_service.status import TrainingStatus, read_status
 
 _LOCK = ".lock"
+_SET_ASIDE = "set-aside"
+"""How folders are called, with a number, of what a resumed run had saved after the step it went on from."""
 _FAILED_START = frozenset({_LOCK, "configuration.yaml", "run_logs"})
 """What a start leaves that never came to its first agent: nothing that anybody would miss."""
 _ROOT_FILES = ("configuration.yaml", "metrics.jsonl", "evaluations.jsonl")
@@ -47,6 +50,7 @@ class RunFolder:
           <behavior>/best.pt, best.onnx             the policy that scored best, with evaluation
           <behavior>/replay.npz                     what --resume reads too, with save_replay_buffer
           <behavior>/events.out.tfevents.*          for TensorBoard
+          set-aside-<n>/<behavior>/                 what was newer when --resume went on from an older checkpoint
 
     One process writes, any number read. A folder opened to be read is never changed.
     """
@@ -186,6 +190,18 @@ class RunFolder:
         """The model to take home."""
         return self.behavior(name).with_name(f"{name}.onnx")
 
+    def saved_behaviors(self) -> list[str]:
+        """Names of the behaviors that have a state here, whether it can be read or not."""
+        return [
+            entry.name
+            for entry in sorted(_subfolders(self.path))
+            if (entry / "checkpoint.pt").is_file() or _numbered_in(entry)
+        ]
+
+    def numbered_files(self, name: str) -> dict[int, list[Path]]:
+        """The numbered states (.pt) and models (.onnx) of a behavior by step, ascending."""
+        return _numbered_in(self.behavior(name))
+
     def write_configuration(self, text: str) -> None:
         """Replaces configuration.yaml. Raises SaveError."""
         self._write(self.configuration, text)
@@ -211,6 +227,25 @@ class RunFolder:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 raise SaveError(path, error) from error
+
+    def set_aside(self, paths: Iterable[Path]) -> Path:
+        """Moves files of the run into a folder where nothing reads, overwrites or prunes them. Returns it.
+
+        A copy of what the run has said so far goes with them. Raises SaveError.
+        """
+        self._require_writable()
+        taken = (self.path / f"{_SET_ASIDE}-{number}" for number in itertools.count(1))
+        aside = next(path for path in taken if not path.exists())
+        for path in paths:
+            target = aside / path.relative_to(self.path)
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(target)
+            except OSError as error:
+                raise SaveError(target, error) from error
+        for said in filter(Path.is_file, (self.metrics, self.evaluations)):
+            write_atomic(aside / said.name, said.read_bytes())
+        return aside
 
     def close(self) -> None:
         """Lets others write."""
@@ -284,7 +319,7 @@ def _remove_previous(path: Path) -> None:
     files = list(_previous_files(path))
     for file in files:
         file.unlink()
-    for folder in _subfolders(path):
+    for folder in (*_behaviors_set_aside(path), *_subfolders(path)):
         if not any(folder.iterdir()):
             folder.rmdir()
     _logger.warning("Removed %d files of the earlier run in '%s'.", len(files), path)
@@ -295,13 +330,32 @@ def _previous_files(path: Path) -> Iterator[Path]:
     folders = _subfolders(path)
     yield from _present(path, (*_ROOT_FILES, *(glob.escape(f"{folder.name}.onnx") for folder in folders)))
     yield from _present(path / "run_logs", _LOG_FILES)
-    for folder in folders:
+    for aside in _folders_set_aside(path):
+        yield from _present(aside, _ROOT_FILES)
+    for folder in (*folders, *_behaviors_set_aside(path)):
         yield from _present(folder, _BEHAVIOR_FILES)
         yield from (file for file in folder.iterdir() if _numbered_files(folder.name).fullmatch(file.name))
 
 
+def _numbered_in(folder: Path) -> dict[int, list[Path]]:
+    """Files of a behavior's folder by the step in their names, ascending."""
+    found: dict[int, list[Path]] = {}
+    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if _numbered_files(folder.name).fullmatch(file.name):
+            found.setdefault(int(file.stem.rpartition("-")[2]), []).append(file)
+    return dict(sorted(found.items()))
+
+
 def _numbered_files(behavior: str) -> re.Pattern[str]:
     return re.compile(re.escape(behavior) + r"-\d+\.(pt|onnx)")
+
+
+def _folders_set_aside(path: Path) -> list[Path]:
+    return [folder for folder in _subfolders(path) if re.fullmatch(_SET_ASIDE + r"-\d+", folder.name)]
+
+
+def _behaviors_set_aside(path: Path) -> list[Path]:
+    return [behavior for aside in _folders_set_aside(path) for behavior in _subfolders(aside)]
 
 
 def _subfolders(path: Path) -> list[Path]:

@@ -25,8 +25,15 @@ class Start:
     """What a behavior starts from."""
 
     origin: Origin
+    path: Path
+    """Where it was read."""
     is_own: bool
     """It is the run's own, which goes on; otherwise only the weights are taken."""
+
+    @property
+    def is_newest(self) -> bool:
+        """It is the newest that there is, and what lies beside it was saved with it."""
+        return self.path.name == "checkpoint.pt"
 
 
 _EVERYONE_ELSE = ""
@@ -43,9 +50,12 @@ def read_starts(options: RunOptions, folder: RunFolder) -> dict[str, Start]:
 
     All are read before anything starts, so that a damaged one costs nothing.
     """
-    own: dict[str, Path] = {}
+    own: dict[str, Start] = {}
     if options.checkpoint_settings.resume:
-        own = {path.parent.name: path for path in sorted(folder.path.glob("*/checkpoint.pt"))}
+        from trainer_service.resuming import checkpoints_to_resume
+
+        found = checkpoints_to_resume(folder, options.checkpoint_settings.resume)
+        own = {name: Start(origin, path, True) for name, (path, origin) in found.items()}
     others: dict[str, Path] = {}
     for name, settings in options.behaviors.items():
         if settings.init_path is not None and name in own:
@@ -57,12 +67,11 @@ def read_starts(options: RunOptions, folder: RunFolder) -> dict[str, Start]:
     if options.default_settings is not None and not own:
         # A run that goes on needs no start, and must not fail because somebody has since removed it.
         others = {**_of_everyone_else(options.default_settings.init_path, folder), **others}
-    if not own and not others:
-        return {}
+    if not others:
+        return own
     from trainer_service.mlagents_checkpoint import load_origin
 
-    starts = {name: Start(load_origin(path), False) for name, path in others.items()}
-    return starts | {name: Start(load_origin(path), True) for name, path in own.items()}
+    return {name: Start(load_origin(path), path, False) for name, path in others.items()} | own
 
 
 def _of_everyone_else(given: str | None, folder: RunFolder) -> dict[str, Path]:

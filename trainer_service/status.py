@@ -79,6 +79,17 @@ class BehaviorStatus:
                 record = replace(record, reward=known.reward)
         return replace(self, checkpoints=(*others, record))
 
+    def with_files(self, files: Mapping[int, Sequence[Path]]) -> BehaviorStatus:
+        """Returns a status that lists what lies in the behavior's folder, no more and no less.
+
+        Whatever a trainer that was killed did not come to list is pruned like the others, then.
+
+        files: numbered states and models by step.
+        """
+        listed = {record.steps: record for record in self.checkpoints}
+        found = (listed.get(steps) or _record_of(steps, files[steps]) for steps in sorted(files))
+        return replace(self, checkpoints=tuple(found))
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingStatus:
@@ -141,8 +152,8 @@ def read_status(path: Path, *, torch_version: str) -> TrainingStatus:
     document = _document(path)
     if document is None:
         _logger.warning(
-            "Training status file '%s' not found: the list of older checkpoints and the lessons start anew, "
-            "and checkpoints that it named stay for ever.", path,
+            "Training status file '%s' not found: lessons start anew, and older checkpoints are listed from "
+            "their files.", path,
         )  # fmt: skip
         return TrainingStatus(torch_version=torch_version)
     status = _checked(path, document, torch_version)
@@ -179,7 +190,7 @@ def _checked(path: Path, document: Mapping[str, Any], torch_version: str | None)
 def _unreadable(path: Path, reason: str) -> UserError:
     return UserError(
         f"cannot read '{path}': {reason}. Expected the training status of a run; delete the file to go on "
-        "without its list of older checkpoints, in the first lessons."
+        "without it, in the first lessons."
     )
 
 
@@ -255,6 +266,12 @@ def _record_from_json(record: Mapping[str, Any]) -> CheckpointRecord:
         creation_time=float(record["creation_time"]),
         auxiliary_file_paths=tuple(str(path) for path in record.get("auxillary_file_paths", ())),
     )
+
+
+def _record_of(steps: int, files: Sequence[Path]) -> CheckpointRecord:
+    """A record of files that nobody listed; a model, if there is one, is what to play with."""
+    first, *others = sorted((path.as_posix() for path in files), key=lambda name: not name.endswith(".onnx"))
+    return CheckpointRecord(steps, first, None, max(path.stat().st_mtime for path in files), tuple(others))
 
 
 def _files(records: Sequence[CheckpointRecord]) -> frozenset[str]:

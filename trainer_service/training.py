@@ -100,7 +100,7 @@ def train(
             RunFolder.open(
                 saved.results_dir,
                 saved.run_id,
-                resume=saved.resume,
+                resume=bool(saved.resume),
                 force=saved.force,
                 initialize_from=saved.initialize_from,
                 inference=saved.inference,
@@ -155,7 +155,7 @@ def _serve(
     status = TrainingStatus(torch_version=torch.__version__)
     if options.checkpoint_settings.resume:
         status = folder.read_status(torch_version=torch.__version__)
-        _resume_lessons(curriculum, options, status)
+        _resume_lessons(curriculum, options, status, origins)
     for parameter in curriculum.lessons:
         _logger.info("%s", curriculum.describe(parameter))
     writers = _writers(folder, timers)
@@ -185,12 +185,16 @@ def _serve(
     return Outcome(folder.path, {name: each.step for name, each in behaviors.items()}, stop.requested)
 
 
-def _resume_lessons(curriculum: Curriculum, options: RunOptions, status: TrainingStatus) -> None:
+def _resume_lessons(
+    curriculum: Curriculum, options: RunOptions, status: TrainingStatus, origins: dict[str, Start]
+) -> None:
     for difference in differences(options.environment_parameters or {}, status.lessons):
         _logger.warning("%s", difference)
-    curriculum.resume(
-        status.lessons, {name: behavior.standing for name, behavior in status.behaviors.items()}
-    )
+    older = {name for name, start in origins.items() if start.is_own and not start.is_newest}
+    if older and status.lessons:
+        _logger.warning("Lessons are as they were at the end: checkpoints have none of their own.")
+    standings = {name: each.standing for name, each in status.behaviors.items() if name not in older}
+    curriculum.resume(status.lessons, standings)
 
 
 def _creator(
@@ -208,6 +212,7 @@ def _creator(
     from trainer_service.algorithms import Compute
     from trainer_service.algorithms.team_view import sized
     from trainer_service.behavior import Behavior
+    from trainer_service.resuming import go_on_from
     from trainer_service.self_play import Arena
     from trainer_service.threads import threads_for
 
@@ -233,7 +238,9 @@ def _creator(
         elif start.is_own:
             behavior.restore(checkpoint_of(start.origin, behavior, compute.seed))
             _logger.info("Resuming '%s' from step %d.", name, behavior.step)
-            _restore_experience(behavior, folder.replay(name))
+            if folder.writable:
+                go_on_from(folder, name, behavior.step, start.path)
+            _restore_experience(behavior, folder.replay(name), is_newest=start.is_newest)
             for writer in writers:
                 writer.truncate_after(name, behavior.step)
         else:
@@ -248,14 +255,18 @@ def _creator(
     return create
 
 
-def _restore_experience(behavior: Behavior, path: Path) -> None:
-    """The replay buffer of who learns from one, if it was saved; says so if it was not."""
+def _restore_experience(behavior: Behavior, path: Path, *, is_newest: bool) -> None:
+    """The replay buffer of who learns from one, if it was saved; says so if it was not.
+
+    is_newest: the buffer was saved with the checkpoint that the behavior goes on from.
+    """
     tuning = behavior.settings.hyperparameters
     if not isinstance(tuning, SACSettings | OffPolicyHyperparameters) or not behavior.training:
         return
     if tuning.save_replay_buffer and path.is_file():
         behavior.restore_experience(path)
-        _logger.info("'%s' goes on with its replay buffer.", behavior.name)
+        of_when = "" if is_newest else ", as it was at the end: checkpoints have none of their own"
+        _logger.info("'%s' goes on with its replay buffer%s.", behavior.name, of_when)
         return
     # A batch is of moments where groups learn, and each of them takes a step of every agent.
     agents = (tuning.group_size or 1) if isinstance(tuning, GroupSettings) else 1

@@ -63,6 +63,16 @@ def test_a_flag_and_its_beginnings_mean_the_same(flag: str) -> None:
         assert parse(beginning, *FLAGS[flag]) == whole
 
 
+@pytest.mark.parametrize("which", ["5000", "best", "latest"])
+def test_resume_takes_a_checkpoint_and_never_the_file_that_follows(which: str) -> None:
+    assert parse("--resume", which, "config.yaml") == parse("config.yaml", f"--resume={which}")
+    for line in (["--resume", "config.yaml"], ["config.yaml", "--resume"]):
+        parsed = parse(*line)
+        assert str(parsed["trainer_config_path"]) == "config.yaml"
+        assert parsed["resume"] == "true"
+    assert parse("--env-args", "--resume", which)["env_args"] == ["--resume", which]
+
+
 def test_some_beginnings_are_unambiguous() -> None:
     assert "--num-e" in unambiguous("--num-envs")
     assert "--num-" not in unambiguous("--num-envs")

@@ -395,7 +395,7 @@ def test_beside_a_damaged_checkpoint_the_newest_other_one_is_named(refused, conf
     newest, numbered = (Path("results/w/Walker", name) for name in ("checkpoint.pt", "Walker-0.pt"))
     save_checkpoint(make_behavior(name="Walker").checkpoint(), newest, numbered)
     truncated(newest)
-    message = refused("learn", "config.yaml", "--run-id=w", "--resume", "--env=sim:basic")
+    message = refused("learn", "config.yaml", "--run-id=v", "--initialize-from=w", "--env=sim:basic")
     assert f"The newest other checkpoint is '{numbered}'" in message
 
 

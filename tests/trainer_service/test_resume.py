@@ -9,6 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from trainer_service.checkpoint import save_checkpoint
+from trainer_service.errors import UserError
+from trainer_service.resuming import checkpoints_to_resume
+from trainer_service.run import RunFolder
+
 EPISODE = 18  # agent steps of one episode of the treadmill's three agents
 
 # Updates come after 4 episodes, so a stop after 8 lies between two rollouts and one after 6 in a rollout.
@@ -152,3 +157,133 @@ def test_what_a_run_once_started_from_does_not_undo_what_it_has_learned_since(tr
     said = train("pupil", 2 * AT_AN_UPDATE, "--resume", init_path=weights)
     assert f"Resuming 'Treadmill' from step {AT_AN_UPDATE}." in said.out
     assert "'Treadmill' resumes from its own checkpoint: init_path is for its start only." in said.out
+
+
+def flip(path: Path) -> None:
+    """Changes one bit in the middle of a file, as a failing disk does."""
+    written = bytearray(path.read_bytes())
+    written[len(written) // 2] ^= 1
+    path.write_bytes(written)
+
+
+OLDER = 6 * EPISODE
+"""The checkpoint before the newest, of those that come every second episode."""
+
+
+@pytest.fixture
+def saved(train) -> Path:
+    """The folder of a behavior with checkpoints after 2, 4, 6 and 8 episodes."""
+    train("run", AT_AN_UPDATE, checkpoint_interval=2 * EPISODE)
+    return Path("results/run/Treadmill")
+
+
+def listed(run_id: str = "run") -> list[int]:
+    status = json.loads(Path("results", run_id, "run_logs/training_status.json").read_text())
+    return [record["steps"] for record in status["Treadmill"]["checkpoints"]]
+
+
+@pytest.mark.parametrize("damage", [flip, Path.unlink])
+def test_without_its_newest_checkpoint_a_run_goes_on_from_the_one_before(train, saved: Path, damage) -> None:
+    for path in (saved / "checkpoint.pt", saved / f"Treadmill-{AT_AN_UPDATE}.pt"):
+        damage(path)
+    said = train("run", 2 * AT_AN_UPDATE, "--resume", checkpoint_interval=2 * EPISODE)
+    (warning,) = [line for line in said.out.splitlines() if f"step {OLDER}." in line and "checkpoint" in line]
+    assert f"'{saved}/checkpoint.pt'" in warning
+    assert f"'Treadmill' goes on from '{saved}/Treadmill-{OLDER}.pt'" in warning
+    assert f"Resuming 'Treadmill' from step {OLDER}." in said.out
+    assert checkpoint("run")["step"] == 2 * AT_AN_UPDATE
+    aside = {path.name for path in Path("results/run/set-aside-1").rglob("*")}
+    assert (f"Treadmill-{AT_AN_UPDATE}.pt" in aside) == (damage is flip)
+    assert f"Treadmill-{AT_AN_UPDATE}.onnx" in aside
+
+
+def test_a_run_without_a_readable_checkpoint_is_refused_and_left_alone(
+    train, saved: Path, mlagents_style
+) -> None:
+    for path in saved.glob("*.pt"):
+        flip(path)
+    before = {path: path.read_bytes() for path in saved.iterdir()}
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume")
+    assert said.code == 2
+    assert "none of the 5 checkpoints of 'Treadmill' can be read" in said.err
+    assert {path: path.read_bytes() for path in saved.iterdir()} == before
+    for path in saved.glob("*.pt"):
+        path.unlink()
+    for path in saved.glob("*.onnx"):
+        path.unlink()
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume")
+    assert said.code == 2
+    assert "holds no checkpoint to go on from" in said.err
+
+
+def test_an_older_checkpoint_can_be_chosen_and_the_newer_ones_are_kept(train, saved: Path) -> None:
+    straight = metrics("run")
+    newer = {path.name: path.read_bytes() for path in saved.glob("*.pt") if path.stem.endswith("144")}
+    newest = (saved / "checkpoint.pt").read_bytes()
+    said = train("run", 4 * EPISODE, "--resume", str(4 * EPISODE), checkpoint_interval=2 * EPISODE)
+    assert f"Resuming 'Treadmill' from step {4 * EPISODE}." in said.out
+    aside = Path("results/run/set-aside-1/Treadmill")
+    assert f"are in '{aside.parent}' from now on" in said.out
+    assert {path.name for path in aside.iterdir()} == {
+        "checkpoint.pt", "Treadmill-108.pt", "Treadmill-108.onnx", "Treadmill-144.pt", "Treadmill-144.onnx"
+    }  # fmt: skip
+    assert (aside / "checkpoint.pt").read_bytes() == newest
+    assert all((aside / name).read_bytes() == content for name, content in newer.items())
+    assert listed() == [2 * EPISODE, 4 * EPISODE]
+    assert len((aside.parent / "metrics.jsonl").read_text().splitlines()) == len(straight)
+    # From there it goes as it went before, and what --resume alone means is the checkpoint that was chosen.
+    train("run", AT_AN_UPDATE, "--resume", checkpoint_interval=2 * EPISODE)
+    assert metrics("run") == straight
+
+
+def test_the_best_checkpoint_can_be_chosen(train, saved: Path, mlagents_style) -> None:
+    refused = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume", "best")
+    assert refused.code == 2
+    assert "--resume best: no best.pt of Treadmill" in refused.err
+    (saved / "best.pt").write_bytes((saved / f"Treadmill-{OLDER}.pt").read_bytes())
+    said = train("run", OLDER, "--resume=best")
+    assert f"Resuming 'Treadmill' from step {OLDER}." in said.out
+    assert checkpoint("run")["step"] == OLDER
+    assert (saved / "best.pt").exists()
+
+
+def test_a_step_that_was_not_saved_is_refused_with_those_that_were(
+    train, saved: Path, mlagents_style
+) -> None:
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume", "37")
+    assert said.code == 2
+    assert "has no checkpoint of that step; it has Treadmill: 36, 72, 108, 144" in said.err
+
+
+def test_behaviors_go_on_each_from_its_own_checkpoint(make_behavior, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for name, steps in {"Ball": (100, 200, 300), "Goal": (90, 180)}.items():
+        behavior = make_behavior(name=name)
+        for behavior.step in steps:
+            save_checkpoint(
+                behavior.checkpoint(), folder.numbered(name, behavior.step), folder.checkpoint(name)
+            )
+
+    def chosen(which: bool | int | str) -> dict[str, int]:
+        return {name: origin.step for name, (_, origin) in checkpoints_to_resume(folder, which).items()}
+
+    assert chosen(True) == {"Ball": 300, "Goal": 180}
+    assert chosen(200) == {"Ball": 200, "Goal": 180}
+    flip(folder.checkpoint("Ball"))
+    assert chosen(True) == {"Ball": 300, "Goal": 180}
+    flip(folder.numbered("Ball", 300))
+    assert chosen(True) == {"Ball": 200, "Goal": 180}
+    with pytest.raises(UserError, match="Goal: 90, 180"):
+        checkpoints_to_resume(folder, 150)
+
+
+def test_a_checkpoint_that_a_killed_run_did_not_list_is_pruned_like_the_others(train, saved: Path) -> None:
+    status = Path("results/run/run_logs/training_status.json")
+    content = json.loads(status.read_text())
+    del content["Treadmill"]["checkpoints"][1]
+    status.write_text(json.dumps(content))
+    flags = {"checkpoint_interval": 2 * EPISODE, "keep_checkpoints": 2}
+    train("run", AT_AN_UPDATE + 2 * EPISODE, "--resume", **flags)
+    assert listed() == [AT_AN_UPDATE, AT_AN_UPDATE + 2 * EPISODE]
+    numbered = {path.stem for path in saved.glob("Treadmill-*.*")}
+    assert numbered == {f"Treadmill-{steps}" for steps in listed()}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
 
 from trainer_service.config.environment_parameters import EnvironmentParameter, lessons_of
 from trainer_service.config.evaluation import EvaluationSettings
@@ -20,7 +21,10 @@ from trainer_service.config.values import (
     PositiveCount,
     Seed,
     Text,
+    expected,
+    flag,
     problem,
+    whole_number,
 )
 from trainer_service.errors import ConfigError
 
@@ -37,6 +41,23 @@ def _as_behavior_name(name: str) -> str:
     return name
 
 
+def _as_resume(value: object) -> bool | int | str:
+    """Whether to resume, or from which checkpoint; the newest is what true means."""
+    if value in ("best", "latest"):
+        return value == "latest" or "best"
+    try:
+        return flag(value)
+    except PydanticCustomError:
+        pass
+    try:
+        step = whole_number(value)
+    except PydanticCustomError:
+        step = 0
+    if step < 1:
+        raise expected("true, false, the step of a checkpoint, best or latest", value)
+    return step
+
+
 _OLD_KEYS = {
     "curriculum": "lessons stand under 'environment_parameters', as NAME: {curriculum: [lesson, …]}",
     "parameter_randomization": "samplers stand under 'environment_parameters', as NAME: {sampler_type: …}",
@@ -45,6 +66,13 @@ _OLD_KEYS = {
 """Sections of ML-Agents before release 7, and what became of them."""
 
 RunId = Annotated[Text, AfterValidator(_as_run_id)]
+Resume = Annotated[
+    bool | int | Literal["best"],
+    WithJsonSchema(
+        {"anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 1}, {"enum": ["best", "latest"]}]}
+    ),
+    BeforeValidator(_as_resume),
+]
 BehaviorName = Annotated[str, AfterValidator(_as_behavior_name)]
 
 
@@ -124,8 +152,9 @@ class CheckpointSettings(Section):
     load_model: Flag = False
     """An old spelling that only warns; resume is meant."""
 
-    resume: Flag = False
-    """Whether to continue the run."""
+    resume: Resume = False
+    """Whether to continue the run: from its newest checkpoint (true, ``latest``), from that of a step, or from the
+    one that scored best (``best``). ML-Agents knows true and false."""
 
     force: Flag = False
     """Whether an existing run of this id may be overwritten."""
