@@ -15,7 +15,7 @@ PLACES: tuple[tuple[str, ...], ...] = (
     ("unity_bridge",),
     ("trainer_service.errors",),
     ("trainer_service.ops",),
-    ("trainer_service.config", "trainer_service.files", "trainer_service.lock"),
+    ("trainer_service.config", "trainer_service.files", "trainer_service.lock", "trainer_service.archive"),
     (
         "trainer_service.status",
         "trainer_service.timers",

@@ -17,7 +17,7 @@ from trainer_service.algorithms.frozen import Actor
 from trainer_service.algorithms.refusals import require_actions
 from trainer_service.algorithms.team_view import learns_by_group, most_of_a_group, view_for
 from trainer_service.callbacks import EndedEpisodes, Hooks
-from trainer_service.checkpoint import Checkpoint, differences
+from trainer_service.checkpoint import UNFIT, Checkpoint, differences
 from trainer_service.config import TrainerSettings, changed_networks
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
@@ -323,8 +323,6 @@ class Behavior:
         """Continues where the checkpoint was taken. Raises UserError where it is of another behavior."""
         self._check_fits(checkpoint)
         self._load(checkpoint, weights_only=False)
-        if self.sparring is not None and checkpoint.self_play is not None:
-            self.sparring.load_state_dict(checkpoint.self_play)
         self.step = checkpoint.step
         self._next_summary = (self.step // self.settings.summary_freq + 1) * self.settings.summary_freq
         self._last_summary = (self.step, time.perf_counter())
@@ -352,7 +350,9 @@ class Behavior:
         load = self._algorithm.load_weights if weights_only else self._algorithm.load_state_dict
         try:
             load(checkpoint.algorithm)
-        except (KeyError, ValueError, RuntimeError) as error:
+            if not weights_only and self.sparring is not None and checkpoint.self_play is not None:
+                self.sparring.load_state_dict(checkpoint.self_play)
+        except UNFIT as error:
             changed = changed_networks(checkpoint.settings, self.settings)
             raise UserError(
                 f"behavior '{self.name}': the checkpoint does not fit the configured networks: "

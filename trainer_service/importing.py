@@ -195,7 +195,7 @@ def _actions(source: MLAgentsCheckpoint) -> ActionSpec:
         continuous = int(policy["continuous_act_size_vector"])
         branches = tuple(int(size) for size in policy["discrete_act_size_vector"].flatten())
         return ActionSpec(continuous, branches)
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
         raise UserError(f"'{source.path}' does not tell its actions: {error}") from None
 
 

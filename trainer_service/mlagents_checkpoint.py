@@ -117,7 +117,7 @@ def as_checkpoint(
     ]
     try:
         state["optimizer"] = plan.moments(origin.modules[_ADAM])
-    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         left_behind.append(f"the optimizer's moments, which start anew: {' '.join(str(error).split())}")
     return Conversion(Checkpoint(behavior, origin.step, spec, settings, state), tuple(left_behind))
 
@@ -130,12 +130,18 @@ def _parse(content: Mapping[str, Any], path: Path) -> MLAgentsCheckpoint:
         )
     try:
         step = int(content[_STEP][_COUNTER])
-        if written_by is None or not all(isinstance(module, dict) for module in content.values()):
+        if step < 0:
+            raise ValueError(f"it has taken {step} steps")
+        if written_by is None or not all(map(_is_module, content.values())):
             raise ValueError(f"its modules are {list(content)}")
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         reason = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
         raise UserError(f"'{path}' is not a complete checkpoint of ML-Agents 1.1.0: {reason}") from None
     return MLAgentsCheckpoint(path, step, content)
+
+
+def _is_module(found: object) -> bool:
+    return isinstance(found, dict) and all(isinstance(key, str) for key in found)
 
 
 def _require_supported(origin: MLAgentsCheckpoint, settings: TrainerSettings, where: str) -> PPOSettings:
@@ -153,11 +159,13 @@ def _require_supported(origin: MLAgentsCheckpoint, settings: TrainerSettings, wh
 
 def _require_same_memory(origin: MLAgentsCheckpoint, settings: TrainerSettings, where: str) -> None:
     told = origin.modules[ACTOR].get("memory_size_vector")
-    theirs = int(told.max()) if isinstance(told, Tensor) and told.numel() else 0
+    theirs = told.max().nan_to_num().item() if isinstance(told, Tensor) and told.numel() else 0
     memory = settings.network_settings.memory
     if theirs != (0 if memory is None else memory.memory_size):
         configured = "has none" if memory is None else f"says {memory.memory_size}"
-        raise UserError(f"{where} was trained with a memory_size of {theirs}, the configuration {configured}")
+        raise UserError(
+            f"{where} was trained with a memory_size of {theirs:g}, the configuration {configured}"
+        )
     if memory is not None and memory.type != "lstm":
         raise UserError(f"{where} remembers with an lstm, the configuration says memory.type '{memory.type}'")
 

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
 from trainer_service.algorithms.team_view import view_for
-from trainer_service.checkpoint import Checkpoint, load_checkpoint
+from trainer_service.checkpoint import UNFIT, Checkpoint, load_checkpoint
 from trainer_service.errors import UserError
+from trainer_service.networks.allowance import Allowance
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -39,13 +40,14 @@ class Policy:
             raise UserError(
                 f"behavior '{self.behavior}' was trained by '{trainer_type}'; this version has {list(ALGORITHMS)}"
             )
-        self._view = view_for(checkpoint.spec, checkpoint.settings)
-        self._algorithm = ALGORITHMS[trainer_type](
-            self._view.spec, checkpoint.settings, Compute(torch.device(device), seed)
-        )
         try:
+            with Allowance(checkpoint.algorithm):
+                self._view = view_for(checkpoint.spec, checkpoint.settings)
+                self._algorithm = ALGORITHMS[trainer_type](
+                    self._view.spec, checkpoint.settings, Compute(torch.device(device), seed)
+                )
             self._algorithm.load_weights(checkpoint.algorithm)
-        except (KeyError, ValueError, RuntimeError) as error:
+        except UNFIT as error:
             raise UserError(
                 f"behavior '{self.behavior}': its weights do not fit its settings: {error}"
             ) from None

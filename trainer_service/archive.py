@@ -1,0 +1,383 @@
+"""The files that ``torch.save`` writes, read as numbers, texts, containers and tensors, and as nothing else.
+
+Such a file is a zip archive: ``data.pkl`` says what there is, ``data/0`` … hold the bytes of the tensors. What
+``data.pkl`` says is a program in pickle's language. It is not unpickled: of the language only those words are
+understood that build plain values, each does as much as it is long, and every number in it is compared with the
+bytes that are there. So a file can neither run anything, nor take more memory than a small multiple of its own size,
+whatever version of torch is installed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_SIGNATURE = b"PK\x03\x04"
+_FEWEST_WORDS, _WORDS_PER_TENSOR = 2**16, 2**11
+"""Bytes that ``data.pkl`` may have: so many, and so many more for each tensor. Ours have about 150 for each."""
+_MOST_VALUES = 2**18
+"""Values in a file, shared ones counted wherever they are; ours have thousands."""
+_DEEPEST = 50
+_LONGEST_NUMBER = 16
+"""Bytes of a whole number."""
+_PIECE = 2**20
+
+_TYPES: Mapping[str, torch.dtype] = {
+    "torch DoubleStorage": torch.float64,
+    "torch FloatStorage": torch.float32,
+    "torch HalfStorage": torch.float16,
+    "torch BFloat16Storage": torch.bfloat16,
+    "torch LongStorage": torch.int64,
+    "torch IntStorage": torch.int32,
+    "torch ShortStorage": torch.int16,
+    "torch CharStorage": torch.int8,
+    "torch ByteStorage": torch.uint8,
+    "torch BoolStorage": torch.bool,
+}
+
+
+class ArchiveError(ValueError):
+    """What is wrong with a file."""
+
+
+def read_tensors(path: Path) -> Any:
+    """What ``torch.save`` put into a file, on the CPU. Executes nothing of what the file says.
+
+    Raises:
+        OSError: the file cannot be read.
+        ArchiveError: it is damaged, or holds more than tensors and plain values.
+    """
+    with path.open("rb") as file:
+        if file.read(len(_SIGNATURE)) != _SIGNATURE:
+            raise ArchiveError("expected a zip archive, as torch writes")
+        try:
+            with zipfile.ZipFile(file) as archive:
+                return _content(archive, path.stat().st_size)
+        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, struct.error) as error:
+            raise ArchiveError(str(error) or "the archive is cut off") from None
+        except (ValueError, OverflowError, IndexError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, ArchiveError):
+                raise
+            raise ArchiveError(f"its archive makes no sense ({error})") from None
+
+
+def _content(archive: zipfile.ZipFile, size: int) -> Any:
+    entries = archive.infolist()
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+        raise ArchiveError("expected an archive that is not compressed")
+    if (declared := sum(entry.file_size for entry in entries)) > size:
+        raise ArchiveError(f"its parts claim {declared} bytes, the file has {size}")
+    programs = [entry for entry in entries if entry.filename.endswith("/data.pkl")]
+    if len(programs) != 1:
+        raise ArchiveError(f"expected one data.pkl, got {len(programs)}")
+    (program,) = programs
+    folder = program.filename.removesuffix("data.pkl")
+    tensors = {
+        entry.filename.removeprefix(f"{folder}data/"): entry
+        for entry in entries
+        if entry.filename.startswith(f"{folder}data/")
+    }
+    if program.file_size > _FEWEST_WORDS + _WORDS_PER_TENSOR * len(tensors):
+        raise ArchiveError(
+            f"{program.file_size} bytes say what its {len(tensors)} tensors are, which is too much"
+        )
+    order = f"{folder}byteorder"
+    if order in archive.NameToInfo and archive.read(order) != b"little":
+        raise ArchiveError("expected numbers in little-endian order")
+    content = _Machine(archive.read(program), _Storages(archive, tensors)).run()
+    _require_finite_size(content)
+    return content
+
+
+def _require_finite_size(content: Any) -> None:
+    """Refuses what is small in a file and endless to walk through: shared by each level, or inside itself."""
+    level: list[Any] = [content]
+    left = _MOST_VALUES
+    for _ in range(_DEEPEST):
+        level = list(itertools.islice((part for value in level for part in _parts(value)), left + 1))
+        if not level:
+            return
+        left -= len(level)
+        if left < 0:
+            raise ArchiveError(f"it holds more than {_MOST_VALUES} values")
+    raise ArchiveError(f"its values are nested more than {_DEEPEST} levels deep")
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, list | tuple):
+        yield from value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Storage:
+    """All numbers of one or several tensors, in a row."""
+
+    values: Tensor
+
+
+class _Storages:
+    """The bytes beside ``data.pkl``, each read when it is asked for, and once."""
+
+    def __init__(self, archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo]) -> None:
+        self._archive = archive
+        self._entries = entries
+        self._read: dict[str, Tensor] = {}
+
+    def find(self, name: object) -> _Storage:
+        """By what a file says of it: ('storage', type, key, device, numbers)."""
+        match name:
+            case ("storage", _Name() as kind, str() as key, str(), int() as numbers) if kind.text in _TYPES:
+                dtype = _TYPES[kind.text]
+            case _:
+                raise ArchiveError("it names a tensor in a way that torch does not")
+        if key not in self._entries:
+            raise ArchiveError(f"tensor {key!r:.20} is missing")
+        entry = self._entries[key]
+        if numbers * dtype.itemsize != entry.file_size:
+            raise ArchiveError(
+                f"tensor {key!r:.20} claims {numbers} numbers of {dtype.itemsize} bytes, there are {entry.file_size}"
+            )
+        if key not in self._read:
+            self._read[key] = self._bytes(entry)
+        return _Storage(self._read[key].view(dtype))
+
+    def _bytes(self, entry: zipfile.ZipInfo) -> Tensor:
+        if not entry.file_size:
+            return torch.empty(0, dtype=torch.uint8)
+        content = bytearray(entry.file_size)
+        try:
+            with self._archive.open(entry) as file:
+                _fill(content, file)
+        except zipfile.BadZipFile:
+            raise ArchiveError(
+                f"its part '{entry.filename:.100}' is not what was written (checksum)"
+            ) from None
+        return torch.frombuffer(content, dtype=torch.uint8)
+
+
+def _fill(content: bytearray, file: Any) -> None:
+    start = 0
+    while piece := file.read(_PIECE):
+        content[start : start + len(piece)] = piece
+        start += len(piece)
+    if start != len(content):
+        raise ArchiveError("the archive is cut off")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Name:
+    """Something of a Python module that the file refers to. Never looked up."""
+
+    text: str
+
+
+def _tensor(storage: object, offset: object, size: object, stride: object, *_: object) -> Tensor:
+    """``torch._utils._rebuild_tensor_v2``, with its arguments compared with each other."""
+    if not (isinstance(storage, _Storage) and _whole(offset) and _all_whole(size) and _all_whole(stride)):
+        raise ArchiveError("it describes a tensor in a way that torch does not")
+    return _strided(storage.values, offset, size, stride)  # type: ignore[arg-type]  # just checked
+
+
+def _strided(values: Tensor, offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+    numbers = math.prod(size)
+    last = (
+        offset + sum((most - 1) * step for most, step in zip(size, stride, strict=True))
+        if numbers
+        else offset
+    )
+    if numbers > len(values) or (numbers and last >= len(values)):
+        raise ArchiveError(f"a tensor of shape {tuple(size)!s:.60} does not fit its {len(values)} numbers")
+    return values.as_strided(tuple(size), tuple(stride), offset if numbers else 0)
+
+
+def _whole(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**48
+
+
+def _all_whole(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) <= 16 and all(map(_whole, value))
+
+
+def _parameter(tensor: object, *_: object) -> Tensor:
+    if not isinstance(tensor, Tensor):
+        raise ArchiveError("it describes a parameter in a way that torch does not")
+    return tensor
+
+
+def _ordered(*arguments: object) -> dict[Any, Any]:
+    if arguments:
+        raise ArchiveError("it fills an OrderedDict in a way that torch does not")
+    return {}
+
+
+_MAKERS: Mapping[str, Callable[..., Any]] = {
+    "torch._utils _rebuild_tensor_v2": _tensor,
+    "torch._utils _rebuild_parameter": _parameter,
+    "collections OrderedDict": _ordered,
+}
+"""Whom ``data.pkl`` may call, and what is done instead."""
+
+
+class _Machine:
+    """Reads ``data.pkl``: a stack, a memo, and one method for each kind of word."""
+
+    def __init__(self, program: bytes, storages: _Storages) -> None:
+        self._program = program
+        self._at = 0
+        self._storages = storages
+        self._stack: list[Any] = []
+        self._marks: list[int] = []
+        """Where on the stack arguments of words begin that take all there is."""
+        self._memo: dict[int, Any] = {}
+
+    def run(self) -> Any:
+        """What is on the stack at the end."""
+        while (word := self._take(1)) != b".":
+            step = _WORDS.get(word)
+            if step is None:
+                raise ArchiveError(f"its data.pkl has a word 0x{word.hex()}, which tensors do not need")
+            step(self)
+        (result,) = self._stack
+        return result
+
+    def _take(self, size: int) -> bytes:
+        found = self._program[self._at : self._at + size]
+        if len(found) != size:
+            raise ArchiveError("its data.pkl is cut off")
+        self._at += size
+        return found
+
+    def _number(self, layout: str) -> Any:
+        (number,) = struct.unpack(layout, self._take(struct.calcsize(layout)))
+        return number
+
+    def _line(self) -> str:
+        end = self._program.index(b"\n", self._at)
+        line = self._program[self._at : end].decode()
+        self._at = end + 1
+        return line
+
+    def _since_mark(self) -> list[Any]:
+        start = self._marks.pop()
+        found = self._stack[start:]
+        del self._stack[start:]
+        return found
+
+    def push(self, value: Any) -> None:
+        self._stack.append(value)
+
+    def mark(self) -> None:
+        self._marks.append(len(self._stack))
+
+    def version(self) -> None:
+        self._take(1)
+
+    def named(self) -> None:
+        text = f"{self._line()} {self._line()}"
+        if text not in _TYPES and text not in _MAKERS:
+            raise ArchiveError(f"it names '{text.replace(' ', '.'):.100}', and code is never loaded")
+        self.push(_Name(text))
+
+    def call(self) -> None:
+        arguments, name = self._stack.pop(), self._stack.pop()
+        if not (isinstance(name, _Name) and name.text in _MAKERS and type(arguments) is tuple):
+            raise ArchiveError("it calls something, and code is never loaded")
+        self.push(_MAKERS[name.text](*arguments))
+
+    def state(self) -> None:
+        """Of a dictionary of weights, torch keeps the layers' versions beside it: none of ours asks."""
+        self._stack.pop()
+        if type(self._stack[-1]) is not dict:
+            raise ArchiveError("it sets the state of something, and code is never loaded")
+
+    def stored(self) -> None:
+        self.push(self._storages.find(self._stack.pop()))
+
+    def text(self) -> None:
+        self.push(self._take(self._number("<I")).decode("utf-8", "surrogatepass"))
+
+    def whole(self) -> None:
+        if (size := self._number("B")) > _LONGEST_NUMBER:
+            raise ArchiveError(f"it has a whole number of {size} bytes")
+        self.push(int.from_bytes(self._take(size), "little", signed=True))
+
+    def tuple_of(self, size: int) -> None:
+        if len(self._stack) < size:
+            raise ArchiveError("its data.pkl takes what is not there")
+        found = tuple(self._stack[-size:])
+        del self._stack[-size:]
+        self.push(found)
+
+    def append(self, values: Sequence[Any]) -> None:
+        target = self._stack[-1]
+        if type(target) is not list:
+            raise ArchiveError("it appends to what is no list")
+        target.extend(values)
+
+    def assign(self, pairs: Sequence[Any]) -> None:
+        target = self._stack[-1]
+        if type(target) is not dict or len(pairs) % 2:
+            raise ArchiveError("it fills what is no dictionary")
+        for key, value in zip(pairs[::2], pairs[1::2], strict=True):
+            if not isinstance(key, str | int | float | None):
+                raise ArchiveError("it has a key that is neither text nor number")
+            target[key] = value
+
+    def pair(self) -> None:
+        value, key = self._stack.pop(), self._stack.pop()
+        self.assign((key, value))
+
+    def last(self) -> list[Any]:
+        return [self._stack.pop()]
+
+    def remember(self, layout: str) -> None:
+        self._memo[self._number(layout)] = self._stack[-1]
+
+    def recall(self, layout: str) -> None:
+        self.push(self._memo[self._number(layout)])
+
+
+_WORDS: Mapping[bytes, Callable[[_Machine], None]] = {
+    b"\x80": _Machine.version,
+    b"c": _Machine.named,
+    b"R": _Machine.call,
+    b"b": _Machine.state,
+    b"Q": _Machine.stored,
+    b"(": _Machine.mark,
+    b"N": lambda machine: machine.push(None),
+    b"\x88": lambda machine: machine.push(True),
+    b"\x89": lambda machine: machine.push(False),
+    b"J": lambda machine: machine.push(machine._number("<i")),
+    b"K": lambda machine: machine.push(machine._number("<B")),
+    b"M": lambda machine: machine.push(machine._number("<H")),
+    b"G": lambda machine: machine.push(machine._number(">d")),
+    b"\x8a": _Machine.whole,
+    b"X": _Machine.text,
+    b")": lambda machine: machine.push(()),
+    b"]": lambda machine: machine.push([]),
+    b"}": lambda machine: machine.push({}),
+    b"\x85": lambda machine: machine.tuple_of(1),
+    b"\x86": lambda machine: machine.tuple_of(2),
+    b"\x87": lambda machine: machine.tuple_of(3),
+    b"t": lambda machine: machine.push(tuple(machine._since_mark())),
+    b"a": lambda machine: machine.append(machine.last()),
+    b"e": lambda machine: machine.append(machine._since_mark()),
+    b"s": _Machine.pair,
+    b"u": lambda machine: machine.assign(machine._since_mark()),
+    b"q": lambda machine: machine.remember("<B"),
+    b"r": lambda machine: machine.remember("<I"),
+    b"h": lambda machine: machine.recall("<B"),
+    b"j": lambda machine: machine.recall("<I"),
+}
+"""Pickle's words, as the protocol of ``torch.save`` (2) uses them."""
