@@ -209,6 +209,10 @@ class Behavior:
         """Takes what a simulator says of itself into the next summary."""
         self._statistics.add_stat(stat)
 
+    def add_replaced_values(self, count: int) -> None:
+        """Takes into the next summary how many values of a tick could not be used."""
+        self._statistics.add_replaced_values(count)
+
     def act(self) -> list[ActionBatch]:
         """Decides for all who wait, in one forward pass for each policy; one batch per observed tick, in order."""
         waiting, self._waiting = self._waiting, []

@@ -158,6 +158,8 @@ class Behaviors(Mapping[str, Behavior]):
             behavior = self._by_name[name]
             behavior.observe(TeamSteps(tick.simulator, team, batch))
             self._asked.append((tick.simulator, behavior_id, behavior))
+        for behavior_id, values in tick.replaced.items():
+            self._by_name[ids[behavior_id][0]].add_replaced_values(values)
 
     def act(self) -> dict[int, dict[str, ActionBatch]]:
         """Actions for all who asked, by simulator and behavior id: one forward pass per behavior."""

@@ -61,7 +61,8 @@ class OneSimulator:
             timeout_s: how long it may take for any message that it owes.
             outgoing: what it shall hear on side channels, asked for each reply that can carry it.
         """
-        self._session = Session(seed=seed, num_areas=num_areas, greeting=outgoing)
+        # The published API raises for NaN and infinities, and programs may count on it.
+        self._session = Session(seed=seed, num_areas=num_areas, greeting=outgoing, refuse_unusable=True)
         self._timeout_s = timeout_s
         self._outgoing = outgoing
         self._inbox = Inbox()

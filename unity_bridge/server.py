@@ -266,12 +266,12 @@ class Bridge:
         except Exception as error:
             return self._refuse(connection, call, self._our_failure(connection, "reading its message", error))
         match message:
-            case Step(new_specs, batches, messages):
+            case Step(new_specs, batches, messages, replaced):
                 connection.owed_actions = True
                 self._note_first_step(connection)
                 connection.deadline = None
                 self._roster.ticked(connection)
-                return [Tick(connection.number, new_specs, batches, messages)]
+                return [Tick(connection.number, new_specs, batches, messages, replaced)]
             case Reply(data):
                 call.answer(data)
                 connection.expect_message(self._settings.timeout_wait_s)

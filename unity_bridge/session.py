@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
@@ -82,6 +82,9 @@ class Step:
     messages: tuple[SideChannelRecord, ...] = ()
     """What it said on side channels, in order."""
 
+    replaced: Mapping[str, int] = field(default_factory=dict)
+    """Values that could not be used and became 0, of behaviors with any, by full behavior id."""
+
 
 class Goodbye:
     """The simulator stopped by itself."""
@@ -95,7 +98,12 @@ class Session:
     """What is known of one conversation. Methods take and return serialized messages."""
 
     def __init__(
-        self, *, seed: int, num_areas: int, greeting: Callable[[], Iterable[SideChannelRecord]] = tuple
+        self,
+        *,
+        seed: int,
+        num_areas: int,
+        greeting: Callable[[], Iterable[SideChannelRecord]] = tuple,
+        refuse_unusable: bool = False,
     ) -> None:
         """A conversation that waits for its first message.
 
@@ -103,6 +111,7 @@ class Session:
             seed: for the simulator's own randomness; fits an int32.
             num_areas: copies of the training area that it shall make, at least 1.
             greeting: what to say on side channels with the first reset; asked when that is due.
+            refuse_unusable: a single NaN ends the conversation; see UnusableValues.
         """
         self.awaited = Awaited.INTRODUCTION
         self.package_version = ""
@@ -112,6 +121,7 @@ class Session:
         self._seed = seed
         self._num_areas = num_areas
         self._greeting = greeting
+        self._refuse_unusable = refuse_unusable
         self._specs: dict[str, BehaviorSpec] = {}
         self._decoders: dict[str, StepDecoder] = {}
         self._without_agents: dict[str, BrainParametersProto] = {}
@@ -221,7 +231,7 @@ class Session:
         payload = output.rl_output.side_channel
         messages = tuple(unpack_records(payload)) if payload else ()
         self._describe(output)
-        batches = {}
+        batches, replaced = {}, {}
         for behavior, rows in _rows(output.rl_output):
             decoder = self._decoders.get(behavior)
             if decoder is None:
@@ -229,9 +239,11 @@ class Session:
                     f"behavior '{behavior}': expected brain_parameters before any agent, got none"
                 )
             batches[behavior] = decoder.decode(rows)
+            if decoder.replaced:
+                replaced[behavior] = decoder.replaced
         self._waiting = {behavior: len(batch) - batch.num_terminal for behavior, batch in batches.items()}
         new_specs, self._new_specs = self._new_specs, {}
-        return Step(new_specs, batches, messages)
+        return Step(new_specs, batches, messages, replaced)
 
     def _describe(self, output: RowViewOutput) -> None:
         """Learns the behaviors that the message describes.
@@ -258,7 +270,9 @@ class Session:
         known = self._specs.get(behavior)
         if known is None:
             self._specs[behavior] = self._new_specs[behavior] = spec
-            self._decoders[behavior] = StepDecoder(behavior, spec, layouts)
+            self._decoders[behavior] = StepDecoder(
+                behavior, spec, layouts, refuse_unusable=self._refuse_unusable
+            )
         elif known != spec:
             raise WireError(f"behavior '{behavior}': {difference(known, spec)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import cast
 
@@ -21,13 +22,14 @@ from unity_bridge.agent_info_layout import (
     observation_name,
 )
 from unity_bridge.columns import LARGEST_COLUMN, Columns, SensorColumn, joined
-from unity_bridge.complaints import quoted
+from unity_bridge.complaints import Complaints, quoted
 from unity_bridge.errors import WireError
 from unity_bridge.rows import RowLayout, read_varints
 from unity_bridge.sensor_layout import SensorLayout, layouts_as_declared
 from unity_bridge.sensor_reader import SensorReader, is_compressed
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, StepBatch
+from unity_bridge.unusable_values import UnusableValues
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 
 MOST_LAYOUTS = 256
@@ -46,16 +48,23 @@ ROOM_BESIDE_SENSORS = 4096
 BYTES_PER_CHOICE = 2
 """Most that a mask takes for each choice: a list that is not packed."""
 
+_complaints = Complaints(logging.getLogger(__name__))
+
 
 class StepDecoder:
     """Turns one behavior's rows, as they came from one simulator, into step batches.
 
-    Every row is held against the behavior's spec; whatever breaks it, or is not a finite number, is refused
-    with the behavior, the agent and the sensor in the text.
+    Every row is held against the behavior's spec; whatever breaks it is refused with the behavior, the agent and
+    the sensor in the text. Values that cannot be used, such as NaN, become 0 as long as they are few.
     """
 
     def __init__(
-        self, behavior_id: str, spec: BehaviorSpec, layouts: Sequence[SensorLayout] | None = None
+        self,
+        behavior_id: str,
+        spec: BehaviorSpec,
+        layouts: Sequence[SensorLayout] | None = None,
+        *,
+        refuse_unusable: bool = False,
     ) -> None:
         """A decoder that has seen no row yet.
 
@@ -63,6 +72,7 @@ class StepDecoder:
             behavior_id: for error messages.
             spec: of the behavior.
             layouts: how each sensor's values lie in the messages; like in our arrays if None.
+            refuse_unusable: refuses each message with a value that cannot be used, however few they are.
         """
         self._where = f"behavior {quoted(behavior_id)}"
         if layouts is None:
@@ -80,6 +90,10 @@ class StepDecoder:
             + sum(sensor.most_bytes for sensor in self._sensors)
         )
         self._layouts: dict[int, list[RowLayout]] = {}
+        self._unusable = UnusableValues(self._where, [sensor.name for sensor in self._sensors])
+        self._refuse_unusable = refuse_unusable
+        self.replaced = 0
+        """Values of the last message that were replaced by 0."""
 
     def decode(self, rows: Sequence[bytes]) -> StepBatch:
         """The rows as a batch, terminal rows first, each kind in the order in which it came.
@@ -95,12 +109,15 @@ class StepDecoder:
             rows: Serialized AgentInfoProtos of one message.
 
         Raises:
-            WireError: A row cannot be parsed, breaks the spec or holds NaN or infinity, or one agent's rows
-                contradict each other.
+            WireError: A row cannot be parsed or breaks the spec, one agent's rows contradict each other, or too
+                many values could not be used lately (see UnusableValues).
         """
-        columns = self._sorted(self._arrays(self._read(rows)))
-        self._require_finite(columns)
-        return self._batch(columns)
+        columns = self._arrays(self._read(rows))
+        if self._refuse_unusable:
+            self._unusable.refuse(columns)
+        else:
+            self.replaced = self._unusable.replace(columns)
+        return self._batch(self._sorted(columns))
 
     def decode_in_order(self, rows: Sequence[bytes]) -> Columns[Observation]:
         """The rows as they came, each a moment of its own: for recordings, where an agent owns many.
@@ -108,10 +125,10 @@ class StepDecoder:
         Observations are [N, *sensor shape].
 
         Raises:
-            WireError: A row cannot be parsed, breaks the spec or holds NaN or infinity.
+            WireError: A row cannot be parsed, breaks the spec, or holds a value that cannot be used.
         """
         columns = self._arrays(self._read(rows))
-        self._require_finite(columns)
+        self._unusable.refuse(columns)
         return columns.with_arrays(self._shaped(columns))
 
     def _read(self, rows: Sequence[bytes]) -> Columns[SensorColumn]:
@@ -249,8 +266,11 @@ class StepDecoder:
             columns.done[where] = table[DONE]
         if MAX_STEP_REACHED in names:
             columns.interrupted[where] = table[MAX_STEP_REACHED]
-        if ACTION_MASK in names and table[ACTION_MASK].shape[1] == columns.allowed.shape[1]:
-            columns.allowed[where] = table[ACTION_MASK] == 0
+        if ACTION_MASK in names:
+            if table[ACTION_MASK].shape[1] == self._mask_size:
+                columns.allowed[where] = table[ACTION_MASK] == 0
+            else:
+                self._tell_of_mask(columns.agent_ids[where][0], table[ACTION_MASK].shape[1])
         if GROUP_ID in names:
             columns.group_ids[where] = read_varints(table[GROUP_ID])
         if GROUP_REWARD in names:
@@ -265,26 +285,17 @@ class StepDecoder:
         columns.group_rewards[index] = info.group_reward
         for sensor, column, seen in zip(self._sensors, columns.observations, info.observations, strict=True):
             sensor.store(column, index, seen, f"{self._where}, agent {info.id}, {sensor.name}")
-        if len(info.action_mask) == columns.allowed.shape[1]:
+        if len(info.action_mask) == self._mask_size:
             columns.allowed[index] = np.logical_not(info.action_mask)
+        elif info.action_mask:
+            self._tell_of_mask(info.id, len(info.action_mask))
 
-    def _require_finite(self, columns: Columns[Observation]) -> None:
-        if not _all_finite(columns.rewards):
-            self._refuse(columns, columns.rewards, "reward")
-        if not _all_finite(columns.group_rewards):
-            self._refuse(columns, columns.group_rewards, "group reward")
-        for sensor, values in zip(self._sensors, columns.observations, strict=True):
-            if sensor.may_be_compressed and values.dtype == np.uint8:
-                continue
-            if not _all_finite(values):
-                self._refuse(columns, values, sensor.name)
-
-    def _refuse(self, columns: Columns[Observation], values: Observation, name: str) -> None:
-        row, *place = np.argwhere(~np.isfinite(values))[0].tolist()
-        at = f", float {', '.join(map(str, place))}" if place else ""
-        got = values[(row, *place)]
-        raise WireError(
-            f"{self._where}, agent {columns.agent_ids[row]}, {name}{at}: expected a finite number, got {got}"
+    def _tell_of_mask(self, agent: int, size: int) -> None:
+        """A mask of another length forbids nothing, as with ML-Agents."""
+        _complaints.say(
+            (self._where, ACTION_MASK),
+            f"{self._where}, agent {agent}: expected an action mask of {self._mask_size} choices, got one of {size}; "
+            "it forbids nothing",
         )
 
     def _sorted(self, columns: Columns[Observation]) -> Columns[Observation]:
@@ -337,12 +348,7 @@ class StepDecoder:
         )
 
 
-def _all_finite(values: Observation) -> bool:
-    return bool(np.count_nonzero(np.isfinite(values)) == values.size)
-
-
 def _move_rewards(columns: Columns[Observation], *, source: int, target: int) -> None:
     for rewards in (columns.rewards, columns.group_rewards):
-        with np.errstate(over="ignore"):  # a sum that overflows is refused like any other infinity
-            rewards[target] += rewards[source]
+        rewards[target] += rewards[source]
         rewards[source] = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from unity_bridge.side_channels import SideChannelRecord
 from unity_bridge.specs import BehaviorSpec
@@ -24,6 +24,9 @@ class Tick:
 
     messages: tuple[SideChannelRecord, ...] = ()
     """What it said on side channels, in order."""
+
+    replaced: Mapping[str, int] = field(default_factory=dict)
+    """Values that could not be used and became 0, of behaviors with any, by full id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import pickle
 import socket
@@ -212,10 +213,6 @@ MISTAKES = {
     "short-observation": "behavior 'Walker?team=0', agent 0, sensor 0 'eyes': expected 3 floats, got 2",
     "other-shape": "sensor 0 'eyes': expected shape (3,), got (4,)",
     "other-actions": "behavior 'Walker?team=0': its actions changed from ",
-    "nan-observation": "agent 0, sensor 0 'eyes', float 1: expected a finite number, got nan",
-    "infinite-observation": "agent 0, sensor 0 'eyes', float 1: expected a finite number, got inf",
-    "nan-reward": "behavior 'Walker?team=0', agent 0, reward: expected a finite number, got nan",
-    "infinite-reward": "behavior 'Walker?team=0', agent 0, reward: expected a finite number, got -inf",
 }
 
 
@@ -228,6 +225,27 @@ def test_a_mistake_on_the_way_ends_the_run_and_spoils_nothing(play, mistake: str
     assert "it was already started again 0 of at most 0 times" in message
     assert torch.load("results/w/Walker/checkpoint.pt", weights_only=True)["step"] > 128
     assert all(torch.isfinite(values).all() for values in weights())
+
+
+@posix_only
+def test_values_that_cannot_be_used_cost_themselves_only(mlagents_style, configure, actor) -> None:
+    """They are 0 to everyone who learns; the log says where they were, the summary how many."""
+    mistakes = {
+        "nan-observation": "agent 0, sensor 0 'eyes', float 1: expected a finite number, got nan",
+        "infinite-observation": "agent 0, sensor 0 'eyes', float 1: expected a finite number, got inf",
+        "nan-reward": "behavior 'Walker?team=0', agent 0, reward: expected a finite number, got nan",
+        "infinite-reward": "behavior 'Walker?team=0', agent 0, reward: expected a finite number, got -inf",
+    }
+    configure("Walker", max_steps=200)
+    acts = [act for mistake in mistakes for act in (*["step"] * 8, mistake)]
+    env = actor("introduce", "confirm", *acts, "forever")
+    said = mlagents_style("learn", "config.yaml", f"--env={env}", *ONCE)
+    assert said.code == 0
+    for text in mistakes.values():
+        assert f"{text}: it was replaced by 0" in said.out + said.err
+    assert all(torch.isfinite(values).all() for values in weights())
+    summaries = [json.loads(line) for line in Path("results/w/metrics.jsonl").read_text().splitlines()]
+    assert sum(each.get("replaced_values", 0) for each in summaries) == len(mistakes)
 
 
 @posix_only

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from unity_bridge import step_decoder
+from unity_bridge.complaints import Complaints
 from unity_bridge.errors import WireError
 from unity_bridge.pictures import channel_mapping, encode_png
 from unity_bridge.rows import RowLayout, varint_width, write_varints
@@ -74,7 +76,7 @@ def assert_equal(batch: StepBatch, expected: StepBatch) -> None:
             np.testing.assert_array_equal(one, other, err_msg=name, strict=True)
 
 
-FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+FLOATS = st.floats(-(2.0**49), 2.0**49, width=32)
 REWARDS = st.sampled_from([0.0, -0.0, 0.1, -1.0])
 IDS = st.sampled_from([0, 1, 2, 5, 127, 128, 16_383, 16_384, 2**31 - 1, -1])
 
@@ -178,8 +180,18 @@ def test_no_rows_make_an_empty_batch_of_the_right_shapes() -> None:
     assert batch.allowed_actions.shape == (0, 5)
 
 
-def test_a_mask_of_another_length_forbids_nothing() -> None:
-    assert decode(info(action_mask=[True])).allowed_actions.all()
+def test_a_mask_of_another_length_forbids_nothing_and_is_complained_of(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_decoder, "_complaints", Complaints(logging.getLogger()))
+    unpacked = info(8).SerializeToString() + TAG["action_mask"] + b"\x01"
+    for row in (info(7, action_mask=[True]).SerializeToString(), unpacked):
+        assert StepDecoder(BALL, SPEC).decode([row]).allowed_actions.all()
+    assert caplog.messages == [
+        f"behavior 'Ball?team=0', agent {agent}: expected an action mask of 5 choices, got one of 1; "
+        "it forbids nothing"
+        for agent in (7, 8)
+    ]
 
 
 @pytest.fixture
@@ -270,9 +282,9 @@ class TestOneAgentInOneMessage:
         with pytest.raises(WireError, match=r"'Ball\?team=0', agent 3: two rows .* end the same episode"):
             decode(*(info(3, done=row == "T") for row in rows))
 
-    def test_may_not_earn_more_than_a_float_holds(self) -> None:
-        with pytest.raises(WireError, match="agent 3, reward: expected a finite number, got inf"):
-            decode(info(3, reward=3e38), info(3, done=True, reward=3e38))
+    def test_may_earn_as_much_as_can_be_used_in_each_row(self) -> None:
+        batch = decode(info(3, reward=1e10), info(3, done=True, reward=1e10))
+        np.testing.assert_array_equal(batch.rewards, np.float32([2e10, 0]))
 
 
 class TestRefusals:
@@ -326,16 +338,6 @@ class TestRefusals:
         bad.observations[0].compressed_data = b"..."
         self.refuse(bad, "agent 2, sensor 0 'a': expected 2 floats, got compressed data of type 1")
 
-    @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-    def test_numbers_that_are_not_finite(self, number: float) -> None:
-        in_sensor = info(2)
-        in_sensor.observations[1].float_data.data[4] = number
-        at = "agent 2, sensor 1 'b', float 4"
-        self.refuse(in_sensor, f"{at}: expected a finite number, got {number}")
-        self.refuse(info(2, reward=number), f"agent 2, reward: expected a finite number, got {number}")
-        at = "agent 2, group reward"
-        self.refuse(info(2, group_reward=number), f"{at}: expected a finite number, got {number}")
-
 
 def test_a_shape_that_nobody_could_hold_takes_no_memory() -> None:
     spec = BehaviorSpec((ObservationSpec("camera", (10**6, 10**6, 10**6)),), ActionSpec(1))
@@ -358,12 +360,6 @@ def test_shapes_and_names_that_are_left_out_are_those_of_the_first_message() -> 
         sensor.ClearField("shape")
         sensor.ClearField("name")
     assert_equal(decode(terse), decode(info(1)))
-
-
-def test_a_large_sum_of_finite_numbers_is_not_refused() -> None:
-    """The published trainer tests the mean of a batch, which overflows here."""
-    infos = [info(agent, reward=3e38) for agent in (1, 2)]
-    np.testing.assert_array_equal(decode(*infos).rewards, np.float32([3e38, 3e38]))
 
 
 class TestRowsThatAreTooLong:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from unity_bridge import columns
+from unity_bridge import columns, unusable_values
 from unity_bridge.codec import decode_behavior_spec, encode_behavior_spec
+from unity_bridge.complaints import Complaints
 from unity_bridge.errors import WireError
 from unity_bridge.pictures import channel_mapping, encode_png
 from unity_bridge.specs import PICTURE, ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
@@ -236,11 +238,19 @@ class TestOtherOrders:
         with pytest.raises(WireError, match=r"'camera': expected shape \(4, 5, 3\), got \(3, 4, 5\)"):
             self.seen(first, "2.3.0", self.observation(as_floats(self.FRAME), (1, 2, 2)))
 
-    def test_numbers_that_are_not_finite_are_named_by_channel_row_and_column(self) -> None:
+    def test_numbers_that_cannot_be_used_are_named_by_channel_row_and_column(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(unusable_values, "_complaints", Complaints(logging.getLogger()))
         picture = as_floats(self.FRAME).transpose(1, 2, 0).copy()
         picture[3, 4, 1] = np.nan
-        with pytest.raises(WireError, match=r"'camera', float 1, 3, 4: expected a finite number, got nan"):
-            self.seen(self.observation(picture, (2, 2, 1)), "")
+        expected = as_floats(self.FRAME).copy()
+        expected[1, 3, 4] = 0
+        (batch,) = self.seen(self.observation(picture, (2, 2, 1)), "")
+        np.testing.assert_array_equal(batch.observations[0], expected[None], strict=True)
+        assert (
+            "'camera', float 1, 3, 4: expected a finite number, got nan: it was replaced by 0" in caplog.text
+        )
 
     def test_what_is_no_picture_keeps_its_order(self) -> None:
         cube = plain(as_floats(self.FRAME))
@@ -312,11 +322,6 @@ class TestRefusals:
 
     def test_nothing_at_all(self) -> None:
         self.refuse(ObservationProto(), ": expected 40 floats, got 0")
-
-    def test_numbers_that_are_not_finite(self) -> None:
-        picture = as_floats(frames(1)[0])
-        picture[1, 2, 3] = np.inf
-        self.refuse(plain(picture), ", float 1, 2, 3: expected a finite number, got inf")
 
 
 def test_pictures_that_would_be_too_large_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,10 @@ class Statistics:
         """Adds episodes of groups that ended: one return each, shape [G] or a single number."""
         self._group_returns.append(_row(returns))
 
+    def add_replaced_values(self, count: int) -> None:
+        """Adds values of simulators that could not be used, and became 0."""
+        self._replaced_values += count
+
     def drain(self, *, step: int, wall_s: float, steps_per_s: float, is_training: bool = True) -> Summary:
         """Returns everything since the last call, and starts anew."""
         summary = Summary(
@@ -56,6 +60,7 @@ class Statistics:
             steps_per_s=steps_per_s,
             is_training=is_training,
             stats=EpisodeStats(_joined(self._returns), _joined(self._lengths), _joined(self._group_returns)),
+            replaced_values=self._replaced_values,
             series={tag: each.series() for tag, each in self._collected.items() if each.count},
         )
         self._clear()
@@ -66,6 +71,7 @@ class Statistics:
         self._returns: list[Floats] = []
         self._lengths: list[Floats] = []
         self._group_returns: list[Floats] = []
+        self._replaced_values = 0
 
 
 @dataclass(slots=True)

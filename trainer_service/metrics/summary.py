@@ -17,6 +17,7 @@ _REWARD = "Environment/Cumulative Reward"
 _GROUP_REWARD = "Environment/Group Cumulative Reward"
 _LENGTH = "Environment/Episode Length"
 _LESSON = "Environment/Lesson Number/"
+_REPLACED = "Environment/Replaced Values"
 
 EPISODE_TAGS = frozenset({_REWARD, _GROUP_REWARD, _LENGTH})
 """Tags that only the trainer may use, because they stand for the episodes it counted."""
@@ -122,6 +123,9 @@ class Summary:
 
     stats: EpisodeStats = field(default_factory=EpisodeStats)
 
+    replaced_values: int = 0
+    """Rewards and observed numbers that could not be used, such as NaN, and became 0."""
+
     series: Mapping[str, Series] = field(default_factory=dict)
     """By ML-Agents' tags: ``Losses/Policy Loss``, ``Policy/Entropy`` …, and those that simulators chose."""
 
@@ -138,6 +142,8 @@ class Summary:
                 tags[tag] = Series.over(values)
         if len(stats.lengths):
             tags[_LENGTH] = Series(float(stats.lengths.sum()), len(stats.lengths))
+        if self.replaced_values:
+            tags[_REPLACED] = Series(self.replaced_values, 1, is_sum=True)
         return tags
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from trainer_service.metrics import EpisodeStats, Statistics, Summary
+from trainer_service.metrics.jsonl import to_json
 from unity_bridge.side_channels import Aggregation, StatMessage
 
 
@@ -87,3 +88,15 @@ def test_a_simulators_statistic_is_gathered_as_it_asks(aggregation: Aggregation,
     assert drained.series["Goals"].samples.tolist() == (
         [2.0, 6.0, 1.0] if aggregation is Aggregation.HISTOGRAM else []
     )
+
+
+def test_values_that_could_not_be_used_are_counted_and_not_mentioned_where_there_were_none() -> None:
+    statistics = Statistics("Ball")
+    statistics.add_replaced_values(3)
+    statistics.add_replaced_values(4)
+    drained = statistics.drain(step=1, wall_s=1.0, steps_per_s=1.0)
+    assert drained.tagged()["Environment/Replaced Values"].value == 7
+    assert to_json(drained)["replaced_values"] == 7
+    drained = statistics.drain(step=2, wall_s=1.0, steps_per_s=1.0)
+    assert "Environment/Replaced Values" not in drained.tagged()
+    assert "replaced_values" not in to_json(drained)
