@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from yaml.nodes import MappingNode, Node, SequenceNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from trainer_service.config.section import Location
 from trainer_service.config.values import shown
 from trainer_service.errors import ConfigError
 
 _LARGEST_FILE = 2**18
-_MOST_VALUES = 50_000
+_MOST_VALUES = 10_000
 _DEEPEST = 50
+_LONGEST_NUMBER = 100
+"""Characters of whatever is no text: numbers, dates, flags."""
 _MAPPING, _SEQUENCE, _TEXT, _MERGE = (f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str", "merge"))
 
 
@@ -75,7 +77,7 @@ def read_document(path: Path) -> Document:
     """The YAML mapping in ``path``. Raises ConfigError where there is none."""
     text = _read_text(path)
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text, str(path))
         node = loader.get_single_node()
         if node is None:
             raise ConfigError(f"{path}: the file is empty; expected a mapping with 'behaviors'")
@@ -83,8 +85,6 @@ def read_document(path: Path) -> Document:
         values = builder.build(node, ())
     except yaml.YAMLError as error:
         raise ConfigError(f"{_where(path, error, text)}: {_why(error)}") from None
-    except RecursionError:
-        raise ConfigError(f"{path}: lists and mappings are nested too deeply") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping with 'behaviors', got {shown(values)}")
     return Document(str(path), values, builder.lines, tuple(builder.problems))
@@ -128,6 +128,40 @@ def _why(error: yaml.YAMLError) -> str:
     return f"not valid YAML: {error}"
 
 
+class _Loader(yaml.SafeLoader):
+    """PyYAML's, which looks at every open bracket for each further one, and has no limit of its own."""
+
+    def __init__(self, text: str, label: str) -> None:
+        super().__init__(text)
+        self._label = label
+        self._depth = 0
+        self._nodes = 0
+
+    def fetch_flow_collection_start(self, token_type: type) -> None:
+        if self.flow_level > _DEEPEST:
+            raise self._refusal(self.get_mark())
+        super().fetch_flow_collection_start(token_type)
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        self._nodes += 1
+        self._depth += 1
+        if self._nodes > _MOST_VALUES or self._depth > _DEEPEST + 1:
+            raise self._refusal(self.peek_event().start_mark)
+        node: Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def _refusal(self, mark: yaml.Mark) -> ConfigError:
+        return _too_much(self._label, mark)
+
+
+def _too_much(label: str, mark: yaml.Mark) -> ConfigError:
+    return ConfigError(
+        f"{label}:{mark.line + 1}: more than {_MOST_VALUES} values or {_DEEPEST} levels; "
+        "do aliases (*name) multiply, or contain themselves?"
+    )
+
+
 class _Builder:
     """Builds values from YAML nodes.
 
@@ -153,10 +187,7 @@ class _Builder:
     def _count(self, node: Node, depth: int) -> None:
         self._values += 1
         if self._values > _MOST_VALUES or depth > _DEEPEST:
-            raise ConfigError(
-                f"{self._label}:{_line(node)}: more than {_MOST_VALUES} values or {_DEEPEST} levels; "
-                "do aliases (*name) multiply, or contain themselves?"
-            )
+            raise _too_much(self._label, node.start_mark)
 
     def _build_at(self, marked: Node, node: Node, location: Location) -> Any:
         self.lines[location] = _line(marked)
@@ -164,6 +195,8 @@ class _Builder:
 
     def _build_scalar(self, node: Node) -> Any:
         try:
+            if node.tag != _TEXT and self._is_too_much(node):
+                raise ValueError
             return self._loader.construct_object(node, deep=True)
         except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
             # what PyYAML happens to raise for a date such as 2001-99-99, or for '!!int' and '!!bool' of anything
@@ -171,6 +204,12 @@ class _Builder:
             raise ConfigError(
                 f"{self._label}:{_line(node)}: {shown(node.value)} is not of type {kind}"
             ) from None
+
+    def _is_too_much(self, node: Node) -> bool:
+        """Sets and the like, whose parts nobody would count, and numbers of a thousand digits."""
+        if isinstance(node, ScalarNode):
+            return len(node.value) > _LONGEST_NUMBER
+        return node.tag in self._loader.yaml_constructors
 
     def _build_mapping(self, node: MappingNode, location: Location) -> dict[str, Any]:
         values: dict[str, Any] = {}

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from trainer_service.config.document import read_document
 from trainer_service.errors import ConfigError
@@ -80,7 +82,11 @@ def test_a_key_that_is_not_a_text_is_reported(tmp_path: Path) -> None:
         ("a: !!timestamp soon\n", "run.yaml:1: 'soon' is not of type timestamp"),
         ("a: {<<: 5}\n", "run.yaml:1: '<<' expected a mapping to merge"),
         (b"a: 1\nb: \xff\n", "run.yaml:2: not UTF-8 (byte 0xff); save the file as UTF-8"),
-        ("a: " + "[" * 5000, "run.yaml: lists and mappings are nested too deeply"),
+        ("a: 1" + ":1" * 5000, "run.yaml:1: '1:1:1:1"),
+        ("a: 0x" + "f" * 5000, "run.yaml:1: '0xfff"),
+        ("a: -" + "9" * 5000, "run.yaml:1: '-999"),
+        ("a: !!set {b, c}\n", "run.yaml:1: a list is not of type set"),
+        ("a: !!pairs [b: 1]\n", "run.yaml:1: a list is not of type pairs"),
         ("a: " + "x" * 2**18, "run.yaml: expected a configuration of at most 262144 bytes, got more"),
     ],
 )
@@ -102,6 +108,53 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str | bytes,
 )
 def test_aliases_cannot_multiply_without_bound(tmp_path: Path, text: str) -> None:
     assert "do aliases (*name) multiply, or contain themselves?" in refusal(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: " + "[" * 5000, 1),
+        ("a: " + "{" * 5000, 1),
+        ("a: " + "{a: " * 5000, 1),
+        ("- " * 5000, 1),
+        ("".join(" " * depth + "a:\n" for depth in range(300)), 51),
+        ("a: [" + "1," * 100_000 + "1]", 1),
+        ("a:\n" + "- 1\n" * 60_000, 9_999),
+        ("a: 1\n" * 40_000, 5_000),
+    ],
+    ids=["brackets", "braces", "mappings", "dashes", "indented", "flow list", "list", "one key"],
+)
+def test_what_is_long_or_deep_is_refused_where_it_becomes_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, line: int
+) -> None:
+    composed = 0
+    compose = yaml.SafeLoader.compose_node
+
+    def count(*arguments: Any) -> Any:
+        nonlocal composed
+        composed += 1
+        return compose(*arguments)
+
+    monkeypatch.setattr(yaml.SafeLoader, "compose_node", count)
+    message = f"run.yaml:{line}: more than 10000 values or 50 levels"
+    assert refusal(write(tmp_path, text)).startswith(message)
+    assert composed <= 10_000
+
+
+def test_brackets_are_refused_before_the_many_that_follow_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = 0
+    fetch = yaml.SafeLoader.fetch_flow_collection_start
+
+    def count(*arguments: Any) -> None:
+        nonlocal opened
+        opened += 1
+        fetch(*arguments)
+
+    monkeypatch.setattr(yaml.SafeLoader, "fetch_flow_collection_start", count)
+    refusal(write(tmp_path, "a: " + "[" * 5000))
+    assert opened <= 51
 
 
 def test_a_missing_file_is_named_with_where_it_was_sought(tmp_path: Path) -> None:
