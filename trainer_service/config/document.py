@@ -146,7 +146,7 @@ class _Loader(yaml.SafeLoader):
         self._nodes += 1
         self._depth += 1
         if self._nodes > _MOST_VALUES or self._depth > _DEEPEST + 1:
-            raise self._refusal(self.peek_event().start_mark)
+            raise self._refusal(self.peek_event().start_mark)  # type: ignore[no-untyped-call]
         node: Node | None = super().compose_node(parent, index)
         self._depth -= 1
         return node
