@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from trainer_service.ops.normalization import Moments, initial_moments, updated_moments
+from trainer_service.ops.normalization import Moments, initial_moments, updated_moments, without_outliers
 from unity_bridge.specs import ObservationSpec
 
 _LIMIT = 5.0
@@ -37,11 +37,12 @@ class VectorNormalizer(nn.Module):
         return torch.clamp((observation - self.shift) * self.scale, -_LIMIT, _LIMIT)
 
     def update(self, observations: Tensor) -> None:
-        """Counts observations [N, features] in."""
+        """Counts observations [N, features] in, outliers as far as moments reach."""
         if len(observations) == 0:
             return
         moments = Moments(self.rows, self.mean, self.sum_squares)
-        self.rows, self.mean, self.sum_squares = updated_moments(moments, observations)
+        ordinary = without_outliers(moments, observations.double())
+        self.rows, self.mean, self.sum_squares = updated_moments(moments, ordinary)
         self._derive()
 
     def _derive(self) -> None:

@@ -30,6 +30,36 @@ def initial_moments(features: int, device: torch.device | None = None) -> Moment
     )
 
 
+WIDEST = 100.0
+"""Deviations from the mean that a row may count for."""
+
+ENOUGH_ROWS = 1000
+"""From so many on, moments say what is ordinary."""
+
+_SMALLEST_DEVIATION = 0.1
+"""A flag that is raised for the first time is no outlier, however little a feature varied before."""
+
+
+def without_outliers(moments: Moments, rows: Tensor) -> Tensor:
+    """``rows`` [N, F], float64, with what is out of all proportion brought nearer, lest it spoil moments for good.
+
+    clip(x, μ − r, μ + r) with r = 100 · max(σ, 0.1), once a thousand rows were seen. In a batch of a thousand rows that
+    comes before, the median stands for μ and the 99th percentile of |x − median| for σ. Fewer rows stay as they are.
+
+    Whatever lies within is returned bit by bit. A feature that really moves that far is followed: σ grows by up to a
+    hundred times with each batch.
+    """
+    if moments.rows > ENOUGH_ROWS:
+        middle, deviation = moments.mean, (moments.sum_squares / moments.rows).sqrt()
+    elif len(rows) >= ENOUGH_ROWS:
+        middle = rows.median(dim=0).values
+        deviation = (rows - middle).abs().kthvalue(len(rows) * 99 // 100, dim=0).values
+    else:
+        return rows
+    reach = WIDEST * deviation.clamp(min=_SMALLEST_DEVIATION)
+    return torch.clamp(rows, middle - reach, middle + reach)
+
+
 def updated_moments(moments: Moments, rows: Tensor) -> Moments:
     """Moments after ``rows`` [N, F] too, all N at once (the batch form of Welford's recurrence).
 

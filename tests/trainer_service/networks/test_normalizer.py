@@ -75,3 +75,20 @@ def test_what_was_seen_is_saved_and_loaded() -> None:
     for each in (normalizer, other):
         each.update(seen(10, seed=2))
     torch.testing.assert_close(other(seen(5)), normalizer(seen(5)), rtol=0, atol=0)
+
+
+def test_five_numbers_out_of_all_proportion_leave_the_others_in_sight() -> None:
+    normalizer = ObservationNormalizer(SENSORS[1:], normalize=True)
+    for part in range(10):
+        normalizer.update(seen(200, seed=part)[1:])
+    (before,) = normalizer(seen(100)[1:])
+    (spoiled,) = seen(200, seed=20)[1:]
+    spoiled[::40] = 1e14
+    normalizer.update([spoiled])
+    (after,) = normalizer(seen(100)[1:])
+    assert after.std() > before.std() / 10
+    for part in range(100):
+        normalizer.update(seen(2000, seed=part)[1:])
+    (later,) = normalizer(seen(100)[1:])
+    assert later.std() > before.std() / 2
+    assert (later - before).abs().max() < 1.5
