@@ -38,6 +38,7 @@ PLACES: tuple[tuple[str, ...], ...] = (
         "trainer_service.recorder",
         "trainer_service.channels",
         "trainer_service.threads",
+        "trainer_service.progress_log",
         "trainer_service.starts",
         "trainer_service.resuming",
     ),

@@ -291,6 +291,17 @@ class Behavior:
         self._last_summary = (self.step, time.perf_counter())
         return self._statistics.drain(step=at, wall_s=wall_s, steps_per_s=steps_per_s, is_training=learned)
 
+    def so_far(self, wall_s: float) -> Summary:
+        """What the next summary would say, were it due now."""
+        return self._statistics.so_far(
+            step=self.step, wall_s=wall_s, steps_per_s=self.steps_per_s, is_training=self.training
+        )
+
+    @property
+    def collected(self) -> tuple[int, int] | None:
+        """Steps that wait for the next update, and how many it takes; None where that is not what updates wait for."""
+        return self._algorithm.collected() if self.training else None
+
     def drain_mean_return(self) -> float | None:
         """Mean return of the episodes since the last call, for the list of checkpoints."""
         returns, self._returns_since_save = self._returns_since_save, []

@@ -334,15 +334,21 @@ def _print_scores(
 def _in_words(result: Mapping[str, Any]) -> str:
     """A score as people read it."""
     words = (
-        f"mean return {result['mean_return']:.3f} ± {result['std_return']:.3f} "
+        f"mean return {_with_spread(result['mean_return'], result['std_return'])} "
         f"over {result['episodes']} episodes, mean length {result['mean_length']:.1f}"
     )
     if not result["group_episodes"]:
         return words
     return (
-        f"{words}; mean group return {result['mean_group_return']:.3f} ± {result['std_group_return']:.3f} "
+        f"{words}; mean group return {_with_spread(result['mean_group_return'], result['std_group_return'])} "
         f"over {result['group_episodes']} episodes of groups"
     )
+
+
+def _with_spread(mean: float, deviation: float) -> str:
+    from trainer_service.metrics import readable
+
+    return f"{readable(mean, deviation)} ± {readable(deviation, mean)}"
 
 
 def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 import trainer_service
-from trainer_service.metrics import Summary
+from trainer_service.metrics import Summary, readable
 from trainer_service.status import COMPATIBLE_MLAGENTS_VERSION
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Console:
         self._rows: dict[str, _Row] = {}
         self._started_s = 0.0
         self._next_refresh_s = 0.0
+        self._doing = ""
 
     def __enter__(self) -> Self:
         stream = sys.stdout if self._stream is None else self._stream
@@ -110,6 +111,17 @@ class Console:
         if time.monotonic() >= self._next_refresh_s:
             self._refresh()
 
+    def doing(self, what: str, *, at_once: bool = False) -> None:
+        """Shows below the table what goes on. Costs next to nothing, unless it shall be there at once."""
+        self._doing = what
+        if self._live is not None and (at_once or time.monotonic() >= self._next_refresh_s):
+            self._refresh()
+
+    @property
+    def has_table(self) -> bool:
+        """Whether there is a table that shows what is called ``progress``."""
+        return self._live is not None
+
     def summary(self, summary: Summary, max_steps: int) -> None:
         """Shows the statistics of a summary in the table; its line in the log is ``ConsoleWriter``'s work."""
         self._rows.setdefault(summary.behavior, _Row()).summary = summary
@@ -161,7 +173,7 @@ class Console:
         if self._terminal is None or not self._rows:
             return Group()
         elapsed_s = time.monotonic() - self._started_s
-        return _draw(self._rows, elapsed_s, wide=self._terminal.width >= _NARROW_COLUMNS)
+        return _draw(self._rows, elapsed_s, self._doing, wide=self._terminal.width >= _NARROW_COLUMNS)
 
 
 @dataclass(slots=True)
@@ -175,8 +187,8 @@ class _Row:
     checkpoint: int | None = None
 
 
-def _draw(rows: Mapping[str, _Row], elapsed_s: float, *, wide: bool) -> Table:
-    """Returns the table; ``wide`` has columns that a narrow terminal lacks."""
+def _draw(rows: Mapping[str, _Row], elapsed_s: float, doing: str, *, wide: bool) -> Table:
+    """Returns the table and what goes on; ``wide`` has columns that a narrow terminal lacks."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -199,8 +211,8 @@ def _draw(rows: Mapping[str, _Row], elapsed_s: float, *, wide: bool) -> Table:
             _clock(elapsed_s),
             *(["–" if row.checkpoint is None else f"{row.checkpoint:,}"] if wide else []),
         )
-    if lessons := _lessons(rows.values()):
-        table.caption, table.caption_justify = Text(lessons), "left"
+    if below := list(filter(None, [_lessons(rows.values()), doing])):
+        table.caption, table.caption_justify = Text("\n".join(below)), "left"
     return table
 
 
@@ -215,9 +227,10 @@ def _lessons(rows: Iterable[_Row]) -> str:
 def _reward(summary: Summary | None) -> str:
     if summary is None or summary.stats.mean_return is None:
         return "–"
-    text = f"{summary.stats.mean_return:.3f} ± {summary.stats.std_return:.3f}"
+    mean, deviation = summary.stats.mean_return, summary.stats.std_return or 0.0
+    text = f"{readable(mean, deviation)} ± {readable(deviation, mean)}"
     group = summary.stats.mean_group_return
-    return text if group is None else f"{text} (group {group:.3f})"
+    return text if group is None else f"{text} (group {readable(group)})"
 
 
 def _length(summary: Summary | None) -> str:

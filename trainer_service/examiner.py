@@ -17,7 +17,7 @@ from trainer_service.errors import UserError
 from trainer_service.evaluation import evaluate
 from trainer_service.export import ExportError, export_policy
 from trainer_service.files import SaveError
-from trainer_service.metrics import JsonLines, Series, Summary, SummaryWriter, TensorBoardWriter
+from trainer_service.metrics import JsonLines, Series, Summary, SummaryWriter, TensorBoardWriter, readable
 from trainer_service.playground import Playground
 from trainer_service.policy import Policy
 from trainer_service.run import RunFolder
@@ -151,6 +151,7 @@ def examiner_for(
     curriculum: Curriculum,
     writers: Iterable[SummaryWriter],
     stop: StopRequest,
+    progress: Callable[[int, int], None] = lambda done, wanted: None,
 ) -> Examiner | None:
     """Who evaluates a run, where it is wanted and the run's simulator is a program.
 
@@ -161,21 +162,36 @@ def examiner_for(
         curriculum: its lessons, which the evaluations take part in.
         writers: TensorBoard's among them gets the scores.
         stop: ends an evaluation early.
+        progress: told at least twice a second how many episodes of how many are done.
     """
     if options.evaluation is None or command is None or not folder.writable:
         return None
     playground = Playground(options, command, options.evaluation.seed)
 
+    done = (0, 0)
+
+    def count(*episodes: int) -> None:
+        nonlocal done
+        done = (episodes[0], episodes[1])
+
     def look_up() -> None:
+        progress(*done)
         if stop.requested:
             raise GivenUp
 
     def play(policies: Mapping[str, Policy], settings: EvaluationSettings) -> Mapping[str, Score]:
+        nonlocal done
+        done = (0, settings.episodes)
         lessons = {name: lesson.number for name, lesson in curriculum.lessons.items()}
         drawn = settings.stochastic
         with playground.open(lessons) as bridge:
             return evaluate(
-                bridge, policies, episodes=settings.episodes, deterministic=not drawn, look_up=look_up
+                bridge,
+                policies,
+                episodes=settings.episodes,
+                deterministic=not drawn,
+                progress=count,
+                look_up=look_up,
             )
 
     board = [writer for writer in writers if isinstance(writer, TensorBoardWriter)]
@@ -204,7 +220,8 @@ def _line(evaluation: Evaluation) -> str:
     result = evaluation.score.to_json()
     words = [f"{evaluation.behavior}. Evaluation at step {evaluation.step}"]
     if result["episodes"]:
-        words.append(f"Mean Reward: {result['mean_return']:.3f}. Std of Reward: {result['std_return']:.3f}")
+        mean, deviation = result["mean_return"], result["std_return"]
+        words.append(f"Mean Reward: {readable(mean, deviation)}. Std of Reward: {readable(deviation, mean)}")
     if result["group_episodes"]:
-        words.append(f"Mean Group Reward: {result['mean_group_return']:.3f}")
+        words.append(f"Mean Group Reward: {readable(result['mean_group_return'])}")
     return ". ".join([*words, "Best so far." if evaluation.is_best else "Not the best."])

@@ -7,10 +7,10 @@ from typing import Protocol
 from trainer_service.behaviors import Behaviors
 from trainer_service.callbacks import Hooks
 from trainer_service.channels import Channels
-from trainer_service.console import Console
 from trainer_service.curriculum import Curriculum
 from trainer_service.desk import Desk
 from trainer_service.examiner import Examiner
+from trainer_service.progress_log import ProgressLog
 from trainer_service.recorder import Recorder
 from trainer_service.timers import Timers
 from unity_bridge.server import Bridge
@@ -32,7 +32,7 @@ def learn(
     curriculum: Curriculum,
     channels: Channels,
     recorder: Recorder,
-    console: Console,
+    progress: ProgressLog,
     timers: Timers,
     stop: StopRequest,
     examiner: Examiner | None = None,
@@ -72,7 +72,7 @@ def learn(
                 hooks.evaluated(evaluated)
         for behavior in behaviors.values():
             recorder.report(behavior)
-            console.progress(behavior.name, behavior.step, behavior.settings.max_steps, behavior.steps_per_s)
+        progress.look(behaviors)
         if behaviors.finished:
             return
         desk.say_who_is_missing()

@@ -215,6 +215,7 @@ class Recorder:
         A warning then says why, and nothing else depends on it.
         """
         path = self._folder.numbered(behavior.name, behavior.step, ".onnx")
+        self._console.doing(f"{behavior.name}: exporting a model for Unity", at_once=True)
         try:
             export_policy(behavior.policy_network(), behavior.inputs, path)
         except (ExportError, SaveError) as error:

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from trainer_service.behavior import Behavior
     from trainer_service.channels import Channels
+    from trainer_service.progress_log import ProgressLog
 
 EDITOR_PORT = 5004
 """Where the Unity Editor looks for a trainer."""
@@ -122,6 +124,7 @@ def train(
         if command is None:
             _listen(bridge, host, port, options.env_settings.base_port)
         else:
+            _logger.info("Starting %d x %s", options.env_settings.num_envs, command.env)
             bridge.launch(command, options.env_settings.num_envs)
         # Only now: simulators start up while torch is being loaded, which takes longer.
         from trainer_service.channels import Channels
@@ -148,6 +151,7 @@ def _serve(
     from trainer_service.behaviors import Behaviors
     from trainer_service.examiner import examiner_for
     from trainer_service.learn import learn
+    from trainer_service.progress_log import ProgressLog
     from trainer_service.recorder import Recorder
 
     console.banner(communicator_api=API_VERSION, pytorch=torch.__version__)
@@ -158,21 +162,24 @@ def _serve(
         _resume_lessons(curriculum, options, status, origins)
     for parameter in curriculum.lessons:
         _logger.info("%s", curriculum.describe(parameter))
-    writers = _writers(folder, timers)
+    progress = ProgressLog(console)
+    writers = [*_writers(folder, timers), progress]
     expected = dict.fromkeys([*options.behaviors, *curriculum.watched])
     recorder = Recorder(
         folder, console, writers, timers, status, expected=expected, curriculum=curriculum, hooks=hooks
     )
     behaviors = Behaviors(
-        _creator(options, folder, device, options.env_settings.seed, origins, writers, hooks),
+        _creator(options, folder, device, options.env_settings.seed, origins, writers, hooks, progress),
         listed=options.behaviors,
         patience_s=options.env_settings.timeout_wait,
     )
-    examiner = examiner_for(options, _command(options), folder, curriculum, writers, stop)
+    examiner = examiner_for(
+        options, _command(options), folder, curriculum, writers, stop, progress.evaluating
+    )
     try:
         if hooks is not None:
             hooks.run_starts(RunView(options, folder.path, behaviors, stop.ask))
-        learn(bridge, behaviors, curriculum, channels, recorder, console, timers, stop, examiner, hooks)
+        learn(bridge, behaviors, curriculum, channels, recorder, progress, timers, stop, examiner, hooks)
     finally:
         # Whatever ended the loop: what was learned is kept.
         if stop.requested:
@@ -205,6 +212,7 @@ def _creator(
     origins: dict[str, Start],
     writers: Iterable[SummaryWriter],
     hooks: Hooks | None,
+    progress: ProgressLog,
 ) -> Callable[[str, BehaviorSpec, int], Behavior]:
     """How a behavior is made when it first shows up: fresh, resumed, or from another run's weights."""
     import torch
@@ -223,7 +231,7 @@ def _creator(
     def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
         start = start_of(name, origins)
         settings = sized(options.behavior_settings(name), group_before(start) or group)
-        compute = Compute(device, seed_of(seed, name))
+        compute = Compute(device, seed_of(seed, name), partial(progress.updating, name))
         behavior = Behavior(
             name, spec, settings, compute, learns=not saved.inference, hooks=hooks, arena=arena
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 _SUMMARY = re.compile(
     r"\. Step: (?P<step>\d+)\. Time Elapsed: (?P<elapsed>[\d.]+) s\. "
-    r"(?:Mean Reward: (?P<mean>-?[\d.]+)\. |No episode was completed)"
+    r"(?:Mean Reward: (?P<mean>-?[\d.]+(?:e[+-]?\d+)?)\. |No episode was completed)"
 )
 
 

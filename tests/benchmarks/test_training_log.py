@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from measuring.training_log import (
     Summary,
@@ -11,8 +12,8 @@ from measuring.training_log import (
     steady_rate,
 )
 
+from trainer_service.metrics import EpisodeStats, summary_line
 from trainer_service.metrics import Summary as OurSummary
-from trainer_service.metrics import summary_line
 
 
 def summaries(*rows: tuple[int, float, float | None]) -> list[Summary]:
@@ -35,6 +36,10 @@ def test_a_summary_without_episodes_has_no_return() -> None:
 def test_our_own_summaries_are_read_too() -> None:
     line = f"[INFO] {summary_line(OurSummary(behavior='A.B', step=500, wall_s=1.25, steps_per_s=1.0))}"
     assert parse_summary(line, 2.0) == Summary(500, 1.25, 2.0, None)
+    large = OurSummary(
+        behavior="A", step=500, wall_s=1.0, steps_per_s=1.0, stats=EpisodeStats(*np.full((2, 1), -1.5e7))
+    )
+    assert parse_summary(summary_line(large), 2.0) == Summary(500, 1.0, 2.0, -1.5e7)
 
 
 @pytest.mark.parametrize("line", ["", "[INFO] Exported results/x.onnx", "  summary_freq:\t12000"])

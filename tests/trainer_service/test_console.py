@@ -152,6 +152,14 @@ def test_below_the_table_stands_the_lesson_of_each_parameter_that_changes() -> N
     assert last_table(stream.getvalue())[1].strip() == "Lessons: wall [m] higher"
 
 
+def test_below_the_table_stands_what_goes_on() -> None:
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.progress("Ball", 1, 10, 1.0)
+        console.doing("About 3 min left. Ball: exporting [a] model", at_once=True)
+        assert last_table(stream.getvalue())[1].strip() == "About 3 min left. Ball: exporting [a] model"
+
+
 def test_a_narrow_terminal_gets_fewer_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     stream = Terminal()

@@ -23,6 +23,7 @@ from trainer_service.console import Console
 from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
 from trainer_service.learn import learn
+from trainer_service.progress_log import ProgressLog
 from trainer_service.recorder import Recorder
 from trainer_service.run import RunFolder
 from trainer_service.status import TrainingStatus
@@ -117,7 +118,8 @@ def run(
     folder = RunFolder.open(tmp_path, "run", inference=True)
     with Console(tty=False) as console:
         recorder = Recorder(folder, console, [], timers, TrainingStatus())
-        learn(bridge, made, course, channels, recorder, console, timers, bridge)  # type: ignore[arg-type]
+        progress = ProgressLog(console)
+        learn(bridge, made, course, channels, recorder, progress, timers, bridge)  # type: ignore[arg-type]
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,10 +21,12 @@ Metrics = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Where and from which seed a learner computes."""
+    """Where and from which seed a learner computes, and who hears how far it is."""
 
     device: torch.device
     seed: int
+    progress: Callable[[int, int], None] = lambda minibatch, of: None
+    """Called before every minibatch of a long update, with its number from 0 and how many there are."""
 
 
 class Algorithm(Protocol):
@@ -62,6 +64,11 @@ class Algorithm(Protocol):
 
     def ready(self) -> bool:
         """Enough experience for an update?"""
+        ...
+
+    def collected(self) -> tuple[int, int] | None:
+        """Steps that wait for the next update, and how many it takes; None where updates follow each other all the
+        time."""
         ...
 
     def update(self, step: int) -> Metrics:

@@ -30,7 +30,8 @@ class HAPPO(MAPPO):
         weighted = advantages.clone()
         parts: list[Tensor] = []
         spread: list[float] = []
-        for agent in self._turns():
+        epochs, turns = self._hyper.num_epoch, self._turns()
+        for turn, agent in enumerate(turns):
             pieces = frames.slot_of_piece == agent
             if not pieces.any():
                 continue
@@ -38,8 +39,8 @@ class HAPPO(MAPPO):
             # A positive factor may as well stand inside the minimum: it scales both of its sides.
             weighted[own] = factor[of_step[own]] * advantages[own]
             order = self._order(rollout.trajectories.select(pieces))
-            for _ in range(self._hyper.num_epoch):
-                for steps, sequences in self._minibatches(order):
+            for epoch in range(turn * epochs, (turn + 1) * epochs):
+                for steps, sequences in self._counted(self._minibatches(order), epoch, len(turns) * epochs):
                     parts.append(self._step_actors(rollout, weighted, own[steps], sequences, rates))
             with torch.no_grad():
                 log_prob, _ = self._log_prob_and_entropy(rollout, own, order.in_time)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,8 @@ from trainer_service.config import MemorySettings
 from trainer_service.networks.memory import Sequences
 from trainer_service.rollout.sequences import StepRanges, cut
 from trainer_service.rollout.trajectories import Trajectories
+
+_T = TypeVar("_T")
 
 Minibatch = tuple[slice, Sequences | None]
 """A part of an epoch's steps, and how these follow each other where that matters."""
@@ -24,6 +26,15 @@ class Epoch(NamedTuple):
     """Every step once, in the order of the minibatches. int64 [S]"""
 
     minibatches: list[Minibatch]
+
+
+def counted(
+    minibatches: Sequence[_T], epoch: int, epochs: int, progress: Callable[[int, int], None]
+) -> Iterator[_T]:
+    """The minibatches of one of several epochs; ``progress`` hears of each before it comes."""
+    for number, minibatch in enumerate(minibatches):
+        progress(epoch * len(minibatches) + number, epochs * len(minibatches))
+        yield minibatch
 
 
 class Order(Protocol):

@@ -20,6 +20,11 @@ class Pace:
         """Made so far."""
 
     @property
+    def collected(self) -> tuple[int, int] | None:
+        """Steps that were recorded of those without which nothing begins; None once it has begun."""
+        return (self.steps, self._start) if self.steps < self._start else None
+
+    @property
     def due(self) -> int:
         """Updates that were earned and not made yet."""
         earned = int(max(self.steps - self._start, 0) / self._steps_per_update)

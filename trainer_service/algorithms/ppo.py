@@ -19,7 +19,7 @@ from trainer_service.algorithms import signals
 from trainer_service.algorithms.acting import bounded, decide
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.collected import from_tensors, to_tensors
-from trainer_service.algorithms.minibatches import Order, order_of
+from trainer_service.algorithms.minibatches import Order, counted, order_of
 from trainer_service.algorithms.policy_network import PolicyNetwork
 from trainer_service.algorithms.rates import Rates, rates_at
 from trainer_service.algorithms.refusals import require_settings
@@ -53,6 +53,7 @@ class PPO:
         self._hyper = hyper
         self.horizon = settings.time_horizon
         self._device = compute.device
+        self._progress = compute.progress
         network = settings.network_settings
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
@@ -121,6 +122,10 @@ class PPO:
         """``buffer_size`` steps are there."""
         return len(self._buffer) >= self._hyper.buffer_size
 
+    def collected(self) -> tuple[int, int]:
+        """Of ``buffer_size``."""
+        return len(self._buffer), self._hyper.buffer_size
+
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes over everything collected, which is then thrown away."""
         rates = rates_at(self._hyper, step, self._settings.max_steps)
@@ -129,13 +134,13 @@ class PPO:
         losses = torch.zeros(5, device=self._device)
         minibatches = 0
         estimates: list[Metrics] = []
-        for _ in range(self._hyper.num_epoch):
+        for epoch in range(self._hyper.num_epoch):
             # Advantages come anew with each epoch's better critic (Andrychowicz et al. 2021, arXiv:2006.05990,
             # section 3.5). On 3dball that saves about a tenth of the steps to a mean return of 90.
             targets, estimate = self._estimate(rollout)
             estimates.append(estimate)
             value_clip_range = rates.epsilon * _spread(targets)
-            for inputs, batch, sequences in self._minibatches(rollout, targets):
+            for inputs, batch, sequences in self._minibatches(rollout, targets, epoch):
                 losses += self._step(inputs, batch, sequences, rates, value_clip_range)
                 minibatches += 1
         policy_loss, value_loss, entropy, clipped, kl = (losses / minibatches).tolist()
@@ -222,7 +227,7 @@ class PPO:
         return targets, metrics
 
     def _minibatches(
-        self, rollout: _Rollout, targets: PPOTargets
+        self, rollout: _Rollout, targets: PPOTargets, epoch: int
     ) -> Iterator[tuple[list[Tensor], PPOTargets, Sequences | None]]:
         """One epoch in random order."""
         observations = rollout.observations
@@ -231,7 +236,7 @@ class PPO:
         # a second copy of them all is what memory may not have.
         shuffled = [sensor[order] if sensor.dim() == 2 else None for sensor in observations]
         columns = [column[order] for column in targets]
-        for piece, sequences in minibatches:
+        for piece, sequences in counted(minibatches, epoch, self._hyper.num_epoch, self._progress):
             yield (
                 [
                     sensor[order[piece]] if already is None else already[piece]

@@ -65,6 +65,9 @@ class RandomPolicy:
         """Never."""
         return False
 
+    def collected(self) -> None:
+        """Nothing waits."""
+
     def update(self, step: int) -> Metrics:
         """Learns nothing."""
         return {}

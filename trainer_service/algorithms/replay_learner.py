@@ -59,6 +59,10 @@ class ReplayLearner(Generic[Drawn]):
         """An update was earned."""
         return self._experience.pace.due > 0
 
+    def collected(self) -> tuple[int, int] | None:
+        """Of those before the first update."""
+        return self._experience.pace.collected
+
     def experience(self) -> dict[str, NDArray[Any]] | None:
         """The replay buffer and how far learning from it has come, if they shall be saved."""
         return self._experience.experience()

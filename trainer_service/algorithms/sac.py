@@ -120,6 +120,10 @@ class SAC:
         """An update was earned."""
         return self._experience.pace.due > 0 or bool(self._learned_rewards and self._reward_pace.due)
 
+    def collected(self) -> tuple[int, int] | None:
+        """Of those before the first update."""
+        return self._experience.pace.collected
+
     def update(self, step: int) -> Metrics:
         """As many updates as were earned since the last call."""
         rate = learning_rate_at(self._hyper, step, self._settings.max_steps)

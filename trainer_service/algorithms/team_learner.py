@@ -7,9 +7,9 @@ clipped surrogate and of the critic on returns. What a method makes of the group
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from trainer_service.algorithms import signals
 from trainer_service.algorithms.acting import bounded, decide
 from trainer_service.algorithms.algorithm import Compute, Metrics
 from trainer_service.algorithms.collected import from_tensors, to_tensors
-from trainer_service.algorithms.minibatches import Order, order_of
+from trainer_service.algorithms.minibatches import Order, counted, order_of
 from trainer_service.algorithms.policy_network import PolicyNetwork
 from trainer_service.algorithms.rates import Rates, rates_at
 from trainer_service.algorithms.refusals import require_settings
@@ -46,6 +46,7 @@ from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 from unity_bridge.steps import Observation, join_observations
 
 _ADAM_EPSILON = 1e-5
+_T = TypeVar("_T")
 
 
 class TeamLearner(ABC):
@@ -64,6 +65,7 @@ class TeamLearner(ABC):
         self._hyper: TeamHyperparameters = hyper
         self.horizon = settings.time_horizon
         self._device = compute.device
+        self._progress = compute.progress
         self._places = hyper.group_size or 1
         self._own = own_sensors(spec, hyper)
         self._rewarded = sensors_except(spec, {AGENT_ID, GLOBAL_STATE})
@@ -151,6 +153,10 @@ class TeamLearner(ABC):
         """``buffer_size`` agent steps are there."""
         return len(self._buffer) >= self._hyper.buffer_size
 
+    def collected(self) -> tuple[int, int]:
+        """Of ``buffer_size``."""
+        return len(self._buffer), self._hyper.buffer_size
+
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes of actors and critic over everything collected, which is then thrown away."""
         rates = rates_at(self._hyper, step, self._settings.max_steps)
@@ -176,10 +182,14 @@ class TeamLearner(ABC):
         order = self._order(rollout.trajectories)
         parts = [
             self._step_actors(rollout, advantages, steps, sequences, rates)
-            for _ in range(self._hyper.num_epoch)
-            for steps, sequences in self._minibatches(order)
+            for epoch in range(self._hyper.num_epoch)
+            for steps, sequences in self._counted(self._minibatches(order), epoch, self._hyper.num_epoch)
         ]
         return actor_metrics(parts)
+
+    def _counted(self, minibatches: Sequence[_T], epoch: int, epochs: int) -> Iterator[_T]:
+        """Of the actors, which have the first half of an update's epochs, or of the critic."""
+        return counted(minibatches, epoch, 2 * epochs, self._progress)
 
     def _step_actors(
         self,
@@ -220,13 +230,15 @@ class TeamLearner(ABC):
     def _teach_critic(self, rollout: TeamRollout, judgement: Judgement, rates: Rates) -> float:
         """As many epochs and parts as the actors have. Returns the mean loss."""
         losses: list[Tensor] = []
-        for _ in range(self._hyper.num_epoch):
-            for batch in frame_batches(
+        epochs = self._hyper.num_epoch
+        for epoch in range(epochs, 2 * epochs):
+            batches = frame_batches(
                 rollout.frames,
                 -(-len(rollout.trajectories) // self._hyper.batch_size),
                 self._shuffling,
                 whole_stretches=self._settings.network_settings.memory is not None,
-            ):
+            )
+            for batch in self._counted(list(batches), epoch, epochs):
                 loss = self._critic_loss(rollout, judgement, batch)
                 self._of_critic.descend(loss, rates.critic_learning_rate, self._hyper.max_grad_norm)
                 losses.append(loss.detach())

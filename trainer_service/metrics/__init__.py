@@ -2,7 +2,7 @@
 
 from trainer_service.metrics.jsonl import JsonLines, JsonlWriter, json_key, to_json
 from trainer_service.metrics.statistics import Statistics
-from trainer_service.metrics.summary import EpisodeStats, Series, Summary, summary_line
+from trainer_service.metrics.summary import EpisodeStats, Series, Summary, readable, summary_line
 from trainer_service.metrics.tensorboard import TensorBoardWriter
 from trainer_service.metrics.writers import ConsoleWriter, GaugeWriter, SummaryWriter
 
@@ -18,6 +18,7 @@ __all__ = [
     "SummaryWriter",
     "TensorBoardWriter",
     "json_key",
+    "readable",
     "summary_line",
     "to_json",
 ]

@@ -53,7 +53,13 @@ class Statistics:
 
     def drain(self, *, step: int, wall_s: float, steps_per_s: float, is_training: bool = True) -> Summary:
         """Returns everything since the last call, and starts anew."""
-        summary = Summary(
+        summary = self.so_far(step=step, wall_s=wall_s, steps_per_s=steps_per_s, is_training=is_training)
+        self._clear()
+        return summary
+
+    def so_far(self, *, step: int, wall_s: float, steps_per_s: float, is_training: bool = True) -> Summary:
+        """Returns everything since the last ``drain``, and goes on."""
+        return Summary(
             behavior=self._behavior,
             step=step,
             wall_s=wall_s,
@@ -63,8 +69,6 @@ class Statistics:
             replaced_values=self._replaced_values,
             series={tag: each.series() for tag, each in self._collected.items() if each.count},
         )
-        self._clear()
-        return summary
 
     def _clear(self) -> None:
         self._collected: dict[str, _Collected] = {}

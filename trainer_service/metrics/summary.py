@@ -147,6 +147,13 @@ class Summary:
         return tags
 
 
+def readable(value: float, spread: float | None = None) -> str:
+    """A return as people read it: three decimals as in ML-Agents, or four digits where these would say nothing or more
+    than anybody knows. A mean and its ``spread`` are of one form."""
+    scale = max(abs(value), abs(spread or 0.0))
+    return f"{value:.3f}" if scale == 0 or 0.01 <= scale < 1e6 else f"{value:.4g}"
+
+
 def summary_line(summary: Summary) -> str:
     """Returns the summary as ML-Agents words it: ``B. Step: 1000. Time Elapsed: 7.699 s. Mean Reward: …``."""
     stats = summary.stats
@@ -154,11 +161,12 @@ def summary_line(summary: Summary) -> str:
     if stats.mean_return is None:
         parts.append("No episode was completed since last summary")
     else:
-        parts.append(f"Mean Reward: {stats.mean_return:.3f}")
+        mean, deviation = stats.mean_return, stats.std_return or 0.0
+        parts.append(f"Mean Reward: {readable(mean, deviation)}")
         if stats.mean_group_return is None:
-            parts.append(f"Std of Reward: {stats.std_return:.3f}")
+            parts.append(f"Std of Reward: {readable(deviation, mean)}")
         else:
-            parts.append(f"Mean Group Reward: {stats.mean_group_return:.3f}")
+            parts.append(f"Mean Group Reward: {readable(stats.mean_group_return)}")
     parts.append("Training" if summary.is_training else "Not Training")
     if _ELO in summary.series:
         parts.append(f"ELO: {summary.series[_ELO].value:.3f}")

@@ -23,6 +23,7 @@ from trainer_service.metrics import (
     Summary,
     TensorBoardWriter,
     json_key,
+    readable,
     summary_line,
 )
 from trainer_service.timers import Timers
@@ -376,3 +377,21 @@ def test_without_parameters_nothing_is_said_of_lessons(tmp_path: Path) -> None:
     JsonlWriter(tmp_path / "metrics.jsonl").write(summary())
     (entry,) = entries(tmp_path / "metrics.jsonl")
     assert not [key for key in entry if "lesson" in key]
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation", "written"),
+    [
+        (3.0, 2.0, "3.000 2.000"),
+        (-1.5, 0.0, "-1.500 0.000"),
+        (0.0, 0.0, "0.000 0.000"),
+        (100.0, 3.2e-14, "100.000 0.000"),
+        (0.00012, 0.00004, "0.00012 4e-05"),
+        (1.2e6, 34567.8, "1.2e+06 3.457e+04"),
+        (0.001, 12.0, "0.001 12.000"),
+    ],
+)
+def test_returns_of_any_size_are_written_with_digits_that_say_something(
+    mean: float, deviation: float, written: str
+) -> None:
+    assert f"{readable(mean, deviation)} {readable(deviation, mean)}" == written
