@@ -6,26 +6,27 @@ Calls go into the inbox and do nothing else. Bytes go in and out as they are: wh
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import unquote
 
+from unity_bridge import limits
+from unity_bridge.complaints import Complaints
 from unity_bridge.errors import BridgeError, PortInUse
 from unity_bridge.grpc_direct import DirectServer
 from unity_bridge.grpc_threads import ThreadedServer
 from unity_bridge.inbox import Inbox
+
+LOGGER = logging.getLogger(__name__)
 
 SERVICE = "communicator_objects.UnityToExternalProto"
 METHOD = "Exchange"
 
 # gRPC carries a status text as a header of up to 12 bytes per character, and clients take headers of 8 KiB.
 _REFUSAL_CHARACTERS = 600
-_OPTIONS = (
-    ("grpc.so_reuseport", 0),  # else two trainers share a port, and simulators, without a word
-    ("grpc.max_receive_message_length", -1),  # pictures pass the default of 4 MiB
-    ("grpc.max_send_message_length", -1),
-)
 
 
 class Call:
@@ -78,16 +79,18 @@ class Endpoint:
             _probe(host, port)
         self.host = host
         self._inbox = inbox
+        self._complaints = Complaints(LOGGER)
         serve = ThreadedServer if inbox.core is None else DirectServer
         try:
             self._server = serve(
                 _address(host, port),
                 (SERVICE, METHOD),
-                _OPTIONS,
+                limits.channel_options(capacity),
                 inbox,
                 capacity=capacity,
                 accept=self._accept,
                 on_hang_up=lambda call: inbox.put(HangUp(call)),
+                on_broken=self._complain,
             )
         except RuntimeError as error:
             raise BridgeError(f"{_address(host, port)}: cannot listen: {error}") from error
@@ -106,6 +109,18 @@ class Endpoint:
         call = Call(self, peer, data, respond)
         self._inbox.put(call)
         return call
+
+    def _complain(self, peer: str) -> None:
+        self._complaints.say(
+            "broken",
+            f"{self.address}: a message of {readable(peer)} did not arrive: it was larger than "
+            f"{limits.LARGEST_MESSAGE >> 20} MiB, or its sender broke it off",
+        )
+
+
+def readable(peer: str) -> str:
+    """A peer as gRPC names it for people: ``ipv6:%5B::1%5D:50123`` as ``[::1]:50123``."""
+    return unquote(peer).partition(":")[2]
 
 
 def _address(host: str, port: int) -> str:

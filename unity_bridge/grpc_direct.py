@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from unity_bridge.grpc_core import cygrpc
 from unity_bridge.inbox import Inbox
+from unity_bridge.limits import MOST_SILENT_CALLS, SILENT_CALL_S
 
 if TYPE_CHECKING:
     from unity_bridge.endpoint import Call
@@ -36,6 +37,7 @@ class DirectServer:
         capacity: int,
         accept: Callable[[str, bytes, Callable[[bytes | str | None], None]], Call],
         on_hang_up: Callable[[Call], None],
+        on_broken: Callable[[str], None],
     ) -> None:
         """Listens.
 
@@ -44,10 +46,11 @@ class DirectServer:
             path: service and method; any other is unimplemented.
             options: gRPC channel arguments.
             inbox: whose reader serves; it must read a core queue.
-            capacity: calls that may wait at once; more are refused as exhausted.
+            capacity: calls that have brought their message and may wait at once; more are refused as exhausted.
             accept: told of each message: peer, data, and how to respond (bytes answer, a text refuses, None
                 lets go). Returns the call that hang-ups will name.
             on_hang_up: told of a call whose client is gone before it was responded to.
+            on_broken: told of the peer of a call whose message never came whole, or was too large.
 
         Raises:
             RuntimeError: the address cannot be bound.
@@ -57,7 +60,12 @@ class DirectServer:
         self._capacity = capacity
         self._accept = accept
         self._on_hang_up = on_hang_up
-        self._open = 0
+        self._on_broken = on_broken
+        self._waiting = 0
+        self._silent: dict[_Rpc, None] = {}
+        """Calls that have not brought their message yet, the oldest first."""
+        self._lines: dict[str, list[_Rpc]] = {}
+        """The same by peer. Only the first of each is read: a connection costs the memory of one message."""
         self._is_stopping = False
         self._is_down = False
         self._server = cygrpc.Server(options, False)
@@ -67,11 +75,13 @@ class DirectServer:
         if not self.port:
             self.stop()
             raise RuntimeError(f"failed to bind to address {address}")
+        inbox.watch(self._end_silent_calls)
         self._request_call()
 
     def stop(self) -> None:
         """Sends what has been answered, drops every other call and frees the port."""
         self._is_stopping = True
+        self._inbox.unwatch(self._end_silent_calls)
         self._server.shutdown(self._inbox.core, self._end)
         self._serve_until_down(_FLUSH_S)
         if not self._is_down:
@@ -101,25 +111,65 @@ class DirectServer:
             return
         if event.call_details.method != self._path:
             _close(rpc, cygrpc.StatusCode.unimplemented, "only Exchange is implemented")
-        elif self._open >= self._capacity:
-            _close(rpc, cygrpc.StatusCode.resource_exhausted, f"{self._capacity} calls wait already")
         else:
-            self._open += 1
-            _Rpc(self, rpc).begin()
+            self._listen_to(rpc)
         self._request_call()
+
+    def _listen_to(self, rpc: Any) -> None:
+        if len(self._silent) >= MOST_SILENT_CALLS:
+            next(iter(self._silent)).give_up(f"{MOST_SILENT_CALLS} later ones say nothing either")
+        call = _Rpc(self, rpc)
+        call.begin()
+        self._silent[call] = None
+        line = self._lines.setdefault(call.peer, [])
+        line.append(call)
+        if len(line) == 1:
+            call.receive()
+
+    def _leave_line(self, call: _Rpc) -> None:
+        """A call is silent no longer, or is over: the next one of its connection may speak."""
+        if call not in self._silent:
+            return
+        del self._silent[call]
+        line = self._lines[call.peer]
+        was_first = line[0] is call
+        line.remove(call)
+        if not line:
+            del self._lines[call.peer]
+        elif was_first:
+            line[0].receive()
+
+    def _end_silent_calls(self, now: float) -> None:
+        """Ends calls that were begun long ago and have said nothing since."""
+        while self._silent:
+            oldest = next(iter(self._silent))
+            if now < oldest.begun + SILENT_CALL_S:
+                return
+            oldest.give_up(f"it brought no message within {SILENT_CALL_S:g} s")
 
 
 class _Rpc:
     """One call, from its first event to its last."""
 
+    __slots__ = ("_call", "_is_over", "_rpc", "_server", "_waits", "begun", "peer")
+
     def __init__(self, server: DirectServer, rpc: Any) -> None:
         self._server = server
         self._rpc = rpc
         self._call: Call | None = None
+        self._waits = False
+        """Whether it has one of the server's places."""
         self._is_over = False
+        peer = rpc.peer()
+        self.peer: str = peer.decode() if isinstance(peer, bytes) else peer
+        self.begun = time.monotonic()
 
     def begin(self) -> None:
+        """Hears how the call ends."""
         self._rpc.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
+
+    def receive(self) -> None:
+        """Takes its message."""
         self._rpc.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), self._received)
 
     def respond(self, outcome: bytes | str | None) -> None:
@@ -139,21 +189,40 @@ class _Rpc:
                 _nothing_to_do,
             )
 
+    def give_up(self, why: str) -> None:
+        """Ends a call that says nothing."""
+        self._is_over = True
+        _close(self._rpc, cygrpc.StatusCode.deadline_exceeded, why)
+        self._server._leave_line(self)
+
     def _received(self, event: Any) -> None:
+        server = self._server
+        server._leave_line(self)
         data = event.batch_operations[0].message()
-        if event.success and data is not None and not self._is_over:
-            peer = self._rpc.peer()
-            self._call = self._server._accept(
-                peer.decode() if isinstance(peer, bytes) else peer, data, self.respond
-            )
+        if self._is_over:
+            return
+        if not event.success or data is None:
+            server._on_broken(self.peer)
+            return
+        if server._waiting >= server._capacity:
+            self._is_over = True
+            _close(self._rpc, cygrpc.StatusCode.resource_exhausted, f"{server._capacity} calls wait already")
+            return
+        server._waiting += 1
+        self._waits = True
+        self._call = server._accept(self.peer, data, self.respond)
 
     def _closed(self, event: Any) -> None:
         """The call is over for the client: our response has left, or it hung up."""
-        self._server._open -= 1
+        self._server._leave_line(self)
+        if self._waits:
+            self._server._waiting -= 1
         if not self._is_over:
             self._is_over = True
             if self._call is not None:
                 self._server._on_hang_up(self._call)
+        # Each other holds us for ever, and a call that lives counts as one that its connection has open.
+        self._rpc = self._call = None
 
 
 def _close(rpc: Any, code: Any, text: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from unity_bridge.inbox import Inbox
+from unity_bridge.limits import MOST_SILENT_CALLS, SILENT_CALL_S
 
 if TYPE_CHECKING:
     from unity_bridge.endpoint import Call
@@ -30,28 +33,56 @@ class ThreadedServer:
         capacity: int,
         accept: Callable[[str, bytes, Callable[[bytes | str | None], None]], Call],
         on_hang_up: Callable[[Call], None],
+        on_broken: Callable[[str], None],
     ) -> None:
         """Listens; see DirectServer, but any inbox will do. Raises RuntimeError if it cannot be bound."""
+        self._inbox = inbox
         self._accept = accept
         self._on_hang_up = on_hang_up
-        self._threads = ThreadPoolExecutor(capacity, thread_name_prefix="exchange")
+        self._on_broken = on_broken
+        self._silent = _SilentCalls()
+        self._places = threading.Semaphore(capacity)
+        self._capacity = capacity
+        most = capacity + MOST_SILENT_CALLS + 1
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix="exchange")
         service, method = path
-        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(self._exchange)
+        # As a stream, because a unary call would say nothing of itself before its message is there.
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_unary_rpc_method_handler(self._exchange)
         self._server = grpc.server(
             self._threads,
             handlers=[grpc.method_handlers_generic_handler(service, {method: handler})],
             options=options,
-            maximum_concurrent_rpcs=capacity,
+            maximum_concurrent_rpcs=most,
         )
         self.port: int = self._server.add_insecure_port(address)
         self._server.start()
+        inbox.watch(self._silent.end_old)
 
     def stop(self) -> None:
         """Sends what has been answered, drops every other call and frees the port."""
+        self._inbox.unwatch(self._silent.end_old)
         self._server.stop(_FLUSH_S).wait()
         self._threads.shutdown()
 
-    def _exchange(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _exchange(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        self._silent.enter(context)
+        try:
+            data = next(requests, None)
+        except Exception:  # it was given up, or its client is gone
+            data = None
+        finally:
+            self._silent.leave(context)
+        if data is None:
+            self._on_broken(context.peer())
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "it brought no message in time")
+        if not self._places.acquire(blocking=False):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._capacity} calls wait already")
+        try:
+            return self._converse(data, context)
+        finally:
+            self._places.release()
+
+    def _converse(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         # A queue, since an answer and a hang-up may race: the first wins, the other is never read.
         outcome: SimpleQueue[bytes | str | None] = SimpleQueue()
         calls: list[Call] = []
@@ -70,3 +101,35 @@ class ThreadedServer:
         if isinstance(answer, str):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, answer)
         return answer or b""
+
+
+class _SilentCalls:
+    """Calls that have not brought their message yet, and when they were begun, the oldest first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begun: dict[grpc.ServicerContext, float] = {}
+
+    def enter(self, context: grpc.ServicerContext) -> None:
+        """One more; too many cost the oldest its place."""
+        with self._lock:
+            if len(self._begun) >= MOST_SILENT_CALLS:
+                self._end(next(iter(self._begun)))
+            self._begun[context] = time.monotonic()
+
+    def leave(self, context: grpc.ServicerContext) -> None:
+        """It has brought its message, or never will."""
+        with self._lock:
+            self._begun.pop(context, None)
+
+    def end_old(self, now: float) -> None:
+        """Ends those that were begun too long before ``now``."""
+        with self._lock:
+            for context, begun in list(self._begun.items()):
+                if now < begun + SILENT_CALL_S:
+                    return
+                self._end(context)
+
+    def _end(self, context: grpc.ServicerContext) -> None:
+        del self._begun[context]
+        context.cancel()

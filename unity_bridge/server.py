@@ -17,13 +17,12 @@ from pathlib import Path
 from queue import Empty
 from types import TracebackType
 from typing import Self
-from urllib.parse import unquote
 
 from unity_bridge.attach_points import AttachPoints
 from unity_bridge.bridge_settings import BridgeSettings
 from unity_bridge.complaints import Complaints, quoted
 from unity_bridge.connection import Connection
-from unity_bridge.endpoint import Call, Endpoint, HangUp
+from unity_bridge.endpoint import Call, Endpoint, HangUp, readable
 from unity_bridge.errors import LaunchError, SimulatorLost, WireError
 from unity_bridge.inbox import Inbox
 from unity_bridge.launched import Exit, Launched, LaunchPlan
@@ -42,6 +41,13 @@ LOGGER = logging.getLogger(__name__)
 
 EXIT_WAIT_S = 1.0
 """How long a launched simulator that hung up or said goodbye may take to exit and tell its exit code."""
+
+READING_S = 0.05
+"""How long events are gathered before those that came are acted on, however many more there are: a thousand
+simulators that wait take half of it."""
+
+BUSY_GRACE_S = 5.0
+"""How long reading may go on without an end before who is late is called silent all the same."""
 
 _ONE_CALL_AT_A_TIME = (
     "expected no other call before the last one is answered; two simulators in one process must open "
@@ -73,6 +79,9 @@ class Bridge:
         self._complaints = Complaints(LOGGER)
         self._proven: set[Command] = set()
         """Programs of which a simulator has stepped: who dies while it starts up is no proof that they cannot."""
+        self._busy_since: float | None = None
+        """Since when the inbox was never seen empty, as if nothing had been done but reading it."""
+        self._read_until = 0.0
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -116,14 +125,18 @@ class Bridge:
             SimulatorLost: a launched simulator is gone and may not be started again, or the last attached
                 one left and no other came.
         """
-        until = time.monotonic() + timeout_s
+        began = time.monotonic()
+        if self._busy_since is not None:
+            self._busy_since += began - self._read_until
+        until = began + timeout_s
         happened: list[Tick | Departure] = []
         while True:
             # What is in the inbox comes first: a long update may have made us late, not the simulators.
             for event in self._waiting_events(until):
                 happened += self._handle(event)
             happened += self._judge_silence()
-            if happened or time.monotonic() >= until:
+            self._read_until = time.monotonic()
+            if happened or self._read_until >= until:
                 return happened
 
     def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:
@@ -218,10 +231,12 @@ class Bridge:
         events: list[_Event] = []
         try:
             events.append(self._inbox.get(timeout=max(0.0, self._nearest(until) - time.monotonic())))
-            while True:
+            enough = time.monotonic() + READING_S
+            while time.monotonic() < enough:
                 events.append(self._inbox.get(timeout=0.0))
         except Empty:
-            return events
+            pass
+        return events
 
     def _nearest(self, until: float) -> float:
         deadlines = [self._attach_points.deadline, *(each.deadline for each in self._roster)]
@@ -311,7 +326,7 @@ class Bridge:
     def _judge_silence(self) -> list[Tick | Departure]:
         """Ends conversations whose time is up. Raises if nobody is attached for too long."""
         now = time.monotonic()
-        if not self._inbox.empty():
+        if not self._is_read(now):
             return []
         departures: list[Tick | Departure] = []
         for connection in self._roster:
@@ -319,6 +334,14 @@ class Bridge:
                 departures.append(self._end(connection, connection.farewell or self._silence(connection)))
         self._attach_points.expect_somebody(now, self._last_departure)
         return departures
+
+    def _is_read(self, now: float) -> bool:
+        """Whether who has not been heard has said nothing: all is read, or we have read for long enough."""
+        if self._inbox.empty():
+            self._busy_since = None
+        elif self._busy_since is None:
+            self._busy_since = now
+        return self._busy_since is None or now >= self._busy_since + BUSY_GRACE_S
 
     def _silence(self, connection: Connection) -> str:
         waited = f"{self._settings.timeout_wait_s:g} s"
@@ -365,7 +388,7 @@ class Bridge:
         """A new conversation with one that attached."""
         self._attach_points.stop_waiting()
         number = self._roster.take_number()
-        connection = self._converse(number, f"simulator {number} ({_readable(peer)})")
+        connection = self._converse(number, f"simulator {number} ({readable(peer)})")
         self._roster.enter(connection, peer=peer)
         return connection
 
@@ -441,8 +464,3 @@ def _log_introduction(connection: Connection) -> None:
             "%s does not say that it can do what every simulator must: its package may be too old for this trainer",
             connection.name,
         )
-
-
-def _readable(peer: str) -> str:
-    """``ipv6:%5B::1%5D:50123`` as ``[::1]:50123``."""
-    return unquote(peer).partition(":")[2]

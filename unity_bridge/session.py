@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 
 from unity_bridge.codec import Description, StepDecoder, decode_behavior_spec, encode_actions
 from unity_bridge.errors import WireError
+from unity_bridge.limits import LARGEST_HANDSHAKE
 from unity_bridge.side_channels import SideChannelRecord, pack_records, unpack_records
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -179,6 +180,10 @@ class Session:
         self._decoders.clear()
 
     def _receive(self, data: bytes) -> Reply | Step | Goodbye | Reintroduction:
+        if len(data) > LARGEST_HANDSHAKE and self.awaited in (Awaited.INTRODUCTION, Awaited.CONFIRMATION):
+            raise WireError(
+                f"{self.awaited.value}: expected at most {LARGEST_HANDSHAKE} bytes, got {len(data)}"
+            )
         message = _parse(data)
         if self.awaited is not Awaited.INTRODUCTION and _is_introduction(message.unity_output):
             self.close()
@@ -279,7 +284,7 @@ class Session:
 
 def _receive_after_the_end(data: bytes) -> Reply | Reintroduction:
     try:
-        begins_anew = _is_introduction(_parse(data).unity_output)
+        begins_anew = len(data) <= LARGEST_HANDSHAKE and _is_introduction(_parse(data).unity_output)
     except WireError:
         begins_anew = False
     return Reintroduction() if begins_anew else Reply(STOP_MESSAGE)

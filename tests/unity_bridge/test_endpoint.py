@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
+from unity_bridge import limits
 from unity_bridge.endpoint import Call, Endpoint, HangUp
 from unity_bridge.errors import BridgeError
 from unity_bridge.grpc_core import usable
@@ -95,6 +96,30 @@ def test_more_calls_than_there_is_room_for_are_refused(
     for call in calls:
         call.answer(call.data)
     assert (first.result(PATIENCE_S), second.result(PATIENCE_S)) == (b"1", b"2")
+
+
+@pytest.mark.parametrize("compression", [None, grpc.Compression.Gzip], ids=["plain", "gzip"])
+def test_both_sides_hear_that_a_message_is_too_large_also_when_it_is_small_until_inflated(
+    inbox: Inbox,
+    connect: Any,
+    compression: grpc.Compression | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(limits, "LARGEST_MESSAGE", 2**20)
+    endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2)
+    client = connect(endpoint.port)
+    with grpc.insecure_channel(endpoint.address) as channel:
+        call = channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
+        too_large = call.future(bytes(2**22), compression=compression)
+        fits = client.raw_call(bytes(2**20))
+        parked(inbox).answer(b"it fits")
+        assert fits.result(PATIENCE_S) == b"it fits"
+        serve_until(inbox, too_large.done)
+    assert too_large.exception().code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "essage larger than max" in too_large.details()
+    endpoint.stop()
+    assert "did not arrive: it was larger than 1 MiB, or" in caplog.text
 
 
 def test_stopping_lets_parked_calls_go(inbox: Inbox, connect: Callable[[int], Any]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from unity_bridge.errors import WireError
+from unity_bridge.limits import LARGEST_HANDSHAKE
 from unity_bridge.session import (
     MOST_BEHAVIORS,
     STOP_MESSAGE,
@@ -227,6 +228,18 @@ def test_a_first_message_that_is_no_introduction_is_refused(session: Session, me
 def test_bytes_that_are_no_message_are_refused(session: Session, data: bytes) -> None:
     with pytest.raises(WireError, match=f"expected a UnityMessageProto, got {len(data)} bytes"):
         session.receive(data)
+
+
+@pytest.mark.parametrize("heard", [0, 1])
+def test_a_handshake_that_is_too_long_is_not_even_read(session: Session, messages: Any, heard: int) -> None:
+    message = [messages.introduction(), messages.confirmation()][heard]
+    for before in [messages.introduction()][:heard]:
+        hear(session, before)
+    message.unity_output.rl_output.side_channel = bytes(LARGEST_HANDSHAKE)
+    with pytest.raises(
+        WireError, match=rf"handshake.*: expected at most {LARGEST_HANDSHAKE} bytes, got 4194"
+    ):
+        hear(session, message)
 
 
 def test_the_handshake_may_come_without_a_status(session: Session, messages: Any) -> None:

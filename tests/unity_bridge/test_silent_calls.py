@@ -1,0 +1,154 @@
+"""Calls that are begun and say nothing, at the gRPC edge: they never cost those who speak."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from queue import Empty
+from typing import Any
+
+import pytest
+from http2 import ACK, SETTINGS, Line, frame, headers, message, reset
+
+from unity_bridge import grpc_direct, grpc_threads, limits
+from unity_bridge import inbox as inboxes
+from unity_bridge.endpoint import Call, Endpoint, HangUp
+from unity_bridge.grpc_core import usable
+from unity_bridge.grpc_direct import _Rpc
+from unity_bridge.inbox import Inbox
+
+PATIENCE_S = 60.0
+needs_core = pytest.mark.skipif(not usable(), reason="the installed grpcio has another core interface")
+
+
+@pytest.fixture(params=[True, False], ids=["direct", "threads"])
+def inbox(request: pytest.FixtureRequest) -> Inbox:
+    if request.param and not usable():
+        pytest.skip("the installed grpcio has another core interface than ours stands on")
+    return Inbox(direct=request.param)
+
+
+@pytest.fixture
+def endpoint(inbox: Inbox) -> Iterator[Endpoint]:
+    opened = Endpoint("127.0.0.1", 0, inbox, capacity=2)
+    yield opened
+    opened.stop()
+
+
+def begin(calls: int, *, first: int = 0, take_back: bool = False) -> bytes:
+    """Calls that say nothing, and perhaps are taken back at once."""
+    streams = [2 * number + 1 for number in range(first, first + calls)]
+    return b"".join(headers(stream) + (reset(stream) if take_back else b"") for stream in streams)
+
+
+@pytest.fixture
+def attack() -> Iterator[Callable[[int], Line]]:
+    """Opens connections that misbehave."""
+    clients: list[Line] = []
+
+    def make(port: int) -> Line:
+        clients.append(Line(port))
+        clients[-1].send(frame(SETTINGS, ACK, 0))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+def exchange(client: Any, inbox: Inbox) -> bytes:
+    """One message there and back."""
+    sent = client.raw_call(b"a message")
+    call = inbox.get(timeout=PATIENCE_S)
+    assert call.data == b"a message"
+    call.answer(b"an answer")
+    answer: bytes = sent.result(PATIENCE_S)
+    return answer
+
+
+def test_they_take_no_place_of_those_who_speak(
+    endpoint: Endpoint, inbox: Inbox, connect: Any, attack: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (grpc_direct, grpc_threads):
+        monkeypatch.setattr(module, "MOST_SILENT_CALLS", 8)
+    healthy = connect(endpoint.port)
+    assert exchange(healthy, inbox) == b"an answer"
+    for _ in range(4):
+        attack(endpoint.port).send(begin(1100))
+    for _ in range(20):
+        assert exchange(healthy, inbox) == b"an answer"
+
+
+def test_calls_that_are_taken_back_at_once_do_not_stop_the_others(
+    endpoint: Endpoint, inbox: Inbox, connect: Any, attack: Any
+) -> None:
+    healthy = connect(endpoint.port)
+    attacker = attack(endpoint.port)
+    for number in range(20):
+        attacker.send(begin(500, first=500 * number, take_back=True))
+        assert exchange(healthy, inbox) == b"an answer"
+
+
+def test_they_are_ended_after_a_time(
+    endpoint: Endpoint, inbox: Inbox, attack: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inboxes, "_WATCH_S", 0.0)
+    silent = attack(endpoint.port)
+    silent.send(begin(limits.CALLS_PER_CONNECTION))
+    stream = 2 * limits.CALLS_PER_CONNECTION + 1
+    for module in (grpc_direct, grpc_threads):
+        monkeypatch.setattr(module, "SILENT_CALL_S", 0.0)
+    while True:  # all streams of the connection were taken: one more is heard when they are over
+        silent.send(headers(stream) + message(stream, b"at last"))
+        stream += 2
+        try:
+            assert inbox.get(timeout=0.05).data == b"at last"
+            return
+        except Empty:
+            continue
+
+
+@needs_core
+def test_one_message_of_a_connection_is_read_at_a_time(connect: Any, attack: Any) -> None:
+    inbox = Inbox(direct=True)
+    endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2)
+    client = attack(endpoint.port)
+    client.send(headers(1) + headers(3) + message(3, b"behind it"))
+    with pytest.raises(Empty):
+        inbox.get(timeout=0.2)
+    client.send(reset(1))
+    call = inbox.get(timeout=PATIENCE_S)
+    assert isinstance(call, Call)
+    assert call.data == b"behind it"
+    call.answer(b"")
+    endpoint.stop()
+
+
+@needs_core
+def test_calls_that_are_over_are_kept_by_nobody(connect: Any) -> None:
+    inbox = Inbox(direct=True)
+    endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2)
+    client = connect(endpoint.port)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3 * limits.CALLS_PER_CONNECTION):  # more than the connection may have open
+            assert exchange(client, inbox) == b"an answer"
+        alive = [each for each in gc.get_objects() if isinstance(each, _Rpc) and each._rpc is not None]
+        assert len(alive) <= 1
+    finally:
+        gc.enable()
+        endpoint.stop()
+
+
+def test_a_flood_does_not_keep_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    inbox = Inbox()
+    monkeypatch.setattr(inbox, "core", object())
+    turns = []
+    monkeypatch.setattr(inbox, "turn", lambda timeout: turns.append(timeout) or True)
+    with pytest.raises(Empty):
+        inbox.get(timeout=0.0)
+    assert not inbox.empty()
+    assert len(turns) < 1000
+    inbox.put(HangUp)
+    assert inbox.get(timeout=0.0) is HangUp

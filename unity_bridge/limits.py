@@ -1,0 +1,52 @@
+"""What a port takes from anybody who reaches it before it says no."""
+
+from __future__ import annotations
+
+import sys
+
+LARGEST_MESSAGE = 256 * 2**20
+"""Bytes of one message, also after inflating. Ten thousand agents with a kilobyte each send 10 MiB; a thousand
+agents with 84 x 84 floats in three channels 81 MiB."""
+
+LARGEST_HANDSHAKE = 4 * 2**20
+"""Bytes of each of the two messages before the first reset: what the trainer of ML-Agents takes at any time."""
+
+CALLS_PER_CONNECTION = 16
+"""Calls of one connection at once; a simulator makes one. gRPC's core refuses more without waking anybody."""
+
+SILENT_CALL_S = 30.0
+"""How long a call that was begun may take to bring its message."""
+
+MOST_SILENT_CALLS = 256
+"""Calls of one port that have not brought their message yet. One more takes the place of the oldest, never of one that
+has spoken."""
+
+_HANDSHAKE_S = 20
+_MOST_CONNECTIONS = 4096
+
+
+def channel_options(capacity: int) -> tuple[tuple[str, int], ...]:
+    """gRPC's arguments for a port at which so many simulators may wait at once."""
+    return (
+        ("grpc.so_reuseport", 0),  # else two trainers share a port, and simulators, without a word
+        ("grpc.max_receive_message_length", LARGEST_MESSAGE),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_S * 1000),
+        ("grpc.max_allowed_incoming_connections", _connections(capacity)),
+    )
+
+
+def _connections(capacity: int) -> int:
+    """Connections of one port at once: more than simulators, and files left for the run itself."""
+    return max(16, min(_MOST_CONNECTIONS, 2 * capacity + 64, _open_files() // 2))
+
+
+def _open_files() -> int:
+    """How many files and sockets this process may have open."""
+    if sys.platform == "win32":
+        return 2 * _MOST_CONNECTIONS  # sockets are no files there
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2 * _MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else soft
