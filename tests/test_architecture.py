@@ -41,6 +41,7 @@ PLACES: tuple[tuple[str, ...], ...] = (
         "trainer_service.progress_log",
         "trainer_service.starts",
         "trainer_service.resuming",
+        "trainer_service.memory_errors",
     ),
     ("trainer_service.evaluation", "trainer_service.examiner", "trainer_service.playground"),
     ("trainer_service.desk",),

@@ -64,6 +64,9 @@ def _add_learn(commands: Any) -> None:
         "--resume", nargs="?", const=True, metavar="STEP|best|latest",
         help="continue the run, from its newest checkpoint unless you say which",
     )  # fmt: skip
+    run.add_argument(
+        "--autosave-interval-s", type=int, metavar="SECONDS", help="between two saves (default 300)"
+    )
     run.add_argument("--force", action="store_true", help="overwrite an existing run")
     run.add_argument("--initialize-from", metavar="ID", help="start with the weights of another run")
     run.add_argument("--inference", action="store_true", help="act without learning; writes nothing")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _SECTION_OF_FLAG: Mapping[str, tuple[str, ...]] = {
     "checkpoint_settings": (
         "run_id", "resume", "force", "initialize_from", "inference", "results_dir", "load_model", "train_model",
+        "autosave_interval_s",
     ),
     "env_settings": (
         "env_path", "env_args", "base_port", "num_envs", "num_areas", "timeout_wait", "seed",

@@ -9,6 +9,12 @@ class UserError(Exception):
     exit_code = 2
 
 
+class OutOfMemory(UserError):
+    """The device, or this machine, has not the memory that the configuration asks for."""
+
+    exit_code = 3
+
+
 class ConfigError(UserError):
     """A configuration that cannot be used. One line for each thing wrong with it."""
 

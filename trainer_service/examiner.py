@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from trainer_service.behavior import Behavior
-from trainer_service.checkpoint import Checkpoint, save_checkpoint
+from trainer_service.checkpoint import Checkpoint, SpoiledError, save_checkpoint
 from trainer_service.config import EvaluationSettings, RunOptions
 from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
@@ -131,7 +131,7 @@ class Examiner:
             self._log.append(evaluation.to_json())
             for board in self._board:
                 board.write(_summary(evaluation))
-        except SaveError as error:
+        except (SaveError, SpoiledError) as error:
             _logger.warning("%s. The run goes on.", error)
         _logger.info("%s", _line(evaluation))
         return evaluation

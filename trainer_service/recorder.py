@@ -12,9 +12,10 @@ import torch
 
 from trainer_service.behavior import Behavior
 from trainer_service.callbacks import Hooks
-from trainer_service.checkpoint import save_checkpoint
+from trainer_service.checkpoint import SpoiledError, save_checkpoint
 from trainer_service.console import Console
 from trainer_service.curriculum import Curriculum
+from trainer_service.errors import UserError
 from trainer_service.experience import save_experience
 from trainer_service.export import ExportError, export_policy
 from trainer_service.files import SaveError, write_atomic
@@ -116,8 +117,9 @@ class Recorder:
 
         Raises:
             SaveError: something could not be written; everything else was.
+            SpoiledError: weights are no numbers any more; the last good ones stay.
         """
-        failures: list[SaveError] = []
+        failures: list[Exception] = []
         if behaviors:
             self._name_missing()
         if self._folder.writable:
@@ -126,7 +128,7 @@ class Recorder:
                     if not self._is_saved(behavior) or self._is_behind(behavior):
                         self._save(behavior)
                     self._finalize(behavior)
-                except SaveError as error:
+                except Exception as error:  # one device that is lost, or one bug, is not to cost the others
                     failures.append(error)
             try:
                 self._folder.write_timers(self._timers.to_json(_versions()))
@@ -134,6 +136,8 @@ class Recorder:
                 failures.append(error)
         for writer in self._writers:
             writer.close()
+        for failure in failures[1:]:
+            _logger.error("%s", failure, exc_info=None if isinstance(failure, UserError) else failure)
         if failures:
             raise failures[0]
 
@@ -153,7 +157,7 @@ class Recorder:
             return
         try:
             save(behavior)
-        except SaveError as error:
+        except (SaveError, SpoiledError) as error:
             self._retry_at[behavior.name] = time.monotonic() + _RETRY_S
             _logger.warning("%s. The run goes on; the next try is in %g s.", error, _RETRY_S)
 

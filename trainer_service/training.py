@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import zlib
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,8 +43,11 @@ if TYPE_CHECKING:
     import torch
 
     from trainer_service.behavior import Behavior
+    from trainer_service.behaviors import Behaviors
     from trainer_service.channels import Channels
+    from trainer_service.examiner import Examiner
     from trainer_service.progress_log import ProgressLog
+    from trainer_service.recorder import Recorder
 
 EDITOR_PORT = 5004
 """Where the Unity Editor looks for a trainer."""
@@ -148,6 +151,7 @@ def _serve(
 ) -> Outcome:
     import torch
 
+    from trainer_service import memory_errors
     from trainer_service.behaviors import Behaviors
     from trainer_service.examiner import examiner_for
     from trainer_service.learn import learn
@@ -165,9 +169,15 @@ def _serve(
     progress = ProgressLog(console)
     writers = [*_writers(folder, timers), progress]
     expected = dict.fromkeys([*options.behaviors, *curriculum.watched])
+    autosave_s = options.checkpoint_settings.autosave_interval_s
     recorder = Recorder(
-        folder, console, writers, timers, status, expected=expected, curriculum=curriculum, hooks=hooks
+        folder, console, writers, timers, status, expected, autosave_s, curriculum=curriculum, hooks=hooks
     )
+    if folder.writable:
+        _logger.info(
+            "What is learned is saved in '%s' every %d s (autosave_interval_s), at every checkpoint, and whatever "
+            "ends the run; --resume goes on from there.", folder.path, autosave_s,
+        )  # fmt: skip
     behaviors = Behaviors(
         _creator(options, folder, device, options.env_settings.seed, origins, writers, hooks, progress),
         listed=options.behaviors,
@@ -176,12 +186,34 @@ def _serve(
     examiner = examiner_for(
         options, _command(options), folder, curriculum, writers, stop, progress.evaluating
     )
-    try:
-        if hooks is not None:
-            hooks.run_starts(RunView(options, folder.path, behaviors, stop.ask))
-        learn(bridge, behaviors, curriculum, channels, recorder, progress, timers, stop, examiner, hooks)
-    finally:
-        # Whatever ended the loop: what was learned is kept.
+    with _saved_in_the_end(recorder, behaviors, stop, examiner, hooks):
+        try:
+            if hooks is not None:
+                hooks.run_starts(RunView(options, folder.path, behaviors, stop.ask))
+            learn(bridge, behaviors, curriculum, channels, recorder, progress, timers, stop, examiner, hooks)
+        except Exception as error:
+            told = memory_errors.in_words(error, behaviors.values(), device)
+            if told is None:
+                raise
+            raise told from None
+    return Outcome(folder.path, {name: each.step for name, each in behaviors.items()}, stop.requested)
+
+
+@contextmanager
+def _saved_in_the_end(
+    recorder: Recorder,
+    behaviors: Behaviors,
+    stop: StopSignals,
+    examiner: Examiner | None,
+    hooks: Hooks | None,
+) -> Iterator[None]:
+    """Whatever ends the loop: what was learned is kept, and what ended it is told.
+
+    An update that an exception broke off is saved as it stands, unless a number in it is none: gradient steps that
+    were made are kept, and the rollout, which is there still, is learned from once more.
+    """
+
+    def conclude() -> None:
         if stop.requested:
             _logger.info("Learning was interrupted. Saving what was learned.")
         recorder.finish(list(behaviors.values()))
@@ -189,7 +221,16 @@ def _serve(
             examiner.finish()
         if hooks is not None:
             hooks.run_ended()
-    return Outcome(folder.path, {name: each.step for name, each in behaviors.items()}, stop.requested)
+
+    try:
+        yield
+    except BaseException:
+        try:
+            conclude()
+        except Exception as error:
+            _logger.error("%s", error, exc_info=None if isinstance(error, UserError) else error)
+        raise
+    conclude()
 
 
 def _resume_lessons(

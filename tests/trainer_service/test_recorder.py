@@ -13,7 +13,7 @@ import torch
 
 from trainer_service.algorithms import Compute
 from trainer_service.behavior import Behavior
-from trainer_service.checkpoint import load_checkpoint
+from trainer_service.checkpoint import SpoiledError, load_checkpoint
 from trainer_service.config import parse_run_options
 from trainer_service.console import Console
 from trainer_service.curriculum import Curriculum, Progress, Standing
@@ -105,6 +105,42 @@ def test_weights_that_are_no_numbers_never_replace_good_ones(tmp_path: Path) -> 
         records.report(ball)
         records.finish([ball])
         assert load_checkpoint(folder.checkpoint("B")).step == 100
+
+
+def test_a_weight_that_is_no_number_is_never_written_wherever_it_came_from(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ball = behavior(checkpoint_interval=100)
+    with RunFolder.open(tmp_path, "run") as folder:
+        records = watched(folder, ball, autosave_s=0.0)
+        ball.step = 100
+        records.report(ball)
+        good = folder.checkpoint("B").read_bytes()
+        moments = ball.checkpoint().algorithm["network"]
+        name, weights = next((name, each) for name, each in moments.items() if each.is_floating_point())
+        weights.view(-1)[0] = torch.inf
+        for ball.step in (150, 200):
+            records.report(ball)
+        assert f"'B' is not saved at step 150: algorithm.network.{name} is NaN or infinite" in caplog.text
+        with pytest.raises(SpoiledError, match="not saved at step 200"):
+            records.finish([ball])
+        assert folder.checkpoint("B").read_bytes() == good
+        assert names(folder) == ["B-100.pt", "checkpoint.pt"]
+
+
+def test_a_behavior_that_cannot_be_saved_costs_no_other_one_its_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, ball = behavior(), behavior()
+    lost.name = "A"
+    monkeypatch.setattr(lost, "checkpoint", lambda: 1 // 0)
+    with RunFolder.open(tmp_path, "run") as folder:
+        records = recorder(folder)
+        for each in (lost, ball):
+            records.watch(each)
+        with pytest.raises(ZeroDivisionError):
+            records.finish([lost, ball])
+        assert folder.checkpoint("B").exists()
 
 
 def test_a_folder_opened_to_be_read_gets_nothing(tmp_path: Path) -> None:

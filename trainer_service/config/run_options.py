@@ -156,6 +156,10 @@ class CheckpointSettings(Section):
     """Whether to continue the run: from its newest checkpoint (true, ``latest``), from that of a step, or from the
     one that scored best (``best``). ML-Agents knows true and false."""
 
+    autosave_interval_s: PositiveCount = 300
+    """Seconds between two saves of what ``resume`` goes on from, which are what a power cut can cost at most. The
+    numbered checkpoints of ``checkpoint_interval`` come besides. An addition to ML-Agents."""
+
     force: Flag = False
     """Whether an existing run of this id may be overwritten."""
 
