@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -23,17 +24,21 @@ from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.experience import load_experience
 from trainer_service.metrics import Statistics, Summary
-from trainer_service.rollout.agents import Rows
+from trainer_service.rollout.agents import Keys, Rows
 from trainer_service.rollout.assembler import Observed, TrajectoryAssembler
 from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns
 from trainer_service.rollout.outcomes import outcomes
 from trainer_service.rollout.places import GroupPlaces, Seats, reported_places
+from trainer_service.rollout.silence import MOST_AGENTS, TooManyAgents
 from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.self_play import Arena
 from trainer_service.sparring import Sparring
+from unity_bridge.complaints import Complaints
 from unity_bridge.side_channels import StatMessage
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +94,7 @@ class Behavior:
         self._next_summary = settings.summary_freq
         self._last_summary = (0, time.perf_counter())
         self._groups = GroupReturns()
+        self._complaints = Complaints(_logger)
         self._returns_since_save: list[float] = []
         self._returns_since_look: list[float] = []
         try:
@@ -138,8 +144,19 @@ class Behavior:
     def observe(self, steps: TeamSteps) -> None:
         """Takes in a tick: rewards and ends belong to the previous actions; the rest waits for ``act``."""
         training = self.training
+        if len(steps.batch) > 2 * MOST_AGENTS:
+            # Before anything is done with them: each takes memory, and time.
+            raise UserError(
+                f"behavior '{self.name}': expected at most {MOST_AGENTS} agents in one simulator, got a message of "
+                f"{len(steps.batch)} rows"
+            )
         batch, seats = self._seen(steps)
-        observed = self._assembler.observe(steps.simulator, steps.team, batch, seats)
+        try:
+            observed = self._assembler.observe(steps.simulator, steps.team, batch, seats)
+        except TooManyAgents as error:
+            raise UserError(f"behavior '{self.name}': {error}") from None
+        if observed.vanished is not None:
+            self._forget(steps, observed.vanished)
         group_episodes = self._groups.observe(steps.simulator, steps.team, steps.batch)
         if self.sparring is None or self.sparring.learns(steps.team):
             self._count(observed, group_episodes, reported_places(steps.batch, seats))
@@ -156,6 +173,17 @@ class Behavior:
             batch.allowed_actions[first:],
         )
         self._waiting.append((steps.simulator, steps.team, waiting))
+
+    def _forget(self, steps: TeamSteps, vanished: Keys) -> None:
+        """Agents are taken for gone. Their episodes did not end, so they are not among those that are counted."""
+        self._groups.forget(steps.simulator, vanished)
+        if self._places is not None:
+            self._places.forget(steps.simulator, vanished)
+        self._complaints.say(
+            "vanished",
+            f"'{self.name}': simulator {steps.simulator} has not mentioned {len(vanished)} agents for long, nor said "
+            "that their episodes end; what they did is learned from, their returns are not counted",
+        )
 
     def _seen(self, steps: TeamSteps) -> tuple[StepBatch, Seats | None]:
         """A tick as the learner sees it, and each row's group and place in it where that matters."""

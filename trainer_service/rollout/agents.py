@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,13 @@ def agent_keys(agent_ids: NDArray[np.int64], team: int) -> Keys:
     return (agent_ids & 0xFFFFFFFF) | (np.int64(team) << 32)
 
 
+_NOBODY: tuple[Keys, Rows] = (np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+_FEW = 1024
+"""Rows that are not worth being given back."""
+
+
 class AgentRows:
     """Hands a row to each agent of each simulator, and takes it back.
 
@@ -24,8 +33,19 @@ class AgentRows:
     def __init__(self) -> None:
         self._tables: dict[int, tuple[Keys, Rows]] = {}
         self._free: list[int] = []
+        """A heap: who comes gets the lowest row, so that the highest become free for good."""
+        self._released = 0
         self.capacity = 0
-        """Rows that were ever handed out: every row is below it."""
+        """Every row that is in use is below it. It falls when most rows were given back."""
+
+    @property
+    def in_use(self) -> int:
+        """Rows that belong to somebody."""
+        return self.capacity - len(self._free)
+
+    def known(self, simulator: int) -> tuple[Keys, Rows]:
+        """All agents of a simulator, in the order of their keys, and their rows. Shapes [K]; not to be changed."""
+        return self._tables.get(simulator, _NOBODY)
 
     def find(self, simulator: int, keys: Keys) -> Rows:
         """Rows of known agents, −1 for unknown ones. Shape [N]."""
@@ -44,7 +64,7 @@ class AgentRows:
         new = np.flatnonzero(rows < 0)
         if len(new):
             rows[new] = self._take(len(new))
-            known, known_rows = self._tables.get(simulator, (np.empty(0, np.int64), np.empty(0, np.int64)))
+            known, known_rows = self._tables.get(simulator, _NOBODY)
             merged = np.concatenate([known, keys[new]])
             order = np.argsort(merged)
             self._tables[simulator] = (merged[order], np.concatenate([known_rows, rows[new]])[order])
@@ -54,8 +74,8 @@ class AgentRows:
         """Forgets agents; their rows go to whoever comes next. Unknown keys are ignored."""
         known, rows = self._tables.get(simulator, (keys[:0], keys[:0]))
         leaving = np.isin(known, keys)
-        self._free.extend(rows[leaving].tolist())
         self._tables[simulator] = (known[~leaving], rows[~leaving])
+        self._give_back(rows[leaving])
 
     def release_rows(self, simulator: int, rows: Rows) -> None:
         """The same for those who hold these rows."""
@@ -64,12 +84,29 @@ class AgentRows:
 
     def drop(self, simulator: int) -> Rows:
         """Forgets every agent of a simulator. Returns the rows that they held."""
-        _, rows = self._tables.pop(simulator, (np.empty(0, np.int64), np.empty(0, np.int64)))
-        self._free.extend(rows.tolist())
+        _, rows = self._tables.pop(simulator, _NOBODY)
+        self._give_back(rows)
         return rows
 
+    def _give_back(self, rows: Rows) -> None:
+        if len(rows) * 8 < len(self._free):
+            for row in rows.tolist():
+                heapq.heappush(self._free, row)
+        else:
+            self._free.extend(rows.tolist())
+            heapq.heapify(self._free)
+        self._released += len(rows)
+        # Seldom enough to cost nothing per row, should the highest row stay in use for long.
+        if max(4 * self.in_use, _FEW) <= self.capacity <= 8 * self._released:
+            self._released = 0
+            self.capacity = 1 + max(
+                (int(rows.max(initial=-1)) for _, rows in self._tables.values()), default=-1
+            )
+            self._free = [row for row in self._free if row < self.capacity]
+            heapq.heapify(self._free)
+
     def _take(self, count: int) -> Rows:
-        reused = [self._free.pop() for _ in range(min(count, len(self._free)))]
+        reused = [heapq.heappop(self._free) for _ in range(min(count, len(self._free)))]
         fresh = count - len(reused)
         rows = np.array([*reused, *range(self.capacity, self.capacity + fresh)], np.int64)
         self.capacity += fresh

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from trainer_service.rollout.agents import AgentRows, Keys, Rows, agent_keys
 from trainer_service.rollout.places import Seats
+from trainer_service.rollout.silence import MOST_AGENTS, TooManyAgents, is_time_to_look, who_is_gone
 from trainer_service.rollout.stretches import GroupStretches
 from trainer_service.rollout.trajectories import Joint, Trajectories
 from unity_bridge.specs import BehaviorSpec
@@ -65,6 +66,19 @@ class Observed:
 
     episodes: Episodes | None
 
+    vanished: Keys | None = None
+    """Agents that are taken for gone because they were silent for too long: ``agent_keys``. Not among the episodes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """What P agents saw after the last steps of their pieces."""
+
+    observations: tuple[Observation, ...]
+    allowed_actions: NDArray[np.bool_]
+    memories: NDArray[np.float32]
+    ticks: NDArray[np.int64]
+
 
 class TrajectoryAssembler:
     """Turns the ticks of many simulators into trajectories, without a Python loop over agents.
@@ -80,6 +94,9 @@ class TrajectoryAssembler:
     goes with the agent's simulator.
 
     For who learns from groups, the pieces of a group are cut together and handed out together.
+
+    An agent that its simulator does not mention for long (see silence.py) is taken for gone. What it did is handed out
+    but for its last action, whose consequence nobody saw: the piece is truncated at what the agent saw last.
     """
 
     def __init__(
@@ -94,7 +111,10 @@ class TrajectoryAssembler:
         self._untouched = True
         """Nobody has acted yet."""
         self._groups = GroupStretches() if by_group else None
+        self._clocks: dict[int, dict[int, int]] = {}
+        """By simulator: how many ticks each of its teams had."""
         self._tick = 0
+        """Of the simulator and team that are being observed."""
         self._observations: list[Observation] = [np.empty(0, np.float32) for _ in spec.observation_specs]
         self._allocate(_FIRST_ROWS)
 
@@ -102,18 +122,23 @@ class TrajectoryAssembler:
         """Writes rewards and ends to the previous action of each agent; see Observed for what comes back.
 
         seats: where each row belongs, for who hands out by group.
+
+        Raises:
+            TooManyAgents: the simulator has more of them than are served. Nothing but ``drop`` makes sense then.
         """
-        self._tick += 1
+        clocks = self._clocks.setdefault(simulator, {})
+        clocks[team] = self._tick = clocks.get(team, 0) + 1
+        home = _home(simulator, team)
         keys = agent_keys(batch.agent_ids, team)
         ended = batch.num_terminal
         pieces: list[Trajectories | None] = []
         episodes = None
         transitions = 0
         if ended:
-            transitions, piece, episodes = self._end_episodes(simulator, keys, batch, ended)
+            transitions, piece, episodes = self._end_episodes(simulator, home, keys, batch, ended)
             pieces.append(piece)
-        waiting = self._agents.assign(simulator, keys[ended:])
-        self._reserve_rows()
+        waiting = self._agents.assign(home, keys[ended:])
+        self._fit_rows()
         self._asked[waiting] = self._tick
         acted = np.flatnonzero(self._pending[waiting])
         if len(acted):
@@ -128,8 +153,17 @@ class TrajectoryAssembler:
         if self._groups is not None and seats is not None:
             self._groups.join(simulator, waiting, seats.groups[ended:])
             self._slots[waiting] = seats.places[ended:]
+        vanished = None
+        known = len(self._agents.known(home)[0])
+        if is_time_to_look(self._tick, known, len(waiting)):
+            vanished, piece = self._part_with_silent(simulator, home, len(waiting))
+            pieces.append(piece)
+        if self._agents.in_use > MOST_AGENTS:
+            self._require_few(simulator)
         found = [piece for piece in pieces if piece is not None]
-        return Observed(waiting, transitions, Trajectories.concatenate(found) if found else None, episodes)
+        return Observed(
+            waiting, transitions, Trajectories.concatenate(found) if found else None, episodes, vanished
+        )
 
     def memories(self, waiting: Rows) -> NDArray[np.float32]:
         """What the agents of these rows remember. Shape [M, memory size]."""
@@ -171,14 +205,17 @@ class TrajectoryAssembler:
 
     def drop(self, simulator: int) -> None:
         """Forgets a simulator that left: half an episode without its end is worth nothing."""
-        self._clear(self._agents.drop(simulator))
+        for team in self._clocks.pop(simulator, {}):
+            rows = self._agents.drop(_home(simulator, team))
+            self._clear(rows[rows < len(self._lengths)])
         if self._groups is not None:
             self._groups.drop(simulator)
+        self._fit_rows()
 
     def _end_episodes(
-        self, simulator: int, keys: NDArray[np.int64], batch: StepBatch, ended: int
+        self, simulator: int, home: int, keys: NDArray[np.int64], batch: StepBatch, ended: int
     ) -> tuple[int, Trajectories | None, Episodes | None]:
-        found = self._agents.find(simulator, keys[:ended])
+        found = self._agents.find(home, keys[:ended])
         known = np.flatnonzero(found >= 0)
         known = known[self._pending[found[known]]]
         piece, episodes = None, None
@@ -186,15 +223,48 @@ class TrajectoryAssembler:
             rows = found[known]
             self._write_rewards(rows, batch, known)
             episodes = Episodes(self._returns[rows], self._episode_lengths[rows], known)
-            piece = self._hand_out(rows, batch, known, batch.terminated[known], ended=True)
+            piece = self._hand_out(rows, self._seen(rows, batch, known), batch.terminated[known], ended=True)
         if self._groups is not None:
             piece = self._groups.complete(piece, self._groups.leave(simulator, found[found >= 0]))
         self._clear(found[found >= 0])
         # An agent that goes on in the same message keeps its row; the others may never come back.
         gone = keys[:ended][~np.isin(keys[:ended], keys[ended:])]
         if len(gone):
-            self._agents.release(simulator, gone)
+            self._agents.release(home, gone)
         return len(known), piece, episodes
+
+    def _part_with_silent(
+        self, simulator: int, home: int, mentioned: int
+    ) -> tuple[Keys | None, Trajectories | None]:
+        """Forgets the agents that were silent for too long; returns who they are, and what they did."""
+        keys, rows = self._agents.known(home)
+        gone = who_is_gone(self._tick - self._asked[rows], mentioned)
+        if not gone.any():
+            return None, None
+        keys, rows = keys[gone], rows[gone]
+        # Nobody saw what came of the last action, so the piece ends with what was seen before it.
+        acting = rows[self._lengths[rows] > 1]
+        self._lengths[acting] -= 1
+        last = self._lengths[acting]
+        piece = None
+        if len(acting):
+            seen = _Seen(
+                tuple(store[acting, last] for store in self._observations),
+                self._allowed[acting, last],
+                self._memories[acting, last],
+                self._ticks[acting, last] if self._groups is not None else last,
+            )
+            piece = self._hand_out(acting, seen, np.zeros(len(acting), np.bool_), ended=True)
+        if self._groups is not None:
+            piece = self._groups.complete(piece, self._groups.leave(simulator, rows))
+        self._clear(rows)
+        self._agents.release(home, keys)
+        return keys, piece
+
+    def _require_few(self, simulator: int) -> None:
+        agents = sum(len(self._agents.known(_home(simulator, team))[0]) for team in self._clocks[simulator])
+        if agents > MOST_AGENTS:
+            raise TooManyAgents(f"expected at most {MOST_AGENTS} agents in one simulator, got {agents}")
 
     def _write_rewards(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> None:
         """Gives the last action of each row its reward; ``at`` are the rows' places in the batch."""
@@ -210,7 +280,15 @@ class TrajectoryAssembler:
         """The pieces of agents whose episodes go on."""
         if not len(rows):
             return None
-        return self._hand_out(rows, batch, at, np.zeros(len(rows), np.bool_), ended=False)
+        return self._hand_out(rows, self._seen(rows, batch, at), np.zeros(len(rows), np.bool_), ended=False)
+
+    def _seen(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> _Seen:
+        return _Seen(
+            tuple(observation[at] for observation in batch.observations),
+            batch.allowed_actions[at],
+            self._memory[rows],
+            np.full(len(rows), self._tick),
+        )
 
     def _cut_groups(
         self,
@@ -236,13 +314,7 @@ class TrajectoryAssembler:
         return pieces
 
     def _hand_out(
-        self,
-        rows: Rows,
-        batch: StepBatch,
-        at: NDArray[np.intp],
-        terminated: NDArray[np.bool_],
-        *,
-        ended: bool,
+        self, rows: Rows, seen: _Seen, terminated: NDArray[np.bool_], *, ended: bool
     ) -> Trajectories:
         """Copies the finished pieces of these rows end to end, and empties the rows."""
         lengths = self._lengths[rows]
@@ -263,18 +335,17 @@ class TrajectoryAssembler:
             rewards=steps(self._rewards),
             group_rewards=steps(self._group_rewards),
             lengths=lengths,
-            final_observations=tuple(observation[at] for observation in batch.observations),
-            final_allowed_actions=batch.allowed_actions[at],
-            final_memories=self._memory[rows],
+            final_observations=seen.observations,
+            final_allowed_actions=seen.allowed_actions,
+            final_memories=seen.memories,
             terminated=terminated,
-            joint=None if self._groups is None else self._joint(self._groups, rows, steps(self._ticks)),
+            joint=None
+            if self._groups is None
+            else Joint(steps(self._ticks), seen.ticks, self._groups[rows], self._slots[rows]),
             ended=np.full(len(rows), ended),
         )
         self._lengths[rows] = 0
         return pieces
-
-    def _joint(self, groups: GroupStretches, rows: Rows, ticks: NDArray[np.int64]) -> Joint:
-        return Joint(ticks, np.full(len(rows), self._tick), groups[rows], self._slots[rows])
 
     def _clear(self, rows: Rows) -> None:
         self._lengths[rows] = 0
@@ -324,9 +395,13 @@ class TrajectoryAssembler:
         self._memory = np.zeros((rows, self._memory_size), np.float32)
         """What each agent remembers after its last decision."""
 
-    def _reserve_rows(self) -> None:
-        if self._agents.capacity > len(self._lengths):
-            self._resize(max(self._agents.capacity, 2 * len(self._lengths)))
+    def _fit_rows(self) -> None:
+        """Makes room for new agents, or gives back what was taken for those that are gone."""
+        rows, needed = len(self._lengths), self._agents.capacity
+        if needed > rows:
+            self._resize(max(needed, 2 * rows))
+        elif rows > _FIRST_ROWS and 4 * needed < rows:
+            self._resize(max(_FIRST_ROWS, 2 * needed))
 
     def _widen(self) -> None:
         """Pieces grow towards the horizon; memory follows them instead of taking the worst case at once."""
@@ -334,16 +409,36 @@ class TrajectoryAssembler:
         self._resize(len(self._lengths))
 
     def _resize(self, rows: int) -> None:
-        names = (
-            "_continuous", "_discrete", "_allowed", "_log_probs", "_memories", "_rewards", "_group_rewards",
-            "_ticks", "_asked", "_slots", "_lengths", "_episode_lengths", "_returns", "_pending", "_memory",
-        )  # fmt: skip
-        before = {name: getattr(self, name) for name in names}
+        """Only what is filled is copied: the system gives no memory for cells that nobody writes to."""
+        before = {name: getattr(self, name) for name in _ARRAYS}
         observations = self._observations
-        self._allocate(rows)
+        try:
+            self._allocate(rows)
+        except MemoryError:
+            self._observations = observations
+            for name, old in before.items():
+                setattr(self, name, old)
+            raise
+        kept = min(rows, len(before["_lengths"]))
+        lengths = before["_lengths"][:kept]
+        cells = np.nonzero(np.arange(int(lengths.max(initial=0))) < lengths[:, None])
         for old, new in zip(observations, self._observations, strict=True):
-            new[: len(old), : old.shape[1]] = old
+            new[cells] = old[cells]
         for name, old in before.items():
             new = getattr(self, name)
-            corner = tuple(slice(0, size) for size in old.shape)
-            new[corner] = old
+            if name in _OF_STEPS and new.shape[1]:
+                new[cells] = old[cells]
+            elif name not in _OF_STEPS:
+                new[:kept] = old[:kept]
+
+
+_OF_STEPS = (
+    "_continuous", "_discrete", "_allowed", "_log_probs", "_memories", "_rewards", "_group_rewards", "_ticks",
+)  # fmt: skip
+_OF_AGENTS = ("_asked", "_slots", "_lengths", "_episode_lengths", "_returns", "_pending", "_memory")
+_ARRAYS = (*_OF_STEPS, *_OF_AGENTS)
+
+
+def _home(simulator: int, team: int) -> int:
+    """One number for a simulator and a team in it, whose agents come and go together."""
+    return simulator << 32 | team

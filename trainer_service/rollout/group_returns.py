@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.rollout.agents import AgentRows, Rows, agent_keys
+from trainer_service.rollout.agents import AgentRows, Keys, Rows, agent_keys
 from unity_bridge.steps import StepBatch
 
 _FIRST_ROWS = 16
@@ -89,6 +89,12 @@ class GroupReturns:
         joining = changed[wanted[changed] != _NOWHERE]
         self._join(simulator, keys[ended:][joining], wanted[joining])
         return _joined(finished, left)
+
+    def forget(self, simulator: int, keys: Keys) -> None:
+        """Forgets agents that are gone without an end. A group of which nobody is left then has not ended either."""
+        rows = self._agents.find(simulator, keys)
+        self._leave(simulator, rows[rows >= 0])
+        self._agents.release(simulator, keys)
 
     def drop(self, simulator: int) -> None:
         """Forgets a simulator that left or begins anew: half an episode is worth nothing."""

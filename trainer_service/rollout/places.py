@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import heapq
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,31 @@ def reported_places(batch: StepBatch, seats: Seats | None) -> NDArray[np.int64]:
     return np.where(batch.group_ids != 0, seats.places, -1)
 
 
+class _Places:
+    """Those of one group. As quick for a thousand agents as for two."""
+
+    __slots__ = ("_freed", "_next")
+
+    def __init__(self) -> None:
+        self._freed: list[int] = []
+        """A heap of places below ``_next`` that nobody has."""
+        self._next = 0
+
+    @property
+    def nobody_left(self) -> bool:
+        return len(self._freed) == self._next
+
+    def take(self) -> int:
+        """The first that is free."""
+        if self._freed:
+            return heapq.heappop(self._freed)
+        self._next += 1
+        return self._next - 1
+
+    def free(self, place: int) -> None:
+        heapq.heappush(self._freed, place)
+
+
 class GroupPlaces:
     """Gives each agent of a group a place from 0 on: the first that is free when it comes, in the order of ids."""
 
@@ -40,7 +65,7 @@ class GroupPlaces:
         self._agents = AgentRows()
         self._places = np.zeros(16, np.int64)
         self._group_keys = np.zeros(16, np.int64)
-        self._taken: dict[_Group, set[int]] = {}
+        self._places_of: dict[_Group, _Places] = {}
 
     def assign(self, simulator: int, team: int, batch: StepBatch) -> Seats:
         """Groups and places of all rows."""
@@ -55,10 +80,16 @@ class GroupPlaces:
         seated = self._seated(simulator, keys[ended:], groups[ended:])
         return Seats(groups, np.concatenate([leaving, self._places[seated]]))
 
+    def forget(self, simulator: int, keys: Keys) -> None:
+        """Frees the places of agents that are gone."""
+        rows = self._agents.find(simulator, keys)
+        self._free(simulator, rows[rows >= 0])
+        self._agents.release(simulator, keys)
+
     def drop(self, simulator: int) -> None:
         """Forgets a simulator."""
         self._agents.drop(simulator)
-        self._taken = {group: taken for group, taken in self._taken.items() if group[0] != simulator}
+        self._places_of = {group: each for group, each in self._places_of.items() if group[0] != simulator}
 
     def _seated(self, simulator: int, keys: NDArray[np.int64], groups: NDArray[np.int64]) -> Rows:
         """Rows of all who wait, whoever is new or came from another group with a place by now."""
@@ -75,16 +106,16 @@ class GroupPlaces:
             self._free(simulator, rows[moved])
         to_seat = np.flatnonzero(new | moved)
         for at in to_seat[np.argsort(keys[to_seat])].tolist():
-            taken = self._taken.setdefault((simulator, int(groups[at])), set())
-            place = next(place for place in itertools.count() if place not in taken)
-            taken.add(place)
-            self._places[rows[at]] = place
+            group = (simulator, int(groups[at]))
+            places = self._places_of.get(group) or self._places_of.setdefault(group, _Places())
+            self._places[rows[at]] = places.take()
         self._group_keys[rows] = groups
         return rows
 
     def _free(self, simulator: int, rows: Rows) -> None:
         for row in rows.tolist():
             group = (simulator, int(self._group_keys[row]))
-            self._taken[group].discard(int(self._places[row]))
-            if not self._taken[group]:
-                del self._taken[group]
+            places = self._places_of[group]
+            places.free(int(self._places[row]))
+            if places.nobody_left:
+                del self._places_of[group]

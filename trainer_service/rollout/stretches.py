@@ -91,10 +91,12 @@ class GroupStretches:
 
     def drop(self, simulator: int) -> None:
         """Forgets a simulator's groups, and what waited for them."""
-        for group in self._groups.drop(simulator).tolist():
+        groups = self._groups.drop(simulator)
+        known = groups[groups < len(self._present)]
+        self._present[known] = 0
+        self._group_of[np.isin(self._group_of, groups)] = -1
+        for group in groups.tolist():
             self._waiting.pop(group, None)
-            self._present[group] = 0
-            self._group_of[self._group_of == group] = -1
 
     def _keep(self, pieces: Trajectories) -> None:
         groups = _groups_of(pieces)

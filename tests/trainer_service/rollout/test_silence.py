@@ -1,0 +1,339 @@
+"""Agents that vanish without a word: what becomes of what they did, and of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from trainer_service.algorithms import Compute
+from trainer_service.behavior import Behavior, TeamSteps
+from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters import GroupSettings
+from trainer_service.errors import UserError
+from trainer_service.rollout import assembler, silence
+from trainer_service.rollout.agents import AgentRows
+from trainer_service.rollout.assembler import Decisions, Observed, TrajectoryAssembler
+from trainer_service.rollout.places import GroupPlaces, _Places
+from trainer_service.rollout.silence import (
+    CROWD,
+    LONGEST_SILENCE,
+    LONGEST_SILENCE_IN_A_CROWD,
+    MOST_AGENTS,
+    TooManyAgents,
+    is_time_to_look,
+    who_is_gone,
+)
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.steps import StepBatch
+
+SPEC = BehaviorSpec((ObservationSpec("clock", (1,)),), ActionSpec(1, (3,)))
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Agents may be silent for so many ticks, and every tick looks for them."""
+    monkeypatch.setattr(silence, "LONGEST_SILENCE", 3)
+    monkeypatch.setattr(silence, "_LOOK_EVERY", 1)
+    return 3
+
+
+def tick(ids: list[int], *, clock: float = 0.0, ended: int = 0, groups: list[int] | None = None) -> StepBatch:
+    n = len(ids)
+    return StepBatch(
+        agent_ids=np.array(ids, np.int64),
+        observations=(100.0 * np.array(ids, np.float32)[:, None] + np.float32(clock),),
+        rewards=np.full(n, clock, np.float32),
+        terminated=np.arange(n) < ended,
+        truncated=np.zeros(n, np.bool_),
+        allowed_actions=np.ones((n, 3), np.bool_),
+        group_ids=np.array(groups or [0] * n, np.int64),
+        group_rewards=np.zeros(n, np.float32),
+    )
+
+
+class Driver:
+    """Answers every tick; what an agent remembers is the clock of its last decision."""
+
+    def __init__(self, *, by_group: bool = False) -> None:
+        self.assembler = TrajectoryAssembler(SPEC, 1000, memory_size=1, by_group=by_group)
+        self.places = GroupPlaces() if by_group else None
+
+    def __call__(self, batch: StepBatch, simulator: int = 0, team: int = 0) -> Observed:
+        seats = None if self.places is None else self.places.assign(simulator, team, batch)
+        observed = self.assembler.observe(simulator, team, batch, seats)
+        if self.places is not None and observed.vanished is not None:
+            self.places.forget(simulator, observed.vanished)
+        seen = batch.observations[0][batch.num_terminal :]
+        decisions = Decisions(seen.copy(), np.zeros((len(seen), 1), np.int64), seen[:, 0], seen % 100)
+        self.assembler.acted(
+            observed.waiting, (seen,), batch.allowed_actions[batch.num_terminal :], decisions
+        )
+        return observed
+
+
+def test_everybody_is_waited_for_who_may_only_be_slow() -> None:
+    assert not who_is_gone(np.array([0, 1, LONGEST_SILENCE]), mentioned=1).any()
+    assert who_is_gone(np.array([0, 1, LONGEST_SILENCE + 1]), mentioned=1).tolist() == [False, False, True]
+    in_turns = np.arange(CROWD) * (LONGEST_SILENCE // CROWD)
+    assert not who_is_gone(in_turns, mentioned=1).any()
+
+
+def test_a_crowd_of_silent_agents_is_waited_for_less_long() -> None:
+    silent = np.full(CROWD + 1, LONGEST_SILENCE_IN_A_CROWD + 1)
+    silent[:10] = LONGEST_SILENCE_IN_A_CROWD
+    gone = who_is_gone(silent, mentioned=10)
+    assert not gone[:10].any()
+    assert gone[10:].all()
+    assert not who_is_gone(silent, mentioned=len(silent) // 4 + 1).any()
+
+
+def test_beyond_the_limit_the_longest_silent_make_room() -> None:
+    silent = np.concatenate([np.zeros(100, np.int64), np.arange(1, MOST_AGENTS + 1)])
+    gone = who_is_gone(np.minimum(silent, 200), mentioned=100)
+    assert not gone[:100].any()
+    assert MOST_AGENTS // 8 < np.count_nonzero(gone) <= MOST_AGENTS // 4 + 100
+    assert (np.minimum(silent, 200)[gone] >= 200).all()
+    assert not who_is_gone(np.zeros(MOST_AGENTS + 5, np.int64), mentioned=MOST_AGENTS + 5).any()
+
+
+def test_the_usual_tick_asks_nobody() -> None:
+    assert not any(is_time_to_look(tick, 96, 96) for tick in range(1000))
+    assert sum(is_time_to_look(tick, 97, 96) for tick in range(1, 641)) == 10
+
+
+def test_who_vanished_leaves_what_it_did_up_to_what_it_saw_last(impatient: int) -> None:
+    drive = Driver()
+    for clock in (1, 2, 3):
+        drive(tick([5, 7], clock=clock))
+    found = [drive(tick([5], clock=4 + i)) for i in range(impatient + 1)]
+    assert [each.trajectories is None for each in found] == [True] * impatient + [False]
+    last, piece = found[-1], found[-1].trajectories
+    assert piece is not None
+    # The action at clock 3 had a consequence that nobody saw: what was seen then is where to bootstrap from.
+    assert piece.observations[0][:, 0].tolist() == [701, 702]
+    assert piece.rewards.tolist() == [2, 3]
+    assert piece.final_observations[0][:, 0].tolist() == [703]
+    assert piece.final_memories.tolist() == [[2]]
+    assert piece.memories.tolist() == [[0], [1]]
+    assert not piece.terminated.any()
+    assert last.episodes is None
+    assert last.vanished is not None
+    assert last.vanished.tolist() == [7]
+    assert drive.assembler._agents.in_use == 1
+
+
+def test_who_comes_back_begins_anew(impatient: int) -> None:
+    drive = Driver()
+    drive(tick([5, 7], clock=1))
+    for clock in range(2, 10):
+        drive(tick([5], clock=clock))
+    drive(tick([5, 7], clock=10))
+    observed = drive(tick([7, 5], clock=11, ended=1))
+    assert observed.episodes is not None
+    assert observed.episodes.returns.tolist() == [11]
+    assert observed.trajectories is not None
+    assert observed.trajectories.observations[0][:, 0].tolist() == [710]
+    assert observed.trajectories.memories.tolist() == [[0]]
+
+
+def test_a_team_whose_turn_it_is_not_is_no_silent_one(impatient: int) -> None:
+    drive = Driver()
+    drive(tick([1], clock=1), team=0)
+    drive(tick([1], clock=1), team=1)
+    for clock in range(2, 20):
+        assert drive(tick([1], clock=clock), team=0).vanished is None
+    observed = drive(tick([1], clock=20, ended=1), team=1)
+    assert observed.trajectories is not None
+    assert len(observed.trajectories) == 1
+
+
+def test_other_simulators_do_not_make_an_agent_silent(impatient: int) -> None:
+    drive = Driver()
+    drive(tick([1, 2]), simulator=0)
+    for _ in range(20):
+        assert drive(tick([1, 2]), simulator=1).vanished is None
+    assert drive(tick([1, 2]), simulator=0).transitions == 2
+
+
+def test_a_group_that_vanishes_is_handed_out_as_one(impatient: int) -> None:
+    drive = Driver(by_group=True)
+    for clock in (1, 2):
+        drive(tick([1, 2, 3], clock=clock, groups=[8, 8, 9]))
+    found = [drive(tick([3], clock=3 + i, groups=[9])) for i in range(impatient + 1)]
+    piece = found[-1].trajectories
+    assert piece is not None
+    assert piece.joint is not None
+    assert piece.joint.groups.tolist() == [0, 0]
+    assert piece.joint.slots.tolist() == [0, 1]
+    assert piece.joint.ticks.tolist() == [1, 1]
+    assert piece.joint.final_ticks.tolist() == [2, 2]
+    groups = drive.assembler._groups
+    assert groups is not None
+    assert (groups._groups.in_use, groups._waiting) == (1, {})
+    assert drive.places is not None
+    assert len(drive.places._places_of) == 1
+
+
+def test_who_vanished_from_a_group_waits_for_the_others(impatient: int) -> None:
+    drive = Driver(by_group=True)
+    for clock in (1, 2):
+        drive(tick([1, 2], clock=clock, groups=[8, 8]))
+    for clock in range(3, 3 + impatient + 2):
+        assert drive(tick([2], clock=clock, groups=[8])).trajectories is None
+    piece = drive(tick([2], clock=20, ended=1, groups=[8])).trajectories
+    assert piece is not None
+    assert sorted(piece.lengths.tolist()) == [1, 7]
+
+
+def test_rows_of_who_is_gone_are_given_back() -> None:
+    drive = Driver()
+    at_home = [1, 2, 3]
+    for first in range(10, 8010, 1000):
+        drive(tick([*at_home, *range(first, first + 1000)]))
+    crowded = len(drive.assembler._lengths)
+    assert crowded > 8000
+    for _ in range(LONGEST_SILENCE_IN_A_CROWD + 64):
+        drive(tick(at_home))
+    assert drive.assembler._agents.in_use == 3
+    assert len(drive.assembler._lengths) <= 64
+    observed = drive(tick(at_home, ended=3))
+    assert observed.episodes is not None
+    assert observed.episodes.lengths.tolist() == [8 + LONGEST_SILENCE_IN_A_CROWD + 64] * 3
+
+
+def test_many_ids_of_which_a_tenth_vanishes_keep_the_rows_of_those_who_live() -> None:
+    drive, rows = Driver(), set()
+    alive = list(range(100))
+    for turn in range(1500):
+        new = range(100 * (turn + 1), 100 * (turn + 2))
+        ended = alive[10:]  # the first ten are never mentioned again
+        observed = drive(tick([*ended, *new], ended=len(ended)))
+        alive = list(new)
+        assert len(observed.waiting) == 100
+        rows.add(len(drive.assembler._lengths))
+    # A tenth of a hundred agents for as many ticks as a crowd may be silent, and the crowd that is tolerated.
+    assert max(rows) <= 2 * (CROWD + 64 * 10 + 200)
+
+
+def test_a_message_of_too_many_agents_is_refused(make_behavior) -> None:
+    behavior = make_behavior(name="Walker", continuous=1)
+    crowd = np.arange(2 * MOST_AGENTS + 1)
+    batch = StepBatch(
+        crowd, (np.zeros((len(crowd), 1), np.float32),), np.zeros(len(crowd), np.float32),
+        *(np.zeros(len(crowd), np.bool_),) * 2, np.ones((len(crowd), 0), np.bool_),
+        np.zeros(len(crowd), np.int64), np.zeros(len(crowd), np.float32),
+    )  # fmt: skip
+    with pytest.raises(UserError, match=f"'Walker': expected at most {MOST_AGENTS} agents in one simulator"):
+        behavior.observe(TeamSteps(0, 0, batch))
+
+
+def test_too_many_agents_at_a_time_are_refused_in_several_messages_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (silence, assembler):
+        monkeypatch.setattr(module, "MOST_AGENTS", 100)
+    drive = Driver()
+    drive(tick(list(range(100))), team=0)
+    with pytest.raises(TooManyAgents, match="expected at most 100 agents in one simulator, got 101"):
+        drive(tick([1]), team=1)
+    drive.assembler.drop(0)
+    assert drive.assembler._agents.in_use == 0
+    for first in range(0, 1000, 50):  # one after the other there may be any number
+        drive(tick(list(range(first, first + 50))))
+
+
+def test_the_lowest_rows_are_given_first_and_the_highest_given_back() -> None:
+    agents = AgentRows()
+    agents.assign(0, np.arange(5000))
+    agents.assign(1, np.arange(10))
+    agents.release(0, np.arange(4, 5000))
+    assert agents.capacity == 5010  # somebody is at the end
+    agents.drop(1)
+    agents.assign(0, np.arange(5000))
+    agents.release(0, np.arange(4, 5000))
+    assert agents.capacity == 4
+    assert agents.assign(1, np.arange(3)).tolist() == [4, 5, 6]
+
+
+def test_the_first_free_place_is_taken() -> None:
+    places = _Places()
+    assert [places.take() for _ in range(4)] == [0, 1, 2, 3]
+    places.free(2)
+    places.free(0)
+    assert [places.take() for _ in range(3)] == [0, 2, 4]
+    for place in range(5):
+        assert not places.nobody_left
+        places.free(place)
+    assert places.nobody_left
+
+
+@pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level("ERROR"):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("trainer_type", "memory"),
+    [("ppo", True), ("sac", False), ("mappo", True), ("poca", False), ("coma", False), ("qmix", False),
+     ("dqn", False)],
+)  # fmt: skip
+def test_every_learner_learns_on_where_members_of_groups_vanish(
+    impatient: int, quiet: None, trainer_type: str, memory: bool
+) -> None:
+    ball = small_behavior(trainer_type, memory)
+    actions = ball.spec.action_spec
+    rng = np.random.default_rng(0)
+    alive: dict[int, int] = {}
+    born = updates = 0
+    for _ in range(40):
+        while len(alive) < 9:
+            alive |= {born + i: 1 + born // 3 for i in range(3)}
+            born += 3
+        for agent in [agent for agent in alive if rng.random() < 0.05]:
+            del alive[agent]
+        ends = [agent for agent in alive if rng.random() < 0.1]
+        ids = [*ends, *alive]
+        batch = StepBatch(
+            agent_ids=np.array(ids),
+            observations=(rng.normal(size=(len(ids), 2)).astype(np.float32),),
+            rewards=rng.normal(size=len(ids)).astype(np.float32),
+            terminated=np.arange(len(ids)) < len(ends),
+            truncated=np.zeros(len(ids), np.bool_),
+            allowed_actions=np.ones((len(ids), actions.mask_size), np.bool_),
+            group_ids=np.array([alive[agent] for agent in ids]),
+            group_rewards=np.ones(len(ids), np.float32),
+        )
+        ball.observe(TeamSteps(0, 0, batch))
+        if ball.ready_to_update():
+            ball.update()
+            updates += 1
+        ball.act()
+    assert updates
+    known = ball._assembler._agents.in_use
+    assert known == ball._groups._agents.in_use <= 9 + 6
+    if ball._places is not None:
+        assert ball._places._agents.in_use == known
+
+
+def small_behavior(trainer_type: str, memory: bool) -> Behavior:
+    hyper: dict[str, object] = {"batch_size": 16, "buffer_size": 64}
+    if trainer_type not in {"ppo", "mappo", "happo", "poca", "coma"}:
+        hyper |= {"buffer_init_steps": 16, "buffer_size": 512}
+    network: dict[str, object] = {"hidden_units": 8, "num_layers": 1}
+    if memory:
+        network["memory"] = {"memory_size": 4, "sequence_length": 4}
+    plain: dict[str, object] = {
+        "trainer_type": trainer_type, "hyperparameters": hyper, "network_settings": network, "time_horizon": 8,
+    }  # fmt: skip
+    settings = TrainerSettings.model_validate(plain)
+    if isinstance(settings.hyperparameters, GroupSettings):
+        settings = TrainerSettings.model_validate({**plain, "hyperparameters": {**hyper, "group_size": 3}})
+    actions = ActionSpec(2) if trainer_type in {"ddpg", "maddpg", "sac"} else ActionSpec(0, (3,))
+    spec = BehaviorSpec((ObservationSpec("o", (2,)),), actions)
+    behavior = Behavior("B", spec, settings, Compute(torch.device("cpu"), 1))
+    behavior.prepare()
+    return behavior
