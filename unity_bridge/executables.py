@@ -14,6 +14,9 @@ from unity_bridge.errors import LaunchError
 BUNDLED_SCHEMES = ("sim", "gym", "pettingzoo")
 """``scheme:name`` environments that the bundled simulator hosts."""
 
+LAUNCHED = "TRAINER_SERVICE_LAUNCHED"
+"""An environment variable of every program that a trainer starts: what it needs to know to not outlive that trainer."""
+
 _PLAYER_SUFFIXES = (".app", ".exe", ".x86_64", ".x86")
 
 

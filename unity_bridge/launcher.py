@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from unity_bridge.errors import LaunchError
-from unity_bridge.executables import BUNDLED_SCHEMES, Command, resolve_program
+from unity_bridge.executables import BUNDLED_SCHEMES, LAUNCHED, Command, resolve_program
 
 __all__ = [
     "BUNDLED_SCHEMES",
@@ -217,7 +217,7 @@ def _environment(ours: Mapping[str, str]) -> dict[str, str]:
     """Ours, with no last words lost in a buffer and no proxy on the way to this machine."""
     no_proxy = ours.get("no_grpc_proxy") or ours.get("no_proxy")
     exceptions = ",".join(filter(None, (no_proxy, "localhost", "127.0.0.1")))
-    return {**ours, "PYTHONUNBUFFERED": "1", "no_grpc_proxy": exceptions}
+    return {**ours, "PYTHONUNBUFFERED": "1", LAUNCHED: "1", "no_grpc_proxy": exceptions}
 
 
 def _start_hint(error: OSError) -> str:

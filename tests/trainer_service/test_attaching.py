@@ -90,3 +90,23 @@ def test_the_bundled_simulator_attaches_by_hand_and_leaves_with_the_run(
     assert "Finished. Everything is in results/ppo" in run.said
     assert staying.end() == 0, staying.said
     assert "the trainer ended the conversation" in staying.said
+
+
+def test_the_bundled_simulator_waits_for_the_next_trainer_when_one_is_killed(
+    start, configure, free_port: int
+) -> None:
+    configure("Basic", max_steps=FOR_EVER, summary_freq=100)
+    line = ("learn", "config.yaml", f"--port={free_port}", "--seed=1", "--run-id=w")
+    killed = start(*line)
+    killed.until("Listening on port")
+    simulator = start("simulate", "sim:basic", "--mlagents-port", free_port)
+    killed.until("Saved")
+    killed.signal(signal.SIGKILL)
+    simulator.until(f"the trainer on 127.0.0.1:{free_port} is gone; waiting 60 s for another one")
+    run = start(*line, "--resume")
+    run.until("Resuming 'Basic' from step ")
+    run.until("Basic. Step: ")
+    run.signal(signal.SIGINT)
+    assert run.end() == 0, run.said
+    assert simulator.end() == 0, simulator.said
+    assert simulator.said.endswith("sim:basic: the trainer ended the conversation\n")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import grpc
 
@@ -15,6 +17,10 @@ from unity_bridge.simulators.conversation import Exchange, converse, goodbye
 from unity_bridge.simulators.scene import Scene, Steps
 
 METHOD = "/communicator_objects.UnityToExternalProto/Exchange"
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 1.0
+"""Between two attempts to find a trainer."""
 
 GOODBYE_S = 1.0
 """How long a trainer may take to hear that we leave."""
@@ -47,11 +53,21 @@ def run(
     episodes: int | None = None,
     watch: Callable[[Steps], None] = lambda steps: None,
     connect_timeout_s: float,
+    reconnect_s: float = 0.0,
+    say: Callable[[str], None] = lambda news: None,
     academy: Academy | None = None,
 ) -> str:
     """Connects to the trainer on this machine's port and plays the scene for it; see ``converse``.
 
     SIGTERM and Ctrl-C end it like a window that is closed: the trainer hears a goodbye.
+
+    Args:
+        scene, seed, watch, academy: as ``converse``.
+        port: where the trainer listens.
+        episodes: leave after so many, over all conversations; None plays on.
+        connect_timeout_s: how long to wait for a trainer to listen.
+        reconnect_s: how long to wait for another one where the connection breaks without a word; 0 leaves at once.
+        say: hears what somebody who looks on would like to know.
 
     Returns:
         Why it ended, in a few words.
@@ -64,49 +80,101 @@ def run(
     address = f"127.0.0.1:{port}"
     with grpc.insecure_channel(address, options=_OPTIONS) as channel, _terminate_like_ctrl_c():
         exchange: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
+        player = _Player(exchange, address, scene, seed, episodes, watch, academy)
         try:
-            _wait_for_trainer(channel, address, connect_timeout_s)
-            return _play(exchange, address, scene, seed, episodes, watch, academy)
+            return _play_on(player, connect_timeout_s, reconnect_s, say)
         except KeyboardInterrupt:
             with contextlib.suppress(grpc.RpcError):
                 exchange(goodbye(), timeout=GOODBYE_S)
             return "it was told to stop"
 
 
-def _wait_for_trainer(channel: grpc.Channel, address: str, timeout_s: float) -> None:
-    try:
-        grpc.channel_ready_future(channel).result(timeout=timeout_s)
-    except grpc.FutureTimeoutError:
-        raise ConnectError(f"no trainer answers on {address} (waited {timeout_s:g} s)") from None
-
-
-def _play(
-    exchange: Exchange,
-    address: str,
-    scene: Scene,
-    seed: int | None,
-    episodes: int | None,
-    watch: Callable[[Steps], None],
-    academy: Academy | None,
+def _play_on(
+    player: _Player, connect_timeout_s: float, reconnect_s: float, say: Callable[[str], None]
 ) -> str:
-    answered = False
+    """Plays as soon as a trainer answers, and with the next one if it is gone without a word. Returns why it ended."""
+    began, patience_s, pause_s = time.monotonic(), connect_timeout_s, _FIRST_PAUSE_S
+    while True:
+        try:
+            return player.play()
+        except _Lost as lost:
+            if lost.was_heard and not reconnect_s:
+                return f"the trainer on {player.address} is gone"
+            if lost.was_heard:
+                say(f"the trainer on {player.address} is gone; waiting {reconnect_s:g} s for another one")
+                began, patience_s, pause_s = time.monotonic(), reconnect_s, _FIRST_PAUSE_S
+        left = began + patience_s - time.monotonic()
+        if left <= 0 and player.was_heard:
+            return f"no other trainer came to {player.address} within {patience_s:g} s"
+        if left <= 0:
+            raise ConnectError(f"no trainer answers on {player.address} (waited {patience_s:g} s)")
+        time.sleep(min(pause_s, left))
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def counted(data: bytes) -> bytes:
-        nonlocal answered
-        reply = exchange(data)
-        answered = True
-        return reply
 
-    try:
-        return converse(counted, scene, seed=seed, episodes=episodes, watch=watch, academy=academy)
-    except grpc.RpcError as error:
-        # Every error that a call raises is also that call, which its published type does not say.
-        code, details = error.code(), error.details()
-        if not answered:
-            raise ConnectError(f"what listens on {address} is no trainer: {code.name}: {details}") from None
-        if code in _GONE:
-            return f"the trainer on {address} is gone"
-        raise ConversationError(f"the trainer on {address} answered {code.name}: {details}") from None
+class _Lost(Exception):
+    """The connection is broken."""
+
+    def __init__(self, was_heard: bool) -> None:
+        """was_heard: whether anything of this conversation was answered."""
+        super().__init__()
+        self.was_heard = was_heard
+
+
+@dataclass(slots=True)
+class _Player:
+    """A scene in one conversation after the other."""
+
+    exchange: Exchange
+    address: str
+    scene: Scene
+    seed: int | None
+    episodes: int | None
+    watch: Callable[[Steps], None]
+    academy: Academy | None
+    _completed: int = 0
+    """Episodes whose end a trainer heard of."""
+    was_heard: bool = False
+    """By any trainer yet."""
+
+    def play(self) -> str:
+        """One conversation. Returns why it ended.
+
+        Raises:
+            _Lost: nobody said why.
+            ConnectError, ConversationError, WireError, SceneError: as ``run``.
+        """
+        answered, shown = False, 0
+
+        def exchange(data: bytes) -> bytes:
+            nonlocal answered, shown
+            reply = self.exchange(data)
+            answered = self.was_heard = True
+            self._completed, shown = self._completed + shown, 0
+            return reply
+
+        def watch(steps: Steps) -> None:
+            nonlocal shown
+            shown = sum(batch.num_terminal for batch in steps.values())
+            self.watch(steps)
+
+        left = None if self.episodes is None else self.episodes - self._completed
+        try:
+            return converse(
+                exchange, self.scene, seed=self.seed, episodes=left, watch=watch, academy=self.academy
+            )
+        except grpc.RpcError as error:
+            # Every error that a call raises is also that call, which its published type does not say.
+            code, details = error.code(), error.details()
+            if code in _GONE:
+                raise _Lost(answered) from None
+            if not answered:
+                raise ConnectError(
+                    f"what listens on {self.address} is no trainer: {code.name}: {details}"
+                ) from None
+            raise ConversationError(
+                f"the trainer on {self.address} answered {code.name}: {details}"
+            ) from None
 
 
 @contextlib.contextmanager

@@ -6,12 +6,14 @@ import argparse
 import difflib
 import json
 import math
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from unity_bridge.errors import BridgeError
+from unity_bridge.executables import LAUNCHED
 from unity_bridge.side_channels import FloatParameter
 from unity_bridge.simulators import pettingzoo_options
 from unity_bridge.simulators.academy import Academy
@@ -26,6 +28,7 @@ from unity_bridge.simulators.team_scenes import OPTIONS, TEAM_SCENES, flag_of
 
 DEFAULT_PORT = 5004
 CONNECT_TIMEOUT_S = 10.0
+RECONNECT_S = 60.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,6 +91,9 @@ def _run(scene: Scene, academy: Academy, arguments: argparse.Namespace) -> int:
             episodes=arguments.episodes,
             watch=recorder.capture if recorder else lambda steps: None,
             connect_timeout_s=arguments.connect_timeout,
+            # Who was launched must not outlive its trainer: that one starts another.
+            reconnect_s=0.0 if LAUNCHED in os.environ else arguments.reconnect,
+            say=lambda news: print(f"{arguments.env}: {news}", file=sys.stderr),
             academy=academy,
         )
         print(f"{arguments.env}: {reason}", file=sys.stderr)
@@ -198,6 +204,14 @@ def _parser() -> argparse.ArgumentParser:
         default=CONNECT_TIMEOUT_S,
         metavar="S",
         help=f"how long to wait for the trainer to listen (default {CONNECT_TIMEOUT_S:g})",
+    )
+    parser.add_argument(
+        "--reconnect",
+        type=_seconds,
+        default=RECONNECT_S,
+        metavar="S",
+        help="how long to wait for another trainer when the connection breaks without a word; 0 leaves at once "
+        f"(default {RECONNECT_S:g}; 0 for simulators that a trainer launches)",
     )
     for flag in ("-nographics", "-batchmode"):
         parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)

@@ -90,6 +90,56 @@ def test_a_trainer_that_vanishes_ends_it_quietly(trainer, serve) -> None:
         assert ending.result() == f"the trainer on 127.0.0.1:{port} is gone"
 
 
+def broken_after(first, then, messages: int):
+    """An exchange of one trainer that is gone after so many messages, and of another one that comes next."""
+
+    def exchange(data: bytes, context: grpc.ServicerContext) -> bytes:
+        if len(first.heard) < messages:
+            return first.exchange(data)
+        if len(first.heard) == messages:
+            first.exchange(data)
+            context.abort(grpc.StatusCode.UNAVAILABLE, "")
+        return then.exchange(data)
+
+    return exchange
+
+
+def test_another_trainer_on_the_same_port_gets_a_conversation_of_its_own(trainer, serve) -> None:
+    said: list[str] = []
+    trainer.begins().says(trainer.act(BASIC, discrete=[[1]]))
+    another = type(trainer)().begins().says(trainer.act(BASIC, discrete=[[1]]))
+    with serve(broken_after(trainer, another, 3)) as port:
+        ending = run(Basic(), port, connect_timeout_s=10, reconnect_s=30, say=said.append)
+    assert ending == "the trainer ended the conversation"
+    assert said == [f"the trainer on 127.0.0.1:{port} is gone; waiting 30 s for another one"]
+    assert [message.header.status for message in another.heard] == [200] * 4
+    assert [
+        each.brain_name for each in another.heard[2].unity_output.rl_initialization_output.brain_parameters
+    ] == [BASIC]
+
+
+def test_who_answers_nothing_does_not_prolong_the_wait(trainer, serve) -> None:
+    def exchange(data: bytes, context: grpc.ServicerContext) -> bytes:
+        if len(trainer.heard) == 3:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "")
+        return trainer.exchange(data)
+
+    trainer.begins().says(trainer.act(BASIC, discrete=[[1]]))
+    with serve(exchange) as port:
+        ending = run(Basic(), port, connect_timeout_s=10, reconnect_s=0.5)
+    assert ending == f"no other trainer came to 127.0.0.1:{port} within 0.5 s"
+
+
+def test_episodes_are_counted_over_all_conversations(trainer, serve) -> None:
+    one_episode = [trainer.act(BASIC, discrete=[[1]])] * 3
+    trainer.begins().says(*one_episode, *one_episode, *one_episode)
+    another = type(trainer)().begins().says(*one_episode, *one_episode)
+    with serve(broken_after(trainer, another, 7)) as port:
+        ending = run(Basic(), port, episodes=2, connect_timeout_s=10, reconnect_s=30)
+    assert ending == "1 episodes are complete"
+    assert another.heard[-1].header.status == 400
+
+
 class Panorama(Basic):
     """One agent that sees more than four million bytes."""
 

@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 from PIL import Image
 
+from unity_bridge.executables import LAUNCHED
 from unity_bridge.side_channels import FloatParameter, pack_records, parameter_records
 from unity_bridge.simulators.__main__ import main
 from unity_bridge.simulators.command import parse
@@ -74,6 +76,21 @@ def test_a_recording_is_written_at_the_end(trainer, serve, tmp_path: Path, capsy
     with Image.open(path) as picture:
         assert picture.n_frames == 5
     assert f"{path}: 5 frames" in capsys.readouterr().err
+
+
+def test_who_was_launched_does_not_wait_for_another_trainer(
+    trainer, serve, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    def exchange(data: bytes, context: grpc.ServicerContext) -> bytes:
+        if len(trainer.heard) == 2:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "")
+        return trainer.exchange(data)
+
+    trainer.begins()
+    monkeypatch.setenv(LAUNCHED, "1")
+    with serve(exchange) as port:
+        assert main(["sim:basic", "--mlagents-port", str(port), "--reconnect", "60"]) == 0
+    assert capsys.readouterr().err == f"sim:basic: the trainer on 127.0.0.1:{port} is gone\n"
 
 
 def test_without_a_trainer_the_exit_code_is_1(capsys) -> None:
