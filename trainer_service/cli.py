@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import json
 import logging
 import os
@@ -50,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from unity_bridge.errors import BridgeError, DemonstrationError, LaunchError, PortInUse
 
     _wait_briefly()
+    atexit.register(gc.freeze)  # torch is a second's work to collect, for a process that ends anyway
     parsed, unknown = build_parser().parse_known_args(arguments)
     if unknown:
         parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")

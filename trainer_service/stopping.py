@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
@@ -21,10 +22,16 @@ _NUMBERS = tuple(
 """What asks a run to end: SIGHUP is a terminal that closed (tmux, ssh); Windows says SIGBREAK instead."""
 _NO_SIGNAL = b"\0"
 """Tells the thread that it is not needed any more."""
+_PATIENCE_S = 1.0
+"""How long after a signal an update may go on. Shorter ones end as if nothing was: then a run goes on exactly."""
 _SAYING_S = 0.2
 """How long the last words may take, where nobody reads them."""
 
 _logger = logging.getLogger(__name__)
+
+
+class BrokenOff(Exception):
+    """The run is to end, and what was going on has taken too long to be waited for."""
 
 
 class StopSignals:
@@ -40,6 +47,8 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.requested = False
+        self._signalled_s: float | None = None
+        """When the first signal came."""
         self._previous: dict[int, Any] = {}
         self._previous_wakeup = -1
         self._mouth, self._ear = socket.socketpair()
@@ -74,8 +83,15 @@ class StopSignals:
         """Asks as a signal does."""
         self.requested = True
 
+    def break_off(self) -> None:
+        """Call it where something long may end early. Raises BrokenOff if a signal has waited for a while."""
+        if self._signalled_s is not None and time.monotonic() - self._signalled_s > _PATIENCE_S:
+            raise BrokenOff
+
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.ask()
+        if self._signalled_s is None:
+            self._signalled_s = time.monotonic()
 
     def _listen(self) -> None:
         """Counts the signals. Nothing here may wait for the main thread, be it for a lock of the log's."""

@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +29,7 @@ from trainer_service.playground import engine_settings
 from trainer_service.run import RunFolder
 from trainer_service.starts import Start, checkpoint_of, group_before, read_starts, start_of
 from trainer_service.status import TrainingStatus
-from trainer_service.stopping import StopSignals
+from trainer_service.stopping import BrokenOff, StopSignals
 from trainer_service.timers import Timers
 from unity_bridge.channel_hub import ChannelHub, SideChannel
 from unity_bridge.launcher import Command, resolve_program
@@ -134,7 +133,10 @@ def train(
 
         device = choose_device(options.torch_settings.device)
         channels = Channels(options, curriculum, hub, device_type=device.type)
-        return _serve(options, folder, console, bridge, stop, origins, curriculum, channels, device, hooks)
+        outcome = _serve(options, folder, console, bridge, stop, origins, curriculum, channels, device, hooks)
+        if leaving := len(bridge.simulators):
+            _logger.info("Waiting for %d simulator%s to leave.", leaving, "s" if leaving > 1 else "")
+        return outcome
 
 
 def _serve(
@@ -179,7 +181,7 @@ def _serve(
             "ends the run; --resume goes on from there.", folder.path, autosave_s,
         )  # fmt: skip
     behaviors = Behaviors(
-        _creator(options, folder, device, options.env_settings.seed, origins, writers, hooks, progress),
+        _creator(options, folder, device, options.env_settings.seed, origins, writers, hooks, progress, stop),
         listed=options.behaviors,
         patience_s=options.env_settings.timeout_wait,
     )
@@ -191,6 +193,11 @@ def _serve(
             if hooks is not None:
                 hooks.run_starts(RunView(options, folder.path, behaviors, stop.ask))
             learn(bridge, behaviors, curriculum, channels, recorder, progress, timers, stop, examiner, hooks)
+        except BrokenOff:
+            _logger.info(
+                "An update that takes longer was broken off: its gradient steps so far are kept, the rest of its "
+                "rollout is not."
+            )
         except Exception as error:
             told = memory_errors.in_words(error, behaviors.values(), device)
             if told is None:
@@ -210,7 +217,7 @@ def _saved_in_the_end(
     """Whatever ends the loop: what was learned is kept, and what ended it is told.
 
     An update that an exception broke off is saved as it stands, unless a number in it is none: gradient steps that
-    were made are kept, and the rollout, which is there still, is learned from once more.
+    were made are kept, the rest of its rollout is not.
     """
 
     def conclude() -> None:
@@ -254,6 +261,7 @@ def _creator(
     writers: Iterable[SummaryWriter],
     hooks: Hooks | None,
     progress: ProgressLog,
+    stop: StopSignals,
 ) -> Callable[[str, BehaviorSpec, int], Behavior]:
     """How a behavior is made when it first shows up: fresh, resumed, or from another run's weights."""
     import torch
@@ -272,7 +280,12 @@ def _creator(
     def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
         start = start_of(name, origins)
         settings = sized(options.behavior_settings(name), group_before(start) or group)
-        compute = Compute(device, seed_of(seed, name), partial(progress.updating, name))
+
+        def before_minibatch(minibatch: int, of: int) -> None:
+            progress.updating(name, minibatch, of)
+            stop.break_off()
+
+        compute = Compute(device, seed_of(seed, name), before_minibatch)
         behavior = Behavior(
             name, spec, settings, compute, learns=not saved.inference, hooks=hooks, arena=arena
         )

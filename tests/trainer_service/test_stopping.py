@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import torch
 
+from trainer_service import stopping
+from trainer_service.behavior import Behavior
 from trainer_service.stopping import StopSignals
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals, and simulators that are scripts")
@@ -197,6 +200,30 @@ def test_a_second_signal_ends_a_process_that_hears_nothing_and_takes_its_simulat
         assert held_by_simulators.read() == ""
     assert "Ended at once." in said
     assert "Traceback" not in said
+
+
+def test_an_update_that_takes_long_is_broken_off_and_its_steps_are_saved(
+    mlagents_style, configure, program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuning = {"batch_size": 32, "buffer_size": 128, "num_epoch": 10**6}
+    configure("Treadmill", hyperparameters=tuning)
+    update = Behavior.update
+
+    def interrupted(self: Behavior) -> Mapping[str, float]:
+        os.kill(os.getpid(), signal.SIGINT)
+        return update(self)
+
+    monkeypatch.setattr(Behavior, "update", interrupted)
+    monkeypatch.setattr(stopping, "_PATIENCE_S", 0.05)
+    said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--seed=1")
+    assert said.code == 0
+    assert "An update that takes longer was broken off" in said.out
+    assert "Waiting for 1 simulator to leave." in said.out
+    before, after = (
+        torch.load(path, weights_only=True)["algorithm"]["network"]
+        for path in (CHECKPOINT.with_name("Treadmill-102.pt"), CHECKPOINT)
+    )
+    assert any(not torch.equal(after[name], weights) for name, weights in before.items())
 
 
 def test_the_first_signal_only_asks() -> None:
