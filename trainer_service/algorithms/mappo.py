@@ -126,8 +126,8 @@ class MAPPO(TeamLearner):
             said, came = (column[..., signal][estimate.known] for column in (values, estimate.returns))
             label = source.name.capitalize()
             metrics[f"Policy/{label} Value Estimate"] = float(said.mean())
-            spread = float(came.var())
+            spread = float(came.var(dtype=np.float64))
             metrics[f"Policy/{label} Explained Variance"] = (
-                1.0 - float((came - said).var()) / spread if spread > 0 else 0.0
+                1.0 - float((came - said).var(dtype=np.float64)) / spread if spread > 0 else 0.0
             )
         return metrics

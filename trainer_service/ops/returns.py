@@ -77,6 +77,11 @@ def ragged_generalized_advantage(
 
 
 def standardize(values: Floats) -> Floats:
-    """Zero mean and unit population standard deviation, shape kept; a constant input becomes zeros."""
-    standardized: Floats = (values - values.mean()) / (values.std() + 1e-10)
+    """Zero mean and unit population standard deviation, shape kept; a constant input becomes zeros.
+
+    So does one whose deviation is more than a float holds.
+    """
+    with np.errstate(over="ignore"):
+        deviation = values.std()
+    standardized: Floats = (values - values.mean()) / (deviation + 1e-10)
     return standardized
