@@ -95,7 +95,8 @@ class Behavior:
         self._last_summary = (0, time.perf_counter())
         self._groups = GroupReturns()
         self._complaints = Complaints(_logger)
-        self._returns_since_save: list[float] = []
+        self._returns_since_save = (0.0, 0)
+        """Their sum, and how many there were."""
         self._returns_since_look: list[float] = []
         try:
             require_actions(settings.trainer_type, spec.action_spec)
@@ -211,7 +212,8 @@ class Behavior:
                 observed.episodes.rows,
             )
             self._statistics.add_episodes(returns, lengths)
-            self._returns_since_save.extend(returns.tolist())
+            total, count = self._returns_since_save
+            self._returns_since_save = (total + float(returns.sum()), count + len(returns))
             self._returns_since_look.extend(returns.tolist())
         if len(groups):
             self._statistics.add_group_episodes(groups.returns)
@@ -233,9 +235,9 @@ class Behavior:
         """What the learner gets; what is reported stays as it is."""
         return trajectories if self._hooks is None else self._hooks.collected(self.name, trajectories)
 
-    def add_stat(self, stat: StatMessage) -> None:
-        """Takes what a simulator says of itself into the next summary."""
-        self._statistics.add_stat(stat)
+    def add_stat(self, stat: StatMessage) -> bool:
+        """Takes what a simulator says of itself into the next summary. False where it has too many names."""
+        return self._statistics.add_stat(stat)
 
     def add_replaced_values(self, count: int) -> None:
         """Takes into the next summary how many values of a tick could not be used."""
@@ -332,8 +334,8 @@ class Behavior:
 
     def drain_mean_return(self) -> float | None:
         """Mean return of the episodes since the last call, for the list of checkpoints."""
-        returns, self._returns_since_save = self._returns_since_save, []
-        return float(np.mean(returns)) if returns else None
+        (total, count), self._returns_since_save = self._returns_since_save, (0.0, 0)
+        return total / count if count else None
 
     def drain_progress(self) -> Progress | None:
         """What it did since the last call, for lessons that watch it; None for who does not learn."""

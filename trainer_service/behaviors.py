@@ -25,6 +25,9 @@ _BEHAVIOR_ID = re.compile(r"(?P<name>[^?]*)(?:\?(?:.*&)?team=(?P<team>[0-9]+)(?:
 MOST_UNLISTED = 64
 """Behaviors that are made though the configuration does not name them."""
 
+MOST_IDS = 256
+"""Behavior ids of one simulator: names with their teams."""
+
 MOST_ACTIONS = 65_536
 """Of one behavior: continuous ones and the choices of all branches."""
 
@@ -132,6 +135,10 @@ class Behaviors(Mapping[str, Behavior]):
                     f"behavior id {quoted(behavior_id)}: expected one id for each name and team, {quoted(other)} "
                     "means the same"
                 )
+        if len(ids) >= MOST_IDS and behavior_id not in ids:
+            raise UserError(
+                f"behavior id {quoted(behavior_id)}: expected at most {MOST_IDS} of one simulator"
+            )
         _require_sane_sizes(behavior_id, spec)
         name = declared.name
         behavior = self._by_name.get(name)

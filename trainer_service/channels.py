@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
+from uuid import UUID
 
 import torch
 
@@ -13,7 +14,9 @@ from trainer_service.behavior import Behavior
 from trainer_service.behaviors import parse_behavior_id
 from trainer_service.config import RunOptions
 from trainer_service.curriculum import Curriculum
+from trainer_service.metrics.statistics import MOST_NAMES
 from unity_bridge.channel_hub import ChannelHub
+from unity_bridge.complaints import SAID, Complaints, quoted
 from unity_bridge.errors import WireError
 from unity_bridge.server import Bridge, SimulatorInfo, Tick
 from unity_bridge.side_channels import (
@@ -27,6 +30,12 @@ from unity_bridge.side_channels import (
 )
 
 _logger = logging.getLogger(__name__)
+
+MOST_MESSAGES = 10_000
+"""On side channels, of one tick of one simulator."""
+
+LONGEST_NAME = 200
+"""Of a statistic, in characters."""
 
 
 class Channels:
@@ -49,7 +58,9 @@ class Channels:
         self._device_type = device_type
         self._behaviors: dict[int, set[str]] = {}
         """Names of the behaviors that each simulator has."""
-        self._complaints: set[Hashable] = set()
+        self._complaints = Complaints(_logger)
+        self._unheard: set[UUID] = set()
+        """Channels that nobody listens to, as far as it was said."""
 
     def greeting(self, simulator: int, info: SimulatorInfo) -> list[SideChannelRecord]:
         """What a simulator hears with its first reset: parameters as they are in force, and the rest."""
@@ -78,14 +89,17 @@ class Channels:
         if tick.new_specs:
             names = {parse_behavior_id(behavior_id)[0] for behavior_id in tick.new_specs}
             self._behaviors.setdefault(tick.simulator, set()).update(names)
-        for record in tick.messages:
+        if len(tick.messages) > MOST_MESSAGES:
+            self._complaints.say(
+                "too many",
+                f"Simulator {tick.simulator} says {len(tick.messages)} things on side channels with one message; the "
+                f"first {MOST_MESSAGES} are heard.",
+            )
+        for record in tick.messages[:MOST_MESSAGES]:
             if record.channel == STATS:
                 self._hear_stat(tick.simulator, record.body, behaviors)
             elif not self._hub.deliver(tick.simulator, record):
-                self._complain_once(
-                    record.channel,
-                    f"Simulator {tick.simulator} speaks on side channel {record.channel}, which nobody listens to.",
-                )
+                self._complain_of_unheard(tick.simulator, record.channel)
 
     def drop(self, simulator: int) -> None:
         """Forgets a simulator that left."""
@@ -103,21 +117,38 @@ class Channels:
         try:
             stat = parse_stat(body)
         except WireError as error:
-            self._complain_once((simulator, "bad"), f"Simulator {simulator}: ignored: {error}.")
+            self._complaints.say("bad statistic", f"Simulator {simulator}: ignored: {str(error)[:200]}.")
             return
         if not math.isfinite(stat.value):
-            self._complain_once(
-                (simulator, "not finite"),
-                f"Simulator {simulator}: ignored: statistic '{stat.name}' is {stat.value}.",
+            self._complaints.say(
+                "not finite",
+                f"Simulator {simulator}: ignored: statistic {quoted(stat.name)} is {stat.value}.",
+            )
+            return
+        if len(stat.name) > LONGEST_NAME or not stat.name.isprintable():
+            self._complaints.say(
+                "name",
+                f"Simulator {simulator}: ignored: statistic {quoted(stat.name)}: expected a name of at most "
+                f"{LONGEST_NAME} printable characters.",
             )
             return
         # What is latest among several simulators is chance, so one of them speaks for all.
         if stat.aggregation is Aggregation.MOST_RECENT and simulator != min(self._behaviors, default=0):
             return
         for name in self._behaviors.get(simulator, ()):
-            behaviors[name].add_stat(stat)
+            if not behaviors[name].add_stat(stat):
+                self._complaints.say(
+                    ("names", name),
+                    f"Simulator {simulator}: ignored: statistic {quoted(stat.name)}: '{name}' has {MOST_NAMES} "
+                    "names of statistics, and gets no more.",
+                    most=1,
+                )
 
-    def _complain_once(self, about: Hashable, message: str) -> None:
-        if about not in self._complaints:
-            self._complaints.add(about)
-            _logger.warning("%s", message)
+    def _complain_of_unheard(self, simulator: int, channel: UUID) -> None:
+        """Once for each of the first channels: it will be spoken on again and again."""
+        if channel not in self._unheard and len(self._unheard) < SAID:
+            self._unheard.add(channel)
+            self._complaints.say(
+                "unheard",
+                f"Simulator {simulator} speaks on side channel {channel}, which nobody listens to.",
+            )

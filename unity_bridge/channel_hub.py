@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from unity_bridge import mlagents_alias
+from unity_bridge.complaints import Complaints
 from unity_bridge.side_channels import SideChannelRecord
 
 _logger = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class _Group:
         self._incoming_message = _import_incoming_message() if self._channels else None
         self._opening: list[SideChannelRecord] | None = None
         self._unsaid: dict[int, list[SideChannelRecord]] = {}
+        self._complaints = Complaints(_logger)
 
     def join(self, simulator: int) -> list[SideChannelRecord]:
         opening = self._gather()
@@ -106,9 +108,12 @@ class _Group:
             return False
         try:
             channel.on_message_received(self._incoming_message(record.body))
-        except Exception:
-            _logger.exception(
-                "Side channel %s failed on a message of simulator %d.", record.channel, simulator
+        except Exception as error:
+            self._complaints.say(
+                record.channel,
+                f"Side channel {record.channel} failed on a message of simulator {simulator}.",
+                error=error,
+                level=logging.ERROR,
             )
         return True
 

@@ -237,6 +237,17 @@ def test_behaviors_that_the_configuration_does_not_name_are_bounded(
     behaviors.declare(0, "Flyer", SPEC)
 
 
+def test_a_simulator_has_a_bounded_number_of_ids(
+    behaviors: Behaviors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer_service.behaviors.MOST_IDS", 3)
+    for simulator in (0, 1):
+        for team in (0, 1, 2):
+            behaviors.declare(simulator, f"Walker?team={team}", SPEC)
+    with pytest.raises(UserError, match=r"'Walker\?team=3': expected at most 3 of one simulator"):
+        behaviors.declare(0, "Walker?team=3", SPEC)
+
+
 def test_two_ids_of_one_name_and_team_are_refused(behaviors: Behaviors) -> None:
     behaviors.declare(0, "Walker?team=1", SPEC)
     with pytest.raises(UserError, match=r"'Walker\?x=1&team=1': expected one id for each name and team"):

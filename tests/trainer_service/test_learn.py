@@ -23,6 +23,7 @@ from trainer_service.console import Console
 from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
 from trainer_service.learn import learn
+from trainer_service.metrics.statistics import MOST_NAMES
 from trainer_service.progress_log import ProgressLog
 from trainer_service.recorder import Recorder
 from trainer_service.run import RunFolder
@@ -266,16 +267,69 @@ def test_statistics_of_a_simulator_belong_to_all_its_behaviors_and_one_speaks_fo
     assert (series["Mean"].value, series["Last"].value) == (5.0, 1.0)
 
 
-def test_a_bad_statistic_is_told_once_and_ends_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bad_statistic_is_told_and_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (nan,) = stat_records([StatMessage("Speed", math.nan, Aggregation.AVERAGE)])
     bad = (SideChannelRecord(STATS, b"\x01\x00"), SideChannelRecord(STATS, b"\x03"), nan, nan)
     bridge = ScriptedBridge([replace(tick(0, 5, first=True), messages=bad)], [tick(0, 5)], [])
     behaviors = run(bridge, tmp_path)
     assert behaviors["B"].step == 1
     assert behaviors["B"].summarize(1.0).series == {}
-    assert len([message for message in caplog.messages if "Simulator 0: ignored: statistic" in message]) == 2
+    assert len([message for message in caplog.messages if "Simulator 0: ignored: statistic" in message]) == 4
+
+
+def says(*records: SideChannelRecord) -> ScriptedBridge:
+    return ScriptedBridge([replace(tick(0, 5, first=True), messages=records)], [tick(0, 5)], [])
+
+
+def stats(*names: str) -> list[SideChannelRecord]:
+    return stat_records([StatMessage(name, 1.0, Aggregation.AVERAGE) for name in names])
+
+
+def test_a_mistake_in_a_statistic_is_told_ten_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (nan,) = stat_records([StatMessage("Speed", math.nan, Aggregation.AVERAGE)])
+    run(says(*[nan] * 500, *[SideChannelRecord(STATS, b"\x01\x00")] * 500), tmp_path)
+    assert len([message for message in caplog.messages if "ignored" in message]) == 20
+
+
+def test_names_of_statistics_are_bounded_and_their_limit_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bridge = says(*stats(*(f"name {i}" for i in range(3 * MOST_NAMES)), "name 0", "\x1b[31m", "n" * 201))
+    series = run(bridge, tmp_path)["B"].summarize(1.0).series
+    assert len(series) == MOST_NAMES
+    assert series["name 0"].count == 2
+    assert [message for message in caplog.messages if "gets no more" in message] == [
+        f"Simulator 0: ignored: statistic 'name {MOST_NAMES}': 'B' has {MOST_NAMES} names of statistics, and gets "
+        "no more. (said 1 times; from now on only counted)"
+    ]
+    assert len([message for message in caplog.messages if "expected a name of at most 200" in message]) == 2
+
+
+def test_names_of_statistics_are_counted_for_the_whole_run(make_behavior: Any) -> None:
+    behavior = make_behavior()
+    for first in (0, MOST_NAMES):
+        taken = [
+            behavior.add_stat(StatMessage(f"n{first + i}", 1.0, Aggregation.SUM)) for i in range(MOST_NAMES)
+        ]
+        assert all(taken) is (first == 0)
+        behavior.summarize(1.0)
+    assert behavior.add_stat(StatMessage("n0", 1.0, Aggregation.SUM))
+
+
+def test_what_one_message_says_on_side_channels_is_heard_up_to_a_limit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer_service.channels.MOST_MESSAGES", 50)
+    series = run(says(*stats(*["name"] * 80)), tmp_path)["B"].summarize(1.0).series
+    assert series["name"].count == 50
+    assert "says 80 things on side channels with one message; the first 50 are heard" in caplog.text
+
+
+def test_channels_that_nobody_listens_to_are_named_up_to_a_limit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(says(*(SideChannelRecord(UUID(int=i), b"") for i in range(100, 400))), tmp_path)
+    assert len([message for message in caplog.messages if "which nobody listens to" in message]) == 10
 
 
 class Parrot:

@@ -10,12 +10,20 @@ from numpy.typing import ArrayLike
 from trainer_service.metrics.summary import EpisodeStats, Floats, Series, Summary
 from unity_bridge.side_channels import Aggregation, StatMessage
 
+MOST_NAMES = 1000
+"""Of statistics that simulators choose, for one behavior of a run."""
+
+MOST_SAMPLES = 100_000
+"""Values behind one histogram."""
+
 
 class Statistics:
     """Collects what happens to one behavior, and hands it out as one summary."""
 
     def __init__(self, behavior: str) -> None:
         self._behavior = behavior
+        self._names: set[str] = set()
+        """Of statistics that simulators chose."""
         self._clear()
 
     def add(self, tag: str, value: ArrayLike) -> None:
@@ -23,15 +31,23 @@ class Statistics:
         values = np.asarray(value, dtype=np.float64)
         self._collected.setdefault(tag, _Collected()).add(float(values.sum()), values.size)
 
-    def add_stat(self, stat: StatMessage) -> None:
-        """Adds what a simulator said; the latest message decides what becomes of all values of its name."""
+    def add_stat(self, stat: StatMessage) -> bool:
+        """Adds what a simulator said; the latest message decides what becomes of all values of its name.
+
+        False where it would be more names than are kept: each takes its place in every summary from then on.
+        """
+        if stat.name not in self._names:
+            if len(self._names) >= MOST_NAMES:
+                return False
+            self._names.add(stat.name)
         if stat.aggregation is Aggregation.MOST_RECENT:
             self._collected[stat.name] = _Collected()
         collected = self._collected.setdefault(stat.name, _Collected())
         collected.add(stat.value, 1)
         collected.is_sum = stat.aggregation is Aggregation.SUM
-        if stat.aggregation is Aggregation.HISTOGRAM:
+        if stat.aggregation is Aggregation.HISTOGRAM and len(collected.samples) < MOST_SAMPLES:
             collected.samples.append(stat.value)
+        return True
 
     def add_episodes(self, returns: ArrayLike, lengths: ArrayLike) -> None:
         """Adds episodes of agents that ended.
