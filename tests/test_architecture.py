@@ -22,6 +22,7 @@ PLACES: tuple[tuple[str, ...], ...] = (
         "trainer_service.curriculum",
         "trainer_service.analytics",
     ),
+    ("trainer_service.exchange_hint",),
     ("trainer_service.run", "trainer_service.metrics"),
     ("trainer_service.console", "trainer_service.stopping"),
     ("trainer_service.rollout", "trainer_service.networks"),

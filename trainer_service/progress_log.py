@@ -28,8 +28,19 @@ class ProgressLog:
     writer it hears when a behavior had its line.
     """
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        """console: where to show it; clock: in seconds."""
+    def __init__(
+        self,
+        console: Console,
+        hint: Callable[[float, int], str] = lambda now, steps: "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            console: where to show it.
+            hint: told the time and all agent steps; what it returns is said, unless it is empty.
+            clock: in seconds.
+        """
+        self._hint = hint
         self._console = console
         self._clock = clock
         self._next_look_s = 0.0
@@ -57,6 +68,8 @@ class ProgressLog:
                 collecting.append(f"{each.name}: {collected}")
             if now - told.at_s >= SILENCE_S:
                 self._tell(each, told, now)
+        if advice := self._hint(now, sum(each.step for each in behaviors.values() if each.training)):
+            _logger.info("%s", advice)
         left_s = [left for each in behaviors.values() if (left := self._left_s(each, now)) is not None]
         left_text = [f"About {_duration(max(left_s))} left"] if left_s else []
         self._console.doing(". ".join([*left_text, *collecting]))

@@ -42,6 +42,11 @@ class Timers:
             block = self._current.children[name] = _Block(self)
         return block
 
+    def spent(self, name: str) -> tuple[float, int]:
+        """Seconds that blocks of this name within the current one took, and how many there were."""
+        block = self._current.children.get(name)
+        return (0.0, 0) if block is None else (block.seconds(time.perf_counter_ns()), block.count)
+
     def gauge(self, name: str, value: float) -> None:
         """Notes the latest value of something that goes up and down, and its range. Only numbers: no NaN."""
         if not math.isfinite(value):
@@ -101,6 +106,11 @@ class _Block:
         self._count += 1
         self._entered_ns = 0
         self._timers._current = self._parent
+
+    @property
+    def count(self) -> int:
+        """How often it was left."""
+        return self._count
 
     def seconds(self, now_ns: int) -> float:
         """Time spent in it until now."""

@@ -156,6 +156,7 @@ def _serve(
     from trainer_service import memory_errors
     from trainer_service.behaviors import Behaviors
     from trainer_service.examiner import examiner_for
+    from trainer_service.exchange_hint import ExchangeHint
     from trainer_service.learn import learn
     from trainer_service.progress_log import ProgressLog
     from trainer_service.recorder import Recorder
@@ -168,7 +169,8 @@ def _serve(
         _resume_lessons(curriculum, options, status, origins)
     for parameter in curriculum.lessons:
         _logger.info("%s", curriculum.describe(parameter))
-    progress = ProgressLog(console)
+    environment = options.env_settings
+    progress = ProgressLog(console, ExchangeHint(timers, environment.env_path, environment.num_envs).look)
     writers = [*_writers(folder, timers), progress]
     expected = dict.fromkeys([*options.behaviors, *curriculum.watched])
     autosave_s = options.checkpoint_settings.autosave_interval_s
