@@ -30,7 +30,12 @@ PLACES: tuple[tuple[str, ...], ...] = (
     ("trainer_service.rewards",),
     ("trainer_service.algorithms", "trainer_service.imitation.cloning"),
     ("trainer_service.checkpoint", "trainer_service.mlagents_checkpoint", "trainer_service.experience"),
-    ("trainer_service.scores", "trainer_service.callbacks", "trainer_service.self_play"),
+    (
+        "trainer_service.scores",
+        "trainer_service.callbacks",
+        "trainer_service.self_play",
+        "trainer_service.export_check",
+    ),
     ("trainer_service.published_names",),
     ("trainer_service.sparring",),
     ("trainer_service.behavior", "trainer_service.policy", "trainer_service.export"),

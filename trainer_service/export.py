@@ -18,16 +18,19 @@ of an action kind only where the behavior has it::
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.algorithms import PolicyNetwork
 from trainer_service.errors import UserError
+from trainer_service.export_check import Arrays, compared
 from trainer_service.files import write_atomic
 from trainer_service.networks.actions import ActionParameters
 from trainer_service.policy import Policy, checkpoints_of
@@ -47,13 +50,15 @@ MODEL_VERSION = 3.0
 _FORBIDDEN = 1e8
 """How far below the others a forbidden choice's logit lies: its probability is zero in single precision."""
 
+_logger = logging.getLogger(__name__)
+
 
 class ExportError(UserError):
     """A policy that could not be written as a model; the weights are not concerned."""
 
 
 def export_policy(network: PolicyNetwork, spec: BehaviorSpec, *paths: Path) -> None:
-    """Writes the same model to every path, each replaced in one piece.
+    """Writes the same model to every path, each replaced in one piece. Warns if it does not say what the policy says.
 
     Raises:
         ExportError: onnx is not installed, or the policy cannot be expressed; nothing was written.
@@ -70,6 +75,8 @@ def export_policy(network: PolicyNetwork, spec: BehaviorSpec, *paths: Path) -> N
         raise ExportError(f"no model could be written: {reason[:300]}") from error
     for path in paths:
         write_atomic(path, model)
+    if difference := compared(model, spec, network.memory_size, _Answers(network, spec)):
+        _logger.warning("model '%s' %s", paths[0], difference)
 
 
 def export_run(
@@ -182,6 +189,24 @@ def _redirected(policies: dict[Path, Policy], output: Path) -> dict[Path, Policy
     return {output: policy}
 
 
+class _Answers:
+    """What a policy says to the inputs of its model."""
+
+    def __init__(self, network: PolicyNetwork, spec: BehaviorSpec) -> None:
+        self._graph = _Graph(network, spec.action_spec).eval()
+        self._names = output_names(spec.action_spec, network.memory_size)
+        self._asked = 0
+
+    def __call__(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
+        tensors = [torch.from_numpy(array) for array in inputs.values()]
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            self._asked += 1
+            torch.default_generator.manual_seed(self._asked)  # not torch's own: that one is every device's
+            outputs = dict(zip(self._names, self._graph(*tensors), strict=True))
+            outputs["logits"] = self._graph.logits(*tensors)
+        return {name: output.numpy() for name, output in outputs.items()}
+
+
 class _Graph(nn.Module):
     """A policy from a model's inputs to its outputs, as it is traced."""
 
@@ -221,9 +246,13 @@ class _Graph(nn.Module):
         parameters, kept = self.network.step(inputs, *memories)
         return parameters, masks, [kept.reshape(-1, 1, size)]
 
+    def logits(self, *inputs: Tensor) -> Tensor:
+        """Of all choices, side by side, those that are forbidden far below the others. [B, choices]"""
+        parameters, masks, _ = self._decide(list(inputs))
+        return _masked(parameters.logits, *masks)
+
     def _choices(self, logits: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
-        # Arithmetic where a condition would be clearer: old inference engines have no Where.
-        masked = logits * masks - _FORBIDDEN * (1.0 - masks)
+        masked = _masked(logits, masks)
         drawn, likeliest, start = [], [], 0
         for size in self._branches:
             chosen = self.network.choices(masked[:, start : start + size])
@@ -231,6 +260,13 @@ class _Graph(nn.Module):
             likeliest.append(chosen[1])
             start += size
         return _side_by_side(drawn), _side_by_side(likeliest)
+
+
+def _masked(logits: Tensor, *masks: Tensor) -> Tensor:
+    for allowed in masks:
+        # Arithmetic where a condition would be clearer: old inference engines have no Where.
+        logits = logits * allowed - _FORBIDDEN * (1.0 - allowed)
+    return logits
 
 
 def _side_by_side(columns: Sequence[Tensor]) -> Tensor:

@@ -1,0 +1,180 @@
+"""Whether an ONNX model says what its policy says: both are asked the same random questions.
+
+The model is run by onnxruntime where that is installed, otherwise by the evaluator in NumPy that comes with onnx.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.specs import BehaviorSpec
+
+if TYPE_CHECKING:
+    import onnx
+
+Arrays = Mapping[str, NDArray[Any]]
+
+TOLERANCE = 1e-3
+"""How far outputs may differ: of 1, or of the output where that is larger. Engines round differently."""
+_ROWS = 3
+"""More than the one that models are traced with."""
+_MOST_IN_NUMPY = 200_000
+"""Convolutions x numbers of pictures that NumPy is given: a tenth of a second or two."""
+_DRAWN = ("continuous_actions", "discrete_actions")
+
+_logger = logging.getLogger(__name__)
+
+
+def compared(
+    model: bytes, spec: BehaviorSpec, memory_size: int, policy: Callable[[Arrays], Arrays]
+) -> str | None:
+    """What is wrong with a model, as the end of a sentence; None where it says what its policy says.
+
+    Raises nothing: a model is not worth a run. policy: takes the model's inputs and gives its outputs, and with
+    discrete actions ``logits``, masked.
+    """
+    try:
+        inputs = questions(spec, memory_size)
+        if (reason := _too_slow(model, spec)) is not None:
+            _say_once(reason)
+            return None
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found, expected = answers(model, inputs), policy(inputs)
+            return largest_difference(found, expected, policy(inputs), spec.action_spec.discrete_branches)
+    except Exception as error:  # whatever the engine at hand raises
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        return f"could not be compared with its policy: {reason}"
+
+
+def questions(spec: BehaviorSpec, memory_size: int) -> dict[str, NDArray[np.float32]]:
+    """Random inputs of a model, the same every time: some things absent, some choices forbidden."""
+    rng = np.random.default_rng(1)
+    asked: dict[str, NDArray[Any]] = {}
+    for index, sensor in enumerate(spec.observation_specs):
+        shape = (_ROWS, *sensor.shape)
+        seen = rng.random(shape) if sensor.is_picture else rng.normal(scale=2.0, size=shape)
+        if sensor.is_entities:
+            seen[0, sensor.shape[0] // 2 :] = 0.0
+            seen[1] = 0.0
+        asked[f"obs_{index}"] = seen
+    branches = spec.action_spec.discrete_branches
+    if branches:
+        allowed = rng.random((_ROWS, sum(branches))) < 0.6
+        allowed[:, np.cumsum(branches) - 1] = True
+        asked["action_masks"] = allowed
+    if memory_size:
+        asked["recurrent_in"] = rng.uniform(-1.0, 1.0, (_ROWS, 1, memory_size))
+    return {name: array.astype(np.float32) for name, array in asked.items()}
+
+
+def answers(model: bytes, inputs: Arrays) -> dict[str, NDArray[Any]]:
+    """What the model makes of its inputs. Raises whatever the engine raises."""
+    if not _has_onnxruntime():
+        return _answers_in_numpy(model, inputs)
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # it would start one for each core
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def largest_difference(
+    found: Arrays, expected: Arrays, again: Arrays, branches: tuple[int, ...]
+) -> str | None:
+    """Where the model is furthest from its policy, as ``compared`` says it; None where it is near enough.
+
+    again: what the policy said when it was asked once more. What it draws is not compared.
+    """
+    worst, where = 0.0, ""
+    for name, wanted in expected.items():
+        if name in _DRAWN or name == "logits" or not np.array_equal(wanted, again[name], equal_nan=True):
+            continue
+        if name not in found or found[name].shape != wanted.shape:
+            shape = found[name].shape if name in found else "missing"
+            return f"has an output '{name}' of shape {shape}, expected {wanted.shape}"
+        choices = name == "deterministic_discrete_actions"
+        error = _regret(found[name], expected["logits"], branches) if choices else _error(found[name], wanted)
+        if not error <= worst:
+            worst, where = error, name
+    if worst <= TOLERANCE:
+        return None
+    return (
+        f"does not say what its policy says: for random inputs '{where}' differs by {worst:.2g}, "
+        f"expected at most {TOLERANCE}"
+    )
+
+
+def _error(found: NDArray[Any], wanted: NDArray[Any]) -> float:
+    """Of 1, or of the wanted number where that is larger."""
+    if np.array_equal(found, wanted, equal_nan=True):
+        return 0.0
+    wanted = wanted.astype(np.float64)
+    return float((np.abs(found - wanted) / np.maximum(np.abs(wanted), 1.0)).max())
+
+
+def _regret(chosen: NDArray[Any], logits: NDArray[Any], branches: tuple[int, ...]) -> float:
+    """How far below the best choices the chosen ones are: two may be equally good but for rounding."""
+    worst, start = 0.0, 0
+    for branch, size in enumerate(branches):
+        part = logits[:, start : start + size]
+        best = part.max(axis=1, keepdims=True)
+        worst = max(worst, _error(np.take_along_axis(part, chosen[:, branch, None], axis=1), best))
+        start += size
+    return worst
+
+
+def _has_onnxruntime() -> bool:
+    return importlib.util.find_spec("onnxruntime") is not None
+
+
+def _too_slow(model: bytes, spec: BehaviorSpec) -> str | None:
+    pictures = sum(math.prod(sensor.shape) for sensor in spec.observation_specs if sensor.is_picture)
+    if not pictures or _has_onnxruntime():
+        return None
+    import onnx
+
+    graph = onnx.load_model_from_string(model).graph
+    convolutions = sum(node.op_type == "Conv" for node in graph.node)
+    if _ROWS * convolutions * pictures <= _MOST_IN_NUMPY:
+        return None
+    return "Models with pictures of this size are only compared with their policy where onnxruntime is installed."
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    _logger.info("%s", text)
+
+
+def _answers_in_numpy(model: bytes, inputs: Arrays) -> dict[str, NDArray[Any]]:
+    from onnx.reference import ReferenceEvaluator
+    from onnx.reference.op_run import OpRun
+
+    class Multinomial(OpRun):
+        """The one operator of ours that the evaluator lacks. What it draws is not compared."""
+
+        op_domain = ""
+
+        def _run(self, logits: NDArray[Any], **_: Any) -> tuple[NDArray[np.int64]]:
+            return (np.zeros((len(logits), 1), np.int64),)
+
+    evaluator = ReferenceEvaluator(_parsed(model), new_ops=[Multinomial])
+    names = list(evaluator.output_names)
+    return dict(zip(names, evaluator.run(names, dict(inputs)), strict=True))
+
+
+def _parsed(model: bytes) -> onnx.ModelProto:
+    import onnx
+
+    return onnx.load_model_from_string(model)
