@@ -30,6 +30,12 @@ class Connection:
     launched: Launched | None = None
     """Its process; None if it attached."""
 
+    peer: str = ""
+    """The connection that speaks for it, as gRPC names it; empty until a launched program has introduced itself."""
+
+    is_proven: bool = False
+    """Whether the system says that the connection is the launched program's own."""
+
     last_call: Call | None = None
 
     owed_actions: bool = False
@@ -39,6 +45,12 @@ class Connection:
 
     outbox: Outbox = field(default_factory=Outbox)
     """What it shall hear on side channels with the next reply."""
+
+    misses: int = 0
+    """How often in a row its connection was not found among those that stand."""
+
+    is_awaited_aloud: bool = False
+    """Whether it was said that we wait for its message."""
 
     farewell: str = ""
     """Why the conversation is over, while the process has a moment left to exit."""
@@ -65,10 +77,21 @@ class Connection:
         """From now on it is the simulator's turn, unless the conversation is over."""
         if self.session.awaited is not Awaited.NOTHING:
             self.deadline = time.monotonic() + timeout_s
+            self.is_awaited_aloud = False
+            self.misses = 0
+
+    def forget(self) -> None:
+        """Lets go of all that was said: the conversation is over."""
+        self.session.close()
+        self.last_call = None
 
     def is_overdue(self, now: float) -> bool:
         """Whether it has been silent for too long."""
         return self.deadline is not None and now >= self.deadline
+
+    def silent_s(self, now: float, timeout_s: float) -> float:
+        """How long it has owed a message; 0 while it is not its turn, or its process is about to exit."""
+        return 0.0 if self.deadline is None or self.farewell else now - (self.deadline - timeout_s)
 
     @property
     def is_greeted(self) -> bool:

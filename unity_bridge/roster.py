@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from typing import Any
 
 from unity_bridge.connection import Connection
 from unity_bridge.endpoint import Endpoint
 from unity_bridge.launched import Launched
 
+_MOST_MARKS = 4096
+"""How many of those that departed are remembered."""
+
 
 class Roster:
     """Connections by the simulator's number, by the port of a launched process, by the line of an attached one.
 
-    Who departed keeps port or line, so that what it still says is known to be its own.
+    Who departed keeps its port, and for a while a mark on its line, so that what it still says is known to be its
+    own; nothing else is kept of those that attached.
     """
 
     def __init__(self) -> None:
         self._present: dict[int, Connection] = {}
         self._by_endpoint: dict[Endpoint, Connection] = {}
         self._by_peer: dict[str, Connection] = {}
+        self._departed: dict[str, None] = {}
         self._given = 0
-        self._unanswerable: set[int] = set()
+        self._unanswerable: dict[int, None] = {}
 
     def __iter__(self) -> Iterator[Connection]:
         """Those whose conversation lasts. They may depart meanwhile."""
@@ -35,13 +41,14 @@ class Roster:
         self._given += 1
         return self._given - 1
 
-    def enter(self, connection: Connection, *, peer: str | None = None) -> None:
+    def enter(self, connection: Connection) -> None:
         """A conversation begins: with a launched process, or on the line of an attached simulator."""
         self._present[connection.number] = connection
         if connection.launched is not None:
             self._by_endpoint[connection.launched.endpoint] = connection
-        elif peer is not None:
-            self._by_peer[peer] = connection
+        else:
+            self._by_peer[connection.peer] = connection
+            self._departed.pop(connection.peer, None)
 
     def depart(self, connection: Connection) -> None:
         """A conversation is over; a tick of it that waits will be answered in vain."""
@@ -49,16 +56,20 @@ class Roster:
         connection.deadline = None
         if connection.owed_actions:
             connection.owed_actions = False
-            self._unanswerable.add(connection.number)
+            _mark(self._unanswerable, connection.number)
+        if connection.launched is None:
+            connection.forget()
+            self._by_peer.pop(connection.peer, None)
+            _mark(self._departed, connection.peer)
 
     def ticked(self, connection: Connection) -> None:
         """It waits for actions, so an answer of this number is no longer meant for a predecessor."""
-        self._unanswerable.discard(connection.number)
+        self._unanswerable.pop(connection.number, None)
 
     def answerable(self, number: int) -> Connection | None:
         """Whose tick shall be answered; None, but once, if it departed meanwhile. ValueError if nobody is there."""
         if number in self._unanswerable:
-            self._unanswerable.discard(number)
+            del self._unanswerable[number]
             return None
         if number not in self._present:
             raise ValueError(f"simulator {number} has no tick to answer")
@@ -75,8 +86,12 @@ class Roster:
         return self._by_endpoint.get(endpoint)
 
     def on(self, peer: str) -> Connection | None:
-        """The attached simulator of a line, present or not."""
+        """The attached simulator of a line, while it is present."""
         return self._by_peer.get(peer)
+
+    def has_left(self, peer: str) -> bool:
+        """Whether the last one who attached on a line has departed, as far as that is still known."""
+        return peer in self._departed
 
     def launched(self) -> list[Launched]:
         """All processes of ours that were not given up."""
@@ -87,5 +102,12 @@ class Roster:
         del self._by_endpoint[launched.endpoint]
 
     def hang_up(self, peer: str) -> None:
-        """The line is free for another simulator."""
-        self._by_peer.pop(peer, None)
+        """The line is gone; another one of its name would be somebody else's."""
+        self._departed.pop(peer, None)
+
+
+def _mark(marks: dict[Any, None], mark: Hashable) -> None:
+    """Keeps the newest marks."""
+    marks[mark] = None
+    if len(marks) > _MOST_MARKS:
+        del marks[next(iter(marks))]

@@ -18,6 +18,7 @@ from queue import Empty
 from types import TracebackType
 from typing import Self
 
+from unity_bridge import peers
 from unity_bridge.attach_points import AttachPoints
 from unity_bridge.bridge_settings import BridgeSettings
 from unity_bridge.complaints import Complaints, quoted
@@ -30,7 +31,16 @@ from unity_bridge.launcher import Command, RestartBudget, stop_programs
 from unity_bridge.leave_taking import take_leave
 from unity_bridge.outbox import Outbox
 from unity_bridge.roster import Roster
-from unity_bridge.session import STOP_MESSAGE, Awaited, Goodbye, Reintroduction, Reply, Session, Step
+from unity_bridge.session import (
+    STOP_MESSAGE,
+    Awaited,
+    Goodbye,
+    Reintroduction,
+    Reply,
+    Session,
+    Step,
+    begins_a_conversation,
+)
 from unity_bridge.side_channels import SideChannelRecord, engine_records
 from unity_bridge.steps import ActionBatch
 from unity_bridge.ticks import Departure, SimulatorInfo, Tick
@@ -48,6 +58,12 @@ simulators that wait take half of it."""
 
 BUSY_GRACE_S = 5.0
 """How long reading may go on without an end before who is late is called silent all the same."""
+
+LOOK_EACH_S = 1.0
+"""How often we look whether those that owe a message, and have for as long, are still there."""
+
+SAID_AFTER_S = 5.0
+"""How long a simulator may owe a message before it is said that we wait for it."""
 
 _ONE_CALL_AT_A_TIME = (
     "expected no other call before the last one is answered; two simulators in one process must open "
@@ -82,6 +98,7 @@ class Bridge:
         self._busy_since: float | None = None
         """Since when the inbox was never seen empty, as if nothing had been done but reading it."""
         self._read_until = 0.0
+        self._look_at = 0.0
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -240,12 +257,13 @@ class Bridge:
 
     def _nearest(self, until: float) -> float:
         deadlines = [self._attach_points.deadline, *(each.deadline for each in self._roster)]
-        return min([until, *(deadline for deadline in deadlines if deadline is not None)])
+        known = [deadline for deadline in deadlines if deadline is not None]
+        return min([until, *known, self._look_at]) if known else until
 
     def _handle(self, event: _Event) -> list[Tick | Departure]:
         match event:
             case Call():
-                return self._hear(self._speaker(event), event)
+                return self._take(event)
             case HangUp(call):
                 return self._hang_up(call)
             case Exit(endpoint):
@@ -260,16 +278,63 @@ class Bridge:
         connection.refuse(reason)
         return [self._end(connection, reason)]
 
-    def _speaker(self, call: Call) -> Connection | None:
-        """Whose call it is; None for a program that we gave up."""
-        if call.endpoint not in self._attach_points:
-            return self._roster.at(call.endpoint)
-        return self._roster.on(call.peer) or self._welcome(call.peer)
-
-    def _hear(self, connection: Connection | None, call: Call) -> list[Tick | Departure]:
-        if connection is None:
+    def _take(self, call: Call) -> list[Tick | Departure]:
+        """Hears a call, if it is known or shown whose it is."""
+        if call.endpoint in self._attach_points:
+            connection = self._roster.on(call.peer)
+            if (
+                connection is None
+                and self._roster.has_left(call.peer)
+                and not begins_a_conversation(call.data)
+            ):
+                call.answer(STOP_MESSAGE)
+                return []
+            return self._hear(connection or self._welcome(call.peer), call)
+        connection = self._roster.at(call.endpoint)
+        if connection is None:  # of a program that we gave up
             call.answer(STOP_MESSAGE)
             return []
+        if connection.peer != call.peer:
+            return self._meet_caller(connection, call)
+        return self._hear(connection, call)
+
+    def _meet_caller(self, connection: Connection, call: Call) -> list[Tick | Departure]:
+        """Somebody new at a launched program's port: the program, or a stranger, who shall not be heard.
+
+        Who is shown to be the program speaks for it. Where nobody can tell, the first to introduce itself does,
+        until its connection ends.
+        """
+        assert connection.launched is not None
+        port, pid = call.endpoint.port, connection.launched.program.pid
+        is_proven = peers.is_of_process(call.peer, port, pid)
+        if not is_proven and (self._is_taken(connection) or not begins_a_conversation(call.data)):
+            self._turn_away(connection, call)
+            return []
+        if connection.is_proven and connection.owed_actions:
+            call.refuse(f"{connection.name}: {_ONE_CALL_AT_A_TIME}")
+            return []
+        happened: list[Tick | Departure] = []
+        if is_proven and connection.peer and not connection.is_proven:
+            connection.refuse("another process introduced itself, and it is the one that was started")
+            happened.append(self._depart(connection, "a stranger spoke in its place until now"))
+            connection = self._meet(connection.launched)
+        connection.peer, connection.is_proven = call.peer, is_proven
+        return happened + self._hear(connection, call)
+
+    def _is_taken(self, connection: Connection) -> bool:
+        """Whether somebody speaks for a launched program, and is still there."""
+        if not connection.peer or connection.launched is None:
+            return False
+        return peers.is_connected(connection.peer, connection.launched.endpoint.port) is not False
+
+    def _turn_away(self, connection: Connection, call: Call) -> None:
+        call.refuse("this port is for a program that the trainer started, and its place is taken")
+        self._complaints.say(
+            ("stranger", connection.number),
+            f"{connection.name}: somebody else ({readable(call.peer)}) speaks at its port, and is refused",
+        )
+
+    def _hear(self, connection: Connection, call: Call) -> list[Tick | Departure]:
         if connection.owed_actions:
             call.refuse(f"{connection.name}: {_ONE_CALL_AT_A_TIME}")
             return []
@@ -320,8 +385,9 @@ class Bridge:
         connection = self._roster.at(call.endpoint) or self._roster.on(call.peer)
         if connection is None or connection.last_call is not call:
             return []
+        happened = self._leave(connection, "closed its connection while it waited for a reply")
         self._roster.hang_up(call.peer)
-        return self._leave(connection, "closed its connection while it waited for a reply")
+        return happened
 
     def _judge_silence(self) -> list[Tick | Departure]:
         """Ends conversations whose time is up. Raises if nobody is attached for too long."""
@@ -332,8 +398,40 @@ class Bridge:
         for connection in self._roster:
             if connection.is_overdue(now):
                 departures.append(self._end(connection, connection.farewell or self._silence(connection)))
+        if now >= self._look_at:
+            self._look_at = now + LOOK_EACH_S
+            departures += self._look_for_the_silent(now)
         self._attach_points.expect_somebody(now, self._last_departure)
         return departures
+
+    def _look_for_the_silent(self, now: float) -> list[Tick | Departure]:
+        """Ends those that attached and are gone, where the system tells; says for whom we wait for long."""
+        departures: list[Tick | Departure] = []
+        table: peers.Table | None = None
+        for connection in self._roster:
+            silent_s = connection.silent_s(now, self._settings.timeout_wait_s)
+            if silent_s < LOOK_EACH_S:
+                continue
+            if silent_s >= SAID_AFTER_S and not connection.is_awaited_aloud:
+                self._say_who_is_awaited(connection, silent_s)
+            if connection.launched is None and connection.last_call is not None:
+                table = peers.read_table() if table is None else table
+                port = connection.last_call.endpoint.port
+                is_gone = peers.is_connected(connection.peer, port, table) is False
+                connection.misses = connection.misses + 1 if is_gone else 0
+                if connection.misses > 1:  # the table may miss one that stands, but not twice
+                    owed = connection.session.awaited.value
+                    departures.append(self._end(connection, f"closed its connection; it owed {owed}"))
+        return departures
+
+    def _say_who_is_awaited(self, connection: Connection, silent_s: float) -> None:
+        connection.is_awaited_aloud = True
+        if connection.session.awaited is not Awaited.INTRODUCTION:  # programs may take their time to start
+            owed = connection.session.awaited.value
+            self._complaints.say(
+                ("awaited", connection.number),
+                f"waiting for {connection.name} for {silent_s:.0f} s: it owes {owed}",
+            )
 
     def _is_read(self, now: float) -> bool:
         """Whether who has not been heard has said nothing: all is read, or we have read for long enough."""
@@ -381,7 +479,10 @@ class Bridge:
         happened: list[Tick | Departure] = []
         if connection in self._roster:
             happened.append(self._depart(connection, "introduced itself anew"))
-        successor = self._meet(connection.launched) if connection.launched else self._welcome(call.peer)
+        if connection.launched is None:
+            return happened + self._hear(self._welcome(call.peer), call)
+        successor = self._meet(connection.launched)
+        successor.peer, successor.is_proven = connection.peer, connection.is_proven
         return happened + self._hear(successor, call)
 
     def _welcome(self, peer: str) -> Connection:
@@ -389,7 +490,8 @@ class Bridge:
         self._attach_points.stop_waiting()
         number = self._roster.take_number()
         connection = self._converse(number, f"simulator {number} ({readable(peer)})")
-        self._roster.enter(connection, peer=peer)
+        connection.peer = peer
+        self._roster.enter(connection)
         return connection
 
     def _meet(self, launched: Launched) -> Connection:

@@ -136,7 +136,7 @@ class Session:
             WireError: it breaks the protocol; the conversation is over.
         """
         if self.awaited is Awaited.NOTHING:
-            return _receive_after_the_end(data)
+            return Reintroduction() if begins_a_conversation(data) else Reply(STOP_MESSAGE)
         try:
             return self._receive(data)
         except Exception:
@@ -282,12 +282,12 @@ class Session:
             raise WireError(f"behavior '{behavior}': {difference(known, spec)}")
 
 
-def _receive_after_the_end(data: bytes) -> Reply | Reintroduction:
+def begins_a_conversation(data: bytes) -> bool:
+    """Whether a message is an introduction, whatever else is wrong with it."""
     try:
-        begins_anew = len(data) <= LARGEST_HANDSHAKE and _is_introduction(_parse(data).unity_output)
+        return len(data) <= LARGEST_HANDSHAKE and _is_introduction(_parse(data).unity_output)
     except WireError:
-        begins_anew = False
-    return Reintroduction() if begins_anew else Reply(STOP_MESSAGE)
+        return False
 
 
 def check_version(theirs: str) -> None:

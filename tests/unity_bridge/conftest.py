@@ -232,14 +232,18 @@ def say(status=200, **output):
         sys.exit(0)
 
 port = sys.argv[sys.argv.index("--mlagents-port") + 1]
-exchange = grpc.insecure_channel("localhost:" + port).unary_unary(
-    "/communicator_objects.UnityToExternalProto/Exchange")
+def connect():
+    channel = grpc.insecure_channel("localhost:" + port, options=[("grpc.use_local_subchannel_pool", 1)])
+    return channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
+
+exchange = connect()
 for act in sys.argv[sys.argv.index("--plan") + 1:]:
     if act == "introduce": say(introduction=True)
     if act == "confirm": say()
     if act == "first": say(first=True, step=True)
     if act == "step": say(step=True)
     if act == "goodbye": say(400)
+    if act == "reopen": exchange = connect()
     if act == "print": print("the ball is lost", flush=True)
     if act == "wait": threading.Event().wait()
     if act == "exit": os._exit(3)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +16,8 @@ import grpc
 import numpy as np
 import pytest
 
+from unity_bridge.connection import Connection
+from unity_bridge.endpoint import Call
 from unity_bridge.errors import BridgeError, LaunchError, PortInUse, SimulatorLost
 from unity_bridge.launcher import Command
 from unity_bridge.side_channels import SideChannelRecord, unpack_records
@@ -356,8 +360,9 @@ def test_the_editor_may_stop_and_play_on_one_connection_as_often_as_it_likes(
 
 
 def test_an_editor_that_was_killed_may_come_back_beside_its_own_silence(
-    make_bridge: Any, connect: Any, messages: Any
+    make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("unity_bridge.peers.read_table", list)  # as on a system that tells nothing
     bridge = make_bridge(timeout_wait_s=2 * SHORT_S)
     port = bridge.listen(port=0)
     killed = connect(port)
@@ -372,6 +377,71 @@ def test_an_editor_that_was_killed_may_come_back_beside_its_own_silence(
     assert (departure.simulator, "it owes its next step" in departure.reason) == (0, True)
     bridge.act(tick)
     assert reply.result(LONG_S).header.status == 200
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not tell")
+def test_one_that_dies_while_it_is_its_turn_is_noticed_long_before_its_time_is_up(
+    make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unity_bridge.server.LOOK_EACH_S", 0.02)
+    bridge = make_bridge(timeout_wait_s=1000 * LONG_S)
+    port = bridge.listen(port=0)
+    killed, slow = connect(port), connect(port)
+    for simulator in (slow, killed):
+        first = simulator.later(simulator.start, messages.first_step())
+        bridge.act(bridge.next_tick())
+        first.result(LONG_S)
+    killed.close()
+    departure = bridge.next_departure()
+    assert departure.simulator == 1
+    assert departure.reason.endswith("closed its connection; it owed its next step, after our reply")
+    slow.later(slow.exchange, messages.step())  # whose connection stands
+    assert bridge.next_tick().simulator == 0
+
+
+def test_who_keeps_us_waiting_is_named_once(
+    make_bridge: Any,
+    connect: Any,
+    messages: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name in ("LOOK_EACH_S", "SAID_AFTER_S"):
+        monkeypatch.setattr(f"unity_bridge.server.{name}", 0.0)
+    bridge = make_bridge()
+    simulator = connect(bridge.listen(port=0))
+    simulator.later(simulator.start, messages.first_step())
+    bridge.act(bridge.next_tick())
+    caplog.clear()
+    for _ in range(5):
+        bridge.receive(0.01)
+    assert [line for line in caplog.messages if line.startswith("waiting for simulator 0 (127")] == [
+        *caplog.messages
+    ]
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].endswith("s: it owes its next step, after our reply")
+    simulator.later(simulator.exchange, messages.step())
+    bridge.next_tick()
+
+
+def test_nothing_is_kept_of_those_that_left(make_bridge: Any, connect: Any, messages: Any) -> None:
+    bridge = make_bridge()
+    port = bridge.listen(port=0)
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(3):
+            simulator = connect(port)
+            simulator.later(simulator.start, messages.first_step())
+            bridge.act(bridge.next_tick())
+            garbage = simulator.later(simulator.exchange_bytes, b"\xff" * 10_000)
+            assert bridge.next_departure().simulator == number
+            assert "10000 bytes" in simulator.refusal(garbage)
+        calls = [each for each in gc.get_objects() if isinstance(each, Call | Connection)]
+        assert len([call for call in calls if isinstance(call, Call) and len(call.data) == 10_000]) <= 1
+        assert len([each for each in calls if isinstance(each, Connection) and each.last_call]) <= 1
+    finally:
+        gc.enable()
 
 
 def test_a_simulator_that_misses_what_every_one_can_do_is_pointed_out(

@@ -317,3 +317,105 @@ def test_a_base_port_that_is_taken_is_named(make_bridge: Any, idle_program: Comm
         bridge = make_bridge(base_port=port)
         with pytest.raises(PortInUse, match=f"127.0.0.1:{port} is in use"):
             bridge.launch(idle_program)
+
+
+linux = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not tell whose it is")
+
+
+@linux
+def test_strangers_at_a_launched_programs_port_are_refused_and_cost_it_nothing(
+    make_bridge: Any,
+    connect: Any,
+    messages: Any,
+    simulator_program: Callable[[str], Command],
+    free_port: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bridge = make_bridge(base_port=free_port)
+    bridge.launch(simulator_program("introduce confirm first forever"))
+    tick = bridge.next_tick()  # and it waits, when the first stranger comes
+    for message in (b"\xff\xff", messages.introduction().SerializeToString(), b""):
+        stranger = connect(free_port)
+        call = stranger.later(stranger.exchange_bytes, message)
+        while not call.done():
+            assert bridge.receive(0.02) == []
+        assert "this port is for a program that the trainer started" in stranger.refusal(call)
+    bridge.act(tick)
+    assert pid_of(bridge.next_tick()) == pid_of(tick)
+    assert "somebody else (127.0.0.1:" in caplog.text
+
+
+@linux
+def test_a_stranger_that_is_first_gives_way_to_the_program_itself(
+    make_bridge: Any,
+    make_program: Callable[[str, str], Path],
+    connect: Any,
+    messages: Any,
+    simulator_program: Callable[[str], Command],
+    free_port: int,
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "gate")
+    working = simulator_program("introduce confirm first forever")
+    late = make_program(
+        "late.py",
+        f"import os, sys\nopen({str(tmp_path / 'gate')!r}).read()\n"
+        f"os.execv({working.executable[0]!r}, [{working.executable[0]!r}, *sys.argv[1:]])\n",
+    )
+    bridge = make_bridge(base_port=free_port, max_lifetime_restarts=0)
+    bridge.launch(Command(env="late", executable=(str(late),), arguments=working.arguments))
+    stranger = connect(free_port)
+    call = stranger.later(stranger.start, messages.first_step())
+    assert list(bridge.next_tick().steps) == [BALL]
+    (tmp_path / "gate").write_text("go")
+    events = bridge.next_events(1)
+    events += bridge.next_events(2 - len(events))
+    departure, tick = events
+    assert departure.reason.endswith("a stranger spoke in its place until now")
+    assert "another process introduced itself" in stranger.refusal(call)
+    (launched,) = bridge._roster.launched()
+    assert pid_of(tick) == launched.program.pid
+
+
+@linux
+@pytest.mark.parametrize("again", ["introduce confirm first", ""])
+def test_a_launched_program_may_open_another_connection(
+    make_bridge: Any, simulator_program: Callable[[str], Command], again: str
+) -> None:
+    bridge = make_bridge(max_lifetime_restarts=0)
+    bridge.launch(simulator_program(f"introduce confirm first reopen {again} forever"))
+    tick = bridge.next_tick()
+    bridge.act(tick)
+    events = bridge.next_events(2 if again else 1)
+    assert pid_of(events[-1]) == pid_of(tick)
+    assert [event.reason for event in events[:-1]] == [
+        f"simulator 0 (test, pid {pid_of(tick)}): introduced itself anew"
+    ][: len(again)]
+
+
+def test_where_nobody_tells_whose_a_connection_is_the_first_to_introduce_itself_has_the_port(
+    make_bridge: Any,
+    connect: Any,
+    messages: Any,
+    idle_program: Command,
+    free_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("unity_bridge.peers.is_connected", lambda peer, port: None)
+    bridge = make_bridge(base_port=free_port)
+    bridge.launch(idle_program)
+    stranger, simulator = connect(free_port), connect(free_port)
+
+    def refused(client: Any, message: bytes) -> str:
+        call = client.later(client.exchange_bytes, message)
+        while not call.done():
+            assert bridge.receive(0.02) == []
+        return str(client.refusal(call))
+
+    assert "its place is taken" in refused(stranger, b"\xff\xff")
+    simulator.later(simulator.start, messages.first_step())
+    tick = bridge.next_tick()
+    assert "its place is taken" in refused(stranger, messages.introduction().SerializeToString())
+    bridge.act(tick)
+    simulator.later(simulator.exchange, messages.step())
+    assert bridge.next_tick().simulator == tick.simulator

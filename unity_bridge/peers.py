@@ -1,0 +1,106 @@
+"""Who is at the other end of a connection, as far as the system tells. Linux does, others do not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+_PROC = Path("/proc")
+_ESTABLISHED = "01"
+_MAPPED = "0000000000000000FFFF0000"
+"""How the table begins an IPv4 address that an IPv6 socket uses."""
+
+_MOST_PROCESSES = 1000
+"""Of one program; who forks without end gets no certainty."""
+
+
+Table = list[tuple[str, str, str, str]]
+"""Local address, remote address, state and inode of each TCP socket, as the system writes them."""
+
+
+def is_connected(peer: str, port: int, table: Table | None = None) -> bool | None:
+    """Whether the connection of a peer, as gRPC names it, to a port of ours still stands; None if nobody tells.
+
+    Who asks for many reads the table once. It may miss a connection while others come and go.
+    """
+    addresses = _addresses(peer)
+    table = read_table() if table is None else table
+    if not addresses or not table:
+        return None
+    return any(
+        state == _ESTABLISHED and remote in addresses and local.endswith(f":{port:04X}")
+        for local, remote, state, _ in table
+    )
+
+
+def read_table() -> Table:
+    """All TCP sockets; see proc(5). Empty where the system does not tell."""
+    rows: Table = []
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in (_PROC / "net" / name).read_text().splitlines()[1:]:
+                fields = line.split()
+                rows.append((fields[1], fields[2], fields[3], fields[9]))
+    return rows
+
+
+def is_of_process(peer: str, port: int, pid: int) -> bool:
+    """Whether the connection of a peer to a port of ours is open in a process, or in one that descends from it.
+
+    False is no proof of the contrary: a process may have left its parents, be another user's or in a container.
+    """
+    addresses = _addresses(peer)
+    sockets = {
+        f"socket:[{inode}]"
+        for local, remote, state, inode in read_table()
+        if state == _ESTABLISHED and local in addresses and remote.endswith(f":{port:04X}")
+    }
+    return bool(sockets) and any(not sockets.isdisjoint(_files(each)) for each in _family(pid))
+
+
+def _addresses(peer: str) -> frozenset[str]:
+    """How the table may write ``ipv4:127.0.0.1:50123``; empty if that is no such address."""
+    family, _, address = unquote(peer).partition(":")
+    host, _, port = address.rpartition(":")
+    try:
+        number = f"{int(port):04X}"
+        if family == "ipv4":
+            host_words = _words(socket.inet_pton(socket.AF_INET, host))
+            return frozenset({f"{host_words}:{number}", f"{_MAPPED}{host_words}:{number}"})
+        if family == "ipv6":
+            return frozenset({f"{_words(socket.inet_pton(socket.AF_INET6, host.strip('[]')))}:{number}"})
+    except (OSError, ValueError):
+        pass
+    return frozenset()
+
+
+def _words(packed: bytes) -> str:
+    """An address as the kernel prints it: word by word, each as the machine would write a number."""
+    words = memoryview(packed).cast("I")
+    return "".join(f"{word:08X}" for word in words)
+
+
+def _family(pid: int) -> Iterator[int]:
+    """A process and its descendants, one after the other."""
+    waiting, seen = [pid], 0
+    while waiting and seen < _MOST_PROCESSES:
+        parent = waiting.pop()
+        seen += 1
+        yield parent
+        with contextlib.suppress(OSError):
+            for thread in (_PROC / str(parent) / "task").iterdir():
+                with contextlib.suppress(OSError):
+                    waiting += map(int, (thread / "children").read_text().split())
+
+
+def _files(pid: int) -> Iterator[str]:
+    """What a process has open; nothing of one that is another user's, or gone."""
+    folder = _PROC / str(pid) / "fd"
+    with contextlib.suppress(OSError):
+        for descriptor in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                yield os.readlink(folder / descriptor)
