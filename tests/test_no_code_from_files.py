@@ -1,0 +1,128 @@
+"""Nothing that comes over the wire or out of a file is ever run: the words for that are nowhere in the packages."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+
+MODULES = ("pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "jsonpickle")
+"""They make objects of bytes, or run them."""
+
+BUILTINS = ("eval", "exec", "compile", "__import__")
+
+CALLS = (
+    "torch.load",  # archive.py reads what torch saves
+    "torch.jit.load",
+    "torch.hub.load",
+    "torch.package.PackageImporter",
+    "yaml.load",
+    "yaml.load_all",
+    "yaml.full_load",
+    "yaml.full_load_all",
+    "yaml.unsafe_load",
+    "yaml.unsafe_load_all",
+    "yaml.Loader",
+    "yaml.FullLoader",
+    "yaml.UnsafeLoader",
+    "os.system",
+    "os.popen",
+    "subprocess.getoutput",
+    "runpy.run_path",
+    "runpy.run_module",
+)
+LOADS = ("np.load", "numpy.load", "np.lib.npyio.NpzFile")
+
+
+def sources() -> list[Path]:
+    return [
+        path
+        for package in ("unity_bridge", "trainer_service")
+        for path in sorted((REPOSITORY / package).rglob("*.py"))
+    ]
+
+
+def dotted(node: ast.expr) -> str:
+    """``a.b.c`` of a name with attributes; nothing of anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (before := dotted(node.value)):
+        return f"{before}.{node.attr}"
+    return ""
+
+
+def keyword(call: ast.Call, name: str) -> object:
+    """A keyword's constant value; None where it is not given."""
+    return next(
+        (
+            each.value.value
+            for each in call.keywords
+            if each.arg == name and isinstance(each.value, ast.Constant)
+        ),
+        None,
+    )
+
+
+def ways_to_run_code(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names):
+                yield from (alias.name for alias in names if alias.name.partition(".")[0] in MODULES)
+            case ast.ImportFrom(module=str(module), names=names):
+                found = [module, *(f"{module}.{alias.name}" for alias in names)]
+                yield from (
+                    name for name in found if name.partition(".")[0] in MODULES or name in CALLS + LOADS
+                )
+            case ast.Name(name) if name in BUILTINS:
+                yield name
+            case ast.Attribute() if dotted(node) in CALLS:
+                yield dotted(node)
+            case ast.Call(func) if dotted(func) in LOADS and keyword(node, "allow_pickle") is not False:
+                yield f"{dotted(func)} without allow_pickle=False"
+            case ast.Call() if keyword(node, "shell") not in (None, False):
+                yield "shell=True"
+
+
+def test_the_packages_have_no_way_to_run_what_they_read() -> None:
+    assert len(sources()) > 200
+    found = {
+        f"{path.relative_to(REPOSITORY)}: {way}"
+        for path in sources()
+        for way in ways_to_run_code(path.read_text(encoding="utf-8"))
+    }
+    assert found == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "way"),
+    [
+        ("import pickle", "pickle"),
+        ("import os, pickle as harmless", "pickle"),
+        ("def f():\n    from cloudpickle import loads", "cloudpickle"),
+        ("from yaml import unsafe_load", "yaml.unsafe_load"),
+        ("from torch import load", "torch.load"),
+        ("torch.load(path, weights_only=True)", "torch.load"),
+        ("f = torch.load", "torch.load"),
+        ("yaml.load(text, yaml.SafeLoader)", "yaml.load"),
+        ("class A(yaml.UnsafeLoader): ...", "yaml.UnsafeLoader"),
+        ("np.load(path)", "np.load without allow_pickle=False"),
+        ("np.load(path, allow_pickle=True)", "np.load without allow_pickle=False"),
+        ("eval(text)", "eval"),
+        ("list(map(exec, texts))", "exec"),
+        ("subprocess.run(line, shell=True)", "shell=True"),
+        ("os.system(line)", "os.system"),
+    ],
+)
+def test_each_way_would_be_found(source: str, way: str) -> None:
+    assert way in list(ways_to_run_code(source))
+
+
+def test_what_is_harmless_is_not() -> None:
+    harmless = (
+        "import re, yaml\nre.compile('a')\nnet.eval()\nnp.load(f, allow_pickle=False)\nyaml.safe_load(t)"
+    )
+    assert list(ways_to_run_code(harmless)) == []
