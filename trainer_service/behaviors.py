@@ -89,6 +89,8 @@ class Behaviors(Mapping[str, Behavior]):
         """By simulator, for as long as it is there."""
         self._absent_since: dict[str, float] = {}
         """When the last simulator that had a behavior left, by ``time.monotonic``."""
+        self._teams_absent_since: dict[_Declared, float] = {}
+        """The same of teams."""
         self._asked: list[tuple[int, str, Behavior]] = []
 
     def __getitem__(self, name: str) -> Behavior:
@@ -153,6 +155,7 @@ class Behaviors(Mapping[str, Behavior]):
             behavior.sparring.enter(declared.team)
         ids[behavior_id] = declared
         self._absent_since.pop(name, None)
+        self._teams_absent_since.pop(declared, None)
 
     def observe(self, tick: Tick) -> None:
         """Lets every agent of a tick have its reward, and remembers who asked for an action.
@@ -180,7 +183,8 @@ class Behaviors(Mapping[str, Behavior]):
     def take_turns(self) -> bool:
         """Lets self-play go on by what was observed. Returns whether another team learns from now on."""
         players = [(each, each.sparring) for each in self.values() if each.sparring is not None]
-        changes = [sparring.advance(each.step, finished=each.finished) for each, sparring in players]
+        changes = [self._lose_absent_teams()]
+        changes += [sparring.advance(each.step, finished=each.finished) for each, sparring in players]
         for each, sparring in players:
             sparring.choose(each.step)
         return any(changes)
@@ -195,9 +199,21 @@ class Behaviors(Mapping[str, Behavior]):
         """Forgets a simulator that is gone: its agents, and that it had any behaviors."""
         self.drop(simulator)
         now = time.monotonic()
-        lost = {declared.name for declared in self._ids.pop(simulator, {}).values()}
-        still_there = {declared.name for ids in self._ids.values() for declared in ids.values()}
-        self._absent_since |= dict.fromkeys(lost - still_there, now)
+        lost = set(self._ids.pop(simulator, {}).values())
+        still_there = {declared for ids in self._ids.values() for declared in ids.values()}
+        self._teams_absent_since |= dict.fromkeys(lost - still_there, now)
+        names = {each.name for each in lost} - {each.name for each in still_there}
+        self._absent_since |= dict.fromkeys(names, now)
+
+    def _lose_absent_teams(self) -> bool:
+        """A turn of a team that nobody plays in would never end."""
+        late = [team for team, since in self._teams_absent_since.items() if self._is_too_long_ago(since)]
+        changed = False
+        for team in late:
+            del self._teams_absent_since[team]
+            sparring = self._by_name[team.name].sparring
+            changed |= sparring is not None and sparring.leave(team.team)
+        return changed
 
     def drain_progress(self) -> dict[str, Progress]:
         """What those who learn did since the last call, by name."""
@@ -205,8 +221,11 @@ class Behaviors(Mapping[str, Behavior]):
         return {name: progress for name, progress in found if progress is not None}
 
     def _is_given_up(self, name: str) -> bool:
-        left_at = self._absent_since.get(name)
-        return left_at is not None and time.monotonic() - left_at >= self._patience_s
+        since = self._absent_since.get(name)
+        return since is not None and self._is_too_long_ago(since)
+
+    def _is_too_long_ago(self, then: float) -> bool:
+        return time.monotonic() - then >= self._patience_s
 
     def _require_room(self, name: str) -> None:
         """A stranger may declare what it likes where there are default settings, but each costs networks and a file."""

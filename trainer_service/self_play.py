@@ -61,6 +61,25 @@ class Arena:
         if player not in players:
             players.append(player)
 
+    def leave(self, player: SelfPlay, team: int) -> bool:
+        """No agent of the player's behavior plays in the team any more; who is alone in the arena stays in it.
+
+        Returns whether it was this team's turn, and another learns from now on.
+        """
+        others = [each for each in self._teams.get(team, ()) if each is not player]
+        if others:
+            self._teams[team] = others
+            return False
+        changed = team == self.learning
+        if team in self._teams and (not changed or self.pass_on()):
+            del self._teams[team]
+            return changed
+        return False
+
+    def __contains__(self, team: int) -> bool:
+        """Whether somebody plays in the team."""
+        return team in self._teams
+
     def resume(self, learning: int, turn: int) -> None:
         """Goes on where a checkpoint was taken; of several behaviors' checkpoints the latest turn counts."""
         if turn >= self.turn:
@@ -138,6 +157,14 @@ class SelfPlay:
         """A team of this behavior takes part from now on."""
         self._teams.add(team)
         self._arena.enter(self, team)
+
+    def leave(self, team: int) -> bool:
+        """No agent plays in this team of the behavior any more. Returns whether another team learns from now on."""
+        changed = self._arena.leave(self, team)
+        if changed or team not in self._arena:
+            self._teams.discard(team)
+            self._players.pop(team, None)
+        return changed
 
     def learns(self, team: int) -> bool:
         """Whether what the team lives through is learned from."""

@@ -43,6 +43,11 @@ class Sparring:
         """A team of the behavior takes part from now on."""
         self._rules.enter(team)
 
+    def leave(self, team: int) -> bool:
+        """No agent plays in the team any more. Returns whether another team learns from now on."""
+        self._frozen.pop(team, None)
+        return self._rules.leave(team)
+
     def learns(self, team: int) -> bool:
         """Whether what the team lives through is learned from."""
         return self._rules.learns(team)

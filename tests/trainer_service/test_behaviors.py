@@ -317,3 +317,21 @@ def test_a_simulator_that_fails_half_way_leaves_nothing_behind(
             )
         rows.add(behaviors["Walker"]._assembler._agents.capacity)
     assert len(rows) == 1
+
+
+def test_when_the_team_that_learns_is_gone_for_too_long_another_learns(make_behavior) -> None:
+    rules = {"team_change": 1000, "save_steps": 1000}
+    behaviors = Behaviors(
+        lambda name, spec, group: make_behavior(name=name, continuous=1, self_play=rules), patience_s=0.0
+    )
+    behaviors.declare(1, "Walker?team=0", SPEC)
+    for team in (1, 2):
+        behaviors.declare(0, f"Walker?team={team}", SPEC)
+    sparring = behaviors["Walker"].sparring
+    assert sparring is not None
+    assert not behaviors.take_turns()
+    assert sparring.learns(0)
+    behaviors.leave(1)
+    assert behaviors.take_turns()
+    assert sparring.learns(1)
+    assert not behaviors.take_turns()

@@ -244,3 +244,32 @@ def test_a_team_that_does_not_come_back_leaves_its_turn_to_the_others() -> None:
     arena.resume(learning=3, turn=1)
     player(arena, 0, 1)
     assert arena.learning == 0
+
+
+def test_a_team_that_nobody_plays_in_any_more_has_no_turn() -> None:
+    arena = Arena()
+    one = player(arena, 0, 1, 7, team_change=10)
+    go_on(one, steps=[0])
+    assert not one.leave(7)
+    learning = []
+    for step in range(0, 50, 5):
+        go_on(one, steps=[step])
+        learning.append(arena.learning)
+    assert learning == [0, 0, 1, 1, 0, 0, 1, 1, 0, 0]
+    assert one.leave(0)
+    assert arena.learning == 1
+    assert not one.leave(1)  # who is alone stays
+    assert arena.learning == 1
+    one.enter(0)
+    go_on(one, steps=[55])
+    assert one.opponent(0) is not None
+
+
+def test_a_team_of_two_behaviors_is_there_until_both_are_gone() -> None:
+    arena = Arena()
+    keeper, striker = player(arena, 0, 1), player(arena, 0, 1)
+    go_on(keeper, striker, steps=[0, 0])
+    assert not keeper.leave(0)
+    assert arena.learning == 0
+    assert striker.leave(0)
+    assert arena.learning == 1
