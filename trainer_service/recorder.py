@@ -30,6 +30,7 @@ from trainer_service.status import (
 )
 from trainer_service.timers import Timers
 from unity_bridge.session import API_VERSION
+from unity_bridge.side_channels import Aggregation, StatMessage
 
 _logger = logging.getLogger(__name__)
 _RETRY_S = 60.0
@@ -159,6 +160,7 @@ class Recorder:
             save(behavior)
         except (SaveError, SpoiledError) as error:
             self._retry_at[behavior.name] = time.monotonic() + _RETRY_S
+            behavior.add_stat(StatMessage("Saving/Failures", 1.0, Aggregation.SUM))
             _logger.warning("%s. The run goes on; the next try is in %g s.", error, _RETRY_S)
 
     def _autosave(self, behavior: Behavior) -> None:

@@ -165,7 +165,7 @@ def _serve(
     timers = Timers()
     status = TrainingStatus(torch_version=torch.__version__)
     if options.checkpoint_settings.resume:
-        status = folder.read_status(torch_version=torch.__version__)
+        status = _status_of(folder, torch_version=torch.__version__)
         _resume_lessons(curriculum, options, status, origins)
     for parameter in curriculum.lessons:
         _logger.info("%s", curriculum.describe(parameter))
@@ -240,6 +240,19 @@ def _saved_in_the_end(
             _logger.error("%s", error, exc_info=None if isinstance(error, UserError) else error)
         raise
     conclude()
+
+
+def _status_of(folder: RunFolder, *, torch_version: str) -> TrainingStatus:
+    """What a run that goes on had listed. A list that is damaged costs the lessons, not the run."""
+    try:
+        return folder.read_status(torch_version=torch_version)
+    except UserError as error:
+        if not folder.writable:
+            raise
+        _logger.warning(
+            "%s Nothing is left to do: it was moved to '%s'.", error, folder.set_aside([folder.status])
+        )
+        return TrainingStatus(torch_version=torch_version)
 
 
 def _resume_lessons(

@@ -87,6 +87,8 @@ def test_a_full_disk_costs_a_warning_and_the_last_good_checkpoint_stays(
             records.report(ball)
             assert "No space left on device" in caplog.text
             assert "The run goes on" in caplog.text
+            failures = ball.summarize(wall_s=1.0).series["Saving/Failures"]
+            assert failures.total == 1.0
             with pytest.raises(SaveError, match=r"cannot write '.*': No space left"):
                 records.finish([ball])
         assert load_checkpoint(folder.checkpoint("B")).step == 100

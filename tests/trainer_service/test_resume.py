@@ -287,3 +287,14 @@ def test_a_checkpoint_that_a_killed_run_did_not_list_is_pruned_like_the_others(t
     assert listed() == [AT_AN_UPDATE, AT_AN_UPDATE + 2 * EPISODE]
     numbered = {path.stem for path in saved.glob("Treadmill-*.*")}
     assert numbered == {f"Treadmill-{steps}" for steps in listed()}
+
+
+def test_a_damaged_list_of_checkpoints_is_made_anew_from_their_files(train, saved: Path) -> None:
+    status = Path("results/run/run_logs/training_status.json")
+    damaged = status.read_bytes()[:-100]
+    status.write_bytes(damaged)
+    said = train("run", AT_AN_UPDATE + 2 * EPISODE, "--resume", checkpoint_interval=2 * EPISODE)
+    assert f"cannot read '{status}'" in said.out
+    assert "it was moved to 'results/run/set-aside-1'" in said.out
+    assert Path("results/run/set-aside-1/run_logs", status.name).read_bytes() == damaged
+    assert listed() == [2 * EPISODE * count for count in range(1, 6)]
