@@ -111,7 +111,10 @@ class PngFile:
         chunks = _chunks(self.data, 0, self.where)
         stream = b"".join(self.data[chunk.start : chunk.stop] for chunk in chunks if chunk.kind == b"IDAT")
         expected = self.header.stream_size
-        got = len(zlib.decompressobj().decompress(stream, expected))
+        try:
+            got = len(zlib.decompressobj().decompress(stream, expected))
+        except zlib.error as error:
+            raise WireError(f"{self.where}: expected pixels that can be decoded, got: {error}") from error
         if got != expected:
             raise WireError(f"{self.where}: expected {expected} bytes of pixels, got {got}")
 

@@ -215,6 +215,16 @@ def test_pixels_that_cannot_be_decoded_are_refused(body: bytes) -> None:
         decode(SIGNATURE + header() + body + END)
 
 
+def test_black_pixels_with_a_wrong_checksum_of_their_own_are_refused() -> None:
+    """Found by random files: the decoder does not look at a checksum that is split, what counts black rows does."""
+    stream = zlib.compress(bytes(2 * 10))[:-4] + b"\0\0\0\7"
+    parts = chunk(b"IDAT", stream[:-1]) + chunk(b"IDAT", stream[-1:])
+    with pytest.raises(
+        WireError, match=r"^here, PNG file 0: expected pixels that can be decoded, got: Error -3"
+    ):
+        decode(SIGNATURE + header() + parts + END)
+
+
 def test_rows_that_are_black_are_not_taken_for_missing() -> None:
     (pixels,) = decode(SIGNATURE + header() + rows(range(9), [0] * 9) + END)
     assert not pixels[1].any()
