@@ -370,19 +370,24 @@ class TrajectoryAssembler:
 
     def _allocate(self, rows: int) -> None:
         actions = self._spec.action_spec
-        shape = (rows, self._columns)
+
+        def steps(*shape: int, kind: Any = np.float32) -> NDArray[Any]:
+            """[rows, columns, …], laid out step by step: who comes and goes at once then takes memory for its first
+            steps alone, however long the pieces of others are."""
+            return np.empty((self._columns, rows, *shape), kind).swapaxes(0, 1)
+
         self._observations = [
-            np.empty((*shape, *sensor.shape), stored.dtype)
+            steps(*sensor.shape, kind=stored.dtype)
             for sensor, stored in zip(self._spec.observation_specs, self._observations, strict=True)
         ]
-        self._continuous = np.empty((*shape, actions.continuous_size), np.float32)
-        self._discrete = np.empty((*shape, actions.discrete_size), np.int64)
-        self._allowed = np.empty((*shape, actions.mask_size), np.bool_)
-        self._log_probs = np.empty(shape, np.float32)
-        self._memories = np.empty((*shape, self._memory_size), np.float32)
-        self._rewards = np.empty(shape, np.float32)
-        self._group_rewards = np.empty(shape, np.float32)
-        self._ticks = np.empty(shape if self._groups is not None else (rows, 0), np.int64)
+        self._continuous = steps(actions.continuous_size)
+        self._discrete = steps(actions.discrete_size, kind=np.int64)
+        self._allowed = steps(actions.mask_size, kind=np.bool_)
+        self._log_probs = steps()
+        self._memories = steps(self._memory_size)
+        self._rewards = steps()
+        self._group_rewards = steps()
+        self._ticks = steps(kind=np.int64) if self._groups is not None else np.empty((rows, 0), np.int64)
         self._asked = np.zeros(rows, np.int64)
         """The tick that each agent was last asked in."""
         self._slots = np.zeros(rows, np.int64)

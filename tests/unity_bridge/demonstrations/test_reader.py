@@ -14,9 +14,11 @@ from unity_bridge.demonstrations import (
     DemonstrationWriter,
     open_demonstrations,
 )
+from unity_bridge.demonstrations.container import delimited, encode_head
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.wire.agent_info_action_pair_pb2 import AgentInfoActionPairProto
 from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
+from unity_bridge.wire.demonstration_meta_pb2 import DemonstrationMetaProto
 from unity_bridge.wire.observation_pb2 import ObservationProto
 from unity_bridge.wire.space_type_pb2 import continuous
 
@@ -245,7 +247,7 @@ def test_a_behavior_that_does_nothing_is_refused(hand: Any) -> None:
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        (lambda hand: b"\xff\xff", "expected an observation and an action, got 2 other bytes"),
+        (lambda hand: 9 * b"\xff", "expected an observation and an action, got 9 other bytes"),
         (lambda hand: hand.row(float("nan"), [0.0]), "expected a finite number, got nan"),
         (
             lambda hand: hand.row(1.0, [float("inf")]),
@@ -255,8 +257,8 @@ def test_a_behavior_that_does_nothing_is_refused(hand: Any) -> None:
         (lambda hand: hand.row(1.0, [0.0, 0.0]), "expected 1 continuous actions, got 2"),
         (lambda hand: hand.row(1.0, [], [1]), "expected 1 continuous actions, got 0"),
         (lambda hand: hand.row(1.0), "expected an action beside every step"),
-        (lambda hand: b"", "expected 1 sensors, got 0"),
-        (lambda hand: b"\x0a\x02\x08\x08\x12\x01\xff", "expected 1 sensors, got 0"),
+        (lambda hand: b"", "expected an observation in row 1, got 0 bytes"),
+        (lambda hand: b"\x0a\x02\x08\x08\x12\x03\xff\xff\xff", "expected 1 sensors, got 0"),
     ],
 )
 def test_a_row_that_does_not_fit_is_refused_with_its_place(hand: Any, row: Any, complaint: str) -> None:
@@ -337,3 +339,13 @@ def test_whatever_happens_to_its_bytes_a_file_is_read_or_refused(
     for refusal in refusals:
         assert refusal.startswith(f"'{path}'")
         assert "\n" not in refusal
+
+
+@pytest.mark.parametrize("row", [b"", b"\n\x00", b"\n\x04\x0a\x02\x08\x01"])
+def test_rows_in_which_nobody_sees_anything_are_not_counted_but_refused(tmp_path: Path, row: bytes) -> None:
+    path = tmp_path / "empty.demo"
+    head = encode_head(DemonstrationMetaProto(api_version=1, number_steps=1000, number_episodes=1))
+    brain = delimited(BrainParametersProto(brain_name="Walker").SerializeToString())
+    path.write_bytes(head + brain + 1000 * delimited(row))
+    with pytest.raises(DemonstrationError, match=f"expected an observation in row 0, got {len(row)} bytes"):
+        DemonstrationFile(path)
