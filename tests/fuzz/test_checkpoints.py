@@ -58,7 +58,10 @@ def load(path: Path, data: bytes) -> None:
 
 def mutated_pickle(dice: random.Random, data: bytes) -> bytes:
     """A pickle with one of its operations changed: another one, another argument, left out, or twice."""
-    places = [place for _, _, place in pickletools.genops(data) if place is not None]
+    try:
+        places = [place for _, _, place in pickletools.genops(data) if place is not None]
+    except ValueError:  # another file of the archive
+        return mutated_bytes(dice, data)
     at = dice.randrange(len(places))
     start, stop = places[at], places[at + 1] if at + 1 < len(places) else len(data)
     way = dice.randrange(5)
@@ -74,7 +77,6 @@ def mutated_pickle(dice: random.Random, data: bytes) -> bytes:
     return mutated_bytes(dice, data)
 
 
-@pytest.mark.chaos
 @pytest.mark.parametrize("mutate", [mutated_bytes, mutated_archive], ids=["bytes", "archive"])
 @examples(250)
 @given(dice=DICE)
@@ -82,7 +84,6 @@ def test_a_checkpoint_that_was_changed(written: Path, mutate: Callable, dice: ra
     load(written.with_name("changed.pt"), mutate(dice, written.read_bytes()))
 
 
-@pytest.mark.chaos
 @examples(700)
 @given(dice=DICE)
 def test_a_checkpoint_whose_pickle_was_changed(written: Path, dice: random.Random) -> None:
@@ -125,7 +126,6 @@ HOSTILE = {
 }
 
 
-@pytest.mark.chaos
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_checkpoint(name: str, tmp_path: Path) -> None:
     load(tmp_path / "hostile.pt", HOSTILE[name]())

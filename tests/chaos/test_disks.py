@@ -1,0 +1,130 @@
+"""Disks that are full or read-only, at the start, in the middle and at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from trainers import Process, configure, small, until
+
+from trainer_service.mlagents_checkpoint import load_origin
+
+FLAGS = ("--env=sim:basic", "--seed=1", "--results-dir=disk")
+
+
+@pytest.fixture
+def disk(scene) -> Iterator[Path]:
+    """A disk of 8 MB, where we may mount one."""
+    path = scene.folder / "disk"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(path)]
+    if os.geteuid() or shutil.which("mount") is None or not works(mount):
+        pytest.skip("mounting a small disk takes root")
+    configure(scene.folder, {"Basic": small(checkpoint_interval=300, summary_freq=100, keep_checkpoints=2)})
+    yield path
+    scene.end()
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def works(line: list[str]) -> bool:
+    return not subprocess.run(line, check=False, capture_output=True).returncode
+
+
+def fill(disk: Path) -> None:
+    with (disk / "filler").open("wb") as file:
+        try:
+            while file.write(bytes(1 << 16)):
+                file.flush()
+        except OSError:
+            pass
+
+
+def newest(disk: Path) -> int:
+    path = disk / "ppo" / "Basic" / "checkpoint.pt"
+    return int(load_origin(path).step)  # type: ignore[union-attr]
+
+
+def require_one_message(run: Process) -> None:
+    assert "Traceback" not in run.said, run.said
+    assert "No space left on device" in run.said or "Read-only" in run.said
+
+
+def test_a_disk_that_is_full_at_the_start(scene, disk: Path, note) -> None:
+    fill(disk)
+    run = scene.learn(*FLAGS)
+    code = run.end()
+    note(
+        "disk full at the start", "8 MB tmpfs", f"exit code {code}, one message; {len(run.orphans())} orphans"
+    )
+    assert code == 2, run.said
+    require_one_message(run)
+    assert not run.orphans()
+
+
+def test_a_disk_that_is_full_in_the_middle_and_at_the_end(scene, disk: Path, note) -> None:
+    run = scene.learn(*FLAGS)
+    run.until("Saved ")
+    fill(disk)
+    run.until("The run goes on", timeout_s=120)
+    run.until("Step: ", times=run.said.count("Step: ") + 3)
+    before = newest(disk)
+    run.signal(signal.SIGTERM)
+    code = run.end()
+    kept = newest(disk)
+    (disk / "filler").unlink()
+    again = scene.learn(*FLAGS, "--resume")
+    again.until("Saved ")
+    note(
+        "disk full in the middle, and still at the end",
+        "8 MB tmpfs, SIGTERM",
+        f"{run.said.count('The run goes on')} warning, summaries go on; exit code {code} with path and reason; "
+        f"the checkpoint of step {kept} is whole, and `--resume` goes on when there is room",
+    )
+    assert before == kept
+    assert code != 0
+    require_one_message(run)
+    assert f"Resuming 'Basic' from step {kept}" in again.said
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+def test_a_disk_that_is_full_for_a_while(scene, disk: Path, note) -> None:
+    run = scene.learn(*FLAGS)
+    run.until("Saved ")
+    fill(disk)
+    run.until("The run goes on", timeout_s=120)
+    (disk / "filler").unlink()
+    saved = run.said.count("Saved ")
+    run.until("Saved ", times=saved + 1, timeout_s=200)
+    run.signal(signal.SIGTERM)
+    code = run.end()
+    note(
+        "disk full for a while",
+        "8 MB tmpfs, freed after the first warning",
+        f"saves again by itself; exit code {code}",
+    )
+    assert code == 0
+
+
+@pytest.mark.parametrize("flag", ["--resume", pytest.param("--force", marks=pytest.mark.chaos)])
+def test_a_disk_that_is_read_only(scene, disk: Path, note, flag: str) -> None:
+    run = scene.learn(*FLAGS)
+    run.until("Saved ")
+    run.signal(signal.SIGTERM)
+    assert run.end() == 0
+    step = newest(disk)
+    run.orphans()
+    until(lambda: works(["mount", "-o", "remount,ro", str(disk)]), "nobody to write any more")
+    again = scene.learn(*FLAGS, flag)
+    code = again.end()
+    note(
+        f"disk read-only, `{flag}`", "remounted tmpfs", f"exit code {code}, path and reason; nothing changed"
+    )
+    assert code == 2, again.said
+    require_one_message(again)
+    assert newest(disk) == step

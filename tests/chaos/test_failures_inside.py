@@ -1,0 +1,135 @@
+"""Mistakes of ours, and of the machine below: a function of the run fails where nobody thought that it could."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from tiers import tiers
+from trainers import configure, free_port, small, until
+
+from trainer_service.mlagents_checkpoint import load_origin
+
+BREAKS = [
+    "trainer_service.behavior:Behavior.update:1",
+    "trainer_service.behavior:Behavior.observe:60",
+    "trainer_service.behavior:Behavior.act:60",
+    "trainer_service.behaviors:Behaviors.act:60",
+    "trainer_service.behaviors:Behaviors.drain_progress:60",
+    "trainer_service.behavior:Behavior.ready_to_update:60",
+    "trainer_service.behavior:Behavior.summarize:2",
+    "trainer_service.behavior:Behavior.checkpoint:2",
+    "trainer_service.behavior:Behavior.policy_network:2",
+    "trainer_service.recorder:save_checkpoint:2",
+    "trainer_service.recorder:export_policy:2",
+    "trainer_service.recorder:Recorder.report:60",
+    "trainer_service.recorder:Recorder._summarize:2",
+    "trainer_service.console:Console.summary:2",
+    "trainer_service.metrics:JsonlWriter.write:2",
+    "trainer_service.curriculum:Curriculum.advance:60",
+    "trainer_service.channels:Channels.outgoing:60",
+    "unity_bridge.server:Bridge.receive:60",
+    "unity_bridge.server:Bridge.reply:60",
+    "unity_bridge.session:Session.reply:60",
+]
+"""The 20 places, and at which call they fail."""
+
+
+def whole(folder: Path) -> bool:
+    """Whether there is a checkpoint, and all are readable."""
+    paths = list(folder.rglob("*.pt"))
+    return bool(paths) and all(load_origin(path) for path in paths)
+
+
+def start(scene, place: str, error: str):
+    configure(scene.folder, {"Basic": small(checkpoint_interval=200, summary_freq=200)})
+    flags = ("--env=sim:basic", "--num-envs=2", "--seed=1", "--force")
+    return scene.learn(*flags, before="breaking:install", BREAK=f"{place}:{error}")
+
+
+@tiers(3, 20)
+def test_an_exception_inside(scene, note, count: int) -> None:
+    """The run says where, keeps what it learned and ends; or it goes on without what failed."""
+    ended, went_on, slowest, wrong = 0, 0, 0.0, []
+    for place in BREAKS[:: max(1, len(BREAKS) // count)]:
+        run = start(scene, place, "RuntimeError")
+        until(lambda: "injected" in run.said or run.poll() is not None, f"{place} to fail")  # noqa: B023
+        began = time.monotonic()
+        said = run.said.count("Step: ")
+        until(lambda: run.poll() is not None or run.said.count("Step: ") > said + 3, "the end, or more")  # noqa: B023
+        code = run.poll()
+        if code is None:
+            went_on += 1
+            run.signal(15)
+            run.end()
+        else:
+            ended += 1
+            slowest = max(slowest, time.monotonic() - began)
+        sound = whole(scene.folder / "results") and not run.orphans() and code != 0 and "injected" in run.said
+        if not sound:
+            wrong.append(f"{place}: {code}\n{run.said[-1500:]}")
+    note(
+        "an exception injected into the trainer",
+        f"{ended + went_on} places",
+        f"{ended} runs ended (slowest in {slowest:.1f} s) with the reason and a checkpoint, {went_on} went on; "
+        f"{len(wrong)} otherwise",
+    )
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_memory_of_the_device_that_runs_out(scene, note) -> None:
+    run = start(scene, "trainer_service.behavior:Behavior.update:1", "OutOfMemoryError")
+    code = run.end()
+    sizes = "batch" in run.said
+    note(
+        "CUDA out of memory, injected into an update",
+        "1",
+        f"exit code {code}, a message with batch sizes: {'yes' if sizes else 'no'}; checkpoint kept",
+    )
+    assert code not in (0, -9)
+    assert "Traceback" not in run.said
+    assert sizes
+    assert whole(scene.folder / "results")
+    assert not run.orphans()
+
+
+@pytest.mark.parametrize(
+    "flag", ["--resume", *[pytest.param(flag, marks=pytest.mark.chaos) for flag in ("", "--force")]]
+)
+def test_two_trainers_of_one_run(scene, note, flag: str) -> None:
+    configure(scene.folder, {"Basic": small(summary_freq=200)})
+    first = scene.learn("--env=sim:basic", "--seed=1", "--force")
+    first.until("Step: ")
+    second = scene.learn("--env=sim:basic", "--seed=1", *filter(None, [flag]))
+    code = second.end()
+    said = first.said.count("Step: ")
+    first.until("Step: ", times=said + 1)
+    note(f"a second trainer of one run {flag}", "1", f"exit code {code}; the first goes on")
+    assert code == 2, second.said
+    assert "Traceback" not in second.said
+
+
+@tiers(None, 32)
+def test_trainers_that_start_together(scene, note, count: int) -> None:
+    configure(scene.folder, {"Basic": small(max_steps=200, summary_freq=100)})
+    runs = [
+        scene.learn("--env=sim:basic", f"--run-id=run-{number}", "--num-envs=2") for number in range(count)
+    ]
+    codes = [run.end(600.0) for run in runs]
+    note("trainers started together, 2 simulators each", f"{count}", f"{codes.count(0)} completed")
+    assert not any(codes), next(run.said for run in runs if run.poll())
+
+
+@pytest.mark.chaos
+def test_a_port_that_is_taken(scene, note) -> None:
+    configure(scene.folder, {"Basic": small(summary_freq=200)})
+    port = free_port()
+    first = scene.learn(f"--port={port}", "--run-id=first")
+    first.until("Listening on port")
+    second = scene.learn(f"--port={port}", "--run-id=second")
+    code = second.end()
+    note("a port that is taken", "1", f"exit code {code}, which names it: {str(port) in second.said}")
+    assert code == 2
+    assert str(port) in second.said
+    assert first.poll() is None

@@ -1,0 +1,137 @@
+"""Trainers that are killed at any moment, and checkpoints that are damaged: what ``--resume`` makes of them."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from tiers import tiers
+from trainers import configure, small, until
+
+from trainer_service.mlagents_checkpoint import load_origin
+
+SAVED = re.compile(r"Saved \S+-(\d+)\.pt")
+RESUMED = re.compile(r"Resuming 'Basic' from step (\d+)")
+INTERVAL = 300
+"""Agent steps between two checkpoints: half a second to a second."""
+KEPT = 3
+
+FLAGS = ("--env=sim:basic", "--seed=1", "--num-envs=2")
+
+
+def prepare(folder: Path) -> Path:
+    """Configures a run that never ends. Returns where its checkpoints will be."""
+    settings = small(checkpoint_interval=INTERVAL, keep_checkpoints=KEPT, summary_freq=INTERVAL)
+    configure(folder, {"Basic": settings})
+    return folder / "results" / "ppo" / "Basic"
+
+
+def numbered(folder: Path) -> dict[int, Path]:
+    return {int(path.stem.rpartition("-")[2]): path for path in folder.glob("Basic-*.pt")}
+
+
+@tiers(3, 200, minutes=120)
+def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
+    """At any moment from its first breath on, with a save twice a second."""
+    dice, checkpoints = random.Random(1), prepare(scene.folder)
+    run = scene.learn(*FLAGS, "--force")
+    run.until("Saved ")
+    unreadable, lost, orphans, resumed, starting = 0, 0, 0, 0, 0
+    known = 0
+    for number in range(count):
+        if number % 8 == 7:  # while it starts up
+            until(lambda: time.monotonic() >= run.began + dice.uniform(0.0, 1.5), "a moment")  # noqa: B023
+            starting += "Step:" not in run.said
+        else:
+            run.until("Saved ")
+            moment = time.monotonic() + dice.uniform(0.0, 1.5)
+            until(lambda: time.monotonic() >= moment, "a moment")  # noqa: B023
+        run.signal(signal.SIGKILL)
+        run.end()
+        known = max([known, *map(int, SAVED.findall(run.said))])
+        orphans += len(run.orphans())
+        for path in checkpoints.rglob("*.pt"):
+            try:
+                load_origin(path)
+            except Exception:
+                unreadable += 1
+        run = scene.learn(*FLAGS, "--resume")
+        if number % 8 != 6:
+            run.until("Saved ")
+            (step,) = map(int, RESUMED.findall(run.said))
+            resumed += 1
+            lost += step < known
+    run.until("Saved ", times=2)
+    run.signal(signal.SIGTERM)
+    code = run.end()
+    left = list(scene.folder.rglob("*.tmp"))
+    note(
+        "trainer killed, `--resume` after each",
+        f"{count} × kill −9, {starting} of them while starting; a save every {INTERVAL} steps",
+        f"{unreadable} unreadable files; {resumed} resumed, {lost} from older than the last that was announced; "
+        f"{orphans} orphans; {len(left)} temporary files; {len(numbered(checkpoints))} checkpoints of {KEPT} kept",
+    )
+    assert code == 0, run.said
+    assert (unreadable, lost, orphans, left) == (0, 0, 0, [])
+    assert len(numbered(checkpoints)) <= KEPT + 1
+
+
+@tiers(2, 100, minutes=60)
+def test_a_newest_checkpoint_that_is_damaged(scene, note, count: int) -> None:
+    """Cut at any length, or one byte flipped: the next older one is taken, and never none."""
+    dice, checkpoints = random.Random(2), prepare(scene.folder)
+    run = scene.learn(*FLAGS, "--force")
+    run.until("Saved ", times=KEPT)
+    run.signal(signal.SIGTERM)
+    assert run.end() == 0
+    whole = shutil.copytree(scene.folder / "results", scene.folder / "whole")
+    newest, *older = sorted(numbered(checkpoints), reverse=True)
+    fell_back = said = 0
+    for number in range(count):
+        shutil.rmtree(scene.folder / "results")
+        shutil.copytree(whole, scene.folder / "results")
+        data = bytearray((checkpoints / "checkpoint.pt").read_bytes())
+        if number % 2:
+            data = data[: dice.randrange(len(data))]
+        else:
+            data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+        for path in (checkpoints / "checkpoint.pt", numbered(checkpoints)[newest]):
+            path.write_bytes(data)
+        run = scene.learn(*FLAGS, "--resume")
+        until(lambda: RESUMED.search(run.said) or run.poll() is not None, "a start")  # noqa: B023
+        found = RESUMED.search(run.said)
+        fell_back += found is not None and int(found[1]) == older[0]
+        said += "damaged" in run.said
+        run.destroy()
+    note(
+        "newest checkpoint cut or a bit flipped, and `--resume`",
+        f"{count // 2} lengths, {count - count // 2} bits",
+        f"{fell_back} went on from the one before it, {said} said so",
+    )
+    assert fell_back == said == count
+
+
+@tiers(1, 10)
+def test_a_newest_checkpoint_that_is_missing(scene, note, count: int) -> None:
+    checkpoints = prepare(scene.folder)
+    run = scene.learn(*FLAGS, "--force")
+    run.until("Saved ", times=KEPT)
+    went_on = 0
+    for _ in range(count):
+        run.signal(signal.SIGTERM)
+        assert run.end() == 0
+        (checkpoints / "checkpoint.pt").unlink()
+        newest = max(numbered(checkpoints))
+        run = scene.learn(*FLAGS, "--resume")
+        run.until("Saved ")
+        went_on += RESUMED.findall(run.said) == [str(newest)]
+    note(
+        "`checkpoint.pt` missing beside numbered ones",
+        f"{count}",
+        f"{went_on} went on from the newest of them",
+    )
+    assert went_on == count

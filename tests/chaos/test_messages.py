@@ -1,0 +1,342 @@
+"""Messages that break the protocol, or keep to it and mean harm, while a run trains."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+import grpc
+import pytest
+from callers import Caller, Refused, refusal
+from mutations import (
+    conversation,
+    mutated_bytes,
+    mutated_message,
+    mutated_png,
+    pictures,
+    require_fit_to_print,
+)
+from tiers import tiers
+
+from unity_bridge.side_channels import STATS, SideChannelRecord, pack_records
+from unity_bridge.side_channels.values import BodyWriter
+from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
+
+MIB = 1 << 20
+LONGEST_WAIT_S = 10.0
+"""The healthy simulator's for one answer: a bound against a standstill, not a measure of speed."""
+LONGEST_LINE = 4000
+BEHAVIOR = "3DBall?team=0"
+
+
+def hostile_conversation(dice: random.Random) -> list[bytes]:
+    messages = (pictures if dice.random() < 0.2 else conversation)(
+        dice, dice.choice([BEHAVIOR, BEHAVIOR, "3DBall?team=1", "Other"])
+    )
+    if dice.random() < 0.1:
+        return [dice.randbytes(dice.randrange(200)) for _ in range(3)]
+    place = dice.randrange(len(messages))
+    messages[place] = mutated_message(dice, messages[place])
+    if dice.random() < 0.1:
+        dice.shuffle(messages)
+    return messages
+
+
+@tiers(400, 10_000)
+def test_changed_messages(arena, note, count: int) -> None:
+    dice = random.Random(count)
+    answers: Counter[str] = Counter()
+    for messages in [hostile_conversation(dice) for _ in range(200)]:
+        refusal(arena.port, messages)  # whatever is loaded at the first picture, the first refusal …
+    spoke, said, memory = 0, len(arena.trainer.said), arena.trainer.memory()
+    began = time.monotonic()
+    while spoke < count:
+        messages = hostile_conversation(dice)
+        with Caller(arena.port) as caller:
+            for message in messages:
+                spoke += 1
+                try:
+                    caller.say(message)
+                except Refused as refused:
+                    answers[refused.code.name] += 1
+                    require_fit_to_print(str(refused))
+                    break
+    lasted = time.monotonic() - began
+    arena.witness.go_on()
+    waited, grown = arena.witness.longest_wait(began), (arena.trainer.memory() - memory) / MIB
+    log = arena.trainer.said[said:]
+    note(
+        "messages with one place changed",
+        f"{spoke} in {lasted:.0f} s",
+        f"{sum(answers.values())} refused ({', '.join(f'{n} {name}' for name, n in sorted(answers.items()))}); "
+        f"{log.count('Traceback')} tracebacks; the healthy one waited {waited:.2f} s at most; {grown:+.0f} MB",
+    )
+    arena.require_peace()
+    require_clean(log)
+    assert set(answers) <= {"INVALID_ARGUMENT"}
+    assert "Traceback" not in log
+    assert waited < LONGEST_WAIT_S
+    assert grown < 50 + count / 1000
+
+
+def require_clean(log: str) -> None:
+    """What the run says is for eyes: no line is endless, and none of its characters does anything."""
+    for line in log.splitlines():
+        require_fit_to_print(line.replace("\t", " "), LONGEST_LINE)
+
+
+def handshake() -> list[bytes]:
+    return conversation(random.Random(1), BEHAVIOR)[:2]
+
+
+def first_step(behavior: str = BEHAVIOR) -> UnityMessageProto:
+    return UnityMessageProto.FromString(conversation(random.Random(2), behavior)[2])
+
+
+def as_behavior(name: str) -> Callable[[], Iterable[bytes]]:
+    return lambda: [*handshake(), first_step(name).SerializeToString()]
+
+
+def many_agents(agents: int = 200_000) -> Iterator[bytes]:
+    yield from handshake()
+    message = first_step()
+    rows = message.unity_output.rl_output.agentInfos[BEHAVIOR].value
+    del rows[1:]
+    row = rows.pop()
+    for agent in range(agents):
+        row.id = agent
+        rows.append(row)
+    yield message.SerializeToString()
+
+
+def unlike_rows(rows: int = 12_000) -> Iterator[bytes]:
+    """Each of one length, and laid out otherwise."""
+    yield from handshake()
+    yield first_step().SerializeToString()
+    message = first_step()
+    agents = message.unity_output.rl_output.agentInfos[BEHAVIOR].value
+    row = agents[0]
+    for agent in range(1, rows):
+        row.id = agent + 100_000
+        row.observations[0].name = f"{agent:06d}"
+        agents.append(row)
+    yield message.SerializeToString()
+
+
+def unlike_mappings(rows: int = 12_000) -> Iterator[bytes]:
+    yield from handshake()
+    yield first_step().SerializeToString()
+    message = first_step()
+    agents = message.unity_output.rl_output.agentInfos[BEHAVIOR].value
+    row = agents[0]
+    for agent in range(1, rows):
+        row.id = agent + 100_000
+        row.observations[0].compressed_channel_mapping[:] = [agent & 127, agent >> 7 & 127]
+        agents.append(row)
+    yield message.SerializeToString()
+
+
+def long_mapping() -> Iterator[bytes]:
+    messages = pictures(random.Random(1), "Other")
+    yield from messages[:2]
+    message = UnityMessageProto.FromString(messages[2])
+    (seen,) = message.unity_output.rl_output.agentInfos["Other"].value[0].observations
+    seen.compressed_channel_mapping[:] = [0, 1, 2] * 110_880
+    yield message.SerializeToString()
+
+
+def many_files() -> Iterator[bytes]:
+    messages = pictures(random.Random(1), "Other")
+    yield from messages[:2]
+    message = UnityMessageProto.FromString(messages[2])
+    (seen,) = message.unity_output.rl_output.agentInfos["Other"].value[0].observations
+    seen.compressed_data = seen.compressed_data * 3000
+    yield message.SerializeToString()
+
+
+def many_branches() -> Iterator[bytes]:
+    yield from handshake()
+    message = first_step()
+    (parameters,) = message.unity_output.rl_initialization_output.brain_parameters
+    parameters.action_spec.discrete_branch_sizes.extend([1] * 1_000_000)
+    yield message.SerializeToString()
+
+
+def many_statistics(names: int = 100_000) -> Iterator[bytes]:
+    yield from handshake()
+    yield first_step().SerializeToString()
+    message = first_step()
+    message.unity_output.rl_output.side_channel = pack_records(
+        SideChannelRecord(STATS, BodyWriter().string(f"name {n}").float32(n).int32(0).body())
+        for n in range(names)
+    )
+    yield message.SerializeToString()
+
+
+def many_channels(channels: int = 100_000) -> Iterator[bytes]:
+    from uuid import UUID
+
+    yield from handshake()
+    yield first_step().SerializeToString()
+    message = first_step()
+    message.unity_output.rl_output.side_channel = pack_records(
+        SideChannelRecord(UUID(int=n + 1000), b"") for n in range(channels)
+    )
+    yield message.SerializeToString()
+
+
+def forged_introduction() -> Iterator[bytes]:
+    message = UnityMessageProto.FromString(handshake()[0])
+    message.unity_output.rl_initialization_output.package_version = "\x1b[31mPWN\n[INFO] forged line"
+    yield message.SerializeToString()
+    yield handshake()[1]
+
+
+def introductions() -> Iterator[bytes]:
+    return iter(handshake()[:1] * 1000)
+
+
+def deep_nesting() -> Iterator[bytes]:
+    yield b"\x0b" * 10_000
+
+
+def two_rows_of_one_agent() -> Iterator[bytes]:
+    yield from handshake()
+    message = first_step()
+    rows = message.unity_output.rl_output.agentInfos[BEHAVIOR].value
+    rows.append(rows[0])
+    yield message.SerializeToString()
+
+
+HOSTILE: dict[str, Callable[[], Iterable[bytes]]] = {
+    "a team of 20 digits": as_behavior("3DBall?team=99999999999999999999"),
+    "a team of 4 301 digits": as_behavior("3DBall?team=" + "9" * 4301),
+    "a team of 2^31": as_behavior("3DBall?team=2147483648"),
+    "a behavior's name of 5 MB": as_behavior("b" * 5 * MIB),
+    "a name that is a path": as_behavior("../../esc/pwn"),
+    "a name with escape codes": as_behavior("\x1b[31mPWN\n[INFO] forged line"),
+    "160 KB of parameters in a name": as_behavior("3DBall?" + "&team=1x" * 20_000),
+    "a version with escape codes": forged_introduction,
+    "1 000 introductions": introductions,
+    "200 000 agents": many_agents,
+    "12 000 rows, each with another name": unlike_rows,
+    "12 000 rows, each with another mapping": unlike_mappings,
+    "a mapping of 332 640 channels": long_mapping,
+    "3 000 PNG files as one picture": many_files,
+    "a million branches": many_branches,
+    "100 000 names of statistics": many_statistics,
+    "100 000 unknown side channels": many_channels,
+    "10 000 nested groups": deep_nesting,
+    "two rows of one agent": two_rows_of_one_agent,
+}
+
+
+WAITING = {"a version with escape codes"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.chaos] if name in WAITING else []) for name in HOSTILE]
+)
+def test_a_hostile_message(arena, note, name: str) -> None:
+    said, memory, began = len(arena.trainer.said), arena.trainer.memory(), time.monotonic()
+    heard = refusal(arena.port, HOSTILE[name]())
+    arena.witness.go_on()
+    waited, grown = arena.witness.longest_wait(began), (arena.trainer.memory() - memory) / MIB
+    log = arena.trainer.said[said:]
+    answer = "understood" if heard is None else "refused in words"
+    note(
+        name,
+        "1",
+        f"{answer}; the healthy one waited {waited:.2f} s at most; {grown:+.0f} MB; {len(log)} bytes of log",
+    )
+    arena.require_peace()
+    if heard is not None:
+        assert heard.code is grpc.StatusCode.INVALID_ARGUMENT
+        require_fit_to_print(str(heard))
+    require_clean(log)
+    assert "forged line" not in [line.strip() for line in log.replace("[INFO]", "\n").splitlines()]
+    assert "Traceback" not in log
+    assert len(log) < 100_000
+    assert waited < LONGEST_WAIT_S
+    assert grown < 250
+
+
+@tiers(100, 1000)
+def test_rows_twice_and_changed_specs(arena, note, count: int) -> None:
+    """Each is refused, and names behavior and agent or both specs."""
+    dice, refused = random.Random(7), 0
+    for number in range(count):
+        messages = conversation(dice, BEHAVIOR)
+        message = UnityMessageProto.FromString(messages[2])
+        rows = message.unity_output.rl_output.agentInfos[BEHAVIOR].value
+        if number % 2:
+            rows.append(rows[dice.randrange(len(rows))])
+        else:
+            message.unity_output.rl_initialization_output.brain_parameters[
+                0
+            ].action_spec.num_continuous_actions = 3
+        heard = refusal(arena.port, [*messages[:2], message.SerializeToString()])
+        refused += heard is not None and "3DBall" in str(heard)
+    note(
+        "rows twice, other specs",
+        f"{count}",
+        f"{refused} refused, which name behavior and agent or both specs",
+    )
+    arena.require_peace()
+    assert refused == count
+
+
+@tiers(3, 60)
+def test_names_that_lead_out_of_the_run(arena, note, count: int) -> None:
+    names = [
+        "..",
+        "../x",
+        "/tmp/x",
+        "a/../../x",
+        "a\\..\\x",
+        "C:\\x",
+        "CON",
+        "x\0y",
+        ".",
+        "~/x",
+        "x" * 300,
+        "%2e%2e/x",
+    ]
+    names += [f"{mutated_bytes(random.Random(n), b'../../x').decode('latin1')}" for n in range(count)]
+    before = {path for path in arena.folder.parent.rglob("*") if arena.folder / "results" not in path.parents}
+    for name in names:
+        refusal(arena.port, as_behavior(name)())
+    arena.require_peace()
+    after = {path for path in arena.folder.parent.rglob("*") if arena.folder / "results" not in path.parents}
+    inside = {path.name for path in (arena.folder / "results" / "ppo").iterdir() if path.is_dir()}
+    note("behavior names that are paths", f"{len(names)}", f"{len(after - before)} files outside of the run")
+    assert not {path for path in after - before if path.suffix != ".log"}
+    assert inside <= {"3DBall", "run_logs"}
+
+
+@tiers(50, 500)
+def test_calls_at_once_on_one_line(arena, note, count: int) -> None:
+    with Caller(arena.port) as caller:
+        for message in handshake():
+            caller.say(message)
+        calls = [caller.begin(first_step().SerializeToString()) for _ in range(count)]
+        codes = Counter(call.code().name for call in calls)
+    note(
+        "calls at once on one line", f"{count}", ", ".join(f"{n} {name}" for name, n in sorted(codes.items()))
+    )
+    arena.require_peace()
+    assert set(codes) <= {"OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
+    assert codes["OK"]
+
+
+def test_pictures_that_were_changed(arena) -> None:
+    dice = random.Random(5)
+    for _ in range(100):
+        messages = pictures(dice, "Other")
+        message = UnityMessageProto.FromString(messages[2])
+        (seen,) = message.unity_output.rl_output.agentInfos["Other"].value[0].observations
+        seen.compressed_data = mutated_png(dice, seen.compressed_data)
+        refusal(arena.port, [*messages[:2], message.SerializeToString()])
+    arena.require_peace()

@@ -1,0 +1,227 @@
+"""Lines that are slow, broken off or cut in the middle, and who may come in."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+
+import pytest
+from tiers import tiers
+from trainers import NeverHappened, Process, configure, free_port, small, steps, until
+
+
+class Proxy(contextlib.AbstractContextManager["Proxy"]):
+    """A line to a port of this machine that delays what it carries, or stops carrying."""
+
+    def __init__(self, port: int, delay_s: float = 0.0) -> None:
+        self._target = port
+        self._delay_s = delay_s
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.is_cut = False
+        self._ends = False
+        self._thread = threading.Thread(target=self._carry, daemon=True)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ends = True
+        self._thread.join(10.0)
+        self._listener.close()
+
+    def _carry(self) -> None:
+        ways: dict[socket.socket, socket.socket] = {}
+        waiting: deque[tuple[float, socket.socket, bytes]] = deque()
+        while not self._ends:
+            readable = select.select([self._listener, *([] if self.is_cut else ways)], [], [], 0.002)[0]
+            for line in readable:
+                if line.fileno() < 0:
+                    continue
+                if line is self._listener:
+                    near, far = line.accept()[0], socket.create_connection(("127.0.0.1", self._target))
+                    for each in (near, far):
+                        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    ways |= {near: far, far: near}
+                    continue
+                try:
+                    data = line.recv(1 << 16)
+                except OSError:
+                    data = b""
+                if data:
+                    waiting.append((time.monotonic() + self._delay_s, ways[line], data))
+                else:  # its other half is closed when that is read
+                    ways.pop(line)
+                    line.close()
+            while waiting and not self.is_cut and waiting[0][0] <= time.monotonic():
+                _, line, data = waiting.popleft()
+                with contextlib.suppress(OSError):
+                    line.sendall(data)
+        for line in ways:
+            line.close()
+
+
+@pytest.fixture
+def listening(scene, request: pytest.FixtureRequest) -> tuple[Process, int]:
+    """A run, and where it listens; a test may choose its patience."""
+    configure(scene.folder, {"3DBall": small()})
+    port = free_port()
+    run = scene.learn(f"--port={port}", "--seed=1", f"--timeout-wait={getattr(request, 'param', 60)}")
+    run.until("Listening on port")
+    return run, port
+
+
+@tiers(None, 600)
+def test_a_slow_line(scene, listening, note, count: int) -> None:
+    """``count`` seconds at 100 ms each way."""
+    run, port = listening
+    with Proxy(port, delay_s=0.1) as proxy:
+        witness = scene.healthy(proxy.port)
+        witness.go_on(2)
+        began = time.monotonic()
+        until(lambda: time.monotonic() > began + count, "the time", count + 10.0)
+        rate = witness.rate(began, time.monotonic())
+        alive = witness.poll() is None and "closed its connection" not in run.said
+        note("100 ms each way", f"{count} s", f"{rate:.1f} exchanges a second, no disconnect: {alive}")
+        assert alive
+        witness.destroy()
+
+
+@tiers(2, 55)
+def test_a_line_that_is_cut(scene, listening, note, count: int) -> None:
+    """Nothing gets through for ``count`` seconds; then the same conversation goes on."""
+    run, port = listening
+    with Proxy(port) as proxy:
+        witness = scene.healthy(proxy.port)
+        witness.go_on()
+        proxy.is_cut = True
+        began = time.monotonic()
+        until(lambda: time.monotonic() > began + count, "the time", count + 10.0)
+        proxy.is_cut = False
+        try:
+            witness.go_on(20)
+            went_on = True
+        except (AssertionError, NeverHappened):
+            went_on = False
+        note(
+            "a line that is cut",
+            f"for {count} s",
+            f"the same conversation goes on: {'yes' if went_on else 'no'}",
+        )
+        assert went_on
+        assert run.said.count("Connected to Unity environment") == 1
+        witness.destroy()
+
+
+@pytest.mark.parametrize("listening", [10], indirect=True)
+@tiers(None, 20)
+def test_attached_simulators_that_are_killed(scene, listening, note, count: int) -> None:
+    """In anybody's turn: how long until the run knows."""
+    run, port = listening
+    witness = scene.healthy(port, pause_s=0.002)
+    witness.go_on()
+    noticed = []
+    for _ in range(count):
+        victim = scene.healthy(port, pause_s=0.05)  # nearly always its own turn
+        victim.go_on(3)
+        departed = departures(run)
+        began = time.monotonic()
+        victim.signal(signal.SIGKILL)
+        until(lambda: departures(run) > departed, "its departure")  # noqa: B023
+        noticed.append(time.monotonic() - began)
+        victim.end()
+    witness.go_on()
+    note(
+        "attached simulators killed in their own turn",
+        f"{count}, `--timeout-wait=10`",
+        f"noticed after {max(noticed):.1f} s at most",
+    )
+    assert run.poll() is None
+
+
+def departures(run: Process) -> int:
+    return len(re.findall(r"closed its connection|silent for|is gone|broke off", run.said))
+
+
+def addresses(pid: int) -> set[str]:
+    """Where a process listens, from /proc/net, as hexadecimal words."""
+    inodes = {
+        match[1]
+        for link in Path(f"/proc/{pid}/fd").iterdir()
+        if (match := re.fullmatch(r"socket:\[(\d+)]", _target(link)))
+    }
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and words[9] in inodes:
+                found.add(words[1].partition(":")[0])
+    return found
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""
+
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+def test_only_this_machine_may_come_in(scene, listening, note) -> None:
+    run, _ = listening
+    launching = scene.learn("--env=sim:3dball", "--num-envs=2", "--run-id=launching")
+    launching.until("Step: ")
+    found = addresses(run.pid) | addresses(launching.pid)
+    note(
+        "listening sockets of a listening and a launching run",
+        "`/proc/net/tcp`",
+        f"{len(found - LOOPBACK)} beyond loopback",
+    )
+    assert found
+    assert found <= LOOPBACK
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+@pytest.mark.chaos
+def test_other_machines_come_in_only_when_asked(scene, note, host: str) -> None:
+    configure(scene.folder, {"3DBall": small()})
+    run = scene.learn(f"--host={host}", f"--port={free_port()}", "--timeout-wait=5")
+    code = run.end()
+    note(
+        f"`--host {host}` without `--insecure-listen`",
+        "1",
+        f"exit code {code}, refused by name: {'--insecure-listen' in run.said}",
+    )
+    assert code == 2
+    assert "--insecure-listen" in run.said
+
+
+@pytest.mark.chaos
+def test_a_trainer_that_starts_again(scene, note) -> None:
+    """A simulator of ours that was told to comes back to it."""
+    configure(scene.folder, {"3DBall": small(checkpoint_interval=1200)})
+    port = free_port()
+    run = scene.learn(f"--port={port}", "--seed=1")
+    run.until("Listening on port")
+    help_text = scene.start(sys.executable, "-m", "trainer_service", "simulate", "--help")
+    help_text.end()
+    if "--reconnect" not in help_text.said:
+        pytest.skip("simulate cannot reconnect")
+    words = ("simulate", "sim:3dball", "--mlagents-port", port, "--reconnect", 60)
+    simulator = scene.start(sys.executable, "-m", "trainer_service", *words)
+    run.until("Saved ")
+    run.signal(signal.SIGKILL)
+    run.end()
+    again = scene.learn(f"--port={port}", "--seed=1", "--resume")
+    again.until("Step: ")
+    note("trainer killed and started again", "1", "the simulator came back by itself, nothing done by hand")
+    assert simulator.poll() is None
+    assert max(steps(again.said)) > 0

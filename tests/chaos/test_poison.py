@@ -1,0 +1,216 @@
+"""Numbers that nobody can learn from, and agents that are never heard of again."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from callers import Caller, Refused, refusal
+from mutations import conversation
+from tiers import tiers
+from trainers import configure, free_port, small, steps
+
+from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
+
+MIB = 1 << 20
+POISONED = Path(__file__).parents[1] / "programs" / "poisoned.py"
+
+
+def not_finite(folder: Path) -> int:
+    """Numbers in the newest checkpoint that are none, or so large that no network survives them."""
+    (path,) = folder.rglob("checkpoint.pt")
+    found = 0
+    pending = [torch.load(path, weights_only=True)]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            pending.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            pending.extend(value)
+        elif isinstance(value, torch.Tensor) and value.is_floating_point():
+            found += int((~value.isfinite() | (value.abs() > 1e9)).sum())
+    return found
+
+
+POISONS = {
+    "NaN": "nan",
+    "infinity": "inf",
+    "rewards of 1e30": "reward=1e30",
+    "observations of 1e18": "observation=1e18",
+    "observations of 3e38": "observation=3e38",
+}
+RARE = {"infinity", "observations of 3e38"}
+
+
+@pytest.mark.parametrize(
+    "poison", [pytest.param(name, marks=[pytest.mark.chaos] if name in RARE else []) for name in POISONS]
+)
+@tiers(8000, 1_000_000, minutes=60)
+def test_a_simulator_that_sends_poison(scene, note, poison: str, count: int) -> None:
+    """One number in ten thousand (in CI in a thousand) is replaced: the run completes, and its weights are sound."""
+    kind, share = POISONS[poison], 1e-4 if count > 100_000 else 1e-3
+    settings = small(max_steps=count, summary_freq=max(1200, count // 20), checkpoint_interval=count)
+    settings["network_settings"]["normalize"] = True
+    configure(scene.folder, {"3DBall": settings})
+    program = scene.folder / "poisoned.sh"
+    program.write_text(
+        f'#!/bin/sh\nexec {shlex.join([sys.executable, str(POISONED), kind, str(share), "1"])} "$@"\n'
+    )
+    program.chmod(0o755)
+    run = scene.learn(f"--env={program}", "--seed=1")
+    code = run.end(3000)
+    log = (scene.folder / "results/ppo/run_logs/Player-0.log").read_text().split()
+    replaced = int(log[-1]) if log and log[-1].isdecimal() else -1
+    restarts = run.said.count("starting it again")
+    said = [line for line in run.said.splitlines() if "[WARNING]" in line]
+    spoilt = not_finite(scene.folder)
+    note(
+        f"{poison}, one number in {1 / share:.0f}",
+        f"{count} agent steps, {replaced} numbers replaced",
+        f"exit code {code} at step {max(steps(run.said), default=0)}; {restarts} restarts; {spoilt} spoilt weights; "
+        f"{len(said)} warnings; last mean reward {mean_reward(run.said)}",
+    )
+    assert code == 0, run.said[-3000:]
+    assert spoilt == 0
+    assert restarts == 0
+    if replaced:
+        assert said
+
+
+def mean_reward(said: str) -> str:
+    found = re.findall(r"Mean Reward: (-?\d+\.\d+)", said)
+    return found[-1] if found else "none"
+
+
+@tiers(24_000, 1_000_000, minutes=60)
+def test_agents_that_vanish(arena, note, count: int) -> None:
+    """``count`` ids of agents that speak twice and are never heard of again, fifty new ones with each message."""
+    message = UnityMessageProto.FromString(conversation(random.Random(2), "3DBall?team=0")[2])
+    rows = message.unity_output.rl_output.agentInfos["3DBall?team=0"].value
+    del rows[1:]
+    row = rows.pop()
+    half = 0
+    began = time.monotonic()
+    with Caller(arena.port) as caller:
+        for greeting in conversation(random.Random(2), "3DBall?team=0")[:2]:
+            caller.say(greeting)
+        for first in range(0, count, 50):
+            del rows[:]
+            for agent in range(first, first + 100):
+                row.id = agent
+                rows.append(row)
+            caller.say(message.SerializeToString())
+            if first == count * 3 // 4:
+                half = arena.trainer.memory()
+    grown = (arena.trainer.memory() - half) / MIB
+    waited = arena.witness.longest_wait(began)
+    note(
+        "agents that vanish without a word",
+        f"{count} ids",
+        f"{grown:+.0f} MB with the last quarter of them ({grown * MIB / (count / 4):.0f} bytes an id); "
+        f"the healthy one waited {waited:.2f} s at most",
+    )
+    arena.require_peace()
+    assert grown < 30
+
+
+@tiers(1, 1, minutes=5)
+def test_what_leaves_takes_its_memory_along(arena, note, count: int) -> None:
+    """8 MB of garbage from each of 40 connections that stay open without another word."""
+    connections = 40
+    garbage = os.urandom(8 * MIB)
+    callers = []
+    for number in range(connections):
+        if number == connections // 4:
+            memory = arena.trainer.memory()
+        callers.append(Caller(arena.port).__enter__())
+        with pytest.raises(Refused):
+            callers[-1].say(garbage)
+    grown = (arena.trainer.memory() - memory) / MIB
+    for caller in callers:
+        caller.__exit__()
+    note(
+        "garbage of 8 MB each by connections that stay",
+        f"{connections}",
+        f"{grown:+.0f} MB after the first ten",
+    )
+    arena.require_peace()
+    assert grown < 60
+
+
+@pytest.mark.parametrize(
+    "stranger", ["Other", pytest.param("3DBall?team=99999999999999999999", marks=pytest.mark.chaos)]
+)
+def test_the_first_to_come_cannot_end_a_run(scene, note, stranger: str) -> None:
+    configure(scene.folder, {"3DBall": small()})
+    port = free_port()
+    run = scene.learn(f"--port={port}", "--seed=1")
+    run.until("Listening on port")
+    heard = refusal(port, conversation(random.Random(1), stranger)[:3])
+    scene.healthy(port).go_on()
+    note(
+        f"the first to come declares `{stranger[:12]}`", "1", f"refused: {heard is not None}; the run goes on"
+    )
+    assert heard is not None
+    assert run.poll() is None
+
+
+@pytest.mark.chaos
+def test_behaviors_that_a_visitor_declares(scene, note) -> None:
+    """With default settings: they keep nobody waiting, and no run from its end."""
+    settings = small(max_steps=100_000)
+    configure(scene.folder, {}, default_settings=settings)
+    port = free_port()
+    run = scene.learn(f"--port={port}", "--seed=1")
+    run.until("Listening on port")
+    witness = scene.healthy(port, pause_s=0.001)
+    witness.go_on()
+    refused, began = 0, time.monotonic()
+    for number in range(140):
+        refused += refusal(port, conversation(random.Random(1), f"Other{number}")[:3]) is not None
+        if run.poll() is not None:
+            break
+    waited = witness.longest_wait(began)
+    if run.poll() is None:
+        witness.go_on()
+    run.signal(signal.SIGTERM)
+    asked = time.monotonic()
+    code = run.end(120)
+    note(
+        "behaviors that a visitor declares, with default settings",
+        "140",
+        f"{refused} refused; the healthy one waited {waited:.2f} s at most; exit code {code}, "
+        f"{time.monotonic() - asked:.1f} s after SIGTERM",
+    )
+    assert code == 0
+    assert waited < 10.0
+
+
+def test_a_visitor_that_left_keeps_no_run_from_its_end(scene, note) -> None:
+    settings = small(max_steps=4000)
+    configure(scene.folder, {}, default_settings=settings)
+    port = free_port()
+    run = scene.learn(f"--port={port}", "--seed=1", "--timeout-wait=3")
+    run.until("Listening on port")
+    witness = scene.healthy(port)
+    run.until("Connected new brain: 3DBall")
+    refusal(port, conversation(random.Random(1), "Other")[:3])
+    try:
+        code: int | None = run.end(60)
+    except AssertionError:
+        code = None
+    note(
+        "a visitor declares a behavior and leaves",
+        "1",
+        f"exit code {code} at step {max(steps(run.said), default=0)} of 4000",
+    )
+    assert code == 0, run.said[-1500:]
+    assert witness.end() in (0, 4)
