@@ -410,8 +410,10 @@ def _fall_silent() -> None:
 
 
 def _complain(message: str) -> None:
+    from unity_bridge.complaints import harmless
+
     with _whoever_listens():
-        print(f"mlagents-style: error: {message}", file=sys.stderr, flush=True)
+        print(harmless(f"mlagents-style: error: {message}"), file=sys.stderr, flush=True)
 
 
 def _note(message: str) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 import trainer_service
 from trainer_service.metrics import Summary, readable
 from trainer_service.status import COMPATIBLE_MLAGENTS_VERSION
+from unity_bridge.complaints import harmless
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -144,9 +145,9 @@ class Console:
         handler = _TableHandler(self._terminal) if self._terminal is not None else _LineHandler(stream)
         if self._debug:
             line_format = "%(asctime)s %(levelname)s [%(filename)s:%(lineno)d] %(message)s"
-            handler.setFormatter(logging.Formatter(line_format, "%Y-%m-%d %H:%M:%S"))
+            handler.setFormatter(_Formatter(line_format, "%Y-%m-%d %H:%M:%S"))
         else:
-            handler.setFormatter(logging.Formatter("[%(levelname)s] %(message)s"))
+            handler.setFormatter(_Formatter("[%(levelname)s] %(message)s"))
         self._handler = handler
         for name in _LOGGERS:
             logger = logging.getLogger(name)
@@ -252,6 +253,13 @@ def _is_terminal(stream: TextIO) -> bool:
 def _print_above(terminal: RichConsole, text: str) -> None:
     # As it is: names may look like markup, and numbers in colours would be noise.
     terminal.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+class _Formatter(logging.Formatter):
+    """Writes out control characters and ends overlong lines, should what strangers said have come so far."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return harmless(super().format(record))
 
 
 class _LineHandler(logging.StreamHandler[TextIO]):

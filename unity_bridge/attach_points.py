@@ -5,10 +5,15 @@ from __future__ import annotations
 import logging
 import time
 
+from unity_bridge.complaints import Complaints
 from unity_bridge.endpoint import Endpoint
 from unity_bridge.errors import BridgeError, LaunchError, SimulatorLost
 
 LOGGER = logging.getLogger(__name__)
+
+MOST_SAID = 100
+"""How often it is said that nobody is attached: who presses Play and Stop all day reads it, a loop of strangers does
+not fill the log."""
 
 
 class AttachPoints:
@@ -17,6 +22,7 @@ class AttachPoints:
     def __init__(self, timeout_wait_s: float) -> None:
         self._timeout_wait_s = timeout_wait_s
         self._endpoints: list[Endpoint] = []
+        self._complaints = Complaints(LOGGER)
         self.deadline: float | None = None
         """When somebody must have come, by ``time.monotonic``; None while it need not be."""
 
@@ -31,11 +37,12 @@ class AttachPoints:
     def wait_for_another(self) -> None:
         """The last one left. Says what to do."""
         self.deadline = time.monotonic() + self._timeout_wait_s
-        LOGGER.info(
-            "Nobody is attached to %s. Press Play in the Unity Editor within %g s to go on, "
-            "or attach another simulator.",
-            self._addresses(),
-            self._timeout_wait_s,
+        self._complaints.say(
+            "nobody",
+            f"Nobody is attached to {self._addresses()}. Press Play in the Unity Editor within "
+            f"{self._timeout_wait_s:g} s to go on, or attach another simulator.",
+            most=MOST_SAID,
+            level=logging.INFO,
         )
 
     def stop_waiting(self) -> None:

@@ -80,11 +80,6 @@ class Connection:
             self.is_awaited_aloud = False
             self.misses = 0
 
-    def forget(self) -> None:
-        """Lets go of all that was said: the conversation is over."""
-        self.session.close()
-        self.last_call = None
-
     def is_overdue(self, now: float) -> bool:
         """Whether it has been silent for too long."""
         return self.deadline is not None and now >= self.deadline

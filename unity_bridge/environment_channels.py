@@ -9,6 +9,7 @@ from uuid import UUID
 from mlagents_envs.exception import UnityEnvironmentException
 
 from unity_bridge import mlagents_alias
+from unity_bridge.complaints import Complaints
 from unity_bridge.side_channels import SideChannelRecord
 
 mlagents_alias.install()
@@ -24,7 +25,7 @@ class EnvironmentChannels:
     def __init__(self, channels: Iterable[SideChannel]) -> None:
         """Raises UnityEnvironmentException if two channels have one id."""
         self._channels: dict[UUID, SideChannel] = {}
-        self._unknown: set[UUID] = set()
+        self._complaints = Complaints(LOGGER)
         for channel in channels:
             if channel.channel_id in self._channels:
                 raise UnityEnvironmentException(f"two side channels have the id {channel.channel_id}")
@@ -47,6 +48,7 @@ class EnvironmentChannels:
             channel = self._channels.get(record.channel)
             if channel is not None:
                 channel.on_message_received(IncomingMessage(record.body))
-            elif record.channel not in self._unknown:
-                self._unknown.add(record.channel)
-                LOGGER.warning("the simulator speaks on side channel %s, which nobody has", record.channel)
+            elif not self._complaints.count(record.channel):
+                self._complaints.say(
+                    record.channel, f"the simulator speaks on side channel {record.channel}, which nobody has"
+                )

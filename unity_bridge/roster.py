@@ -58,7 +58,6 @@ class Roster:
             connection.owed_actions = False
             _mark(self._unanswerable, connection.number)
         if connection.launched is None:
-            connection.forget()
             self._by_peer.pop(connection.peer, None)
             _mark(self._departed, connection.peer)
 

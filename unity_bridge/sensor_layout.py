@@ -11,11 +11,11 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.complaints import Complaints, version_text
 from unity_bridge.specs import PICTURE, DimensionProperty, ObservationSpec
 
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?!\d)")
@@ -26,7 +26,7 @@ _FIRST_CHANNELS_FIRST = 3
 _SCRAMBLED = ((3, 0, 0), (4, 0, 0))
 """Versions of the Unity package, their previews included, that write floats in another order than they declare."""
 
-_log = logging.getLogger(__name__)
+_COMPLAINTS = Complaints(logging.getLogger(__name__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,12 @@ def _version(package_version: str) -> tuple[int, ...] | None:
     return tuple(map(int, match.groups())) if match else None
 
 
-@cache
 def _tell_of_scrambled_pictures(package_version: str) -> None:
     """Says so once, not once per simulator and sensor."""
-    _log.info(
-        "Unity package %s declares pictures as (channels, height, width), but writes uncompressed ones as "
-        "(height, width, channels); they are put in order here",
-        package_version,
-    )
+    if not _COMPLAINTS.count(package_version):
+        _COMPLAINTS.say(
+            package_version,
+            f"Unity package {version_text(package_version)} declares pictures as (channels, height, width), but writes "
+            "uncompressed ones as (height, width, channels); they are put in order here",
+            level=logging.INFO,
+        )

@@ -21,7 +21,7 @@ from typing import Self
 from unity_bridge import peers
 from unity_bridge.attach_points import AttachPoints
 from unity_bridge.bridge_settings import BridgeSettings
-from unity_bridge.complaints import Complaints, quoted
+from unity_bridge.complaints import Complaints, quoted, version_text
 from unity_bridge.connection import Connection
 from unity_bridge.endpoint import Call, Endpoint, HangUp, readable
 from unity_bridge.errors import LaunchError, SimulatorLost, WireError
@@ -64,6 +64,9 @@ LOOK_EACH_S = 1.0
 
 SAID_AFTER_S = 5.0
 """How long a simulator may owe a message before it is said that we wait for it."""
+
+MOST_INTRODUCTIONS = 1000
+"""How often it is said that somebody has introduced itself; a loop of strangers must not fill the log."""
 
 _ONE_CALL_AT_A_TIME = (
     "expected no other call before the last one is answered; two simulators in one process must open "
@@ -355,13 +358,32 @@ class Bridge:
             case Reply(data):
                 call.answer(data)
                 connection.expect_message(self._settings.timeout_wait_s)
-                _log_introduction(connection)
+                self._log_introduction(connection)
                 return []
             case Goodbye():
                 call.answer(STOP_MESSAGE)
                 return self._leave(connection, "stopped by itself (status 400)")
             case Reintroduction():
                 return self._begin_anew(connection, call)
+
+    def _log_introduction(self, connection: Connection) -> None:
+        session = connection.session
+        if session.awaited is not Awaited.CONFIRMATION:
+            return
+        version = version_text(session.package_version) if session.package_version else "(none)"
+        self._complaints.say(
+            "introduction",
+            f"Connected to Unity environment with package version {version} "
+            f"and communication version {version_text(session.communication_version)}",
+            most=MOST_INTRODUCTIONS,
+            level=logging.INFO,
+        )
+        if "baseRLCapabilities" not in session.capabilities:
+            self._complaints.say(
+                "capabilities",
+                f"{connection.name} does not say that it can do what every simulator must: "
+                "its package may be too old for this trainer",
+            )
 
     def _refuse(self, connection: Connection, call: Call, why: str) -> list[Tick | Departure]:
         call.refuse(f"{connection.name}: {why}")
@@ -550,19 +572,3 @@ class Bridge:
             raise SimulatorLost(f"{connection.name}: {why}; {refusal}{last_words}")
         self._meet(launched.plan.start(again=True))
         return departure
-
-
-def _log_introduction(connection: Connection) -> None:
-    session = connection.session
-    if session.awaited is not Awaited.CONFIRMATION:
-        return
-    LOGGER.info(
-        "Connected to Unity environment with package version %s and communication version %s",
-        session.package_version,
-        session.communication_version,
-    )
-    if "baseRLCapabilities" not in session.capabilities:
-        LOGGER.warning(
-            "%s does not say that it can do what every simulator must: its package may be too old for this trainer",
-            connection.name,
-        )

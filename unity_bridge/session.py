@@ -21,10 +21,11 @@ from dataclasses import dataclass, field
 from google.protobuf.message import DecodeError
 
 from unity_bridge.codec import Description, StepDecoder, decode_behavior_spec, encode_actions
+from unity_bridge.complaints import quoted, version_text
 from unity_bridge.errors import WireError
 from unity_bridge.limits import LARGEST_HANDSHAKE
 from unity_bridge.side_channels import SideChannelRecord, pack_records, unpack_records
-from unity_bridge.specs import BehaviorSpec
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
 from unity_bridge.wire.capabilities_pb2 import UnityRLCapabilitiesProto
@@ -49,6 +50,9 @@ STOP = 400
 
 STOP_MESSAGE = RowViewMessage(header=HeaderProto(status=STOP)).SerializeToString()
 """What ends a conversation from our side."""
+
+_LONGEST_SPEC = 280
+"""Characters of a spec in a message: two of them, and words between, fit into what a refusal can carry."""
 
 _VERSION = re.compile(r"(\d{1,9})\.(\d+)(\.\d+)?([ab]\d+)?")
 
@@ -241,7 +245,7 @@ class Session:
             decoder = self._decoders.get(behavior)
             if decoder is None:
                 raise WireError(
-                    f"behavior '{behavior}': expected brain_parameters before any agent, got none"
+                    f"behavior {quoted(behavior)}: expected brain_parameters before any agent, got none"
                 )
             batches[behavior] = decoder.decode(rows)
             if decoder.replaced:
@@ -279,7 +283,7 @@ class Session:
                 behavior, spec, layouts, refuse_unusable=self._refuse_unusable
             )
         elif known != spec:
-            raise WireError(f"behavior '{behavior}': {difference(known, spec)}")
+            raise WireError(f"behavior {quoted(behavior)}: {difference(known, spec)}")
 
 
 def begins_a_conversation(data: bytes) -> bool:
@@ -298,10 +302,10 @@ def check_version(theirs: str) -> None:
     """
     version = _VERSION.fullmatch(theirs)
     if version is None:
-        raise WireError(f"communication_version: expected a version like {API_VERSION}, got '{theirs}'")
+        raise WireError(f"communication_version: expected a version like {API_VERSION}, got {quoted(theirs)}")
     if int(version[1]) != int(API_VERSION.split(".", 1)[0]):
         raise WireError(
-            f"communication_version: this trainer speaks {API_VERSION}, the simulator speaks {theirs}; "
+            f"communication_version: this trainer speaks {API_VERSION}, the simulator speaks {version_text(theirs)}; "
             "their first numbers must be equal"
         )
 
@@ -309,12 +313,17 @@ def check_version(theirs: str) -> None:
 def difference(known: BehaviorSpec, new: BehaviorSpec) -> str:
     """What a simulator changed about a behavior that must not change."""
     if known.action_spec != new.action_spec:
-        return f"its actions changed from {known.action_spec} to {new.action_spec}"
+        return f"its actions changed from {_cut(known.action_spec)} to {_cut(new.action_spec)}"
     before, after = known.observation_specs, new.observation_specs
     if len(before) != len(after):
         return f"it changed from {len(before)} to {len(after)} sensors"
     changed = next(pair for pair in zip(before, after, strict=True) if pair[0] != pair[1])
-    return f"a sensor changed from {changed[0]} to {changed[1]}"
+    return f"a sensor changed from {_cut(changed[0])} to {_cut(changed[1])}"
+
+
+def _cut(spec: ActionSpec | ObservationSpec) -> str:
+    text = str(spec)
+    return text if len(text) <= _LONGEST_SPEC else f"{text[:_LONGEST_SPEC]}…"
 
 
 def _parse(data: bytes) -> RowViewMessage:

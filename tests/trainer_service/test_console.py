@@ -64,6 +64,31 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_what_strangers_said_can_neither_move_the_cursor_nor_fill_the_screen(
+    kind: type[io.StringIO],
+) -> None:
+    stream = kind()
+    with Console(stream=stream, tty=kind is Terminal):
+        logging.getLogger("unity_bridge.server").warning("%s", "\x1b]0;title\x07\x9b2J" + "x" * 1_000_000)
+    written = stream.getvalue()
+    assert "\\x1b]0;title\\x07\\x9b2J" in written
+    assert not {"\x1b]0;", "\x07", "\x9b"} & {part for part in ("\x1b]0;", "\x07", "\x9b") if part in written}
+    assert len(written) < 10_000
+
+
+def test_a_traceback_keeps_its_lines() -> None:
+    stream = io.StringIO()
+    with Console(stream=stream):
+        try:
+            [].pop()
+        except IndexError:
+            logging.getLogger("trainer_service.learn").exception("It failed.")
+    lines = stream.getvalue().splitlines()
+    assert lines[:2] == ["[ERROR] It failed.", "Traceback (most recent call last):"]
+    assert lines[-1] == "IndexError: pop from empty list"
+
+
 def test_standard_output_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     with Console() as console:
         console.log("hello")

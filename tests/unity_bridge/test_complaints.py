@@ -4,7 +4,16 @@ import logging
 
 import pytest
 
-from unity_bridge.complaints import LONGEST_QUOTED, MOST_KINDS, SAID, Complaints, quoted
+from unity_bridge.complaints import (
+    LONGEST_LINE,
+    LONGEST_QUOTED,
+    MOST_KINDS,
+    SAID,
+    Complaints,
+    harmless,
+    quoted,
+    version_text,
+)
 
 
 @pytest.fixture
@@ -58,3 +67,19 @@ def test_an_error_is_told_with_its_traceback(
 
     assert "It is bad." in caplog.text
     assert "KeyError: 'missing'" in caplog.text
+
+
+def test_what_is_printed_moves_no_cursor_and_forges_no_line() -> None:
+    said = harmless("[WARNING] \x1b[31mPWN\r\x9b2J\u202egnp.exe\n[INFO] forged\n\tindented")
+    assert said == "[WARNING] \\x1b[31mPWN\\x0d\\x9b2J\\u202egnp.exe\n  [INFO] forged\n\tindented"
+
+
+def test_lines_that_nobody_reads_to_their_end_are_cut() -> None:
+    said = harmless("x" * 3_000_000 + "\nand the rest")
+    assert said == "x" * LONGEST_LINE + "…\nand the rest"
+
+
+def test_a_version_is_a_version_or_quoted() -> None:
+    assert version_text("2.3.0-exp.3") == "2.3.0-exp.3"
+    assert version_text("2.0\x1b[2J") == "'2.0\\x1b[2J'"
+    assert version_text("9" * 41) == f"'{'9' * 41}'"

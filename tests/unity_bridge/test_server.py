@@ -437,9 +437,9 @@ def test_nothing_is_kept_of_those_that_left(make_bridge: Any, connect: Any, mess
             garbage = simulator.later(simulator.exchange_bytes, b"\xff" * 10_000)
             assert bridge.next_departure().simulator == number
             assert "10000 bytes" in simulator.refusal(garbage)
-        calls = [each for each in gc.get_objects() if isinstance(each, Call | Connection)]
-        assert len([call for call in calls if isinstance(call, Call) and len(call.data) == 10_000]) <= 1
-        assert len([each for each in calls if isinstance(each, Connection) and each.last_call]) <= 1
+        alive = gc.get_objects()
+        assert len([call for call in alive if type(call) is Call and len(call.data) == 10_000]) <= 1
+        assert len([each for each in alive if type(each) is Connection and each.last_call]) <= 1
     finally:
         gc.enable()
 
@@ -544,3 +544,25 @@ def test_an_attached_process_that_is_killed_while_it_waits_departs(
     departure = bridge.next_departure()
     assert departure.simulator == tick.simulator
     assert departure.reason.endswith("closed its connection while it waited for a reply")
+
+
+def test_a_loop_of_introductions_does_not_fill_the_log(
+    make_bridge: Any,
+    connect: Any,
+    messages: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("unity_bridge.server.MOST_INTRODUCTIONS", 3)
+    monkeypatch.setattr("unity_bridge.attach_points.MOST_SAID", 3)
+    caplog.set_level("INFO")
+    bridge = make_bridge()
+    simulator = connect(bridge.listen(port=0))
+    for _ in range(30):
+        introduced = simulator.later(simulator.exchange, messages.introduction(package="\x1b[31m\nforged"))
+        while not introduced.done():
+            bridge.receive(0.02)
+        simulator.later(simulator.exchange, messages.goodbye())
+        bridge.next_departure()
+    assert len(caplog.messages) <= 3 + 3 + 10
+    assert r"package version '\x1b[31m\nforged' and communication version 1.5.0" in caplog.messages[0]

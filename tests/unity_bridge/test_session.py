@@ -454,3 +454,28 @@ def test_a_simulator_may_describe_so_many_behaviors_and_no_more(session: Session
         WireError, match=f"expected at most {MOST_BEHAVIORS} behaviors, got {MOST_BEHAVIORS + 1}"
     ):
         step(session, messages.describe(messages.step(behavior="B0"), behavior="one more"))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda message, name: message.unity_output.rl_output.agentInfos[name].value.add(),
+        lambda message, name: setattr(
+            message.unity_output.rl_output.agentInfos["Ball?team=0"].value[0].observations[0],
+            "name",
+            name[:900],
+        ),
+    ],
+)
+def test_what_a_simulator_says_is_quoted_and_cut_in_what_is_said_of_it(
+    session: Session, messages: Any, spoil: Any
+) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    session.reply({"Ball?team=0": actions((0, 0))})
+    message = messages.first_step()
+    spoil(message, "\x1b[31m" + "x" * 1_000_000)
+    with pytest.raises(WireError) as refusal:
+        hear(session, message)
+    assert len(str(refusal.value)) < 1000
+    assert "\x1b" not in str(refusal.value)

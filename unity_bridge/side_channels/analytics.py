@@ -14,6 +14,7 @@ from uuid import UUID
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError, Message
 
+from unity_bridge.complaints import quoted
 from unity_bridge.errors import WireError
 from unity_bridge.side_channels.framing import SideChannelRecord
 from unity_bridge.wire import training_analytics_pb2 as wire
@@ -93,7 +94,7 @@ def parse_analytics(body: bytes) -> AnalyticsMessage:
                 return ours(**{field.name: getattr(message, field.name) for field in fields(ours)})
     except DecodeError as error:
         raise WireError(f"training analytics: {len(body)} bytes that are no message") from error
-    raise WireError(f"training analytics: expected one of our two messages, got '{envelope.type_url}'")
+    raise WireError(f"training analytics: expected one of our two messages, got {quoted(envelope.type_url)}")
 
 
 def _body(message: AnalyticsMessage) -> bytes:
