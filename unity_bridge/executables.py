@@ -33,6 +33,9 @@ class Command:
     arguments: tuple[str, ...] = ()
     """The user's own, always last."""
 
+    is_bundled: bool = False
+    """The simulator of ours, which has a Python environment in it."""
+
     is_unity_build: bool = False
     """Writes its log where ``-logFile`` says, instead of printing it."""
 
@@ -79,7 +82,7 @@ def resolve_program(
         if not name:
             raise LaunchError(f"env '{env}': expected a name after '{scheme}:'")
         executable = (sys.executable, "-m", "unity_bridge.simulators", env)
-        return Command(env=env, executable=executable, arguments=tuple(arguments))
+        return Command(env=env, executable=executable, arguments=tuple(arguments), is_bundled=True)
     path = find_executable(env, system or platform.system())
     return Command(
         env=env,

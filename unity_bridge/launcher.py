@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _TAIL_BYTES = 16_384
-_TRACEBACK = "Traceback (most recent call last):"
+_TRACEBACKS = ("Traceback (most recent call last):", "Fatal Python error:")
 _TRACEBACK_LINES = 60
 """How many of the last lines are looked through for a traceback, which is then quoted whole."""
 
@@ -80,6 +80,7 @@ class Program:
             _set_aside(
                 self.log
             )  # the build begins its log anew, and why the last one ended may be in the old
+        self._says_where = command.is_bundled
         self._exited = threading.Event()
         with _starting, self._output.open("ab" if keep_log else "wb") as output:
             self._output_start = output.tell()
@@ -117,6 +118,13 @@ class Program:
         if self.running:
             self._end(force=False)
 
+    def tell_where(self, patience_s: float) -> None:
+        """Lets a simulator of ours that hangs say in which line, which ends it."""
+        if self.running and self._says_where and sys.platform != "win32":
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGABRT)
+            self.wait(patience_s)
+
     def kill(self) -> None:
         """Ends the process and its children."""
         if self.running:
@@ -135,7 +143,7 @@ class Program:
         if not lines and self._output != self.log:
             lines = _last_lines(self.log, 0)
         lines = lines[-_TRACEBACK_LINES:]
-        traceback = next((i for i, line in enumerate(lines) if line.startswith(_TRACEBACK)), len(lines))
+        traceback = next((i for i, line in enumerate(lines) if line.startswith(_TRACEBACKS)), len(lines))
         return lines[min(traceback, max(0, len(lines) - count)) :]
 
     def _end(self, *, force: bool) -> None:

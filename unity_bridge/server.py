@@ -49,6 +49,9 @@ __all__ = ["Bridge", "BridgeSettings", "Departure", "SimulatorInfo", "Tick"]
 
 LOGGER = logging.getLogger(__name__)
 
+SAYING_S = 0.5
+"""How long a launched simulator that hangs may take to say where."""
+
 EXIT_WAIT_S = 1.0
 """How long a launched simulator that hung up or said goodbye may take to exit and tell its exit code."""
 
@@ -419,7 +422,9 @@ class Bridge:
         departures: list[Tick | Departure] = []
         for connection in self._roster:
             if connection.is_overdue(now):
-                departures.append(self._end(connection, connection.farewell or self._silence(connection)))
+                hangs = not connection.farewell
+                reason = connection.farewell or self._silence(connection)
+                departures.append(self._end(connection, reason, hangs=hangs))
         if now >= self._look_at:
             self._look_at = now + LOOK_EACH_S
             departures += self._look_for_the_silent(now)
@@ -476,7 +481,7 @@ class Bridge:
         connection.deadline = time.monotonic() + EXIT_WAIT_S
         return []
 
-    def _end(self, connection: Connection, why: str) -> Departure:
+    def _end(self, connection: Connection, why: str, *, hangs: bool = False) -> Departure:
         """Nothing more will come: forgets who attached, starts again what was launched.
 
         Raises:
@@ -484,7 +489,7 @@ class Bridge:
             SimulatorLost: launched, and its restarts are used up.
         """
         if connection.launched is not None:
-            return self._start_again(connection, connection.launched, why)
+            return self._start_again(connection, connection.launched, why, hangs=hangs)
         connection.session.close()
         departure = self._depart(connection, why)
         if not list(self._roster):
@@ -556,9 +561,11 @@ class Bridge:
             ),
         )
 
-    def _start_again(self, connection: Connection, launched: Launched, why: str) -> Departure:
-        was_killed = launched.program.was_killed
-        why, last_words = launched.obituary(why), launched.last_words()
+    def _start_again(self, connection: Connection, launched: Launched, why: str, *, hangs: bool) -> Departure:
+        was_killed, why = launched.program.was_killed, launched.obituary(why)
+        if hangs:
+            launched.program.tell_where(SAYING_S)
+        last_words = launched.last_words()
         departure = self._depart(
             connection, f"{why}; starting it again{last_words if launched.spoke() else ''}", restarted=True
         )

@@ -60,3 +60,16 @@ def test_a_simulator_started_by_hand_finds_modules_in_the_current_folder_and_say
     assert said.code == 2
     assert 'users_treadmill.py", line 11, in __init__' in said.err
     assert said.err.endswith("make() raised RuntimeError: it does not start\n")
+
+
+def test_the_line_where_an_environment_hangs_is_on_the_screen(
+    mlagents_style, configure, workplace: Path
+) -> None:
+    hanging = SOURCE.replace("self.left -= 1", "import threading; threading.Event().wait()")
+    (workplace / "users_swamp.py").write_text(hanging.replace("Treadmill", "Swamp"))
+    configure("Swamp-v0")
+    limits = ("--max-lifetime-restarts=0", "--run-id=t", "--timeout-wait=3")
+    said = mlagents_style("learn", "config.yaml", "--env=gym:users_swamp:Swamp-v0", *limits)
+    assert said.code == 1
+    assert "silent for 3 s (timeout_wait); it owes its next step" in said.err
+    assert 'users_swamp.py", line 17 in step' in said.err

@@ -17,6 +17,8 @@ from unity_bridge.steps import ActionBatch, Observation, StepBatch
 
 _T = TypeVar("_T")
 _DEFAULT_FPS = 30
+_RESET = ("observation", "info")
+_STEP = ("observation", "reward", "terminated", "truncated", "info")
 
 
 class GymScene:
@@ -60,7 +62,7 @@ class GymScene:
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
         results = [self._step(i, actions[self._behavior]) for i in range(len(self._envs))]
-        rewards = np.array([float(result[1]) for result in results])
+        rewards = self._guard("step()", lambda: np.array([float(result[1]) for result in results]))
         terminated = np.array([bool(result[2]) for result in results])
         ended = terminated | np.array([bool(result[3]) for result in results])
         seen = [(result[0], result[4]) for result in results]
@@ -88,13 +90,13 @@ class GymScene:
         )
 
     def _reset(self, copy: int, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        return self._guard("reset()", lambda: self._envs[copy].reset(seed=seed))
+        return self._guard("reset()", lambda: _parts(self._envs[copy].reset(seed=seed), _RESET))
 
     def _step(self, copy: int, actions: ActionBatch) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         action = self._actuator.build(
             actions.continuous[copy].astype(np.float64), actions.discrete[copy].astype(np.int64)
         )
-        return self._guard("step()", lambda: self._envs[copy].step(action))
+        return self._guard("step()", lambda: _parts(self._envs[copy].step(action), _STEP))
 
     def _deciding(
         self, seen: Sequence[tuple[Any, dict[str, Any]]], rewards: NDArray[np.float64]
@@ -129,3 +131,13 @@ class GymScene:
 
     def _guard(self, what: str, call: Callable[[], _T]) -> _T:
         return guarded(f"gym:{self._env_id}", what, call)
+
+
+def _parts(told: _T, expected: tuple[str, ...]) -> _T:
+    """What an environment told, checked: those written for the old Gym tell less."""
+    if isinstance(told, tuple) and len(told) == len(expected) and isinstance(told[-1], Mapping):
+        return told
+    got = f"{len(told)} of them" if isinstance(told, tuple) else f"{told!r:.60}"
+    if isinstance(told, tuple) and len(told) == len(expected):
+        got = f"no dictionary as info but {told[-1]!r:.60}"
+    raise TypeError(f"expected {len(expected)} values to be returned ({', '.join(expected)}), got {got}")

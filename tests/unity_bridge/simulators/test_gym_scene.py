@@ -32,13 +32,17 @@ class Counter(gymnasium.Env[Any, Any]):
             raise RuntimeError("no\nstart")
         self.count = 0
         self.seed = self.seed if seed is None else seed
-        return self._observe()
+        return self._observe()[0] if self.trouble == "old reset" else self._observe()
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         if self.trouble == "step":
             raise ValueError("lost a wheel")
         self.count += 1
         observation, info = self._observe()
+        if self.trouble == "old step":
+            return observation, float(action), False, info  # type: ignore[return-value]  # as the old Gym did
+        if self.trouble == "no reward":
+            return observation, None, False, False, info
         ends = self.count >= self.end, self.count >= self.limit
         return observation, float(action), *ends, info
 
@@ -167,6 +171,16 @@ def test_what_is_no_number_is_left_for_the_trainer_to_refuse() -> None:
     [
         ("reset", r"gym:tests/Counter-v0: reset\(\) raised RuntimeError: no start$"),
         ("step", r"gym:tests/Counter-v0: step\(\) raised ValueError: lost a wheel$"),
+        (
+            "old reset",
+            r"reset\(\) raised TypeError: expected 2 values to be returned \(observation, info\), got array",
+        ),
+        (
+            "old step",
+            r"step\(\) raised TypeError: expected 5 values to be returned \(observation, reward, terminated, "
+            r"truncated, info\), got 4 of them$",
+        ),
+        ("no reward", r"gym:tests/Counter-v0: step\(\) raised TypeError: float"),
         ("render", r"gym:tests/Counter-v0: render\(\) gave no picture but None$"),
     ],
 )
