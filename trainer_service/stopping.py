@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -20,6 +20,13 @@ _NUMBERS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)
 )
 """What asks a run to end: SIGHUP is a terminal that closed (tmux, ssh); Windows says SIGBREAK instead."""
+_GENTLE = {getattr(signal, name) for name in ("SIGHUP",) if hasattr(signal, name)}
+"""What never ends a process at once."""
+_ONE_PRESS_S = 0.05
+"""Signals that come closer together are one request: who forwards signals sends a second copy of what the terminal,
+systemd or a shell sends to everybody."""
+_MANY = 4096
+"""More signals than come in that time."""
 _NO_SIGNAL = b"\0"
 """Tells the thread that it is not needed any more."""
 _PATIENCE_S = 1.0
@@ -39,7 +46,8 @@ class StopSignals:
 
     The second one does so whatever the main thread is busy with, also inside a library's C code, for a thread
     of our own waits for it. It takes the launched simulators along; the exit code is 128 + the signal's number
-    (130 after Ctrl-C), as shells have it. Nothing is saved then, and no file is left half written.
+    (130 after Ctrl-C), as shells have it. Nothing is saved then, and no file is left half written. SIGHUP never is
+    the second one: a terminal that closes sends it, and the shell in it once more.
 
     A SIGHUP that is ignored (``nohup``) stays so. Outside the main thread signals cannot be caught, and
     nothing ever asks.
@@ -94,19 +102,29 @@ class StopSignals:
             self._signalled_s = time.monotonic()
 
     def _listen(self) -> None:
-        """Counts the signals. Nothing here may wait for the main thread, be it for a lock of the log's."""
-        asked = False
+        """Waits for the first signal and the second. Nothing here may wait for the main thread, or for a lock of
+        the log's."""
+        if self._hear(self._previous) is None:
+            return
+        _say(
+            lambda: _logger.info("Asked to stop: saving what was learned. Asked once more, it ends at once.")
+        )
+        time.sleep(_ONE_PRESS_S)
+        self._ear.setblocking(False)
+        with suppress(BlockingIOError):
+            if _NO_SIGNAL in self._ear.recv(_MANY):
+                return
+        self._ear.setblocking(True)
+        number = self._hear(self._previous.keys() - _GENTLE)
+        if number is not None:
+            _end_at_once(number)
+
+    def _hear(self, numbers: Collection[int]) -> int | None:
+        """Waits for one of these signals, whatever others come. None if there will be no more."""
         while (heard := self._ear.recv(1)) != _NO_SIGNAL:
-            if heard[0] not in self._previous:
-                continue  # somebody else's signal
-            if asked:
-                _end_at_once(heard[0])
-            asked = True
-            _say(
-                lambda: _logger.info(
-                    "Asked to stop: saving what was learned. Asked once more, it ends at once."
-                )
-            )
+            if heard[0] in numbers:
+                return heard[0]
+        return None
 
 
 def _end_at_once(number: int) -> None:
