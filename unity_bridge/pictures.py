@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from unity_bridge.errors import WireError
 from unity_bridge.png_files import PngFile, find_files
+from unity_bridge.specs import LONGEST_SHOWN
 from unity_bridge.steps import Observation
 
 COLOURS = 3
@@ -29,9 +30,6 @@ so many more. Unity sends a grey picture as a file of three. What a message says
 
 LARGEST_DECODED = 1 << 26
 """Most numbers that the files of one picture may unfold to, those included which its mapping drops or averages."""
-
-LONGEST_SHOWN = 24
-"""Entries of a mapping that a message repeats."""
 
 CACHED_BYTES = 1 << 25
 """Most memory that is spent on remembering files that were encoded."""

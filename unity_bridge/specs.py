@@ -37,6 +37,9 @@ class ObservationType(enum.IntEnum):
     GOAL_SIGNAL = 1
 
 
+LONGEST_SHOWN = 24
+"""Numbers of a long list that a message repeats."""
+
 MOST_DIMENSIONS = 8
 """Of one observation from outside; ML-Agents knows up to three."""
 
@@ -103,7 +106,9 @@ class ActionSpec:
 
     def __post_init__(self) -> None:
         if self.continuous_size < 0 or any(size < 1 for size in self.discrete_branches):
-            raise ValueError(f"impossible action sizes: {self.continuous_size}, {self.discrete_branches}")
+            shown = self.discrete_branches[:LONGEST_SHOWN]
+            rest = f"… ({self.discrete_size} branches)" if self.discrete_size > LONGEST_SHOWN else ""
+            raise ValueError(f"impossible action sizes: {self.continuous_size}, {shown}{rest}")
 
     @property
     def discrete_size(self) -> int:

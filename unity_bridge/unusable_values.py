@@ -84,7 +84,7 @@ class UnusableValues:
                 continue
             text = self._text(columns, name, values, unusable, largest)
             worst = worst or text
-            others = f", as were {count - 1} others of this message" if count > 1 else ""
+            others = f" ({count - 1} more in this message)" if count > 1 else ""
             _complaints.say((self._where, name), f"{text}: it was replaced by 0{others}")
             in_row += np.count_nonzero(unusable.reshape(len(in_row), -1), axis=1)
             values[unusable] = 0
@@ -133,7 +133,7 @@ class UnusableValues:
         at = f", float {', '.join(map(str, place))}" if place else ""
         got = values[(row, *place)]
         expected = f"a number within ±{largest:g}" if np.isfinite(got) else "a finite number"
-        return f"{self._where}, agent {columns.agent_ids[row]}, {name}{at}: expected {expected}, got {got}"
+        return f"{self._where}, agent {columns.agent_ids[row]}, {name}{at}: expected {expected}, got {got:g}"
 
 
 def _all_within(values: Observation, largest: float) -> bool:

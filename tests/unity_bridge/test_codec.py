@@ -96,6 +96,10 @@ def declared(**fields: object) -> BrainParametersProto:
         (declared(num_continuous_actions=-1), ": impossible action sizes: -1, ()"),
         (declared(discrete_branch_sizes=[2, 0]), ": impossible action sizes: 0, (2, 0)"),
         (
+            declared(discrete_branch_sizes=[-1] * 1000),
+            f": impossible action sizes: 0, {(-1,) * 24}… (1000 branches)",
+        ),
+        (
             declared(num_discrete_actions=3, discrete_branch_sizes=[2]),
             ": num_discrete_actions is 3, but discrete_branch_sizes lists 1",
         ),

@@ -99,8 +99,8 @@ def test_the_log_names_the_place_ten_times_and_then_counts(caplog: pytest.LogCap
     where = "behavior 'Ball?team=0', agent"
     assert caplog.messages[:2] == [
         f"{where} 7, reward: expected a finite number, got nan: it was replaced by 0",
-        f"{where} 8, sensor 1 'list', float 1: expected a finite number, got nan: it was replaced by 0, "
-        "as were 1 others of this message",
+        f"{where} 8, sensor 1 'list', float 1: expected a finite number, got nan: it was replaced by 0 "
+        "(1 more in this message)",
     ]
     assert len(caplog.messages) == 20
 
