@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -233,8 +234,16 @@ def load_callback(name: str) -> Callback:
             raise TypeError(f"expected a class derived from trainer_service.Callback, got {kind!r}")
         return kind()
     except Exception as error:  # it is the user's code: anything may happen in it
+        if _ran_in(module_name, error):
+            _logger.error("%s cannot be made:", name, exc_info=error)
         text = " ".join(str(error).split())
         raise UserError(f"--hooks {name}: {type(error).__name__}: {text}") from error
+
+
+def _ran_in(module: str, error: BaseException) -> bool:
+    """Whether code of a module was under way: then its traceback says more than its last line."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals.get("__name__") == module for frame, _ in frames)
 
 
 def _require_known_hooks(callback: Callback) -> None:

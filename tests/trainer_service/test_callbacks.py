@@ -345,6 +345,16 @@ def test_a_callback_that_cannot_be_had_is_named(
         load_callback(name)
 
 
+def test_the_line_where_a_module_of_callbacks_broke_is_told(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (workplace / "falling_callbacks.py").write_text("x = 1\ny = {}[x]\n")
+    monkeypatch.syspath_prepend(workplace)
+    with pytest.raises(UserError, match="KeyError: 1"):
+        load_callback("falling_callbacks:Any")
+    assert 'falling_callbacks.py", line 2, in <module>' in caplog.text
+
+
 def examples(repository: Path) -> dict[str, type[Callback]]:
     """The classes that docs/callbacks.md shows."""
     text = (repository / "docs" / "callbacks.md").read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,7 +98,8 @@ def _read_text(path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(_LARGEST_FILE + 1)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: configuration file not found (looked for {path.absolute()})") from None
+        looked = f"looked for {path.absolute()}{_nearest_file(path)}"
+        raise ConfigError(f"{path}: configuration file not found ({looked})") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > _LARGEST_FILE:
@@ -119,9 +121,19 @@ def _where(path: Path, error: yaml.YAMLError, text: str) -> str:
     return str(path)
 
 
+def _nearest_file(missing: Path) -> str:
+    """Which YAML file beside it may have been meant; empty if none looks like it."""
+    beside = [each.name for ending in ("*.yaml", "*.yml") for each in missing.parent.glob(ending)]
+    near = difflib.get_close_matches(missing.name, [*beside, *(Path(name).stem for name in beside)], n=1)
+    file = next((name for name in beside if near and near[0] in (name, Path(name).stem)), None)
+    return f"; did you mean {missing.with_name(file)}?" if file else ""
+
+
 def _why(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError):
         context = f" ({error.context})" if error.context else ""
+        if "'\\t'" in (error.problem or ""):
+            context += "; indent with spaces"
         return f"not valid YAML: {error.problem}{context}"
     if isinstance(error, yaml.reader.ReaderError):
         return f"not valid YAML: {error.reason}"

@@ -164,6 +164,21 @@ def test_a_missing_file_is_named_with_where_it_was_sought(tmp_path: Path) -> Non
     assert str(path.absolute()) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("sought", "meant"), [("walkr.yaml", "walker.yaml"), ("walker", "walker.yaml"), ("x.yaml", "")]
+)
+def test_a_file_beside_the_missing_one_that_may_have_been_meant_is_named(
+    tmp_path: Path, sought: str, meant: str
+) -> None:
+    (tmp_path / "walker.yaml").touch()
+    hint = f"; did you mean {tmp_path / meant}?)" if meant else f"{sought})"
+    assert refusal(tmp_path / sought).endswith(hint)
+
+
+def test_who_indents_with_tabs_is_told_to_use_spaces(tmp_path: Path) -> None:
+    assert refusal(write(tmp_path, "a:\n\tb: 1")).endswith("; indent with spaces")
+
+
 def test_a_folder_is_not_a_configuration(tmp_path: Path) -> None:
     assert refusal(tmp_path).endswith("expected a file, got a folder")
 
