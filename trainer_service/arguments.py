@@ -104,6 +104,11 @@ def _add_learn(commands: Any) -> None:
     simulators.add_argument("--host", metavar="ADDRESS", help="where simulators attach (default 127.0.0.1)")
     simulators.add_argument("--port", type=int, metavar="PORT", help="the port for that (default 5004)")
     simulators.add_argument(
+        "--insecure-listen",
+        action="store_true",
+        help="--host may be an address that other machines reach; nobody is asked for a password there",
+    )
+    simulators.add_argument(
         "--env-args", nargs=argparse.REMAINDER, metavar="…", help="everything after it goes to the simulators"
     )
     engine = learn.add_argument_group("engine")

@@ -110,6 +110,7 @@ def _learn_until(stop: StopSignals, parsed: argparse.Namespace) -> int:
             console=console,
             host=given.get("host", "127.0.0.1"),
             port=given.get("port", 5004),
+            insecure_listen=given.get("insecure_listen", False),
             callbacks=callbacks,
             stop=stop,
         )

@@ -32,6 +32,7 @@ from trainer_service.status import TrainingStatus
 from trainer_service.stopping import BrokenOff, StopSignals
 from trainer_service.timers import Timers
 from unity_bridge.channel_hub import ChannelHub, SideChannel
+from unity_bridge.endpoint import is_of_this_machine
 from unity_bridge.launcher import Command, resolve_program
 from unity_bridge.server import Bridge, BridgeSettings
 from unity_bridge.session import API_VERSION
@@ -71,6 +72,7 @@ def train(
     console: Console | None = None,
     host: str = "127.0.0.1",
     port: int = EDITOR_PORT,
+    insecure_listen: bool = False,
     side_channels: Sequence[SideChannel] | Callable[[int], Sequence[SideChannel]] = (),
     callbacks: Sequence[Callback] = (),
     stop: StopSignals | None = None,
@@ -82,6 +84,8 @@ def train(
         console: where to show it; a plain one if None.
         host, port: where simulators may attach, if ``env_settings.env_path`` is not set. Port 0 lets the
             system choose.
+        insecure_listen: whether ``host`` may be an address that other machines reach. Whoever reaches the port is
+            taken for a simulator, and nothing is encrypted.
         side_channels: channels of your own, such as subclasses of ``mlagents_envs.side_channel.SideChannel``:
             a list that all simulators share, or a function that makes those of simulator number n.
         callbacks: code of your own that the run calls; see ``trainer_service.callbacks``.
@@ -94,6 +98,8 @@ def train(
     """
     _refuse_what_cannot_run(options)
     command = _command(options)
+    if command is None:
+        _require_leave_to_listen(host, insecure_listen)
     options = _with_seeds(options)
     curriculum = Curriculum(options.environment_parameters or {})
     hub = ChannelHub(side_channels)
@@ -429,8 +435,24 @@ def _bridge_settings(
     )
 
 
+def _require_leave_to_listen(host: str, insecure_listen: bool) -> None:
+    """Raises UserError where other machines would reach the port, and nobody said that they may."""
+    if insecure_listen or is_of_this_machine(host):
+        return
+    raise UserError(
+        f"host {host}: other machines would reach the port, and whoever does is taken for a simulator, without "
+        "password or encryption: in a network that you trust say so with --insecure-listen (insecure_listen=True in "
+        "Python)"
+    )
+
+
 def _listen(bridge: Bridge, host: str, port: int, base_port: int | None) -> None:
     port = bridge.listen(host, port)
+    if not is_of_this_machine(host):
+        _logger.warning(
+            "Other machines reach this port (--insecure-listen): whoever does is taken for a simulator, and nothing is "
+            "encrypted."
+        )
     if base_port not in (None, port):
         # No mistake, files of ML-Agents have it; but who typed it would wait on the wrong port for ever.
         _logger.warning(

@@ -6,6 +6,7 @@ Calls go into the inbox and do nothing else. Bytes go in and out as they are: wh
 from __future__ import annotations
 
 import errno
+import ipaddress
 import logging
 import os
 import socket
@@ -116,6 +117,19 @@ class Endpoint:
             f"{self.address}: a message of {readable(peer)} did not arrive: it was larger than "
             f"{limits.LARGEST_MESSAGE >> 20} MiB, or its sender broke it off",
         )
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Whether only programs of this machine can reach a port that listens on an address or name.
+
+    A name that nobody knows is: nothing can listen there.
+    """
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        return True
+    addresses = [ipaddress.ip_address(str(each[4][0]).partition("%")[0]) for each in found]
+    return all(address.is_loopback for address in addresses)
 
 
 def readable(peer: str) -> str:

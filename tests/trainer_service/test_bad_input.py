@@ -135,6 +135,25 @@ def test_a_base_port_that_is_in_use(refused, configure, port_in_use: int) -> Non
     assert f"127.0.0.1:{port_in_use} is in use by another process" in message
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_a_host_that_other_machines_reach(refused, configure, workplace: Path, host: str) -> None:
+    configure("Basic")
+    message = refused("learn", "config.yaml", f"--host={host}")
+    assert f"host {host}: other machines would reach the port" in message
+    assert "--insecure-listen" in message
+    assert not (workplace / "results").exists()
+
+
+def test_a_host_that_other_machines_reach_is_warned_of_where_it_was_asked_for(
+    mlagents_style, configure, free_port: int
+) -> None:
+    configure("Basic")
+    line = ["--host=0.0.0.0", "--insecure-listen", f"--port={free_port}", "--timeout-wait=1"]
+    said = mlagents_style("learn", "config.yaml", *line)
+    assert f"nobody attached to 0.0.0.0:{free_port} within 1 s" in said.err
+    assert "[WARNING] Other machines reach this port (--insecure-listen)" in said.out
+
+
 def test_nobody_attaches(refused, configure, free_port: int) -> None:
     configure("Basic")
     message = refused("learn", "config.yaml", f"--port={free_port}", "--timeout-wait=1")

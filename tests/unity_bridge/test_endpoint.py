@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from unity_bridge import limits
-from unity_bridge.endpoint import Call, Endpoint, HangUp
+from unity_bridge.endpoint import Call, Endpoint, HangUp, is_of_this_machine
 from unity_bridge.errors import BridgeError
 from unity_bridge.grpc_core import usable
 from unity_bridge.inbox import Inbox
@@ -186,3 +186,13 @@ def test_a_client_may_connect_and_call_long_before_anybody_reads(endpoint: Endpo
 def test_an_address_of_another_machine_cannot_be_bound(inbox: Inbox) -> None:
     with pytest.raises(BridgeError, match="cannot listen"):
         Endpoint("192.0.2.1", 0, inbox, capacity=1)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
+def test_an_address_that_only_this_machine_reaches(host: str) -> None:
+    assert is_of_this_machine(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "8.8.8.8", "::ffff:192.0.2.1", "fe80::1"])
+def test_an_address_that_other_machines_reach(host: str) -> None:
+    assert not is_of_this_machine(host)
