@@ -20,7 +20,7 @@ import venv
 from pathlib import Path
 
 COMPILER = ("grpcio-tools==1.76.0", "mypy-protobuf==5.1.0")
-"""Stamps the code for protobuf >= 6.31.1, the floor that pyproject.toml names."""
+"""Stamps the code for protobuf >= 6.31.1; the floor in pyproject.toml may be higher, never lower."""
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROTOS = REPOSITORY / "protos"
