@@ -172,7 +172,9 @@ def test_a_file_beside_the_missing_one_that_may_have_been_meant_is_named(
 ) -> None:
     (tmp_path / "walker.yaml").touch()
     hint = f"; did you mean {tmp_path / meant}?)" if meant else f"{sought})"
-    assert refusal(tmp_path / sought).endswith(hint)
+    with pytest.raises(ConfigError) as caught:
+        read_document(tmp_path / sought)
+    assert str(caught.value).endswith(hint)
 
 
 def test_who_indents_with_tabs_is_told_to_use_spaces(tmp_path: Path) -> None:
