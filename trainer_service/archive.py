@@ -70,12 +70,18 @@ def read_tensors(path: Path) -> Any:
             raise ArchiveError(f"its archive makes no sense ({error})") from None
 
 
-def _content(archive: zipfile.ZipFile, size: int) -> Any:
+def require_plain(archive: zipfile.ZipFile, size: int) -> None:
+    """Raises ArchiveError for an archive that says more than stands in its file of so many bytes."""
     entries = archive.infolist()
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
         raise ArchiveError("expected an archive that is not compressed")
     if (declared := sum(entry.file_size for entry in entries)) > size:
         raise ArchiveError(f"its parts claim {declared} bytes, the file has {size}")
+
+
+def _content(archive: zipfile.ZipFile, size: int) -> Any:
+    require_plain(archive, size)
+    entries = archive.infolist()
     programs = [entry for entry in entries if entry.filename.endswith("/data.pkl")]
     if len(programs) != 1:
         raise ArchiveError(f"expected one data.pkl, got {len(programs)}")

@@ -151,6 +151,8 @@ class Behavior:
                 f"behavior '{self.name}': expected at most {MOST_AGENTS} agents in one simulator, got a message of "
                 f"{len(steps.batch)} rows"
             )
+        if not self._waiting:
+            self._assembler.tidy()  # nobody's row is remembered anywhere
         batch, seats = self._seen(steps)
         try:
             observed = self._assembler.observe(steps.simulator, steps.team, batch, seats)

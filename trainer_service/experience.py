@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,8 +11,19 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from trainer_service.archive import require_plain
 from trainer_service.errors import UserError
 from trainer_service.files import write_atomic_by
+
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+_DAMAGED = (
+    OSError, EOFError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError, MemoryError, RuntimeError,
+    zipfile.BadZipFile,
+)  # fmt: skip
+"""What reading a file may raise that is not what it claims to be, and taking its arrays over."""
 
 
 def save_experience(arrays: Mapping[str, NDArray[Any]], path: Path) -> None:
@@ -31,10 +43,24 @@ def load_experience(path: Path, into: Callable[[Mapping[str, NDArray[Any]]], Non
     """
     try:
         # Opened here, for numpy forgets to close what turns out to be damaged.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            into(arrays)
-    except (OSError, EOFError, KeyError, TypeError, ValueError, IndexError, zipfile.BadZipFile) as error:
+        with path.open("rb") as file:
+            _require_honest(file, path.stat().st_size)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                into(arrays)
+    except _DAMAGED as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise UserError(
             f"replay buffer '{path}' cannot be used: {reason}. Remove it to go on with an empty one"
         ) from None
+
+
+def _require_honest(file: BinaryIO, size: int) -> None:
+    """Raises ValueError where an array claims more numbers than there are: numpy makes room before it reads."""
+    with zipfile.ZipFile(file) as archive:
+        require_plain(archive, size)
+        for entry in archive.infolist():
+            with archive.open(entry) as part:
+                shape, _, dtype = _HEADERS[np.lib.format.read_magic(part)](part)
+                if dtype.hasobject or math.prod(shape) * dtype.itemsize != entry.file_size - part.tell():
+                    raise ValueError(f"'{entry.filename}' claims to be {shape} of {dtype}, which it is not")

@@ -88,6 +88,28 @@ class AgentRows:
         self._give_back(rows)
         return rows
 
+    def compact(self) -> tuple[Rows, Rows] | None:
+        """Moves whoever has the highest rows to free ones below, where most are free; None where they are not.
+
+        Returns the rows that they had, and those that they have now.
+        """
+        count = self.in_use
+        if max(4 * count, _FEW) > self.capacity:
+            return None
+        free = np.sort(np.array([row for row in self._free if row < count], np.int64))
+        had: list[Rows] = []
+        moved = 0
+        for simulator, (known, before) in self._tables.items():
+            high = before >= count
+            if high.any():
+                had.append(before[high])
+                rows = before.copy()
+                rows[high] = free[moved : moved + len(had[-1])]
+                moved += len(had[-1])
+                self._tables[simulator] = (known, rows)
+        self.capacity, self._free = count, []
+        return np.concatenate(had) if had else free, free
+
     def _give_back(self, rows: Rows) -> None:
         if len(rows) * 8 < len(self._free):
             for row in rows.tolist():

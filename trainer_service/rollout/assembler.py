@@ -212,6 +212,19 @@ class TrajectoryAssembler:
             self._groups.drop(simulator)
         self._fit_rows()
 
+    def tidy(self) -> None:
+        """Gives memory back where most rows are free. Rows that ``observe`` returned mean nothing afterwards."""
+        moved = self._agents.compact()
+        if moved is None:
+            return
+        had, have = moved
+        for store in (*self._observations, *(getattr(self, name) for name in _ARRAYS)):
+            store[have] = store[had]
+        if self._groups is not None:
+            self._groups.move(had, have)
+        self._clear(had)
+        self._fit_rows()
+
     def _end_episodes(
         self, simulator: int, home: int, keys: NDArray[np.int64], batch: StepBatch, ended: int
     ) -> tuple[int, Trajectories | None, Episodes | None]:

@@ -21,8 +21,11 @@ CROWD = 4096
 LONGEST_SILENCE_IN_A_CROWD = 256
 """The same for the agents of a simulator that has a crowd of silent ones, more than four times those it mentions."""
 
+MOST_SILENT = 8192
+"""Agents of one simulator that may be silent at all; beyond, those go that have been silent for longest."""
+
 MOST_AGENTS = 65_536
-"""Of one behavior in one simulator; the longest silent make room for others."""
+"""Of one behavior in one simulator."""
 
 _LOOK_EVERY = 64
 
@@ -36,7 +39,7 @@ def is_time_to_look(tick: int, known: int, mentioned: int) -> bool:
 
     known: agents of the simulator; mentioned: those of them that this tick speaks of.
     """
-    return known > mentioned and (tick % _LOOK_EVERY == 0 or known > MOST_AGENTS)
+    return known > mentioned and (tick % _LOOK_EVERY == 0 or known - mentioned > _room_for_silent(mentioned))
 
 
 def who_is_gone(silent_for: NDArray[Any], mentioned: int) -> NDArray[np.bool_]:
@@ -44,12 +47,15 @@ def who_is_gone(silent_for: NDArray[Any], mentioned: int) -> NDArray[np.bool_]:
 
     silent_for: ticks of its simulator since it was mentioned, 0 for those that this tick speaks of. Shape [K].
     """
-    known = len(silent_for)
-    crowded = known > max(CROWD, 4 * mentioned)
+    crowded = len(silent_for) > max(CROWD, 4 * mentioned)
     gone: NDArray[np.bool_] = silent_for > (LONGEST_SILENCE_IN_A_CROWD if crowded else LONGEST_SILENCE)
-    too_many = known - int(np.count_nonzero(gone)) - MOST_AGENTS
-    if too_many > 0:
-        # A quarter more than needed, so that the next newcomers do not make us look at everybody again.
-        longest = np.argsort(-silent_for, kind="stable")[: known - MOST_AGENTS + MOST_AGENTS // 4]
-        gone[longest[silent_for[longest] > 0]] = True
+    silent, room = len(silent_for) - mentioned, _room_for_silent(mentioned)
+    if silent - int(np.count_nonzero(gone)) > room:
+        # More than needed, so that the next newcomers do not make us look at everybody again.
+        longest = np.argsort(-silent_for, kind="stable")
+        gone[longest[: silent - room * 3 // 4]] = True
     return gone
+
+
+def _room_for_silent(mentioned: int) -> int:
+    return max(0, min(MOST_SILENT, MOST_AGENTS - mentioned))

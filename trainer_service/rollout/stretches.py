@@ -89,6 +89,13 @@ class GroupStretches:
                 out.extend(self._waiting.pop(group, ()))
         return _numbered(out)
 
+    def move(self, had: Rows, have: Rows) -> None:
+        """Agents have other rows now."""
+        known = had < len(self._group_of)
+        groups = np.where(known, self._group_of[np.where(known, had, 0)], -1)
+        self._group_of[had[known]] = -1
+        self._group_of[have[have < len(self._group_of)]] = groups[have < len(self._group_of)]
+
     def drop(self, simulator: int) -> None:
         """Forgets a simulator's groups, and what waited for them."""
         groups = self._groups.drop(simulator)

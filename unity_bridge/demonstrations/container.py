@@ -22,6 +22,8 @@ HEAD_SIZE = 33
 _VERSIONS = (0, 1)
 _MOST_LENGTH_BYTES = 5
 _BUFFER = 1 << 18
+_SHORTEST_ROW = 8
+"""Bytes. One number of one sensor takes more, and a file of shorter rows is nothing but rows to be counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,12 @@ def _skip_rows(stream: _Stream, meta: DemonstrationMeta) -> int:
                 f"'{stream.path}': expected the {meta.number_steps} rows that its head promises, "
                 f"the file ends after {rows}"
             )
-        stream.skip(stream.length(f"row {rows}"))
+        length = stream.length(f"row {rows}")
+        if length < _SHORTEST_ROW:
+            raise DemonstrationError(
+                f"'{stream.path}': expected an observation in row {rows}, got {length} bytes"
+            )
+        stream.skip(length)
         rows += 1
     return rows
 

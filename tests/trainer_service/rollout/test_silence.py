@@ -13,7 +13,7 @@ from trainer_service.behavior import Behavior, TeamSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters import GroupSettings
 from trainer_service.errors import UserError
-from trainer_service.rollout import assembler, silence
+from trainer_service.rollout import agents, assembler, silence
 from trainer_service.rollout.agents import AgentRows
 from trainer_service.rollout.assembler import Decisions, Observed, TrajectoryAssembler
 from trainer_service.rollout.places import GroupPlaces, _Places
@@ -22,6 +22,7 @@ from trainer_service.rollout.silence import (
     LONGEST_SILENCE,
     LONGEST_SILENCE_IN_A_CROWD,
     MOST_AGENTS,
+    MOST_SILENT,
     TooManyAgents,
     is_time_to_look,
     who_is_gone,
@@ -91,12 +92,14 @@ def test_a_crowd_of_silent_agents_is_waited_for_less_long() -> None:
 
 
 def test_beyond_the_limit_the_longest_silent_make_room() -> None:
-    silent = np.concatenate([np.zeros(100, np.int64), np.arange(1, MOST_AGENTS + 1)])
-    gone = who_is_gone(np.minimum(silent, 200), mentioned=100)
+    silent = np.concatenate([np.zeros(100, np.int64), np.arange(1, MOST_SILENT + 2) % 200 + 1])
+    assert not who_is_gone(silent[:-1], mentioned=100).any()
+    gone = who_is_gone(silent, mentioned=100)
     assert not gone[:100].any()
-    assert MOST_AGENTS // 8 < np.count_nonzero(gone) <= MOST_AGENTS // 4 + 100
-    assert (np.minimum(silent, 200)[gone] >= 200).all()
+    assert np.count_nonzero(gone) == MOST_SILENT // 4 + 1
+    assert silent[gone].min() >= silent[~gone].max() >= 140
     assert not who_is_gone(np.zeros(MOST_AGENTS + 5, np.int64), mentioned=MOST_AGENTS + 5).any()
+    assert who_is_gone(np.array([1, *[0] * MOST_AGENTS]), mentioned=MOST_AGENTS).tolist().index(True) == 0
 
 
 def test_the_usual_tick_asks_nobody() -> None:
@@ -189,19 +192,45 @@ def test_who_vanished_from_a_group_waits_for_the_others(impatient: int) -> None:
 
 
 def test_rows_of_who_is_gone_are_given_back() -> None:
-    drive = Driver()
-    at_home = [1, 2, 3]
-    for first in range(10, 8010, 1000):
-        drive(tick([*at_home, *range(first, first + 1000)]))
-    crowded = len(drive.assembler._lengths)
-    assert crowded > 8000
+    """Also where others came while the crowd was there, whose rows are the highest."""
+    drive, at_home = Driver(), [1, 2, 3]
+    drive(tick(at_home))
+    drive(tick(list(range(6000))), simulator=1)
+    for clock in range(5):
+        drive(tick([7, 8], clock=clock), simulator=2)
+    assert len(drive.assembler._lengths) > 6000
     for _ in range(LONGEST_SILENCE_IN_A_CROWD + 64):
-        drive(tick(at_home))
-    assert drive.assembler._agents.in_use == 3
+        drive(tick([0]), simulator=1)
+        drive.assembler.tidy()
+    assert drive.assembler._agents.in_use == 6
     assert len(drive.assembler._lengths) <= 64
-    observed = drive(tick(at_home, ended=3))
+    observed = drive(tick([7, 8], clock=5, ended=2), simulator=2)
     assert observed.episodes is not None
-    assert observed.episodes.lengths.tolist() == [8 + LONGEST_SILENCE_IN_A_CROWD + 64] * 3
+    assert observed.episodes.lengths.tolist() == [5, 5]
+    assert observed.trajectories is not None
+    assert observed.trajectories.observations[0][:, 0].tolist() == [
+        100 * agent + clock for agent in (7, 8) for clock in range(5)
+    ]
+    assert observed.trajectories.memories[:, 0].tolist() == [0, 0, 1, 2, 3] * 2
+
+
+def test_members_of_groups_that_moved_to_lower_rows_still_belong_to_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(agents, "_FEW", 1)
+    drive = Driver(by_group=True)
+    drive(tick(list(range(100, 150)), groups=[9] * 50))
+    for clock in (1, 2):
+        drive(tick([1, 2], clock=clock, groups=[8, 8]), simulator=1)
+    drive(tick(list(range(100, 150)), ended=50, groups=[9] * 50))
+    drive.assembler.tidy()
+    assert drive.assembler._agents.capacity == 2
+    drive(tick([1], clock=3, ended=1, groups=[8]), simulator=1)
+    piece = drive(tick([2], clock=3, ended=1, groups=[8]), simulator=1).trajectories
+    assert piece is not None
+    assert piece.lengths.tolist() == [2, 2]
+    assert piece.joint is not None
+    assert piece.joint.groups.tolist() == [0, 0]
 
 
 def test_many_ids_of_which_a_tenth_vanishes_keep_the_rows_of_those_who_live() -> None:
@@ -214,7 +243,7 @@ def test_many_ids_of_which_a_tenth_vanishes_keep_the_rows_of_those_who_live() ->
         alive = list(new)
         assert len(observed.waiting) == 100
         rows.add(len(drive.assembler._lengths))
-    # A tenth of a hundred agents for as many ticks as a crowd may be silent, and the crowd that is tolerated.
+    # A crowd is tolerated, and the tenth of a hundred agents that vanishes until somebody looks.
     assert max(rows) <= 2 * (CROWD + 64 * 10 + 200)
 
 
@@ -246,16 +275,30 @@ def test_too_many_agents_at_a_time_are_refused_in_several_messages_too(
 
 
 def test_the_lowest_rows_are_given_first_and_the_highest_given_back() -> None:
-    agents = AgentRows()
-    agents.assign(0, np.arange(5000))
-    agents.assign(1, np.arange(10))
-    agents.release(0, np.arange(4, 5000))
-    assert agents.capacity == 5010  # somebody is at the end
-    agents.drop(1)
-    agents.assign(0, np.arange(5000))
-    agents.release(0, np.arange(4, 5000))
-    assert agents.capacity == 4
-    assert agents.assign(1, np.arange(3)).tolist() == [4, 5, 6]
+    table = AgentRows()
+    table.assign(0, np.arange(5000))
+    table.assign(1, np.arange(10))
+    table.release(0, np.arange(4, 5000))
+    assert table.capacity == 5010  # somebody is at the end
+    table.drop(1)
+    table.assign(0, np.arange(5000))
+    table.release(0, np.arange(4, 5000))
+    assert table.capacity == 4
+    assert table.assign(1, np.arange(3)).tolist() == [4, 5, 6]
+
+
+def test_rows_in_use_move_down_where_most_are_free() -> None:
+    table = AgentRows()
+    table.assign(0, np.arange(2000))
+    rows = table.assign(1, np.array([5, 9]))
+    assert table.compact() is None
+    table.release(0, np.arange(1, 2000))
+    had, have = table.compact() or pytest.fail("nobody moved")
+    assert (had.tolist(), have.tolist()) == (rows.tolist(), [1, 2])
+    assert table.find(1, np.array([5, 9])).tolist() == [1, 2]
+    assert table.find(0, np.array([0])).tolist() == [0]
+    assert table.capacity == 3
+    assert table.assign(2, np.array([1])).tolist() == [3]
 
 
 def test_the_first_free_place_is_taken() -> None:
