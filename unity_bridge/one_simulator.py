@@ -23,12 +23,13 @@ from mlagents_envs.exception import (
     UnityTimeOutException,
 )
 
+from unity_bridge import peers
 from unity_bridge.endpoint import Call, Endpoint, HangUp
 from unity_bridge.errors import WireError
 from unity_bridge.inbox import Inbox
 from unity_bridge.launched import Exit, Launched, LaunchPlan
 from unity_bridge.launcher import Command, RestartBudget, stop_programs
-from unity_bridge.session import STOP_MESSAGE, Awaited, Reply, Session, Step
+from unity_bridge.session import STOP_MESSAGE, Awaited, Reply, Session, Step, begins_a_conversation
 from unity_bridge.side_channels import SideChannelRecord
 from unity_bridge.steps import ActionBatch
 
@@ -206,8 +207,14 @@ class OneSimulator:
                     until = min(until, time.monotonic() + (EXIT_WAIT_S if self._launched else 0.0))
 
     def _speaks(self, call: Call) -> bool:
-        """Whether the call is our simulator's; the first that attaches is."""
-        return self._launched is not None or self._last is None or call.peer == self._last.peer
+        """Whether the call is our simulator's: the first that attaches, or the program that was started."""
+        if self._last is not None and call.peer == self._last.peer:
+            return True
+        if self._launched is None:
+            return self._last is None
+        if peers.is_of_process(call.peer, call.endpoint.port, self._launched.program.pid):
+            return True
+        return self._last is None and begins_a_conversation(call.data)  # where nobody can tell
 
     def _wait_for_exit(self, grace_s: float) -> None:
         """Lets the goodbye out and the process leave by itself."""

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 from uuid import UUID
 
+import grpc
 import numpy as np
 import pytest
 from mlagents_envs.base_env import ActionTuple
@@ -440,3 +441,18 @@ env.reset()
     pid = int((tmp_path / "Player-0.out").read_text().split()[0])
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.skipif(
+    not Path("/proc/net/tcp").exists(), reason="the system does not tell whose a connection is"
+)
+def test_a_stranger_at_a_launched_programs_port_is_refused(open_env: Callable[..., UnityEnvironment]) -> None:
+    port = free_port()
+    env = open_env("sim:basic", base_port=port)
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        exchange = channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
+        stranger = exchange.future(b"\xff\xff", wait_for_ready=True)
+        while not stranger.done():
+            env.reset()
+        assert "another simulator is attached here already" in stranger.details()
+    env.step()
