@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,9 @@ _SECTION_OF_FLAG: Mapping[str, tuple[str, ...]] = {
     "torch_settings": ("device",),
 }  # fmt: skip
 """Where in the configuration a flag belongs; it wins there over the file."""
+
+_SILENCE_S = 30.0
+"""How long an evaluation says nothing where nobody may be looking."""
 
 _FILM_S = 120.0
 """How long a simulator that recorded may take to write the file when all is over."""
@@ -315,11 +319,20 @@ def _stamp(path: Path | None) -> int | None:
 
 
 def _progress() -> Callable[[int, int], None]:
-    if not sys.stderr.isatty():
-        return lambda done, wanted: None
-    return lambda done, wanted: print(
-        f"\r{done} of {wanted} episodes", end="\n" if done >= wanted else "", file=sys.stderr, flush=True
-    )
+    """Says on standard error how many episodes are done: all the time on a terminal, elsewhere now and then."""
+    if sys.stderr.isatty():
+        return lambda done, wanted: print(
+            f"\r{done} of {wanted} episodes", end="\n" if done >= wanted else "", file=sys.stderr, flush=True
+        )
+    said_s = time.monotonic()
+
+    def say(done: int, wanted: int) -> None:
+        nonlocal said_s
+        if time.monotonic() - said_s >= _SILENCE_S:
+            said_s = time.monotonic()
+            print(f"{done} of {wanted} episodes", file=sys.stderr, flush=True)
+
+    return say
 
 
 def _print_scores(

@@ -14,6 +14,10 @@ from trainer_service.metrics import Summary, readable
 SILENCE_S = 30.0
 """How long nothing may be said of a behavior, whatever ``summary_freq`` is."""
 
+FORECAST_S = 300.0
+"""How often it is said how long the run will take, also where summaries come all the time; for the first time after a
+fifth of it."""
+
 _LOOK_S = 0.5
 _LEAST_S = 5.0
 """Of what is shorter no speed is told."""
@@ -49,6 +53,8 @@ class ProgressLog:
         """Where behaviors were when something was said of them last."""
         self._said_s = clock()
         """When anything was said last."""
+        self._forecast_s = self._said_s + FORECAST_S / 5
+        """When it is said next how long the run will take."""
 
     def look(self, behaviors: Mapping[str, Behavior]) -> None:
         """Call it at every tick."""
@@ -71,8 +77,12 @@ class ProgressLog:
         if advice := self._hint(now, sum(each.step for each in behaviors.values() if each.training)):
             _logger.info("%s", advice)
         left_s = [left for each in behaviors.values() if (left := self._left_s(each, now)) is not None]
-        left_text = [f"About {_duration(max(left_s))} left"] if left_s else []
-        self._console.doing(". ".join([*left_text, *collecting]))
+        forecast = [f"About {_duration(max(left_s))} left"] if left_s else []
+        if forecast and now >= self._forecast_s:
+            self._forecast_s = now + FORECAST_S
+            if not self._console.has_table:
+                _logger.info("%s.", forecast[0])
+        self._console.doing(". ".join([*forecast, *collecting]))
 
     def updating(self, behavior: str, minibatch: int, of: int) -> None:
         """Call it before every minibatch of an update."""
@@ -123,6 +133,7 @@ class ProgressLog:
         elif (rate := self._rate(behavior, now)) is not None:
             left = self._left_s(behavior, now)
             about = "" if left is None else f", about {_duration(left)} left"
+            self._forecast_s = now + FORECAST_S
             parts.append(f"{rate:,.{0 if rate >= 10 else 1}f} steps/s{about}")
         parts += _episodes(so_far)
         if collected := _collected(behavior):
