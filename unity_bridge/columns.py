@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,6 +17,11 @@ from unity_bridge.steps import Observation, as_floats
 LARGEST_COLUMN = 1 << 28
 """Most numbers that the compressed pictures of one message may make, or its agents' choices: 12 000 pictures of
 84 x 84 in colour. A file may be a thousandth of what it unfolds to, so the size of a message is no bound."""
+
+UNFOLDED = 1 << 25
+UNFOLDED_PER_BYTE = 256
+"""Most numbers that the PNG files of one message may unfold to: so many, and so many for each of their bytes. A black
+picture of 84 x 84 unfolds to 211 for a byte; what unfolds to a thousand is no camera's."""
 
 
 class PictureColumn:
@@ -53,6 +58,11 @@ class PictureColumn:
                 f"got {self._rows} of {self._spec.size}"
             )
         return room - size
+
+    @property
+    def pictures(self) -> Iterator[Picture]:
+        """Those that came as files."""
+        return (picture for _, picture in self._pictures)
 
     def joined(self) -> Observation:
         """All rows: [N, *shape of the spec]; bytes if all of them are.
@@ -100,6 +110,14 @@ def joined(columns: Sequence[SensorColumn], wheres: Sequence[str]) -> tuple[Obse
     for column, where in zip(columns, wheres, strict=True):
         if isinstance(column, PictureColumn):
             room = column.claimed(room, where)
+    pictures = [column for column in columns if isinstance(column, PictureColumn)]
+    sent = sum(len(file.data) for column in pictures for picture in column.pictures for file in picture.sent)
+    size = sum(picture.decoded_size for column in pictures for picture in column.pictures)
+    if size > UNFOLDED + UNFOLDED_PER_BYTE * sent:
+        raise WireError(
+            f"{wheres[0]}: expected PNG files of {sent} bytes to unfold to {UNFOLDED + UNFOLDED_PER_BYTE * sent} "
+            f"numbers at most, got {size}"
+        )
     return tuple(column.joined() if isinstance(column, PictureColumn) else column for column in columns)
 
 

@@ -52,12 +52,23 @@ class Picture:
 
     sources: Sources
 
+    sent: tuple[PngFile, ...]
+    """What is decoded for it, at most."""
+
+    decoded_size: int
+    """Numbers that these unfold to, those included which are dropped or averaged."""
+
+    not_black: str = ""
+    """Why it is refused if the first file that was sent shows anything; empty where it may."""
+
     def pixels(self) -> Observation:
         """Decodes the picture: [C, H, W], bytes, or floats of 0 to 1 if a mean is not a byte. Not to be written to.
 
         Raises:
-            WireError: the compressed pixels of a file are damaged or too few.
+            WireError: the compressed pixels of a file are damaged or too few, or a file had to be black.
         """
+        if self.not_black and self.sent[0].pixels().any():
+            raise WireError(self.not_black)
         decoded = [self._decode(file) for file in self.files]
         channels = decoded[0] if len(decoded) == 1 else np.concatenate(decoded)
         if self.sources == _in_order(len(channels)):
@@ -110,36 +121,42 @@ def find_picture(data: bytes, shape: tuple[int, ...], mapping: Sequence[int], wh
         )
     files = find_files(data, height, width, where, most)
     bands = sum(file.bands for file in files)
-    if max(bands, COLOURS * len(files)) * height * width > LARGEST_DECODED:
+    size = max(bands, COLOURS * len(files)) * height * width
+    if size > LARGEST_DECODED:
         raise WireError(
             f"{where}: expected PNG files of {LARGEST_DECODED} numbers at most, "
             f"got {len(files)} of {width} x {height} pixels"
         )
+    sent = tuple(files)
     if mapping:
-        return _mapped(files, bands, (channels, height, width), tuple(mapping), where)
+        return _mapped(sent, bands, size, (channels, height, width), tuple(mapping), where)
     if len(files) == channels == 1:
-        return Picture((1, height, width), tuple(files), True, (tuple(range(COLOURS)),))
+        return Picture((1, height, width), sent, True, (tuple(range(COLOURS)),), sent, size)
     if bands != channels and len(files) != -(-channels // COLOURS):
         raise WireError(
             f"{where}: expected PNG files of {channels} channels, got {bands} channels in {len(files)} files"
         )
-    return Picture((channels, height, width), tuple(files), bands != channels, _in_order(channels))
+    return Picture((channels, height, width), sent, bands != channels, _in_order(channels), sent, size)
 
 
 def _mapped(
-    files: Sequence[PngFile], bands: int, shape: tuple[int, int, int], mapping: tuple[int, ...], where: str
+    sent: tuple[PngFile, ...],
+    bands: int,
+    size: int,
+    shape: tuple[int, int, int],
+    mapping: tuple[int, ...],
+    where: str,
 ) -> Picture:
     in_colour = bands != len(mapping)
-    complete = _with_empty_slots(files, mapping) if in_colour else tuple(files)
+    complete = _with_empty_slots(sent, mapping) if in_colour else sent
+    mismatch = f"{where}: expected {len(mapping)} channels for the mapping, got {bands} channels in {len(sent)} files"
     if in_colour and COLOURS * len(complete) != len(mapping):
-        raise WireError(
-            f"{where}: expected {len(mapping)} channels for the mapping, "
-            f"got {bands} channels in {len(files)} files"
-        )
+        raise WireError(mismatch)
     sources = _sources(mapping, shape[0])
     if sources is None:
         raise WireError(f"{where}: expected a mapping to channels 0 to {shape[0] - 1}, got {_shown(mapping)}")
-    return Picture(shape, complete, in_colour, sources)
+    not_black = mismatch if len(complete) > len(sent) else ""
+    return Picture(shape, complete, in_colour, sources, sent, size, not_black)
 
 
 def _shown(mapping: tuple[int, ...]) -> str:
@@ -166,10 +183,11 @@ def _sources(mapping: tuple[int, ...], channels: int) -> Sources | None:
 
 
 def _with_empty_slots(files: Sequence[PngFile], mapping: tuple[int, ...]) -> tuple[PngFile | None, ...]:
-    """The files, and those that Unity's stacked sensor does not send.
+    """The files, and those that Unity's stacked sensor does not send, if the first ones are black.
 
     Such a sensor remembers several pictures, the oldest first. Where it has none to remember yet it sends one
-    black file, even if each of its pictures takes several, as its mapping says.
+    black file, even if each of its pictures takes several, as its mapping says. Such files are equal; whether they are
+    black is seen when the picture is decoded.
     """
     expected = len(mapping) // COLOURS
     for slots in range(expected // 2, 1, -1):
@@ -177,13 +195,13 @@ def _with_empty_slots(files: Sequence[PngFile], mapping: tuple[int, ...]) -> tup
         if rest or not _repeats(mapping, slots):
             continue
         empty, rest = divmod(expected - len(files), per_slot - 1)
-        if not rest and 0 < empty < slots and _all_black(files[:empty]):
+        if not rest and 0 < empty < slots and _all_equal(files[:empty]):
             return (None,) * (empty * per_slot) + tuple(files[empty:])
     return tuple(files)
 
 
-def _all_black(files: Sequence[PngFile]) -> bool:
-    return all(file.data == files[0].data for file in files) and not files[0].pixels().any()
+def _all_equal(files: Sequence[PngFile]) -> bool:
+    return all(file.data == files[0].data for file in files)
 
 
 def _repeats(mapping: tuple[int, ...], slots: int) -> bool:

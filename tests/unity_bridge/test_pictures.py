@@ -138,6 +138,14 @@ class TestStackedSensorsThatRememberNothingYet:
             with pytest.raises(WireError, match=r"^here: expected 12 channels for the mapping, got"):
                 decode(data, 8, mapping)
 
+    def test_are_not_decoded_before_the_whole_message_is_known_to_fit(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(png_files.PngFile, "pixels", lambda *_: pytest.fail("decoded"))
+        data = self.BLACK + file(5, 6, 7) + file(8, 0, 0)
+        picture = find_picture(data, (8, HEIGHT, WIDTH), (0, 1, 2, 3, -1, -1, 4, 5, 6, 7, -1, -1), "here")
+        assert picture.decoded_size == 9 * HEIGHT * WIDTH
+
     def test_are_not_seen_in_mappings_that_do_not_repeat(self) -> None:
         with pytest.raises(WireError, match=r"^here: expected 12 channels for the mapping, got 9"):
             decode(self.BLACK + file(5, 6, 7) + file(8, 0, 0), 8, (7, 1, 2, 3, -1, -1, 4, 5, 6, 0, -1, -1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -12,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+from PIL import Image
 
-from unity_bridge import columns, unusable_values
+from unity_bridge import columns, png_files, unusable_values
 from unity_bridge.codec import decode_behavior_spec, encode_behavior_spec
 from unity_bridge.complaints import Complaints
 from unity_bridge.errors import WireError
@@ -345,3 +347,47 @@ def test_pictures_of_several_sensors_count_together(monkeypatch: pytest.MonkeyPa
     assert len(StepDecoder(BALL, spec).decode(rows[:1])) == 1
     with pytest.raises(WireError, match=r"sensor 1 'b': expected compressed pictures of 20 numbers at most"):
         StepDecoder(BALL, spec).decode(rows)
+
+
+def test_pictures_that_unfold_to_far_more_than_any_camera_sends_are_not_decoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A simulator says itself how large its pictures are: 16 KB of black may be 16 million pixels."""
+    monkeypatch.setattr(columns, "UNFOLDED", 3 * 512 * 512)
+    spec = BehaviorSpec((ObservationSpec("eye", (1, 512, 512)),), ActionSpec(1))
+    file = io.BytesIO()
+    Image.new("RGB", (512, 512)).save(file, "PNG", compress_level=9)
+    noise = encode_png(np.random.default_rng(0).integers(0, 256, (1, 512, 512), np.uint8))
+    black, grey = (
+        ObservationProto(shape=(1, 512, 512), compression_type=PNG, compressed_data=data)
+        for data in (file.getvalue(), noise)
+    )
+    decoder = StepDecoder(BALL, spec)
+    for rows in ([black], [black, grey, grey]):
+        assert len(
+            decoder.decode(
+                [AgentInfoProto(id=n, observations=[o]).SerializeToString() for n, o in enumerate(rows)]
+            )
+        )
+    monkeypatch.setattr(png_files.PngFile, "pixels", lambda *_: pytest.fail("decoded"))
+    sent = 2 * len(black.compressed_data)
+    with pytest.raises(WireError) as refusal:
+        decoder.decode([AgentInfoProto(id=n, observations=[black]).SerializeToString() for n in range(2)])
+    assert str(refusal.value) == (
+        f"behavior 'Ball?team=0', sensor 0 'eye': expected PNG files of {sent} bytes to unfold to "
+        f"{3 * 512 * 512 + 256 * sent} numbers at most, got {2 * 3 * 512 * 512}"
+    )
+
+
+@pytest.mark.parametrize("agents", [1, 2000])
+def test_black_pictures_of_ordinary_size_may_come_in_any_number(
+    agents: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what many cameras show first."""
+    monkeypatch.setattr(columns, "UNFOLDED", 0)
+    monkeypatch.setattr(png_files.PngFile, "pixels", lambda file: np.zeros((84, 84, 3), np.uint8))
+    spec = BehaviorSpec((ObservationSpec("eye", (3, 84, 84)),), ActionSpec(1))
+    data = encode_png(np.zeros((3, 84, 84), np.uint8))
+    black = ObservationProto(shape=(3, 84, 84), compression_type=PNG, compressed_data=data)
+    rows = [AgentInfoProto(id=n, observations=[black]).SerializeToString() for n in range(agents)]
+    assert len(StepDecoder(BALL, spec).decode(rows)) == agents
