@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 RUN_ID ?= 3dball
 
-.PHONY: learn test chaos conformance check check-static format clean
+.PHONY: learn test test-all chaos conformance check check-static format clean
 
 learn: $(VENV)/.installed
 	$(BIN)/mlagents-style learn configs/3dball.yaml --env=sim:3dball --run-id=$(RUN_ID) --force
@@ -18,6 +18,10 @@ learn: $(VENV)/.installed
 # Side by side on up to four cores: most of a test is a simulator's or a trainer's process, waiting for the other.
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+# The same, and everything that learns once more with other seeds.
+test-all: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not chaos"
 
 # Faults and attacks in numbers, one after another on a machine that has nothing else to do; hours. One of them:
 #   make chaos CHAOS=tests/chaos/test_signals.py
@@ -35,7 +39,7 @@ check-static: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 check: check-static
-	$(BIN)/python -m pytest -q -n 2 -m "not learning and not network and not conformance and not chaos"
+	$(BIN)/python -m pytest -q -n 2 -m "not learning and not network and not conformance and not chaos and not again"
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeds import seeds
 
 from trainer_service.behavior import Behavior
 from trainer_service.policy import Policy
@@ -83,7 +84,7 @@ def learn(
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("seed", [1, 2])
+@seeds(1, 2)
 @pytest.mark.parametrize("trainer_type", TYPES)
 def test_they_learn_what_only_the_other_sees(make_behavior, live, trainer_type: str, seed: int) -> None:
     behavior = learn(make_behavior, live, trainer_type, 2, seed, 80)

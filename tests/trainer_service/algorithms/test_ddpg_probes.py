@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seeds import seeds
 
 from trainer_service.behavior import Behavior
 from trainer_service.networks.deterministic_actor import ActionCritic
@@ -20,7 +21,7 @@ ALL = np.ones(AGENTS, np.bool_)
 
 pytestmark = pytest.mark.learning
 
-seeds = pytest.mark.parametrize("seed", [1, 2])
+each_seed = seeds(1, 2)
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ class OneStep:
         return concatenate(rows(self.seen, paid, terminated=ALL), self.begin())
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize("replay", ["uniform", "prioritized"])
 def test_a_reward_that_is_seen_is_expected(learner, live, seed: int, replay: str) -> None:
     behavior = learner(seed=seed, replay={"type": replay})
@@ -91,7 +92,7 @@ def test_a_reward_that_is_seen_is_expected(learner, live, seed: int, replay: str
         assert q_of(behavior, [-1.0, 1.0], action) == pytest.approx([-1.0, 1.0], abs=0.15)
 
 
-@seeds
+@each_seed
 def test_the_number_that_pays_is_found_in_each_situation(learner, live, choices_of, seed: int) -> None:
     behavior = learner(seed=seed)
     live(behavior, OneStep(seed, lambda seen, done: -4.0 * (done - 0.6 * seen) ** 2), 400)
@@ -113,7 +114,7 @@ class TwoSteps:
         return concatenate(rows(0.0, paid, terminated=ALL), self.begin())
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize(("time_horizon", "n_step"), [(1, 1), (64, 1), (64, 2)])
 def test_what_the_policy_will_earn_a_step_ahead_is_worth_gamma(
     learner, live, choices_of, seed: int, time_horizon: int, n_step: int
@@ -157,7 +158,7 @@ def test_an_interruption_is_no_end(learner, live, seed: int, n_step: int) -> Non
     assert q_of(behavior, [0.0], 0.0) == pytest.approx([2.0], abs=0.15)
 
 
-@seeds
+@each_seed
 def test_an_end_is_no_interruption(learner, live, seed: int) -> None:
     behavior = learner(seed=seed, gamma=0.5)
     live(behavior, NeverOver("terminated"), 200)

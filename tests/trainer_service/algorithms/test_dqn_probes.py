@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seeds import seeds
 
 from trainer_service.behavior import Behavior
 from trainer_service.networks.q_network import QNetwork
@@ -21,7 +22,7 @@ AGENTS = 8
 IDS = np.arange(AGENTS, dtype=np.int64)
 ALL = np.ones(AGENTS, np.bool_)
 
-seeds = pytest.mark.parametrize("seed", [1, 2])
+each_seed = seeds(1, 2)
 kinds = pytest.mark.parametrize(
     "kind",
     [
@@ -96,7 +97,7 @@ class OneStep:
         return concatenate(ended, self.begin())
 
 
-@seeds
+@each_seed
 @kinds
 def test_each_choice_is_worth_what_it_pays(learner, live, seed: int, kind: dict[str, Any]) -> None:
     behavior = learner(seed=seed, **kind)
@@ -104,7 +105,7 @@ def test_each_choice_is_worth_what_it_pays(learner, live, seed: int, kind: dict[
     assert q_of(behavior, -1.0, 1.0) == pytest.approx(np.array([[0.0, -1.0], [0.0, 1.0]]), abs=0.12)
 
 
-@seeds
+@each_seed
 def test_of_several_branches_each_finds_its_best(learner, live, choices_of, seed: int) -> None:
     def pay(seen: np.ndarray, actions: ActionBatch) -> np.ndarray:
         return 1.0 * (actions.discrete[:, 0] == (seen > 0)) + (actions.discrete[:, 1] == 2 * (seen > 0))
@@ -130,7 +131,7 @@ class ThreeSteps:
         return concatenate(rows(0.0, 1.0, terminated=ALL), self.begin())
 
 
-@seeds
+@each_seed
 @kinds
 def test_a_reward_to_come_is_worth_less(learner, live, seed: int, kind: dict[str, Any]) -> None:
     behavior = learner(seed=seed, **kind)
@@ -155,7 +156,7 @@ class NeverOver:
         return concatenate(rows(0.0, 1.0, **{self.ends: ALL}), self.begin())
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("time_horizon", [2, 64])
 def test_an_interruption_is_no_end(learner, live, seed: int, n_step: int, time_horizon: int) -> None:
@@ -165,7 +166,7 @@ def test_an_interruption_is_no_end(learner, live, seed: int, n_step: int, time_h
     assert q_of(behavior, 0.0).mean() == pytest.approx(2.0, abs=0.15)
 
 
-@seeds
+@each_seed
 def test_an_end_is_no_interruption(learner, live, seed: int) -> None:
     behavior = learner(seed=seed)
     live(behavior, NeverOver("terminated"), 300)
@@ -189,7 +190,7 @@ class LastSight:
         return concatenate(rows(1.0, self.seen, terminated=pays, truncated=~pays), self.begin())
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_an_interrupted_step_is_worth_what_was_seen_last(learner, live, seed: int, n_step: int) -> None:
     behavior = learner(seed=seed, n_step=n_step)
@@ -219,7 +220,7 @@ class ForbiddenLater:
         return concatenate(rows(9.0, paid, self.allowed, terminated=ALL), self.begin())
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("time_horizon", [1, 64], ids=["cut", "whole"])
 def test_what_is_forbidden_next_is_worth_nothing_now(
@@ -232,14 +233,14 @@ def test_what_is_forbidden_next_is_worth_nothing_now(
     assert world.broken == 0
 
 
-@seeds
+@each_seed
 def test_strength_scales_values(learner, live, seed: int) -> None:
     behavior = learner(seed=seed, strength=-2.0)
     live(behavior, OneStep(seed, lambda seen, actions: seen), 250)
     assert q_of(behavior, -1.0, 1.0).mean(axis=1) == pytest.approx([2.0, -2.0], abs=0.2)
 
 
-@seeds
+@each_seed
 def test_it_ends_up_doing_what_pays(learner, live, seed: int) -> None:
     behavior = learner(seed=seed, exploration_final=0.0, exploration_steps=800)
     paid: list[float] = []

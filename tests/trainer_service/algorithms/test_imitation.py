@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seeds import seeds
 
 from trainer_service.behavior import Behavior
 from trainer_service.checkpoint import load_checkpoint, save_checkpoint
@@ -148,7 +149,7 @@ def test_the_discriminator_sees_what_the_simulator_got(make, live, monkeypatch: 
 
 
 @learners
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@seeds(1, 2, 3)
 def test_whom_nothing_else_pays_comes_to_do_what_the_expert_does(make, live, trainer: str, seed: int) -> None:
     # Seen by the discriminator alone, without cloning; the policy starts from 0 and all choices alike.
     demo_path = make(trainer).settings.reward_signals["gail"].demo_path

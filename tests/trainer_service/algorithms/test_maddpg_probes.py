@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeds import seeds
 
 from trainer_service.behavior import Behavior
 from trainer_service.policy import Policy
@@ -19,7 +20,7 @@ ALL = np.ones(2 * COPIES, np.bool_)
 
 pytestmark = pytest.mark.learning
 
-seeds = pytest.mark.parametrize("seed", [1, 2])
+each_seed = seeds(1, 2)
 
 
 @pytest.fixture
@@ -178,7 +179,7 @@ class Clock(Pairs):
         return concatenate(self.rows(own=0.5, group=1.0, ends=self.ends), self.begin())
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize("hard", [False, True], ids=["soft", "hard"])
 def test_agents_with_actors_of_their_own_learn_to_differ(learner, live, seed: int, hard: bool) -> None:
     world = Differ(seed)
@@ -192,7 +193,7 @@ def test_one_actor_learns_to_differ_if_it_is_told_who_it_is(learner, live) -> No
     assert world.score() > 0.9
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize("changes", [{}, {"share": "full"}, {"replay": {"type": "prioritized"}}], ids=str)
 def test_a_reward_for_all_finds_who_earned_it(learner, live, seed: int, changes: dict[str, Any]) -> None:
     world = OwnCue(seed)
@@ -200,14 +201,14 @@ def test_a_reward_for_all_finds_who_earned_it(learner, live, seed: int, changes:
     assert world.score() > 0.9
 
 
-@seeds
+@each_seed
 def test_agents_may_want_opposite_things(learner, live, seed: int) -> None:
     world = Opposed(seed)
     live(learner(seed), world, 200)
     assert world.score() > 0.9
 
 
-@seeds
+@each_seed
 def test_numbers_are_found_that_suit_each_other(learner, live, seed: int) -> None:
     # Of what the others did the replay buffer knows, so it must not reach back too far.
     behavior = learner(seed, continuous=1, exploration_noise=0.3, buffer_size=600)
@@ -217,7 +218,7 @@ def test_numbers_are_found_that_suit_each_other(learner, live, seed: int) -> Non
     assert done == pytest.approx([-0.5, 0.5, 0.5, -0.5], abs=0.2)
 
 
-@seeds
+@each_seed
 def test_who_dies_is_credited_for_what_the_others_earn_after(learner, live, seed: int) -> None:
     world = Sacrifice(seed)
     live(learner(seed, reward_mode="team_sum"), world, 400)

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from seeds import seeds
 
 from trainer_service.behavior import Behavior
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.learning, pytest.mark.timeout(300)]
 
 AGENTS = 8
 
-seeds = pytest.mark.parametrize("seed", [1, 2])
+each_seed = seeds(1, 2)
 kinds = pytest.mark.parametrize("kind", ["lstm", "gru"])
 
 
@@ -132,7 +133,7 @@ class Echo(Hidden):
         return paid, self.time == 39, np.zeros(AGENTS, np.bool_)
 
 
-@seeds
+@each_seed
 @kinds
 @pytest.mark.parametrize("delay", [1, 2])
 def test_what_was_seen_some_steps_ago_is_said(remembering, live, kind: str, delay: int, seed: int) -> None:
@@ -142,7 +143,7 @@ def test_what_was_seen_some_steps_ago_is_said(remembering, live, kind: str, dela
     assert lately(world) > 0.4
 
 
-@seeds
+@each_seed
 def test_what_was_seen_before_is_unknown_to_who_has_no_memory(remembering, live, seed: int) -> None:
     world = Echo(seed, delay=1)
     live(remembering(world, None, seed), world, 15)
@@ -180,7 +181,7 @@ class TMaze(Hidden):
         return paid, turned, ~turned & (self.time >= 5 * self.length)
 
 
-@seeds
+@each_seed
 def test_a_sign_is_followed_after_a_way_of_any_length(remembering, live, seed: int) -> None:
     # An LSTM alone: so fast a GRU settles in one of three runs only, and slower ones take three times as long.
     world = TMaze(seed)
@@ -188,7 +189,7 @@ def test_a_sign_is_followed_after_a_way_of_any_length(remembering, live, seed: i
     assert lately(world) > 0.8
 
 
-@seeds
+@each_seed
 def test_a_sign_is_no_help_to_who_has_no_memory(remembering, live, seed: int) -> None:
     world = TMaze(seed)
     live(remembering(world, None, seed), world, 40)
@@ -221,7 +222,7 @@ class StillPole(Hidden):
         return np.ones(AGENTS), ended, interrupted & ~ended
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize("kind", ["lstm", "gru", None], ids=["lstm", "gru", "without"])
 def test_a_pole_is_balanced_by_who_remembers_how_it_moved(
     remembering, live, kind: str | None, seed: int

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeds import seeds
 
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -16,7 +17,7 @@ from unity_bridge.steps import ActionBatch, StepBatch
 AGENTS = 8
 IDS = np.arange(AGENTS, dtype=np.int64)
 
-seeds = pytest.mark.parametrize("seed", [1, 2, 3])
+each_seed = seeds(1, 2, 3)
 critics = pytest.mark.parametrize("shared_critic", [False, True], ids=["own-critic", "shared-critic"])
 
 
@@ -80,7 +81,7 @@ class OneStep:
         return concatenate(terminal, self.begin())
 
 
-@seeds
+@each_seed
 @critics
 def test_a_reward_of_one_is_worth_one(make_behavior, live, values_of, seed: int, shared_critic: bool) -> None:
     behavior = make_behavior(branches=(2,), seed=seed, **probe_settings(shared_critic=shared_critic))
@@ -96,7 +97,7 @@ class RewardIsSeen(OneStep):
         return self.seen
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalized"])
 def test_a_reward_that_is_seen_is_expected(
     make_behavior, live, values_of, seed: int, normalize: bool
@@ -120,7 +121,7 @@ class TwoSteps:
         return concatenate(rows(np.zeros(AGENTS), np.ones(AGENTS), ends="terminated"), self.begin())
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize("time_horizon", [1, 64])
 def test_a_reward_one_step_ahead_is_worth_gamma(
     make_behavior, live, values_of, seed: int, time_horizon: int
@@ -139,7 +140,7 @@ class ActionIsPaid(OneStep):
         return actions.discrete[:, 0]
 
 
-@seeds
+@each_seed
 @critics
 def test_the_choice_that_pays_is_taken(
     make_behavior, live, choices_of, seed: int, shared_critic: bool
@@ -149,7 +150,7 @@ def test_the_choice_that_pays_is_taken(
     assert choices_of(behavior, [[0.0]]).discrete.tolist() == [[1]]
 
 
-@seeds
+@each_seed
 def test_the_number_that_pays_is_found(make_behavior, live, choices_of, seed: int) -> None:
     # Best is 0.5 as the simulator gets it, a third of what is sampled.
     behavior = make_behavior(continuous=1, seed=seed, **probe_settings())
@@ -178,7 +179,7 @@ class CopyWhatYouSee:
         return concatenate(ended, self.begin())
 
 
-@seeds
+@each_seed
 def test_agents_whose_rows_change_places_copy_what_each_sees(
     make_behavior, live, choices_of, seed: int
 ) -> None:
@@ -205,7 +206,7 @@ class NeverOver:
         return concatenate(rows(np.zeros(AGENTS), np.ones(AGENTS), ends=self.ends), self.begin())
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize("time_horizon", [3, 64])
 def test_an_interruption_is_no_end(make_behavior, live, values_of, seed: int, time_horizon: int) -> None:
     # 1 + γ + γ² + … = 1/(1 − γ) = 2. Were it an end, no value could exceed 1 + γ + … + γ⁴ = 1.94, and the
@@ -216,7 +217,7 @@ def test_an_interruption_is_no_end(make_behavior, live, values_of, seed: int, ti
     assert values_of(behavior, [[0.0]])[0, 0] == pytest.approx(2.0, abs=0.1)
 
 
-@seeds
+@each_seed
 def test_an_end_is_no_interruption(make_behavior, live, values_of, seed: int) -> None:
     behavior = make_behavior(branches=(2,), seed=seed, **probe_settings(gamma=0.5))
     live(behavior, NeverOver("terminated"), updates=30)
@@ -245,7 +246,7 @@ class BestIsForbidden(OneStep):
         return chosen
 
 
-@seeds
+@each_seed
 def test_a_forbidden_choice_is_never_taken_however_well_it_pays(
     make_behavior, live, choices_of, seed: int
 ) -> None:
@@ -273,7 +274,7 @@ class Hybrid(OneStep):
         return near + 0.3 * first + 0.3 * second
 
 
-@seeds
+@each_seed
 def test_numbers_and_choices_are_learned_together(make_behavior, live, choices_of, seed: int) -> None:
     behavior = make_behavior(continuous=1, branches=(2, 3), seed=seed, **probe_settings())
     live(behavior, Hybrid(seed), updates=50)

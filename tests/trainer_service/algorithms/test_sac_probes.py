@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seeds import seeds
 
 from trainer_service.behavior import Behavior
 from trainer_service.networks.soft_actor import SoftCritics
@@ -21,7 +22,7 @@ AGENTS = 8
 IDS = np.arange(AGENTS, dtype=np.int64)
 ALL = np.ones(AGENTS, np.bool_)
 
-seeds = pytest.mark.parametrize("seed", [1, 2])
+each_seed = seeds(1, 2)
 replays = pytest.mark.parametrize("replay", ["uniform", "prioritized"])
 
 
@@ -109,7 +110,7 @@ def either(rng: np.random.Generator) -> np.ndarray:
     return rng.choice([-1.0, 1.0], AGENTS)
 
 
-@seeds
+@each_seed
 @replays
 def test_a_reward_of_one_is_worth_one(learner, live, seed: int, replay: str) -> None:
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0, replay={"type": replay})
@@ -117,7 +118,7 @@ def test_a_reward_of_one_is_worth_one(learner, live, seed: int, replay: str) -> 
     assert q_of(behavior, [0.0])[0] == pytest.approx([1.0, 1.0], abs=0.1)
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalized"])
 def test_a_reward_that_is_seen_is_expected(learner, live, seed: int, normalize: bool) -> None:
     behavior = learner(continuous=1, seed=seed, init_entcoef=0, normalize=normalize)
@@ -139,7 +140,7 @@ class TwoSteps:
         return concatenate(rows(0.0, 1.0, terminated=ALL), self.begin())
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize("time_horizon", [1, 64])
 def test_a_reward_one_step_ahead_is_worth_gamma(learner, live, seed: int, time_horizon: int) -> None:
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0, gamma=0.5, time_horizon=time_horizon)
@@ -164,7 +165,7 @@ class NeverOver:
         return concatenate(rows(self.last, 1.0, **{self.ends: ALL}), self.begin())
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize("time_horizon", [3, 64])
 def test_an_interruption_is_no_end(learner, live, seed: int, time_horizon: int) -> None:
     # 1 + γ + γ² + … = 1/(1 − γ) = 2.
@@ -173,7 +174,7 @@ def test_an_interruption_is_no_end(learner, live, seed: int, time_horizon: int) 
     assert q_of(behavior, [0.0]).mean() == pytest.approx(2.0, abs=0.15)
 
 
-@seeds
+@each_seed
 def test_an_end_is_no_interruption(learner, live, seed: int) -> None:
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0, gamma=0.5)
     live(behavior, NeverOver("terminated", 0.0), 300)
@@ -197,7 +198,7 @@ class LastSight:
         return concatenate(rows(1.0, self.seen, terminated=pays, truncated=~pays), self.begin())
 
 
-@seeds
+@each_seed
 def test_an_interrupted_step_is_worth_what_was_seen_last(learner, live, seed: int) -> None:
     # Not what was seen when it was decided, which leads nowhere: 0 = ½ · 0.
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0, gamma=0.5)
@@ -225,7 +226,7 @@ class ForbiddenLater:
         return concatenate(rows(9.0, paid, self.allowed, terminated=ALL), self.begin())
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize("time_horizon", [1, 64], ids=["cut", "whole"])
 def test_what_is_forbidden_next_is_worth_nothing_now(learner, live, seed: int, time_horizon: int) -> None:
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0, gamma=0.5, time_horizon=time_horizon)
@@ -233,7 +234,7 @@ def test_what_is_forbidden_next_is_worth_nothing_now(learner, live, seed: int, t
     assert q_of(behavior, [-1.0, 1.0]).mean(axis=1) == pytest.approx([0.0, 1.0], abs=0.2)
 
 
-@seeds
+@each_seed
 @replays
 def test_the_choice_that_pays_is_taken(learner, live, choices_of, seed: int, replay: str) -> None:
     behavior = learner(branches=(2,), seed=seed, replay={"type": replay})
@@ -241,7 +242,7 @@ def test_the_choice_that_pays_is_taken(learner, live, choices_of, seed: int, rep
     assert choices_of(behavior, [[0.0]]).discrete.tolist() == [[1]]
 
 
-@seeds
+@each_seed
 def test_the_number_that_pays_is_found(learner, live, choices_of, seed: int) -> None:
     behavior = learner(continuous=1, seed=seed)
     world = OneStep(seed, lambda seen, actions: -4.0 * (actions.continuous[:, 0] - 0.7) ** 2, choices=0)
@@ -249,7 +250,7 @@ def test_the_number_that_pays_is_found(learner, live, choices_of, seed: int) -> 
     assert choices_of(behavior, [[0.0]]).continuous[0, 0] == pytest.approx(0.7, abs=0.12)
 
 
-@seeds
+@each_seed
 def test_a_forbidden_choice_is_never_taken_however_well_it_pays(learner, live, choices_of, seed: int) -> None:
     broken = 0
 
@@ -268,7 +269,7 @@ def test_a_forbidden_choice_is_never_taken_however_well_it_pays(learner, live, c
     assert choices_of(behavior, [[-1.0], [1.0]], allowed=allowed).discrete.tolist() == [[1], [2]]
 
 
-@seeds
+@each_seed
 def test_numbers_and_choices_are_learned_together(learner, live, choices_of, seed: int) -> None:
     def pay(seen: np.ndarray, actions: ActionBatch) -> np.ndarray:
         near = -2.0 * np.square(actions.continuous[:, 0] - 0.5 * seen)
@@ -282,7 +283,7 @@ def test_numbers_and_choices_are_learned_together(learner, live, choices_of, see
     assert chosen.continuous[:, 0] == pytest.approx([-0.5, 0.5], abs=0.15)
 
 
-@seeds
+@each_seed
 def test_temperatures_hold_every_kind_of_entropy_where_it_shall_be(learner, live, seed: int) -> None:
     # One of two choices pays: −Σ π ln π = 0.2 ln 2 is asked for. Of numbers: −ln π(a) = −1.
     def pay(seen: np.ndarray, actions: ActionBatch) -> np.ndarray:
@@ -297,7 +298,7 @@ def test_temperatures_hold_every_kind_of_entropy_where_it_shall_be(learner, live
     assert entropy == pytest.approx(0.2 * np.log(2) - 1.0, abs=0.2)
 
 
-@seeds
+@each_seed
 def test_without_an_entropy_coefficient_there_never_is_one(learner, live, seed: int) -> None:
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0)
     live(behavior, OneStep(seed, lambda seen, actions: actions.discrete[:, 0]), 60)

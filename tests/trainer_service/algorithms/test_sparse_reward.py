@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeds import seeds
 
 from trainer_service.behavior import TeamSteps
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -52,7 +53,7 @@ class Chain:
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("seed", [1, 2])
+@seeds(1, 2)
 @pytest.mark.parametrize(
     ("signals", "finds_it"),
     [

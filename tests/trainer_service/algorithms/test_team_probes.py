@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seeds import seeds
 
 from trainer_service.algorithms.team_view import sized
 from trainer_service.behavior import Behavior
@@ -29,7 +30,7 @@ LEARNERS = {
 UPDATES = {"coma": 3, "coma-scaled": 3}
 """How many times as often others learn from their experience: COMA takes one pass where they take several."""
 
-seeds = pytest.mark.parametrize("seed", [1, 2])
+each_seed = seeds(1, 2)
 learners = pytest.mark.parametrize("learner", LEARNERS)
 
 
@@ -195,7 +196,7 @@ def make(make_behavior: Callable[..., Behavior], learner: str, seed: int, **chan
 
 
 @pytest.mark.learning
-@seeds
+@each_seed
 @learners
 def test_agents_with_actors_of_their_own_learn_to_differ(
     make_behavior, live, learner: str, seed: int
@@ -206,7 +207,7 @@ def test_agents_with_actors_of_their_own_learn_to_differ(
 
 
 @pytest.mark.learning
-@seeds
+@each_seed
 def test_one_actor_learns_to_differ_if_it_is_told_who_it_is(make_behavior, live, seed: int) -> None:
     world = Differ(seed)
     live(make(make_behavior, "mappo-team", seed, agent_ids=True), world, 60)
@@ -220,7 +221,7 @@ def test_one_actor_that_knows_nothing_cannot_differ(make_behavior, live) -> None
 
 
 @pytest.mark.learning
-@seeds
+@each_seed
 @learners
 def test_a_reward_for_all_finds_who_earned_it(make_behavior, live, learner: str, seed: int) -> None:
     world = OwnCue(seed)
@@ -229,7 +230,7 @@ def test_a_reward_for_all_finds_who_earned_it(make_behavior, live, learner: str,
 
 
 @pytest.mark.learning
-@seeds
+@each_seed
 @pytest.mark.parametrize("learner", ["mappo-team", "happo", "poca", "coma"])
 def test_who_dies_is_credited_for_what_the_others_earn_after(
     make_behavior, live, learner: str, seed: int

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seeds import seeds
 
 from trainer_service.algorithms.team_q import TeamQLearner
 from trainer_service.behavior import Behavior
@@ -16,7 +17,7 @@ from unity_bridge.steps import ActionBatch, StepBatch
 
 COPIES = 16
 LEARNERS = ["idqn", "vdn", "qmix"]
-seeds = pytest.mark.parametrize("seed", [1, 2])
+each_seed = seeds(1, 2)
 learners = pytest.mark.parametrize("learner", LEARNERS)
 
 Make = Callable[..., Behavior]
@@ -176,7 +177,7 @@ class TwoSteps(Pairs):
 
 
 @pytest.mark.learning
-@seeds
+@each_seed
 @learners
 def test_agents_with_networks_of_their_own_learn_to_differ(
     make_behavior: Make, live, learner: str, seed: int
@@ -197,7 +198,7 @@ def test_one_network_learns_to_differ_if_it_is_told_whom_it_serves(
 
 
 @pytest.mark.learning
-@seeds
+@each_seed
 @learners
 def test_a_reward_for_all_finds_who_earned_it(make_behavior: Make, live, learner: str, seed: int) -> None:
     world = OwnCue(seed)
@@ -206,7 +207,7 @@ def test_a_reward_for_all_finds_who_earned_it(make_behavior: Make, live, learner
 
 
 @pytest.mark.learning
-@seeds
+@each_seed
 @pytest.mark.parametrize("learner", ["vdn", "qmix"])
 def test_who_dies_is_credited_for_what_the_others_earn_after(
     make_behavior: Make, live, learner: str, seed: int
