@@ -191,7 +191,8 @@ class Recorder:
         name, step = behavior.name, behavior.step
         numbered = self._folder.numbered(name, step)
         self._save_experience(behavior)
-        save_checkpoint(behavior.checkpoint(), numbered, self._folder.checkpoint(name))
+        # What --resume reads comes first: a run that is killed in between goes on from here, not from before.
+        save_checkpoint(behavior.checkpoint(), self._folder.checkpoint(name), numbered)
         files = [path.as_posix() for path in (*self._export(behavior), numbered)]
         record = CheckpointRecord(
             steps=step,

@@ -366,7 +366,7 @@ def test_a_limit_of_the_system_on_files_is_named(refused, configure, program) ->
         message = refused("learn", "config.yaml", f"--env={program('treadmill')}", *ONCE)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "cannot write 'results/w/Treadmill/Treadmill-18.pt': File too large" in message
+    assert "cannot write 'results/w/Treadmill/checkpoint.pt': File too large" in message
 
 
 class Bomb:

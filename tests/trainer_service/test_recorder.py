@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,10 @@ from trainer_service.checkpoint import SpoiledError, load_checkpoint
 from trainer_service.config import parse_run_options
 from trainer_service.console import Console
 from trainer_service.curriculum import Curriculum, Progress, Standing
-from trainer_service.files import SaveError
+from trainer_service.files import SaveError, write_atomic
 from trainer_service.metrics import JsonlWriter
 from trainer_service.recorder import Recorder
+from trainer_service.resuming import checkpoints_to_resume
 from trainer_service.run import RunFolder
 from trainer_service.status import TrainingStatus
 from trainer_service.timers import Timers
@@ -93,6 +95,29 @@ def test_a_full_disk_costs_a_warning_and_the_last_good_checkpoint_stays(
                 records.finish([ball])
         assert load_checkpoint(folder.checkpoint("B")).step == 100
         assert not list(folder.path.rglob("*.tmp"))
+
+
+def test_a_run_that_is_killed_in_the_middle_of_a_save_goes_on_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def write_and_die(path: Path, data: bytes) -> None:
+        write_atomic(path, data)
+        raise Killed
+
+    ball = behavior(checkpoint_interval=100)
+    with RunFolder.open(tmp_path, "run") as folder:
+        records = watched(folder, ball)
+        for ball.step in (100, 200):
+            if ball.step == 200:
+                monkeypatch.setattr("trainer_service.checkpoint.write_atomic", write_and_die)
+            with suppress(Killed):
+                records.report(ball)
+        assert names(folder) == ["B-100.pt", "checkpoint.pt"]
+        ((path, origin),) = checkpoints_to_resume(folder, True).values()
+    assert (path.name, origin.step) == ("checkpoint.pt", 200)
 
 
 def test_weights_that_are_no_numbers_never_replace_good_ones(tmp_path: Path) -> None:
