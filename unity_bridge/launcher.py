@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _TAIL_BYTES = 16_384
-_TRACEBACKS = ("Traceback (most recent call last):", "Fatal Python error:")
+_TRACEBACK, _CRASH = "Traceback (most recent call last):", "Fatal Python error:"
 _TRACEBACK_LINES = 60
 """How many of the last lines are looked through for a traceback, which is then quoted whole."""
 
@@ -142,9 +142,7 @@ class Program:
         lines = _last_lines(self._output, self._output_start)
         if not lines and self._output != self.log:
             lines = _last_lines(self.log, 0)
-        lines = lines[-_TRACEBACK_LINES:]
-        traceback = next((i for i, line in enumerate(lines) if line.startswith(_TRACEBACKS)), len(lines))
-        return lines[min(traceback, max(0, len(lines) - count)) :]
+        return _last_of(lines[-_TRACEBACK_LINES:], count)
 
     def _end(self, *, force: bool) -> None:
         """Ends the process and its children, or asks them to leave."""
@@ -250,6 +248,16 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # real-time signals have no names of their own
         return f"signal {number}"
+
+
+def _last_of(lines: list[str], count: int) -> list[str]:
+    """The last lines, from an exception's traceback on if there is one; or the upper end of where Python crashed."""
+    for start, line in enumerate(lines):
+        if line.startswith(_CRASH):
+            return lines[start : start + count]  # the innermost call comes first there
+        if line.startswith(_TRACEBACK):
+            return lines[min(start, max(0, len(lines) - count)) :]
+    return lines[-count:]
 
 
 def _last_lines(path: Path, start: int) -> list[str]:

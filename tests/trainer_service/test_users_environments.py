@@ -73,3 +73,5 @@ def test_the_line_where_an_environment_hangs_is_on_the_screen(
     assert said.code == 1
     assert "silent for 3 s (timeout_wait); it owes its next step" in said.err
     assert 'users_swamp.py", line 17 in step' in said.err
+    assert "runpy" not in said.err  # how it came there is in its log
+    assert "runpy" in Path("results/t/run_logs/Player-0.log").read_text()
