@@ -398,3 +398,25 @@ def test_a_behavior_that_is_finished_goes_on_acting_while_the_others_learn(tmp_p
     assert behaviors["Quick"].finished
     assert behaviors["Quick"].step == 90
     assert behaviors["B"].step == 3
+
+
+def test_who_declares_many_behaviors_waits_while_the_others_go_on(tmp_path: Path) -> None:
+    many = Tick(1, {f"N{i}": SPEC for i in range(10)}, {"N9": tick(1, 5).steps["B?team=0"]})
+    bridge = ScriptedBridge(
+        [tick(0, 5, first=True)], [many, tick(0, 5)], [tick(0, 5)], [tick(0, 5)], [tick(0, 5)], []
+    )
+    behaviors = run(bridge, tmp_path, behaviors={"B": {}} | {f"N{i}": {} for i in range(10)})
+    assert [simulator for simulator, _ in bridge.replies] == [0, 0, 0, 1, 0, 0]
+    assert len(bridge.replies[3][1]["N9"]) == 1
+    assert len(behaviors) == 11
+
+
+def test_who_leaves_while_its_behaviors_are_made_is_forgotten(tmp_path: Path) -> None:
+    many = Tick(1, {f"N{i}": SPEC for i in range(10)}, {"N9": tick(1, 5).steps["B?team=0"]})
+    gone = Departure(1, "simulator 1: closed its connection")
+    bridge = ScriptedBridge(
+        [tick(0, 5, first=True)], [many], [gone, tick(0, 5)], [tick(0, 5)], [tick(0, 5)], []
+    )
+    behaviors = run(bridge, tmp_path, behaviors={"B": {}} | {f"N{i}": {} for i in range(10)})
+    assert {simulator for simulator, _ in bridge.replies} == {0}
+    assert len(behaviors) < 11

@@ -13,8 +13,12 @@ from trainer_service.config.hyperparameters import (
     TeamHyperparameters,
 )
 from trainer_service.config.value_settings import QMIXSettings, ShareSettings, SICSettings
+from trainer_service.errors import UserError
 from trainer_service.rollout.views import AGENT_ID, SensorView, view_of
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
+
+MOST_UNASKED = 256
+"""Agents of a group that networks are made for where nobody says how many there are."""
 
 
 def learns_by_group(settings: TrainerSettings) -> bool:
@@ -33,10 +37,18 @@ def most_of_a_group(settings: TrainerSettings) -> int | None:
 
 
 def sized(settings: TrainerSettings, group: int) -> TrainerSettings:
-    """The same, with the size of groups that was seen where none was set."""
+    """The same, with the size of groups that was seen where none was set.
+
+    Raises UserError for groups of which nobody said that networks shall be made for so many.
+    """
     hyper = settings.hyperparameters
     if not isinstance(hyper, GroupSettings) or hyper.group_size is not None:
         return settings
+    if group > MOST_UNASKED and most_of_a_group(settings) is not None:
+        raise UserError(
+            f"a group of at least {group} agents came; networks are made for {MOST_UNASKED} at most unless "
+            "hyperparameters.group_size asks for more"
+        )
     return settings.model_copy(update={"hyperparameters": hyper.model_copy(update={"group_size": group})})
 
 

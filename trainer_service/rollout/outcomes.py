@@ -30,10 +30,13 @@ def outcomes(
     alone = ended[(batch.group_ids[ended] == 0) & batch.terminated[ended]]
     scores = last[alone].tolist()
     if len(over):
-        groups = agent_keys(batch.group_ids, team)[: batch.num_terminal]
-        for group in over:
-            members = np.flatnonzero(groups == group)
-            if len(members) and batch.terminated[members].all():
-                scores.append(float(last[members].mean()))
+        keys = agent_keys(batch.group_ids, team)[: batch.num_terminal]
+        groups, of_row = np.unique(keys, return_inverse=True)
+        members = np.bincount(of_row, minlength=len(groups))
+        finished = np.bincount(of_row[batch.terminated[: len(keys)]], minlength=len(groups)) == members
+        sums = np.bincount(of_row, last[: len(keys)].astype(np.float64), minlength=len(groups))
+        at = np.minimum(np.searchsorted(groups, over), len(groups) - 1)
+        won = (groups[at] == over) & finished[at] if len(groups) else np.zeros(len(over), np.bool_)
+        scores += (sums / np.maximum(members, 1))[at[won]].tolist()
     results: NDArray[np.float64] = (np.sign(scores) + 1) / 2
     return results

@@ -35,7 +35,7 @@ class GroupStretches:
         self._group_of = np.full(16, -1, np.int64)
         """The group of each agent's row; −1 where none lives."""
         self._waiting: dict[int, list[Trajectories]] = {}
-        """Finished pieces, by group."""
+        """By group, the records that hold finished pieces of it; maybe those of others too."""
 
     def __getitem__(self, rows: Rows) -> Rows:
         """The groups that these agents belong to."""
@@ -85,8 +85,12 @@ class GroupStretches:
                     out.append(pieces.select(done))
                 self._keep(pieces.select(~done))
         if self._waiting:
+            ready: dict[int, tuple[Trajectories, list[int]]] = {}
             for group in finished.tolist():
-                out.extend(self._waiting.pop(group, ()))
+                for kept in self._waiting.pop(group, ()):
+                    ready.setdefault(id(kept), (kept, []))[1].append(group)
+            # One selection for all groups of a record: thousands of groups may have lost somebody at once.
+            out += [kept.select(np.isin(_groups_of(kept), groups)) for kept, groups in ready.values()]
         return _numbered(out)
 
     def move(self, had: Rows, have: Rows) -> None:
@@ -106,9 +110,8 @@ class GroupStretches:
             self._waiting.pop(group, None)
 
     def _keep(self, pieces: Trajectories) -> None:
-        groups = _groups_of(pieces)
-        for group in np.unique(groups).tolist():
-            self._waiting.setdefault(group, []).append(pieces.select(groups == group))
+        for group in np.unique(_groups_of(pieces)).tolist():
+            self._waiting.setdefault(group, []).append(pieces)
 
 
 def _groups_of(pieces: Trajectories) -> Rows:

@@ -12,6 +12,7 @@ from seeds import seeds
 
 from trainer_service.algorithms.team_view import sized
 from trainer_service.behavior import Behavior
+from trainer_service.errors import UserError
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -319,3 +320,5 @@ def test_the_first_message_says_how_large_groups_are(make_behavior) -> None:
     assert settings.hyperparameters.group_size is None
     assert sized(settings, 5).hyperparameters.group_size == 5
     assert sized(sized(settings, 5), 2).hyperparameters.group_size == 5
+    with pytest.raises(UserError, match="a group of at least 257 agents came"):
+        sized(settings, 257)

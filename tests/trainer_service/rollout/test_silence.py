@@ -27,6 +27,7 @@ from trainer_service.rollout.silence import (
     is_time_to_look,
     who_is_gone,
 )
+from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
 
@@ -311,6 +312,30 @@ def test_the_first_free_place_is_taken() -> None:
         assert not places.nobody_left
         places.free(place)
     assert places.nobody_left
+
+
+def test_many_groups_that_lose_a_member_at_once_are_looked_through_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drive, calls = Driver(by_group=True), 0
+    select = Trajectories.select
+
+    def count(self: Trajectories, pieces: np.ndarray) -> Trajectories:
+        nonlocal calls
+        calls += 1
+        return select(self, pieces)
+
+    ids = list(range(400))
+    groups = [1 + agent // 2 for agent in ids]
+    for _ in range(2):
+        drive(tick(ids, groups=groups))
+    monkeypatch.setattr(Trajectories, "select", count)
+    drive(tick([*ids[::2], *ids[1::2]], ended=200, groups=[*groups[::2], *groups[1::2]]))
+    observed = drive(tick(ids[1::2], ended=200, groups=groups[1::2]))
+    assert calls <= 4
+    assert observed.trajectories is not None
+    assert observed.trajectories.joint is not None
+    assert np.bincount(observed.trajectories.joint.groups).tolist() == [2] * 200
 
 
 @pytest.fixture
