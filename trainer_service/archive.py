@@ -9,6 +9,7 @@ whatever version of torch is installed.
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 import struct
@@ -16,7 +17,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -30,6 +31,10 @@ _DEEPEST = 50
 _LONGEST_NUMBER = 16
 """Bytes of a whole number."""
 _PIECE = 2**20
+_LARGEST_DIRECTORY = 2**22
+"""Bytes of the list of parts: forty thousand of them."""
+_END, _LOCATOR_64, _END_64 = 22, 20, 56
+"""Bytes of the records at an archive's end."""
 
 _TYPES: Mapping[str, torch.dtype] = {
     "torch DoubleStorage": torch.float64,
@@ -60,8 +65,8 @@ def read_tensors(path: Path) -> Any:
         if file.read(len(_SIGNATURE)) != _SIGNATURE:
             raise ArchiveError("expected a zip archive, as torch writes")
         try:
-            with zipfile.ZipFile(file) as archive:
-                return _content(archive, path.stat().st_size)
+            with open_plain(file) as archive:
+                return _content(archive)
         except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, struct.error) as error:
             raise ArchiveError(str(error) or "the archive is cut off") from None
         except (ValueError, OverflowError, IndexError, KeyError, TypeError, AttributeError) as error:
@@ -70,17 +75,39 @@ def read_tensors(path: Path) -> Any:
             raise ArchiveError(f"its archive makes no sense ({error})") from None
 
 
-def require_plain(archive: zipfile.ZipFile, size: int) -> None:
-    """Raises ArchiveError for an archive that says more than stands in its file of so many bytes."""
+def open_plain(file: BinaryIO) -> zipfile.ZipFile:
+    """An archive whose parts lie in the file as they are.
+
+    Raises ArchiveError for one that says more than stands in its file, BadZipFile for one that is none.
+    """
+    size = file.seek(0, io.SEEK_END)
+    if (directory := _directory_size(file, size)) > _LARGEST_DIRECTORY:
+        raise ArchiveError(f"its list of parts takes {directory} bytes")
+    archive = zipfile.ZipFile(file)
     entries = archive.infolist()
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
         raise ArchiveError("expected an archive that is not compressed")
     if (declared := sum(entry.file_size for entry in entries)) > size:
         raise ArchiveError(f"its parts claim {declared} bytes, the file has {size}")
+    return archive
 
 
-def _content(archive: zipfile.ZipFile, size: int) -> Any:
-    require_plain(archive, size)
+def _directory_size(file: BinaryIO, size: int) -> int:
+    """Bytes of the list of parts at the end, which ``zipfile`` reads as a whole, with an object for each part."""
+    file.seek(max(size - _END_64 - _LOCATOR_64 - _END, 0))
+    tail = file.read().rjust(_END_64 + _LOCATOR_64 + _END, b"\0")
+    end_64, locator_64, end = tail[:_END_64], tail[_END_64:-_END], tail[-_END:]
+    if not end.startswith(b"PK\5\6"):
+        raise ArchiveError("it is not a zip archive to its end; is it cut off?")
+    if locator_64.startswith(b"PK\6\7"):  # then zipfile believes the larger record that it points to
+        place = int.from_bytes(locator_64[8:16], "little")
+        if place != size - _END_64 - _LOCATOR_64 - _END or not end_64.startswith(b"PK\6\6"):
+            raise ArchiveError("its end makes no sense")
+        return int.from_bytes(end_64[40:48], "little")
+    return int.from_bytes(end[12:16], "little")
+
+
+def _content(archive: zipfile.ZipFile) -> Any:
     entries = archive.infolist()
     programs = [entry for entry in entries if entry.filename.endswith("/data.pkl")]
     if len(programs) != 1:

@@ -21,6 +21,8 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, Obse
 _FORMAT = 1
 _MOST_PARTS = 1000
 """Sensors, and branches of actions."""
+_MOST_NUMBERS = 2**24
+"""That an agent sees at once: a picture of 2,000 x 2,000 in colour. A model is traced with as many zeros."""
 UNFIT = (AttributeError, LookupError, TypeError, ValueError, RuntimeError, MemoryError)
 """What a learner may raise when it is made from settings, or loads a state, that are none of its own."""
 
@@ -238,7 +240,7 @@ def _spec(plain: Mapping[str, Any]) -> BehaviorSpec:
     parts = max(len(plain["observations"]), len(plain["actions"]["discrete_branches"]))
     if parts > _MOST_PARTS:
         raise ValueError(f"expected at most {_MOST_PARTS} sensors and branches, got {parts}")
-    return BehaviorSpec(
+    spec = BehaviorSpec(
         tuple(
             ObservationSpec(
                 name=_text(sensor["name"]),
@@ -253,3 +255,6 @@ def _spec(plain: Mapping[str, Any]) -> BehaviorSpec:
             tuple(map(_whole, plain["actions"]["discrete_branches"])),
         ),
     )
+    if (numbers := sum(sensor.size for sensor in spec.observation_specs)) > _MOST_NUMBERS:
+        raise ValueError(f"expected agents that see at most {_MOST_NUMBERS} numbers, got {numbers}")
+    return spec

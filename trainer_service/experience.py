@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.archive import require_plain
+from trainer_service.archive import open_plain
 from trainer_service.errors import UserError
 from trainer_service.files import write_atomic_by
 
@@ -44,7 +44,7 @@ def load_experience(path: Path, into: Callable[[Mapping[str, NDArray[Any]]], Non
     try:
         # Opened here, for numpy forgets to close what turns out to be damaged.
         with path.open("rb") as file:
-            _require_honest(file, path.stat().st_size)
+            _require_honest(file)
             file.seek(0)
             with np.load(file, allow_pickle=False) as arrays:
                 into(arrays)
@@ -55,12 +55,13 @@ def load_experience(path: Path, into: Callable[[Mapping[str, NDArray[Any]]], Non
         ) from None
 
 
-def _require_honest(file: BinaryIO, size: int) -> None:
+def _require_honest(file: BinaryIO) -> None:
     """Raises ValueError where an array claims more numbers than there are: numpy makes room before it reads."""
-    with zipfile.ZipFile(file) as archive:
-        require_plain(archive, size)
+    with open_plain(file) as archive:
         for entry in archive.infolist():
             with archive.open(entry) as part:
                 shape, _, dtype = _HEADERS[np.lib.format.read_magic(part)](part)
-                if dtype.hasobject or math.prod(shape) * dtype.itemsize != entry.file_size - part.tell():
+                if dtype.hasobject:
+                    raise ValueError(f"'{entry.filename}' holds Python objects, which are never unpickled")
+                if math.prod(shape) * dtype.itemsize != entry.file_size - part.tell():
                     raise ValueError(f"'{entry.filename}' claims to be {shape} of {dtype}, which it is not")

@@ -18,6 +18,7 @@ from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.checkpoint import Checkpoint, parse_checkpoint, read_archive
 from trainer_service.config import PPOSettings, TrainerSettings
 from trainer_service.errors import UserError
+from trainer_service.networks.allowance import Allowance
 from trainer_service.networks.mlagents_names import (
     ACTOR,
     CRITIC,
@@ -102,7 +103,8 @@ def as_checkpoint(
     where = f"behavior '{behavior}': '{origin.path}'"
     hyper = _require_supported(origin, settings, where)
     try:
-        algorithm = ALGORITHMS[settings.trainer_type](spec, settings, Compute(torch.device("cpu"), seed))
+        with Allowance(origin.modules):  # an imported run brings its settings along
+            algorithm = ALGORITHMS[settings.trainer_type](spec, settings, Compute(torch.device("cpu"), seed))
     except ValueError as error:
         raise UserError(f"behavior '{behavior}': {error}") from None
     # What a fresh algorithm would save says which tensors are needed, and serves for what no file holds.

@@ -172,7 +172,7 @@ def _document(path: Path) -> dict[str, Any] | None:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:  # what is no JSON or no UTF-8 is a ValueError too
+    except (OSError, ValueError, RecursionError) as error:  # what is no JSON or no UTF-8 is a ValueError too
         raise _unreadable(path, str(error)) from error
     if not isinstance(document, dict):
         raise _unreadable(path, f"expected an object, got {type(document).__name__}")
@@ -182,7 +182,7 @@ def _document(path: Path) -> dict[str, Any] | None:
 def _checked(path: Path, document: Mapping[str, Any], torch_version: str | None) -> TrainingStatus:
     try:
         return _from_json(document, torch_version)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         reason = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
         raise _unreadable(path, reason) from error
 

@@ -185,6 +185,21 @@ def test_parts_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
         read_tensors(path)
 
 
+@pytest.mark.parametrize("zip64", [False, True])
+def test_a_list_of_a_million_parts_is_refused_by_its_length(tmp_path: Path, zip64: bool) -> None:
+    path = write(tmp_path / "theirs.pt", {"data.pkl": START + b"N" + END})
+    whole = path.read_bytes()
+    end, claim = whole[-22:], 10**8
+    if zip64:
+        record = b"PK\6\6" + bytes(36) + claim.to_bytes(8, "little") + bytes(8)
+        place = (len(whole) - 22).to_bytes(8, "little")
+        path.write_bytes(whole[:-22] + record + b"PK\6\7" + bytes(4) + place + bytes(4) + end)
+    else:
+        path.write_bytes(whole[:-10] + claim.to_bytes(4, "little") + end[16:])
+    with pytest.raises(ArchiveError, match="its list of parts takes 100000000 bytes"):
+        read_tensors(path)
+
+
 def cut_short(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
@@ -209,7 +224,7 @@ def a_pickle(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
-        (cut_short, "is not a zip"),
+        (cut_short, "is not a zip archive to its end"),
         (without_program, "expected one data.pkl, got 0"),
         (two_programs, "expected one data.pkl, got 2"),
         (big_endian, "little-endian"),

@@ -116,6 +116,30 @@ def test_a_behavior_whose_name_leads_elsewhere_is_refused(
         load_checkpoint(path)
 
 
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (
+            BehaviorSpec((ObservationSpec("eyes", (5000, 5000)),), ActionSpec(1)),
+            "see at most 16777216 numbers",
+        ),
+        (
+            BehaviorSpec(1001 * (ObservationSpec("eyes", (1,)),), ActionSpec(1)),
+            "at most 1000 sensors and branches",
+        ),
+        (BehaviorSpec((ObservationSpec("eyes", (1,)),), ActionSpec(0, 1001 * (2,))), "at most 1000 sensors"),
+    ],
+    ids=["numbers", "sensors", "branches"],
+)
+def test_a_behavior_beyond_measure_is_refused(
+    checkpoint: Checkpoint, tmp_path: Path, spec: BehaviorSpec, expected: str
+) -> None:
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(replace(checkpoint, spec=spec), path)
+    with pytest.raises(UserError, match=expected):
+        load_checkpoint(path)
+
+
 @pytest.mark.parametrize("step", [-1, 1.5, "7", None, True, 2**70])
 def test_a_step_that_is_none_is_refused(checkpoint: Checkpoint, tmp_path: Path, step) -> None:
     path = tmp_path / "checkpoint.pt"

@@ -164,6 +164,8 @@ def test_a_missing_file_is_an_empty_status_and_a_warning(
         (b'{"size": {"lesson_num": "third"}}', "third"),
         (b'{"Ball": {"checkpoints": [], "recent_returns": 3}}', "not iterable"),
         (b'{"Ball": {"checkpoints": [], "lesson_levels": [1]}}', "sequence"),
+        (b'{"size": {"lesson_num": 1e999}}', "infinity"),
+        (b"[" * 100_000, "recursion"),
     ],
 )
 def test_a_damaged_file_is_refused_by_name_with_the_way_out(
