@@ -71,6 +71,11 @@ SAID_AFTER_S = 5.0
 MOST_INTRODUCTIONS = 1000
 """How often it is said that somebody has introduced itself; a loop of strangers must not fill the log."""
 
+STRANGER_S = 1.0
+"""How long a stranger is one: to find out whose a connection is takes a millisecond or more."""
+
+_MOST_STRANGERS = 1024
+
 _ONE_CALL_AT_A_TIME = (
     "expected no other call before the last one is answered; two simulators in one process must open "
     "channels of their own (in Python: the option grpc.use_local_subchannel_pool)"
@@ -105,6 +110,8 @@ class Bridge:
         """Since when the inbox was never seen empty, as if nothing had been done but reading it."""
         self._read_until = 0.0
         self._look_at = 0.0
+        self._strangers: dict[tuple[int, str], float] = {}
+        """Ports and those who have no business there, and until when that need not be found out again."""
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -312,8 +319,12 @@ class Bridge:
         """
         assert connection.launched is not None
         port, pid = call.endpoint.port, connection.launched.program.pid
+        if time.monotonic() < self._strangers.get((port, call.peer), 0.0):
+            self._turn_away(connection, call)
+            return []
         is_proven = peers.is_of_process(call.peer, port, pid)
         if not is_proven and (self._is_taken(connection) or not begins_a_conversation(call.data)):
+            self._remember_stranger(port, call.peer)
             self._turn_away(connection, call)
             return []
         if connection.is_proven and connection.owed_actions:
@@ -332,6 +343,11 @@ class Bridge:
         if not connection.peer or connection.launched is None:
             return False
         return peers.is_connected(connection.peer, connection.launched.endpoint.port) is not False
+
+    def _remember_stranger(self, port: int, peer: str) -> None:
+        if len(self._strangers) >= _MOST_STRANGERS:
+            self._strangers.clear()
+        self._strangers[port, peer] = time.monotonic() + STRANGER_S
 
     def _turn_away(self, connection: Connection, call: Call) -> None:
         call.refuse("this port is for a program that the trainer started, and its place is taken")

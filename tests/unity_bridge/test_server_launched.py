@@ -345,6 +345,27 @@ def test_strangers_at_a_launched_programs_port_are_refused_and_cost_it_nothing(
     assert "somebody else (127.0.0.1:" in caplog.text
 
 
+def test_a_stranger_that_calls_again_and_again_is_looked_up_once(
+    make_bridge: Any,
+    connect: Any,
+    messages: Any,
+    idle_program: Command,
+    free_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_up = []
+    monkeypatch.setattr("unity_bridge.server.STRANGER_S", LONG_S)
+    monkeypatch.setattr("unity_bridge.peers.is_of_process", lambda *asked: looked_up.append(asked))
+    bridge = make_bridge(base_port=free_port)
+    bridge.launch(idle_program)
+    stranger = connect(free_port)
+    for _ in range(20):
+        call = stranger.later(stranger.exchange_bytes, b"\xff\xff")
+        while not call.done():
+            assert bridge.receive(0.02) == []
+    assert len(looked_up) == 1
+
+
 @linux
 def test_a_stranger_that_is_first_gives_way_to_the_program_itself(
     make_bridge: Any,
