@@ -45,6 +45,10 @@ _PACKAGE_VERSION_FOR_UNITY_1 = "0.20.0"
 MOST_BEHAVIORS = 256
 """That one simulator may describe, teams counted apart."""
 
+MOST_ROWS = 1 << 17
+"""Rows of agents in one message, of all behaviors: two for each of 65 536 agents. Those that are as unlike as they can
+be are read at fifty thousand a second."""
+
 OK = 200
 STOP = 400
 
@@ -342,6 +346,9 @@ def _is_introduction(output: RowViewOutput) -> bool:
 def _rows(rl_output: RowViewRLOutput) -> list[tuple[str, list[bytes]]]:
     """Behaviors with agents and their rows; sorted, because a protobuf map has no order of its own."""
     infos = rl_output.agentInfos
+    count = sum(len(infos[behavior].value) for behavior in infos)
+    if count > MOST_ROWS:
+        raise WireError(f"expected at most {MOST_ROWS} rows of agents in one message, got {count}")
     return [(behavior, list(infos[behavior].value)) for behavior in sorted(infos) if infos[behavior].value]
 
 

@@ -72,7 +72,7 @@ class StepDecoder:
             behavior_id: for error messages.
             spec: of the behavior.
             layouts: how each sensor's values lie in the messages; like in our arrays if None.
-            refuse_unusable: refuses each message with a value that cannot be used, however few they are.
+            refuse_unusable: refuses each message with NaN or infinity, and replaces nothing.
         """
         self._where = f"behavior {quoted(behavior_id)}"
         if layouts is None:
@@ -125,7 +125,7 @@ class StepDecoder:
         Observations are [N, *sensor shape].
 
         Raises:
-            WireError: A row cannot be parsed, breaks the spec, or holds a value that cannot be used.
+            WireError: A row cannot be parsed, breaks the spec, or holds NaN or infinity.
         """
         columns = self._arrays(self._read(rows))
         self._unusable.refuse(columns)

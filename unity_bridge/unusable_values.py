@@ -67,10 +67,11 @@ class UnusableValues:
         return self._replace(columns)
 
     def refuse(self, columns: Columns[Observation]) -> None:
-        """Raises WireError if anything cannot be used."""
+        """Raises WireError if anything is NaN or infinite, however few; what is finite may be as large as it is."""
         for name, values, largest in self._named(columns):
-            if not _all_within(values, largest) and (unusable := _unusable(values, largest)).any():
-                raise WireError(self._text(columns, name, values, unusable, largest))
+            finite = np.isfinite(values)
+            if not finite.all():
+                raise WireError(self._text(columns, name, values, ~finite, largest))
 
     def _replace(self, columns: Columns[Observation]) -> int:
         in_row = np.zeros(len(columns.done), np.int64)

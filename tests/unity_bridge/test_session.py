@@ -12,6 +12,7 @@ from unity_bridge.errors import WireError
 from unity_bridge.limits import LARGEST_HANDSHAKE
 from unity_bridge.session import (
     MOST_BEHAVIORS,
+    MOST_ROWS,
     STOP_MESSAGE,
     Awaited,
     Goodbye,
@@ -479,3 +480,16 @@ def test_what_a_simulator_says_is_quoted_and_cut_in_what_is_said_of_it(
         hear(session, message)
     assert len(str(refusal.value)) < 1000
     assert "\x1b" not in str(refusal.value)
+
+
+def test_a_message_may_hold_so_many_rows_and_no_more(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    message = UnityMessageProto()
+    message.CopyFrom(messages.step(behavior="A"))
+    rows = message.unity_output.rl_output.agentInfos[BALL].value
+    rows.MergeFrom([rows.add()] * MOST_ROWS)
+    with pytest.raises(
+        WireError, match=f"at most {MOST_ROWS} rows of agents in one message, got {MOST_ROWS + 2}"
+    ):
+        hear(session, message)

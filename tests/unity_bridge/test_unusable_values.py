@@ -192,12 +192,22 @@ class TestASimulationThatCameApart:
         assert len(decoder._unusable._rows_in_a_row) <= 20
 
 
-@pytest.mark.parametrize("value", UNUSABLE)
-def test_recordings_with_such_values_are_refused(value: float) -> None:
-    decoder = StepDecoder(BALL, SPEC)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_who_asks_for_it_gets_such_messages_refused_and_recordings_always_are(value: float) -> None:
     sent = np.ones(IN_A_ROW, np.float32)
     sent[-1] = value
-    with pytest.raises(
-        WireError, match=r"agent 4, sensor 2 'eye', float 0, 1, 2: expected a.* number.*, got"
+    rows = [good(3), row(sent, 4)]
+    for read in (
+        StepDecoder(BALL, SPEC).decode_in_order,
+        StepDecoder(BALL, SPEC, refuse_unusable=True).decode,
     ):
-        decoder.decode_in_order([good(3), row(sent, 4)])
+        with pytest.raises(
+            WireError, match=f"agent 4, sensor 2 'eye', float 0, 1, 2: expected a finite number, got {value}"
+        ):
+            read(rows)
+
+
+def test_large_numbers_in_recordings_are_what_they_are() -> None:
+    sent = np.full(IN_A_ROW, 3e38, np.float32)
+    seen = StepDecoder(BALL, SPEC).decode_in_order([row(sent, 4)])
+    assert (seen.observations[0] == np.float32(3e38)).all()
