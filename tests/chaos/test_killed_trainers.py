@@ -37,7 +37,7 @@ def numbered(folder: Path) -> dict[int, Path]:
 @tiers(3, 200, minutes=120)
 def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
     """At any moment from its first breath on, with a save twice a second."""
-    dice, checkpoints = random.Random(1), prepare(scene.folder)
+    dice, checkpoints = random.Random(count), prepare(scene.folder)
     run = scene.learn(*FLAGS, "--force")
     run.until("Saved ")
     unreadable, lost, orphans, resumed, starting = 0, 0, 0, 0, 0
@@ -83,7 +83,7 @@ def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
 @tiers(2, 100, minutes=60)
 def test_a_newest_checkpoint_that_is_damaged(scene, note, count: int) -> None:
     """Cut at any length, or one byte flipped: the next older one is taken, and never none."""
-    dice, checkpoints = random.Random(2), prepare(scene.folder)
+    dice, checkpoints = random.Random(count), prepare(scene.folder)
     run = scene.learn(*FLAGS, "--force")
     run.until("Saved ", times=KEPT)
     run.signal(signal.SIGTERM)

@@ -233,12 +233,7 @@ HOSTILE: dict[str, Callable[[], Iterable[bytes]]] = {
 }
 
 
-WAITING = {"a version with escape codes"}
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.chaos] if name in WAITING else []) for name in HOSTILE]
-)
+@pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_message(arena, note, name: str) -> None:
     said, memory, began = len(arena.trainer.said), arena.trainer.memory(), time.monotonic()
     heard = refusal(arena.port, HOSTILE[name]())

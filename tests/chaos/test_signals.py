@@ -45,7 +45,7 @@ def checkpoints(scene, number: int) -> int:
 @tiers(3, 100, minutes=90)
 def test_a_signal_at_any_moment(scene, note, count: int) -> None:
     """A third of them while the run starts up."""
-    dice, codes, took = random.Random(3), Counter[int](), []
+    dice, codes, took = random.Random(count), Counter[int](), []
     orphans = damaged = unsaved = tracebacks = starting = 0
     for number in range(count):
         run = start(scene, number)
@@ -77,7 +77,7 @@ def test_a_signal_at_any_moment(scene, note, count: int) -> None:
 @tiers(2, 50, minutes=60)
 def test_a_second_signal(scene, note, count: int) -> None:
     """Up to half a second after the first: the run ends at once, with 128 + its number."""
-    dice, codes, took = random.Random(4), Counter[int](), []
+    dice, codes, took = random.Random(count), Counter[int](), []
     orphans = damaged = finished = tracebacks = 0
     for number in range(count):
         run = start(scene, number)

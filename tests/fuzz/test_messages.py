@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import pytest
 from fuzzing import MIB, examples, peak_memory
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,7 +57,6 @@ def test_conversations_that_nobody_touched_are_understood(dice: random.Random) -
         assert not hear_all(pictures(dice, BEHAVIOR))
 
 
-@pytest.mark.chaos
 @examples(1500)
 @given(DICE)
 def test_a_conversation_with_one_message_changed(dice: random.Random) -> None:
@@ -96,7 +94,6 @@ def test_a_picture_whose_file_was_changed(dice: random.Random) -> None:
     hear_all(messages)
 
 
-@pytest.mark.chaos
 def test_what_was_heard_takes_no_memory() -> None:
     dice = random.Random(3)
     messages = [mutated_bytes(dice, message) for _ in range(50) for message in conversation(dice, BEHAVIOR)]
