@@ -70,7 +70,7 @@ class Endpoint:
             host: address or name to bind.
             port: 0 lets the system choose.
             inbox: where Calls and HangUps go; its reader serves, if it reads gRPC's core.
-            capacity: calls that may wait at once. More are refused.
+            capacity: calls that may wait at once, beside the first of each connection. More are refused.
 
         Raises:
             PortInUse: another process listens there.

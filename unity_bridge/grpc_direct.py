@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from unity_bridge.grpc_core import cygrpc
 from unity_bridge.inbox import Inbox
 from unity_bridge.limits import MOST_SILENT_CALLS, SILENT_CALL_S
+from unity_bridge.waiting_calls import WaitingCalls
 
 if TYPE_CHECKING:
     from unity_bridge.endpoint import Call
@@ -46,7 +47,8 @@ class DirectServer:
             path: service and method; any other is unimplemented.
             options: gRPC channel arguments.
             inbox: whose reader serves; it must read a core queue.
-            capacity: calls that have brought their message and may wait at once; more are refused as exhausted.
+            capacity: calls that have brought their message and may wait at once, beside the first of each
+                connection; more are refused as exhausted.
             accept: told of each message: peer, data, and how to respond (bytes answer, a text refuses, None
                 lets go). Returns the call that hang-ups will name.
             on_hang_up: told of a call whose client is gone before it was responded to.
@@ -57,11 +59,10 @@ class DirectServer:
         """
         self._path = f"/{path[0]}/{path[1]}".encode()
         self._inbox = inbox
-        self._capacity = capacity
         self._accept = accept
         self._on_hang_up = on_hang_up
         self._on_broken = on_broken
-        self._waiting = 0
+        self._waiting = WaitingCalls(capacity)
         self._silent: dict[_Rpc, None] = {}
         """Calls that have not brought their message yet, the oldest first."""
         self._lines: dict[str, list[_Rpc]] = {}
@@ -177,6 +178,7 @@ class _Rpc:
         if self._is_over:
             return
         self._is_over = True
+        self._stop_waiting()  # now, for the client's next call may be here before we hear that this one is over
         if isinstance(outcome, str):
             _close(self._rpc, cygrpc.StatusCode.invalid_argument, outcome)
         else:
@@ -204,19 +206,22 @@ class _Rpc:
         if not event.success or data is None:
             server._on_broken(self.peer)
             return
-        if server._waiting >= server._capacity:
+        if not server._waiting.enter(self.peer):
             self._is_over = True
-            _close(self._rpc, cygrpc.StatusCode.resource_exhausted, f"{server._capacity} calls wait already")
+            _close(self._rpc, cygrpc.StatusCode.resource_exhausted, "too many calls wait already")
             return
-        server._waiting += 1
         self._waits = True
         self._call = server._accept(self.peer, data, self.respond)
+
+    def _stop_waiting(self) -> None:
+        if self._waits:
+            self._waits = False
+            self._server._waiting.leave(self.peer)
 
     def _closed(self, event: Any) -> None:
         """The call is over for the client: our response has left, or it hung up."""
         self._server._leave_line(self)
-        if self._waits:
-            self._server._waiting -= 1
+        self._stop_waiting()
         if not self._is_over:
             self._is_over = True
             if self._call is not None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import grpc
 
 from unity_bridge.inbox import Inbox
-from unity_bridge.limits import MOST_SILENT_CALLS, SILENT_CALL_S
+from unity_bridge.limits import MOST_SILENT_CALLS, SILENT_CALL_S, most_connections
+from unity_bridge.waiting_calls import WaitingCalls
 
 if TYPE_CHECKING:
     from unity_bridge.endpoint import Call
@@ -41,9 +42,8 @@ class ThreadedServer:
         self._on_hang_up = on_hang_up
         self._on_broken = on_broken
         self._silent = _SilentCalls()
-        self._places = threading.Semaphore(capacity)
-        self._capacity = capacity
-        most = capacity + MOST_SILENT_CALLS + 1
+        self._waiting = WaitingCalls(capacity)
+        most = most_connections(capacity) + capacity + MOST_SILENT_CALLS + 1
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="exchange")
         service, method = path
         # As a stream, because a unary call would say nothing of itself before its message is there.
@@ -75,12 +75,13 @@ class ThreadedServer:
         if data is None:
             self._on_broken(context.peer())
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "it brought no message in time")
-        if not self._places.acquire(blocking=False):
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._capacity} calls wait already")
+        peer = context.peer()
+        if not self._waiting.enter(peer):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls wait already")
         try:
             return self._converse(data, context)
         finally:
-            self._places.release()
+            self._waiting.leave(peer)
 
     def _converse(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         # A queue, since an answer and a hang-up may race: the first wins, the other is never read.

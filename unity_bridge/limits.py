@@ -33,11 +33,11 @@ def channel_options(capacity: int) -> tuple[tuple[str, int], ...]:
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_S * 1000),
-        ("grpc.max_allowed_incoming_connections", _connections(capacity)),
+        ("grpc.max_allowed_incoming_connections", most_connections(capacity)),
     )
 
 
-def _connections(capacity: int) -> int:
+def most_connections(capacity: int) -> int:
     """Connections of one port at once: more than simulators, and files left for the run itself."""
     return max(16, min(_MOST_CONNECTIONS, 2 * capacity + 64, _open_files() // 2))
 

@@ -88,14 +88,19 @@ def test_more_calls_than_there_is_room_for_are_refused(
     endpoint: Endpoint, inbox: Inbox, connect: Any
 ) -> None:
     client = connect(endpoint.port)
-    first, second = client.raw_call(b"1"), client.raw_call(b"2")
-    calls = [parked(inbox), parked(inbox)]
+    sent = [
+        client.raw_call(str(number).encode()) for number in range(3)
+    ]  # its own place, and the two for all
+    calls = [parked(inbox) for _ in sent]
     surplus = client.raw_call(b"3")
     serve_until(inbox, surplus.done)
     assert surplus.exception(PATIENCE_S).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    neighbour = connect(endpoint.port).raw_call(b"a neighbour's first")
+    calls.append(parked(inbox))
     for call in calls:
         call.answer(call.data)
-    assert (first.result(PATIENCE_S), second.result(PATIENCE_S)) == (b"1", b"2")
+    assert [each.result(PATIENCE_S) for each in sent] == [b"0", b"1", b"2"]
+    assert neighbour.result(PATIENCE_S) == b"a neighbour's first"
 
 
 @pytest.mark.parametrize("compression", [None, grpc.Compression.Gzip], ids=["plain", "gzip"])
