@@ -36,6 +36,9 @@ WIDEST = 100.0
 ENOUGH_ROWS = 1000
 """From so many on, moments say what is ordinary."""
 
+ENOUGH_IN_A_BATCH = 100
+"""Before that a batch says so itself, if it has so many."""
+
 _SMALLEST_DEVIATION = 0.1
 """A flag that is raised for the first time is no outlier, however little a feature varied before."""
 
@@ -43,15 +46,15 @@ _SMALLEST_DEVIATION = 0.1
 def without_outliers(moments: Moments, rows: Tensor) -> Tensor:
     """``rows`` [N, F], float64, with what is out of all proportion brought nearer, lest it spoil moments for good.
 
-    clip(x, μ − r, μ + r) with r = 100 · max(σ, 0.1), once a thousand rows were seen. In a batch of a thousand rows that
-    comes before, the median stands for μ and the 99th percentile of |x − median| for σ. Fewer rows stay as they are.
+    clip(x, μ − r, μ + r) with r = 100 · max(σ, 0.1), once a thousand rows were seen. In a batch of a hundred rows
+    or more that comes before, the median stands for μ and the 99th percentile of |x − median| for σ. Fewer stay as they are.
 
     Whatever lies within is returned bit by bit. A feature that really moves that far is followed: σ grows by up to a
     hundred times with each batch.
     """
     if moments.rows > ENOUGH_ROWS:
         middle, deviation = moments.mean, (moments.sum_squares / moments.rows).sqrt()
-    elif len(rows) >= ENOUGH_ROWS:
+    elif len(rows) >= ENOUGH_IN_A_BATCH:
         middle = rows.median(dim=0).values
         deviation = (rows - middle).abs().kthvalue(len(rows) * 99 // 100, dim=0).values
     else:

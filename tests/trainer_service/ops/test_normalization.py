@@ -63,6 +63,15 @@ class TestOutliers:
         assert ((moments.mean - clean.mean).abs() < 0.2 * usual + 0.02).all()
         assert (deviation < 4 * usual).all()
 
+    def test_the_first_small_batches_are_protected_too(self) -> None:
+        batches = [self.ordinary(200, seed=seed) for seed in range(6)]
+        clean = self.stream(*batches)
+        for batch in batches[:5]:
+            batch[100] = 1e14
+        moments = self.stream(*batches)
+        deviation = (moments.sum_squares / moments.rows).sqrt()
+        assert (deviation < 30 * (clean.sum_squares / clean.rows).sqrt()).all()
+
     def test_a_feature_that_was_constant_may_raise_a_flag(self) -> None:
         moments = self.stream(torch.zeros(100_000, 3, dtype=torch.float64))
         flags = torch.tensor([[1.0, -1.0, 10.0]], dtype=torch.float64)
