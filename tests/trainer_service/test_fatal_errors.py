@@ -108,7 +108,7 @@ def test_an_error_is_not_hidden_by_a_disk_that_is_full_too(
     monkeypatch.setattr(Behavior, "update", update)
     with pytest.raises(ZeroDivisionError, match="unexpected"):
         learn()
-    assert "cannot write 'results/ppo/Treadmill/Treadmill-" in capfd.readouterr().out
+    assert "cannot write 'results/ppo/Treadmill/checkpoint.pt'" in capfd.readouterr().out
 
 
 def test_how_often_a_run_saves_is_a_setting_and_is_said(learn) -> None:
