@@ -47,7 +47,8 @@ def without_outliers(moments: Moments, rows: Tensor) -> Tensor:
     """``rows`` [N, F], float64, with what is out of all proportion brought nearer, lest it spoil moments for good.
 
     clip(x, μ − r, μ + r) with r = 100 · max(σ, 0.1), once a thousand rows were seen. In a batch of a hundred rows
-    or more that comes before, the median stands for μ and the 99th percentile of |x − median| for σ. Fewer stay as they are.
+    or more that comes before, the median stands for μ and the 99th percentile of |x − median| for σ. Fewer rows stay
+    as they are.
 
     Whatever lies within is returned bit by bit. A feature that really moves that far is followed: σ grows by up to a
     hundred times with each batch.
