@@ -105,7 +105,10 @@ class Behaviors(Mapping[str, Behavior]):
     @property
     def finished(self) -> bool:
         """Every behavior has used its step budget, but for those that no simulator has had for too long."""
-        return bool(self._by_name) and not self.unfinished and not all(map(self._is_given_up, self))
+        for name, each in self._by_name.items():
+            if not each.finished and not self._is_given_up(name):
+                return False  # as nearly always
+        return bool(self._by_name) and not all(map(self._is_given_up, self))
 
     @property
     def unfinished(self) -> list[str]:
@@ -207,6 +210,8 @@ class Behaviors(Mapping[str, Behavior]):
 
     def _lose_absent_teams(self) -> bool:
         """A turn of a team that nobody plays in would never end."""
+        if not self._teams_absent_since:
+            return False
         late = [team for team, since in self._teams_absent_since.items() if self._is_too_long_ago(since)]
         changed = False
         for team in late:

@@ -51,6 +51,7 @@ class Desk:
         self._outdated: set[int] = set()
         """Simulators whose agents live in a lesson or a turn that is over: their next tick is answered with a reset."""
         self._newcomers: list[_Newcomer] = []
+        self._hear = partial(channels.hear, behaviors=behaviors)
         self._complaints = Complaints(_logger)
         self._missing: list[str] = []
 
@@ -72,8 +73,7 @@ class Desk:
                 self._newcomers = [each for each in self._newcomers if each.tick.simulator != event.simulator]
             elif not event.new_specs or self._enter(_Newcomer(event), made):
                 ticks.append(event)
-        hear = partial(self._channels.hear, behaviors=self._behaviors)
-        return self._begin_anew([tick for tick in ticks if self._goes_well(tick, "hearing", hear)])
+        return self._begin_anew([tick for tick in ticks if self._goes_well(tick, "hearing", self._hear)])
 
     def observe(self, ticks: list[Tick]) -> list[Tick]:
         """Lets agents have their rewards; returns the ticks whose simulators get an answer."""
@@ -99,8 +99,10 @@ class Desk:
 
     def say_who_is_missing(self) -> None:
         """Tells, once, what a run still waits for whose other behaviors have used their step budgets."""
+        if not any(behavior.finished for behavior in self._behaviors.values()):
+            return
         unfinished = self._behaviors.unfinished
-        if len(unfinished) == len(self._behaviors) or unfinished == self._missing:
+        if unfinished == self._missing:
             return
         self._missing = unfinished
         for name in unfinished:
