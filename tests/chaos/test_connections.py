@@ -48,6 +48,16 @@ def silent_calls(port: int, count: int, lines: ExitStack) -> None:
             time.sleep(0.1)
 
 
+def silent_calls_on_many(port: int, count: int, lines: ExitStack) -> None:
+    """As many on each connection as it may have at once; whoever leaves finds his place taken."""
+    for first in range(0, count, 16):
+        line = lines.enter_context(Line(port))
+        line.send(b"".join(headers(2 * call + 1) for call in range(16)))
+        line.drain()
+        if first % 160 == 0:
+            time.sleep(0.1)
+
+
 def calls_that_never_end(port: int, count: int, lines: ExitStack) -> None:
     """Each on a connection of its own, with a message that is never complete."""
     for _ in range(count):
@@ -155,6 +165,7 @@ ATTACKS: dict[str, tuple[Attack, int, int]] = {
     "silent TCP connections": (silent_tcp, 0, 500),
     "silent HTTP/2 connections": (silent_http2, 0, 500),
     "silent calls on one connection": (silent_calls, 2000, 5000),
+    "silent calls on many connections": (silent_calls_on_many, 2000, 8000),
     "calls whose message never ends, a connection each": (calls_that_never_end, 0, 300),
     "HEADERS and RST_STREAM": (begun_and_reset, 40_000, 400_000),
     "empty calls": (empty_calls, 0, 50_000),

@@ -195,7 +195,7 @@ def forged_introduction() -> Iterator[bytes]:
 
 
 def introductions() -> Iterator[bytes]:
-    return iter(handshake()[:1] * 1000)
+    return iter(handshake()[:1] * 3000)
 
 
 def deep_nesting() -> Iterator[bytes]:
@@ -219,7 +219,7 @@ HOSTILE: dict[str, Callable[[], Iterable[bytes]]] = {
     "a name with escape codes": as_behavior("\x1b[31mPWN\n[INFO] forged line"),
     "160 KB of parameters in a name": as_behavior("3DBall?" + "&team=1x" * 20_000),
     "a version with escape codes": forged_introduction,
-    "1 000 introductions": introductions,
+    "3 000 introductions": introductions,
     "200 000 agents": many_agents,
     "12 000 rows, each with another name": unlike_rows,
     "12 000 rows, each with another mapping": unlike_mappings,
@@ -253,7 +253,7 @@ def test_a_hostile_message(arena, note, name: str) -> None:
     require_clean(log)
     assert "forged line" not in [line.strip() for line in log.replace("[INFO]", "\n").splitlines()]
     assert "Traceback" not in log
-    assert len(log) < 100_000
+    assert len(log) < 200_000
     assert waited < LONGEST_WAIT_S
     assert grown < 250
 

@@ -13,6 +13,8 @@ from trainers import configure, free_port, small, until
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 MIB = 1 << 20
+AGENTS = 75
+"""Of each visitor."""
 WARM_UP = 1 / 3
 """The part of the time whose growth does not count."""
 
@@ -28,10 +30,10 @@ def visit(port: int, dice: random.Random, first_agent: int) -> int:
                 for rows in message.unity_output.rl_output.agentInfos.values():
                     row = rows.value[0]
                     del rows.value[1:]
-                    for agent in range(66):
+                    for agent in range(AGENTS):
                         row.id = first_agent + agent
                         rows.value.append(row)
-                    agents = 66
+                    agents = AGENTS
                     del rows.value[0]
                 said = message.SerializeToString()
                 caller.say(mutated_message(dice, said) if dice.random() < 0.1 else said)
@@ -44,7 +46,7 @@ def visit(port: int, dice: random.Random, first_agent: int) -> int:
 
 @tiers(8, 600, minutes=30)
 def test_visitors_leave_nothing_behind(scene, note, count: int) -> None:
-    """``count`` seconds; five visitors a second, of 66 agents each."""
+    """``count`` seconds; five visitors a second, with agents that nobody had before."""
     configure(scene.folder, {"3DBall": small(checkpoint_interval=24_000, summary_freq=12_000)})
     port = free_port()
     run = scene.learn(f"--port={port}", "--seed=1")
