@@ -15,8 +15,8 @@ from unity_bridge.specs import ObservationSpec
 from unity_bridge.steps import Observation, as_floats
 
 LARGEST_COLUMN = 1 << 28
-"""Most numbers that the compressed pictures of one message may make, or its agents' choices: 12 000 pictures of
-84 x 84 in colour. A file may be a thousandth of what it unfolds to, so the size of a message is no bound."""
+"""Most numbers that the compressed pictures of one message may make: 12 000 of 84 x 84 in colour. A file
+may be a thousandth of what it unfolds to, so the size of a message is no bound."""
 
 UNFOLDED = 1 << 25
 UNFOLDED_PER_BYTE = 256

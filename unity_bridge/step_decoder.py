@@ -21,7 +21,7 @@ from unity_bridge.agent_info_layout import (
     agent_info_values,
     observation_name,
 )
-from unity_bridge.columns import LARGEST_COLUMN, Columns, SensorColumn, joined
+from unity_bridge.columns import Columns, SensorColumn, joined
 from unity_bridge.complaints import Complaints, quoted
 from unity_bridge.errors import WireError
 from unity_bridge.rows import RowLayout, read_varints
@@ -44,6 +44,9 @@ the message is then read row by row: every row is looked at a bounded number of 
 
 ROOM_BESIDE_SENSORS = 4096
 """Bytes that a row may take for its scalars, and for fields that later versions of the protocol may add."""
+
+MOST_CHOICES = 1 << 26
+"""Choices of all agents of one message: a thousand agents with 65 536 each. They take memory without being sent."""
 
 BYTES_PER_CHOICE = 2
 """Most that a mask takes for each choice: a list that is not packed."""
@@ -144,9 +147,9 @@ class StepDecoder:
             raise WireError(
                 f"{self._where}, row {long}: expected at most {self._most_bytes} bytes, got {lengths[long]}"
             )
-        if len(rows) * self._mask_size > LARGEST_COLUMN:
+        if len(rows) * self._mask_size > MOST_CHOICES:
             raise WireError(
-                f"{self._where}: expected agents with {LARGEST_COLUMN} choices at most, "
+                f"{self._where}: expected agents with {MOST_CHOICES} choices at most, "
                 f"got {len(rows)} with {self._mask_size}"
             )
         room = tuple(sensor.column(len(rows)) for sensor in self._sensors)

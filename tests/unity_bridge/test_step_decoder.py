@@ -407,7 +407,7 @@ def _length(number: int) -> bytes:
 
 
 def test_choices_that_were_only_claimed_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_decoder, "LARGEST_COLUMN", 9)
+    monkeypatch.setattr(step_decoder, "MOST_CHOICES", 9)
     decode(info(1))
     with pytest.raises(WireError, match="expected agents with 9 choices at most, got 2 with 5"):
         decode(info(1), info(2))
