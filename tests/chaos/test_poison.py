@@ -124,7 +124,7 @@ def test_agents_that_vanish(arena, note, count: int) -> None:
 
 @tiers(1, 1, minutes=5)
 def test_what_leaves_takes_its_memory_along(arena, note, count: int) -> None:
-    """8 MB of garbage from each of 40 connections that stay open without another word."""
+    """8 MB of garbage from each of 40 connections that stay open: none keeps more than a first message may have."""
     connections = 40
     garbage = os.urandom(8 * MIB)
     callers = []
@@ -143,7 +143,7 @@ def test_what_leaves_takes_its_memory_along(arena, note, count: int) -> None:
         f"{grown:+.0f} MB after the first ten",
     )
     arena.require_peace()
-    assert grown < 60
+    assert grown < 4 * (connections * 3 // 4)
 
 
 @pytest.mark.parametrize(
