@@ -84,7 +84,7 @@ def test_a_second_signal(scene, note, count: int) -> None:
         run.until("Step: ")
         wait(dice.uniform(0.0, 0.5))
         run.signal(signal.SIGINT)
-        wait(dice.uniform(0.2, 0.7))  # sooner they are one press of the key
+        wait(dice.uniform(0.1, 0.4))  # sooner they are one press of the key
         finished += run.poll() is not None
         asked = time.monotonic()
         run.signal(signal.SIGINT)
@@ -96,11 +96,11 @@ def test_a_second_signal(scene, note, count: int) -> None:
         tracebacks += "Traceback" in run.said
     note(
         "a second Ctrl-C",
-        f"{count}, 0.2 to 0.7 s after the first; {finished} were over by then",
+        f"{count}, 0.1 to 0.4 s after the first; {finished} were over by then",
         f"out in {max(took):.1f} s at most; exit codes "
         f"{', '.join(f'{n} × {code}' for code, n in sorted(codes.items()))}; {damaged} unreadable files, "
         f"{orphans} orphans, {tracebacks} tracebacks",
     )
     assert (orphans, damaged, tracebacks) == (0, 0, 0)
-    assert set(codes) <= {130, 0}
+    assert set(codes) <= {130, -signal.SIGINT, 0}  # a shell calls both of the first two 130
     assert codes[0] <= finished + 1 + count // 10  # who was about to end anyway
