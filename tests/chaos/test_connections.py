@@ -10,14 +10,14 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from typing import Any
 
 import pytest
 from http2 import ACK, PING, PREFACE, SETTINGS, Line, frame, headers, message, reset
 from tiers import COUNT, tiers
-from trainers import PATIENCE_S, until
+from trainers import until
 
 from unity_bridge.simulators.conversation import introduction
 
@@ -212,7 +212,7 @@ def test_nobody_is_thrown_out(arena, note, attack: str, act: Attack, count: int)
     )
     arena.require_peace()
     assert waited < LONGEST_WAIT_S
-    assert grown < 200
+    assert grown < 320  # a message may have 256 MiB, and who allocates memory keeps it
 
 
 CALLER = """
@@ -226,7 +226,7 @@ while time.monotonic() < end:
         calls += 100
         for call in [exchange.future(b"\\x08" * 50) for _ in range(100)][::2]:
             call.cancel()
-print(calls)
+    print(calls, flush=True)
 """
 
 
@@ -240,7 +240,12 @@ def test_processes_that_only_begin_calls(arena, note, count: int) -> None:
         )
         for _ in range(3)
     ]
-    calls = sum(int(caller.communicate(timeout=PATIENCE_S + count)[0] or 0) for caller in callers)
+    calls = 0
+    for caller in callers:
+        with suppress(subprocess.TimeoutExpired):  # their own library may take long to close what it began
+            caller.wait(max(0.0, began + count + 10.0 - time.monotonic()))
+        caller.kill()
+        calls += int((caller.communicate()[0].split() or ["0"])[-1])
     arena.witness.go_on()
     waited = arena.witness.longest_wait(began)
     note(
