@@ -365,7 +365,7 @@ def test_a_run_that_lost_its_buffer_says_when_it_learns_again(
     make_behavior: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     behavior = make(make_behavior, "vdn")
-    _restore_experience(behavior, Path("none"))
+    _restore_experience(behavior, Path("none"), is_newest=True)
     assert f"learns again after {16 * PLACES} steps" in caplog.text
     learning = behavior._algorithm
     assert isinstance(learning, TeamQLearner)
