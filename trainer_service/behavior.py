@@ -34,6 +34,7 @@ from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.self_play import Arena
 from trainer_service.sparring import Sparring
 from unity_bridge.complaints import Complaints
+from unity_bridge.errors import WireError
 from unity_bridge.side_channels import StatMessage
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
@@ -143,11 +144,16 @@ class Behavior:
         return (self.step - before) / max(time.perf_counter() - then, 1e-9)
 
     def observe(self, steps: TeamSteps) -> None:
-        """Takes in a tick: rewards and ends belong to the previous actions; the rest waits for ``act``."""
+        """Takes in a tick: rewards and ends belong to the previous actions; the rest waits for ``act``.
+
+        Raises:
+            UserError: it does not fit the configuration.
+            WireError: it is more than is taken from one simulator.
+        """
         training = self.training
         if len(steps.batch) > 2 * MOST_AGENTS:
             # Before anything is done with them: each takes memory, and time.
-            raise UserError(
+            raise WireError(
                 f"behavior '{self.name}': expected at most {MOST_AGENTS} agents in one simulator, got a message of "
                 f"{len(steps.batch)} rows"
             )
@@ -157,7 +163,7 @@ class Behavior:
         try:
             observed = self._assembler.observe(steps.simulator, steps.team, batch, seats)
         except TooManyAgents as error:
-            raise UserError(f"behavior '{self.name}': {error}") from None
+            raise WireError(f"behavior '{self.name}': {error}") from None
         if observed.vanished is not None:
             self._forget(steps, observed.vanished)
         group_episodes = self._groups.observe(steps.simulator, steps.team, steps.batch)

@@ -17,6 +17,7 @@ from trainer_service.errors import UserError
 from trainer_service.files import SaveError
 from trainer_service.recorder import Recorder
 from unity_bridge.complaints import Complaints, quoted
+from unity_bridge.errors import WireError
 from unity_bridge.server import Bridge, Departure, Tick
 from unity_bridge.specs import BehaviorSpec
 
@@ -168,9 +169,9 @@ class Desk:
             return True
         except _OUR_OWN:
             raise
-        except UserError as error:
+        except (UserError, WireError) as error:
             info = self._bridge.simulators.get(number)
-            if fatal and info is not None and info.launched:
+            if fatal and isinstance(error, UserError) and info is not None and info.launched:
                 raise
             reason = str(error)
             self._complaints.say("refused", f"Simulator {number} is refused: {reason}", level=logging.ERROR)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from trainer_service import behavior
 from trainer_service.algorithms import Compute
 from trainer_service.behavior import Behavior
 from trainer_service.behaviors import Behaviors
@@ -175,6 +176,18 @@ def test_a_first_behavior_without_settings_ends_a_run_that_launched_its_simulato
     bridge = ScriptedBridge([stranger], [])
     run(bridge, tmp_path / "attached")
     assert "'Unheard' has not been specified" in bridge.rejected[0][1]
+
+
+def test_too_many_agents_cost_their_simulator_only_also_where_it_was_launched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(behavior, "MOST_AGENTS", 2)
+    crowd = tick(1, *range(5), first=True)
+    bridge = ScriptedBridge([tick(0, 5, first=True), crowd], [tick(0, 5)], [], launched=True)
+    behaviors = run(bridge, tmp_path)
+    assert [simulator for simulator, _ in bridge.rejected] == [1]
+    assert "expected at most 2 agents in one simulator, got a message of 5 rows" in bridge.rejected[0][1]
+    assert behaviors["B"].step == 1
 
 
 def test_the_step_budget_ends_the_loop_without_another_action(tmp_path: Path) -> None:

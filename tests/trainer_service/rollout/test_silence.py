@@ -12,7 +12,6 @@ from trainer_service.algorithms import Compute
 from trainer_service.behavior import Behavior, TeamSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters import GroupSettings
-from trainer_service.errors import UserError
 from trainer_service.rollout import agents, assembler, silence
 from trainer_service.rollout.agents import AgentRows
 from trainer_service.rollout.assembler import Decisions, Observed, TrajectoryAssembler
@@ -28,6 +27,7 @@ from trainer_service.rollout.silence import (
     who_is_gone,
 )
 from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.errors import WireError
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
 
@@ -256,7 +256,7 @@ def test_a_message_of_too_many_agents_is_refused(make_behavior) -> None:
         *(np.zeros(len(crowd), np.bool_),) * 2, np.ones((len(crowd), 0), np.bool_),
         np.zeros(len(crowd), np.int64), np.zeros(len(crowd), np.float32),
     )  # fmt: skip
-    with pytest.raises(UserError, match=f"'Walker': expected at most {MOST_AGENTS} agents in one simulator"):
+    with pytest.raises(WireError, match=f"'Walker': expected at most {MOST_AGENTS} agents in one simulator"):
         behavior.observe(TeamSteps(0, 0, batch))
 
 
