@@ -13,49 +13,22 @@ REPOSITORY = Path(__file__).parents[1]
 PLACES: tuple[tuple[str, ...], ...] = (
     ("unity_bridge.wire",),
     ("unity_bridge",),
-    ("trainer_service.errors",),
+    ("trainer_service._version", "trainer_service.errors"),
     ("trainer_service.ops",),
-    ("trainer_service.config", "trainer_service.files", "trainer_service.lock", "trainer_service.archive"),
-    (
-        "trainer_service.status",
-        "trainer_service.timers",
-        "trainer_service.curriculum",
-        "trainer_service.analytics",
-    ),
-    ("trainer_service.exchange_hint",),
-    ("trainer_service.run", "trainer_service.metrics"),
-    ("trainer_service.console", "trainer_service.stopping"),
-    ("trainer_service.rollout", "trainer_service.networks"),
+    ("trainer_service.config",),
+    ("trainer_service.runs",),
+    ("trainer_service.metrics",),
+    ("trainer_service.rollout", "trainer_service.replay", "trainer_service.networks"),
     ("trainer_service.imitation",),
     ("trainer_service.rewards",),
-    ("trainer_service.algorithms", "trainer_service.imitation.cloning"),
-    ("trainer_service.checkpoint", "trainer_service.mlagents_checkpoint", "trainer_service.experience"),
-    (
-        "trainer_service.scores",
-        "trainer_service.callbacks",
-        "trainer_service.self_play",
-        "trainer_service.export_check",
-    ),
-    ("trainer_service.published_names",),
-    ("trainer_service.sparring",),
-    ("trainer_service.behavior", "trainer_service.policy", "trainer_service.export"),
-    (
-        "trainer_service.behaviors",
-        "trainer_service.recorder",
-        "trainer_service.channels",
-        "trainer_service.threads",
-        "trainer_service.progress_log",
-        "trainer_service.starts",
-        "trainer_service.resuming",
-        "trainer_service.memory_errors",
-    ),
-    ("trainer_service.evaluation", "trainer_service.examiner", "trainer_service.playground"),
-    ("trainer_service.desk",),
-    ("trainer_service.learn",),
-    ("trainer_service.training", "trainer_service.importing", "trainer_service.doctor"),
-    ("trainer_service.playing", "trainer_service.demonstrating", "trainer_service.demo_info"),
-    ("trainer_service.demo_commands",),
-    ("trainer_service.arguments", "trainer_service.cli"),
+    ("trainer_service.algorithms",),
+    ("trainer_service.callbacks", "trainer_service.published_names"),
+    ("trainer_service.policy",),
+    ("trainer_service.behaviors", "trainer_service.interop"),
+    ("trainer_service.evaluation",),
+    ("trainer_service.training",),
+    ("trainer_service.demonstrations", "trainer_service.doctor"),
+    ("trainer_service.cli",),
     ("trainer_service.__main__", "trainer_service"),
 )
 """From left to right. A module may import its own place and those before it; the longest prefix counts."""
@@ -142,4 +115,8 @@ def test_the_arrow_would_notice(tmp_path: Path) -> None:
     path = tmp_path / "wrong.py"
     path.write_text("def late():\n    from trainer_service import cli\n    import torch.nn\n")
     assert list(imports(path)) == ["trainer_service", "trainer_service.cli", "torch.nn"]
-    assert place("trainer_service.cli") > place("trainer_service.ops.losses") > place("unity_bridge.server")
+    assert (
+        place("trainer_service.cli")
+        > place("trainer_service.ops.losses")
+        > place("unity_bridge.server.bridge")
+    )

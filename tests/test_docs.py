@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import yaml
 
-from trainer_service import cli
-from trainer_service.arguments import build_parser
+from trainer_service.cli import main as cli
+from trainer_service.cli.arguments import build_parser
 from trainer_service.config import parse_run_options
-from unity_bridge.launcher import Command
-from unity_bridge.server import Bridge, BridgeSettings, Tick
+from unity_bridge.programs.launcher import Command
+from unity_bridge.server.bridge import Bridge, BridgeSettings, Tick
 from unity_bridge.simulators import command as simulator
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch

@@ -18,8 +18,8 @@ from typing import Any
 
 from trainer_service.config import HYPERPARAMETERS, REWARD_SIGNALS, json_schema
 from trainer_service.config.environment_parameters import SAMPLERS
-from trainer_service.config.legacy import SAMPLERS_ALSO_CALLED
-from trainer_service.config.value_settings import OffPolicyHyperparameters, RandomSettings
+from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters, RandomSettings
+from trainer_service.config.reading.legacy import SAMPLERS_ALSO_CALLED
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/configuration.md")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainer_service.callbacks import Callback
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
     from trainer_service.policy import Policy, load_policy
-    from trainer_service.training import Outcome, train
+    from trainer_service.training.run import Outcome, train
 
 __version__ = "0.1.0"
 
@@ -35,13 +35,13 @@ __all__ = [
 
 _HOME = {
     "Callback": "callbacks",
-    "Outcome": "training",
+    "Outcome": "training.run",
     "Policy": "policy",
     "RunOptions": "config",
     "load_policy": "policy",
     "load_run_options": "config",
     "parse_run_options": "config",
-    "train": "training",
+    "train": "training.run",
 }
 
 

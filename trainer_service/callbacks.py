@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from trainer_service.config import RunOptions
 from trainer_service.errors import UserError
+from trainer_service.rollout.episode_scores import Evaluation
 from trainer_service.rollout.trajectories import Trajectories
-from trainer_service.scores import Evaluation
 from unity_bridge.side_channels import Aggregation, StatMessage
 
 _logger = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
-from trainer_service.algorithms.team_view import view_for
-from trainer_service.checkpoint import UNFIT, Checkpoint, load_checkpoint
+from trainer_service.algorithms.common.observation_selection import view_for
 from trainer_service.errors import UserError
 from trainer_service.networks.allowance import Allowance
+from trainer_service.runs.checkpoint import UNFIT, Checkpoint, load_checkpoint
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from trainer_service.callbacks import Callback, EndedEpisodes, RunView
-from trainer_service.scores import Evaluation
+from trainer_service.rollout.episode_scores import Evaluation
 
 OF_UPDATES: Mapping[str, str] = {
     "Losses/Value Loss": "_overall/critic_loss",

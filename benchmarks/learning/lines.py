@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learning.worlds import BEHAVIOR, World, behavior_spec, observe
-from unity_bridge.simulators.drawing import Canvas
+from unity_bridge.simulators.rendering.drawing import Canvas
 from unity_bridge.simulators.scene import Steps, choices, concatenate, step_batch
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from unity_bridge.session import STOP_MESSAGE, Reply, Session, Step
+from unity_bridge.server.session import STOP_MESSAGE, Reply, Session, Step
 from unity_bridge.simulators.conversation import converse
-from unity_bridge.simulators.grid_camera import PictureFormat
 from unity_bridge.simulators.registry import open_scene
+from unity_bridge.simulators.scenes.grid_camera import PictureFormat
 from unity_bridge.specs import ActionSpec
 from unity_bridge.steps import ActionBatch
 

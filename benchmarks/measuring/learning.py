@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from measuring.scenes import SCENES
 from measuring.timing import median_us
 from trainer_service.algorithms import ALGORITHMS, Compute
-from trainer_service.algorithms.algorithm import Algorithm
+from trainer_service.algorithms.common.algorithm import Algorithm
 from trainer_service.config import load_run_options
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unity_bridge.simulators.grid_camera import PictureFormat
+from unity_bridge.simulators.scenes.grid_camera import PictureFormat
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 """The project's root."""

@@ -11,11 +11,11 @@ from statistics import median
 
 import grpc
 
-from unity_bridge.endpoint import METHOD, SERVICE
-from unity_bridge.server import Bridge, BridgeSettings, Departure
+from unity_bridge.server.bridge import Bridge, BridgeSettings, Departure
 from unity_bridge.simulators.conversation import goodbye
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch
+from unity_bridge.transport.endpoint import METHOD, SERVICE
 
 _PATIENCE_S = 60.0
 

@@ -4,8 +4,8 @@ import pytest
 from measuring.scenes import SCENES, Case, cases
 
 from trainer_service.config import load_run_options
+from unity_bridge.simulators.group_scenes.registry import TEAM_SCENES
 from unity_bridge.simulators.registry import SCENES as BUNDLED
-from unity_bridge.simulators.team_scenes import TEAM_SCENES
 
 
 def test_every_scene_is_bundled() -> None:

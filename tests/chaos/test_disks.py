@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from trainers import Process, configure, small, until
 
-from trainer_service.mlagents_checkpoint import load_origin
+from trainer_service.interop.mlagents_checkpoint import load_origin
 
 FLAGS = ("--env=sim:basic", "--seed=1", "--results-dir=disk")
 

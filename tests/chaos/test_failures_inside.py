@@ -9,29 +9,29 @@ import pytest
 from tiers import tiers
 from trainers import configure, free_port, small, until
 
-from trainer_service.mlagents_checkpoint import load_origin
+from trainer_service.interop.mlagents_checkpoint import load_origin
 
 BREAKS = [
-    "trainer_service.behavior:Behavior.update:1",
-    "trainer_service.behavior:Behavior.observe:60",
-    "trainer_service.behavior:Behavior.act:60",
-    "trainer_service.behaviors:Behaviors.act:60",
-    "trainer_service.behaviors:Behaviors.drain_progress:60",
-    "trainer_service.behavior:Behavior.ready_to_update:60",
-    "trainer_service.behavior:Behavior.summarize:2",
-    "trainer_service.behavior:Behavior.checkpoint:2",
-    "trainer_service.behavior:Behavior.policy_network:2",
-    "trainer_service.recorder:save_checkpoint:2",
-    "trainer_service.recorder:export_policy:2",
-    "trainer_service.recorder:Recorder.report:60",
-    "trainer_service.recorder:Recorder._summarize:2",
-    "trainer_service.console:Console.summary:2",
+    "trainer_service.behaviors.behavior:Behavior.update:1",
+    "trainer_service.behaviors.behavior:Behavior.observe:60",
+    "trainer_service.behaviors.behavior:Behavior.act:60",
+    "trainer_service.behaviors.registry:Behaviors.act:60",
+    "trainer_service.behaviors.registry:Behaviors.drain_progress:60",
+    "trainer_service.behaviors.behavior:Behavior.ready_to_update:60",
+    "trainer_service.behaviors.behavior:Behavior.summarize:2",
+    "trainer_service.behaviors.behavior:Behavior.checkpoint:2",
+    "trainer_service.behaviors.behavior:Behavior.policy_network:2",
+    "trainer_service.training.recorder:save_checkpoint:2",
+    "trainer_service.training.recorder:export_policy:2",
+    "trainer_service.training.recorder:Recorder.report:60",
+    "trainer_service.training.recorder:Recorder._summarize:2",
+    "trainer_service.metrics.console:Console.summary:2",
     "trainer_service.metrics:JsonlWriter.write:2",
     "trainer_service.curriculum:Curriculum.advance:60",
-    "trainer_service.channels:Channels.outgoing:60",
-    "unity_bridge.server:Bridge.receive:60",
-    "unity_bridge.server:Bridge.reply:60",
-    "unity_bridge.session:Session.reply:60",
+    "trainer_service.training.channels:Channels.outgoing:60",
+    "unity_bridge.server.bridge:Bridge.receive:60",
+    "unity_bridge.server.bridge:Bridge.reply:60",
+    "unity_bridge.server.session:Session.reply:60",
 ]
 """The 20 places, and at which call they fail."""
 
@@ -79,7 +79,7 @@ def test_an_exception_inside(scene, note, count: int) -> None:
 
 
 def test_memory_of_the_device_that_runs_out(scene, note) -> None:
-    run = start(scene, "trainer_service.behavior:Behavior.update:1", "OutOfMemoryError")
+    run = start(scene, "trainer_service.behaviors.behavior:Behavior.update:1", "OutOfMemoryError")
     code = run.end()
     sizes = "batch" in run.said
     note(

@@ -15,8 +15,8 @@ import torch
 from tiers import tiers
 from trainers import configure, small, until
 
-from trainer_service.checkpoint import Checkpoint
-from trainer_service.mlagents_checkpoint import load_origin
+from trainer_service.interop.mlagents_checkpoint import load_origin
+from trainer_service.runs.checkpoint import Checkpoint
 
 SAVED = re.compile(r"Saved \S+-(\d+)\.pt")
 RESUMED = re.compile(r"Resuming 'Basic' from step (\d+)")

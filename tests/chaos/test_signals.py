@@ -10,7 +10,7 @@ from collections import Counter
 from tiers import tiers
 from trainers import Process, configure, small, until
 
-from trainer_service.mlagents_checkpoint import load_origin
+from trainer_service.interop.mlagents_checkpoint import load_origin
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SLOWEST_S = 60.0

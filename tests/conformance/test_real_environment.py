@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unity_bridge.low_level_steps import low_level_spec
+from unity_bridge.environment.low_level_steps import low_level_spec
+from unity_bridge.simulators.group_scenes.registry import TEAM_SCENES
 from unity_bridge.simulators.registry import SCENES, open_scene
-from unity_bridge.simulators.team_scenes import TEAM_SCENES
 
 ODD = Path(__file__).parents[1] / "programs" / "odd.py"
 SIZE = 3

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import INTEGERS, mutated_archive, mutated_bytes, require_fit_to_print
 
-from trainer_service.checkpoint import Checkpoint, save_checkpoint
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
-from trainer_service.mlagents_checkpoint import load_origin
+from trainer_service.interop.mlagents_checkpoint import load_origin
+from trainer_service.runs.checkpoint import Checkpoint, save_checkpoint
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 DICE = st.integers(0, 2**32).map(random.Random)

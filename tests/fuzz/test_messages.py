@@ -18,7 +18,7 @@ from mutations import (
 )
 
 from unity_bridge.errors import WireError
-from unity_bridge.session import Session, Step
+from unity_bridge.server.session import Session, Step
 from unity_bridge.steps import ActionBatch
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import mutated_png, require_fit_to_print
 
+from unity_bridge.codec.pictures import channel_mapping, decode_png, encode_png
 from unity_bridge.errors import WireError
-from unity_bridge.pictures import channel_mapping, decode_png, encode_png
 
 DICE = st.integers(0, 2**32).map(random.Random)
 SHAPE = (3, 6, 5)

@@ -10,9 +10,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import torch
 
-from trainer_service.behavior import Behavior, TeamSteps
-from trainer_service.checkpoint import load_checkpoint, save_checkpoint
-from trainer_service.experience import save_experience
+from trainer_service.behaviors.behavior import Behavior, TeamSteps
+from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
+from trainer_service.runs.replay_file import save_experience
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 

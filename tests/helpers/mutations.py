@@ -17,7 +17,7 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from unity_bridge.pictures import encode_png
+from unity_bridge.codec.pictures import encode_png
 from unity_bridge.side_channels import STATS, SideChannelRecord, pack_records
 from unity_bridge.simulators.conversation import introduction
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto

@@ -13,7 +13,7 @@ import time
 import grpc
 
 from unity_bridge.simulators.conversation import converse
-from unity_bridge.simulators.three_d_ball import ThreeDBall
+from unity_bridge.simulators.scenes.three_d_ball import ThreeDBall
 
 EXCHANGE = "/communicator_objects.UnityToExternalProto/Exchange"
 OPTIONS = [

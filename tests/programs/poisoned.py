@@ -15,7 +15,7 @@ import numpy as np
 
 from unity_bridge.simulators.client import run
 from unity_bridge.simulators.scene import Steps
-from unity_bridge.simulators.three_d_ball import ThreeDBall
+from unity_bridge.simulators.scenes.three_d_ball import ThreeDBall
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 

@@ -17,7 +17,7 @@ import torch
 import yaml
 
 from trainer_service.algorithms import Compute
-from trainer_service.behavior import Behavior
+from trainer_service.behaviors.behavior import Behavior
 from trainer_service.cli import main
 from trainer_service.config import TrainerSettings
 from unity_bridge.demonstrations import DemonstratedPiece, DemonstrationWriter

@@ -23,8 +23,8 @@ from trainer_service.callbacks import (
     load_callback,
 )
 from trainer_service.errors import UserError
+from trainer_service.rollout.episode_scores import Evaluation
 from trainer_service.rollout.trajectories import Trajectories
-from trainer_service.scores import Evaluation
 
 SETTINGS: Mapping[str, Any] = {
     "trainer_type": "ppo",

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import trainer_service
-from trainer_service.checkpoint import save_checkpoint
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy, load_policy
+from trainer_service.runs.checkpoint import save_checkpoint
 
 
 @pytest.fixture

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from http2 import ACK, SETTINGS, Line, frame, headers, message, reset
 
-from unity_bridge import grpc_direct, grpc_threads, limits
-from unity_bridge import inbox as inboxes
-from unity_bridge.endpoint import Call, Endpoint, HangUp
-from unity_bridge.grpc_core import usable
-from unity_bridge.grpc_direct import _Rpc
-from unity_bridge.inbox import Inbox
+from unity_bridge.transport import direct_server as grpc_direct
+from unity_bridge.transport import inbox as inboxes
+from unity_bridge.transport import limits
+from unity_bridge.transport import threaded_server as grpc_threads
+from unity_bridge.transport.direct_server import _Rpc
+from unity_bridge.transport.endpoint import Call, Endpoint, HangUp
+from unity_bridge.transport.grpc_core import usable
+from unity_bridge.transport.inbox import Inbox
 
 PATIENCE_S = 60.0
 needs_core = pytest.mark.skipif(not usable(), reason="the installed grpcio has another core interface")

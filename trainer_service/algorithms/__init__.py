@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from trainer_service.algorithms.algorithm import Algorithm, Compute
-from trainer_service.algorithms.coma import COMA
-from trainer_service.algorithms.ddpg import DDPG
-from trainer_service.algorithms.dqn import DQN
-from trainer_service.algorithms.dqn_consensus import DQNConsensus
-from trainer_service.algorithms.dqn_share import DQNShare
-from trainer_service.algorithms.happo import HAPPO
-from trainer_service.algorithms.idqn import IDQN
-from trainer_service.algorithms.maddpg import MADDPG
-from trainer_service.algorithms.mappo import MAPPO
-from trainer_service.algorithms.poca import POCA
-from trainer_service.algorithms.policy_network import PolicyNetwork
-from trainer_service.algorithms.ppo import PPO
-from trainer_service.algorithms.qmix import QMIX
-from trainer_service.algorithms.random_policy import RandomPolicy
-from trainer_service.algorithms.sac import SAC
-from trainer_service.algorithms.sic import SIC
-from trainer_service.algorithms.vdn import VDN
+from trainer_service.algorithms.common.algorithm import Algorithm, Compute
+from trainer_service.algorithms.common.policy_network import PolicyNetwork
+from trainer_service.algorithms.common.random_policy import RandomPolicy
+from trainer_service.algorithms.off_policy.ddpg import DDPG
+from trainer_service.algorithms.off_policy.dqn import DQN
+from trainer_service.algorithms.off_policy.dqn_consensus import DQNConsensus
+from trainer_service.algorithms.off_policy.dqn_share import DQNShare
+from trainer_service.algorithms.off_policy.idqn import IDQN
+from trainer_service.algorithms.off_policy.maddpg import MADDPG
+from trainer_service.algorithms.off_policy.qmix import QMIX
+from trainer_service.algorithms.off_policy.sac import SAC
+from trainer_service.algorithms.off_policy.sic import SIC
+from trainer_service.algorithms.off_policy.vdn import VDN
+from trainer_service.algorithms.on_policy.coma import COMA
+from trainer_service.algorithms.on_policy.happo import HAPPO
+from trainer_service.algorithms.on_policy.mappo import MAPPO
+from trainer_service.algorithms.on_policy.poca import POCA
+from trainer_service.algorithms.on_policy.ppo import PPO
 from trainer_service.config import TrainerSettings
 from unity_bridge.specs import BehaviorSpec
 

@@ -1,11 +1,9 @@
 """The configuration of a run: ML-Agents' YAML, read strictly."""
 
 from trainer_service.config.changes import changed_networks
-from trainer_service.config.check import FileCheck, check_files
-from trainer_service.config.demo_files import missing_demonstrations
 from trainer_service.config.environment_parameters import Curriculum, Lesson, Sampler
 from trainer_service.config.evaluation import EvaluationSettings
-from trainer_service.config.hyperparameters import (
+from trainer_service.config.hyperparameters.on_policy import (
     Hyperparameters,
     OnPolicyHyperparameters,
     POCASettings,
@@ -13,15 +11,18 @@ from trainer_service.config.hyperparameters import (
     SACSettings,
     Schedule,
 )
+from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
 from trainer_service.config.imitation import BehavioralCloningSettings
-from trainer_service.config.loader import (
+from trainer_service.config.names import validate_behavior_name, validate_run_id
+from trainer_service.config.network import MemorySettings, NetworkSettings
+from trainer_service.config.reading.check import FileCheck, check_files
+from trainer_service.config.reading.demo_files import missing_demonstrations
+from trainer_service.config.reading.loader import (
     LoadedOptions,
     dump_run_options,
     load_run_options,
     parse_run_options,
 )
-from trainer_service.config.names import validate_behavior_name, validate_run_id
-from trainer_service.config.network import MemorySettings, NetworkSettings
 from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings, RewardSignalSettings
 from trainer_service.config.run_options import (
     CheckpointSettings,
@@ -33,7 +34,6 @@ from trainer_service.config.run_options import (
 from trainer_service.config.schema import json_schema
 from trainer_service.config.self_play import SelfPlaySettings
 from trainer_service.config.trainer import TrainerSettings
-from trainer_service.config.trainer_types import HYPERPARAMETERS
 
 __all__ = [
     "HYPERPARAMETERS",

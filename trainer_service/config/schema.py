@@ -12,18 +12,18 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from trainer_service.config.environment_parameters import SAMPLERS
-from trainer_service.config.hyperparameters import SACSettings
-from trainer_service.config.legacy import (
+from trainer_service.config.hyperparameters.on_policy import SACSettings
+from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
+from trainer_service.config.network import NetworkSettings
+from trainer_service.config.reading.legacy import (
     EMPTY_MEANS_DEFAULTS,
     EMPTY_MEANS_DEFAULTS_ON_TOP,
     IGNORED_IN_BEHAVIOR,
     SAMPLERS_ALSO_CALLED,
 )
-from trainer_service.config.network import NetworkSettings
 from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings
 from trainer_service.config.run_options import RunOptions
 from trainer_service.config.trainer import TrainerSettings
-from trainer_service.config.trainer_types import HYPERPARAMETERS
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 _NOTHING = {"type": "null"}

@@ -7,24 +7,24 @@ from typing import Any, Self
 
 from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
-from trainer_service.config.hyperparameters import (
-    COMASettings,
-    Hyperparameters,
-    SACSettings,
-    TeamHyperparameters,
-)
-from trainer_service.config.imitation import BehavioralCloningSettings
-from trainer_service.config.network import NetworkSettings
-from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings, RewardSignalSettings
-from trainer_service.config.section import Section, build_each, choose, located, unknown_among
-from trainer_service.config.self_play import SelfPlaySettings
-from trainer_service.config.trainer_types import HYPERPARAMETERS
-from trainer_service.config.value_settings import (
+from trainer_service.config.hyperparameters.off_policy import (
     OffPolicyHyperparameters,
     RandomSettings,
     ShareSettings,
     SICSettings,
 )
+from trainer_service.config.hyperparameters.on_policy import (
+    COMASettings,
+    Hyperparameters,
+    SACSettings,
+    TeamHyperparameters,
+)
+from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
+from trainer_service.config.imitation import BehavioralCloningSettings
+from trainer_service.config.network import NetworkSettings
+from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings, RewardSignalSettings
+from trainer_service.config.section import Section, build_each, choose, located, unknown_among
+from trainer_service.config.self_play import SelfPlaySettings
 from trainer_service.config.values import Count, Flag, PositiveCount, Text, WholeNumber, problem
 
 _ATTENTION_HEADS = 4

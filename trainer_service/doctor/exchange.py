@@ -11,8 +11,8 @@ from trainer_service.config import RunOptions
 from trainer_service.doctor.report import Finding
 from trainer_service.errors import UserError
 from unity_bridge.errors import BridgeError
-from unity_bridge.launcher import resolve_program
-from unity_bridge.server import Bridge, BridgeSettings, Departure, Tick
+from unity_bridge.programs.launcher import resolve_program
+from unity_bridge.server.bridge import Bridge, BridgeSettings, Departure, Tick
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -125,7 +125,7 @@ def _behavior(name: str, spec: BehaviorSpec, options: RunOptions) -> Finding:
     import torch
 
     from trainer_service.algorithms import Compute
-    from trainer_service.behavior import Behavior
+    from trainer_service.behaviors.behavior import Behavior
 
     subject = f"behavior {name}"
     try:

@@ -78,7 +78,7 @@ def torch_device(name: str | None) -> Finding:
     import torch
 
     from trainer_service.errors import UserError
-    from trainer_service.training import choose_device
+    from trainer_service.training.run import choose_device
 
     cores = os.cpu_count() or 1
     try:
@@ -95,7 +95,7 @@ def torch_device(name: str | None) -> Finding:
 
 def grpc_server() -> Finding:
     """Which of our two servers this grpcio allows."""
-    from unity_bridge.grpc_core import usable
+    from unity_bridge.transport.grpc_core import usable
 
     if usable():
         return Finding("ok", "gRPC server", "direct, on grpcio's core")
@@ -107,7 +107,7 @@ def pictures() -> Finding:
     """PNG out and in again."""
     import numpy as np
 
-    from unity_bridge.pictures import decode_png, encode_png
+    from unity_bridge.codec.pictures import decode_png, encode_png
 
     picture = np.arange(3 * 5 * 7, dtype=np.uint8).reshape(3, 5, 7)
     if np.array_equal(decode_png(encode_png(picture), picture.shape, (), "the doctor's picture"), picture):
@@ -122,8 +122,8 @@ def onnx_export() -> Finding:
     import torch
 
     from trainer_service.algorithms import Compute
-    from trainer_service.behavior import Behavior
-    from trainer_service.export import OPSET, to_onnx
+    from trainer_service.behaviors.behavior import Behavior
+    from trainer_service.interop.onnx_export import OPSET, to_onnx
 
     spec = BehaviorSpec((ObservationSpec("numbers", (2,)),), ActionSpec(1, (2,)))
     behavior = Behavior("doctor", spec, TrainerSettings(), Compute(torch.device("cpu"), 0), learns=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 from trainer_service.doctor.ports import holder_of
 from trainer_service.doctor.report import Finding
 from unity_bridge.errors import BridgeError, PortInUse
-from unity_bridge.server import Bridge, BridgeSettings
+from unity_bridge.server.bridge import Bridge, BridgeSettings
 
 _LITTLE_SPACE = 10**9
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")

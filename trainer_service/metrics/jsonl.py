@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_service.files import SaveError, write_atomic
 from trainer_service.metrics.histogram import bins, finite
 from trainer_service.metrics.summary import EPISODE_TAGS, Summary
+from trainer_service.runs.files import SaveError, write_atomic
 
 _CATEGORIES = ("Losses/", "Policy/", "Environment/", "Self-play/")
 """Parts of ML-Agents' tags that metrics.jsonl leaves out."""

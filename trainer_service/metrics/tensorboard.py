@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from trainer_service.files import SaveError
 from trainer_service.metrics.histogram import bins, finite
 from trainer_service.metrics.summary import Floats, Summary
+from trainer_service.runs.files import SaveError
 
 
 class TensorBoardWriter:

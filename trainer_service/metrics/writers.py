@@ -6,7 +6,7 @@ import logging
 from typing import Protocol
 
 from trainer_service.metrics.summary import Series, Summary, summary_line
-from trainer_service.timers import Timers
+from trainer_service.metrics.timers import Timers
 
 _logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config.rewards import GAILSettings
-from trainer_service.networks.encoder import ObservationEncoder
-from trainer_service.networks.layers import kaiming_linear, make_body
+from trainer_service.networks.encoders.encoder import ObservationEncoder
+from trainer_service.networks.encoders.layers import kaiming_linear, make_body
 from trainer_service.ops.distributions import choice_offsets
 from trainer_service.ops.intrinsic import one_hot
 from unity_bridge.specs import BehaviorSpec

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trainer_service.rollout.agent_indices import Seats
 from trainer_service.rollout.agents import AgentRows, Keys, Rows, agent_keys
-from trainer_service.rollout.places import Seats
+from trainer_service.rollout.group_trajectories import GroupStretches
 from trainer_service.rollout.silence import MOST_AGENTS, TooManyAgents, is_time_to_look, who_is_gone
-from trainer_service.rollout.stretches import GroupStretches
 from trainer_service.rollout.trajectories import Joint, Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, StepBatch, as_floats

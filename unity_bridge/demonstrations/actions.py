@@ -8,8 +8,8 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from unity_bridge.codec.rows import LENGTH, RowLayout, Value, entries
 from unity_bridge.errors import WireError
-from unity_bridge.rows import LENGTH, RowLayout, Value, entries
 from unity_bridge.specs import ActionSpec
 from unity_bridge.wire.agent_action_pb2 import AgentActionProto
 

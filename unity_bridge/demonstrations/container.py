@@ -10,9 +10,9 @@ from typing import BinaryIO
 
 from google.protobuf.message import DecodeError
 
+from unity_bridge.codec.rows import varint_width
 from unity_bridge.demonstrations.records import DemonstrationMeta
 from unity_bridge.errors import DemonstrationError
-from unity_bridge.rows import varint_width
 from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
 from unity_bridge.wire.demonstration_meta_pb2 import DemonstrationMetaProto
 

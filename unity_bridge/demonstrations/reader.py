@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from unity_bridge.codec import Description, decode_behavior_spec
+from unity_bridge.codec.messages import Description, decode_behavior_spec
+from unity_bridge.codec.sensor_layout import SensorLayout
 from unity_bridge.demonstrations.container import read_frame, read_rows
 from unity_bridge.demonstrations.records import DemonstratedPiece
 from unity_bridge.demonstrations.rows import RowReader, Rows, split_row
 from unity_bridge.errors import DemonstrationError, WireError
-from unity_bridge.sensor_layout import SensorLayout
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 
 SUFFIX = ".demo"

@@ -9,11 +9,11 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from unity_bridge.codec.sensor_layout import SensorLayout
+from unity_bridge.codec.step_decoder import StepDecoder
 from unity_bridge.demonstrations.actions import ActionReader
 from unity_bridge.errors import WireError
-from unity_bridge.sensor_layout import SensorLayout
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.step_decoder import StepDecoder
 from unity_bridge.steps import Observation, join_observations
 from unity_bridge.wire.row_view_pb2 import RowViewPair
 

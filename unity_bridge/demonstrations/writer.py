@@ -12,7 +12,7 @@ from typing import BinaryIO, Self
 
 import numpy as np
 
-from unity_bridge.codec import encode_behavior_spec, encode_steps
+from unity_bridge.codec.messages import encode_behavior_spec, encode_steps
 from unity_bridge.demonstrations.container import HEAD_SIZE, delimited, encode_head
 from unity_bridge.demonstrations.records import DemonstratedPiece
 from unity_bridge.errors import DemonstrationError

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any, get_args
 
 from unity_bridge.errors import BridgeError
-from unity_bridge.executables import LAUNCHED
+from unity_bridge.programs.executables import LAUNCHED
 from unity_bridge.side_channels import FloatParameter
-from unity_bridge.simulators import pettingzoo_options
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.client import run
-from unity_bridge.simulators.films import problem_with
 from unity_bridge.simulators.foreign import users_traceback
-from unity_bridge.simulators.grid_camera import PictureFormat
-from unity_bridge.simulators.recording import LONGEST_S, Recorder
+from unity_bridge.simulators.group_scenes.registry import OPTIONS, TEAM_SCENES, flag_of
+from unity_bridge.simulators.pettingzoo_envs import options as pettingzoo_options
 from unity_bridge.simulators.registry import SCENES, Bundled, open_scene
+from unity_bridge.simulators.rendering.films import problem_with
+from unity_bridge.simulators.rendering.recording import LONGEST_S, Recorder
 from unity_bridge.simulators.scene import Scene, SceneError
-from unity_bridge.simulators.team_scenes import OPTIONS, TEAM_SCENES, flag_of
+from unity_bridge.simulators.scenes.grid_camera import PictureFormat
 
 DEFAULT_PORT = 5004
 CONNECT_TIMEOUT_S = 10.0

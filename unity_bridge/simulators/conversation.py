@@ -1,4 +1,4 @@
-"""The simulator's side of a conversation, over bytes; the mirror of ``unity_bridge.session``."""
+"""The simulator's side of a conversation, over bytes; the mirror of ``unity_bridge.server.session``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from google.protobuf.message import DecodeError
 
-from unity_bridge.codec import decode_actions, encode_behavior_spec, encode_steps
+from unity_bridge.codec.messages import decode_actions, encode_behavior_spec, encode_steps
 from unity_bridge.errors import WireError
-from unity_bridge.session import API_VERSION, OK, STOP
+from unity_bridge.server.session import API_VERSION, OK, STOP
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.scene import Scene, Steps
 from unity_bridge.specs import BehaviorSpec

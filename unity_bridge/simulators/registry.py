@@ -7,21 +7,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from unity_bridge.simulators import gridworld, hallway, sorter, wall_jump
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.basic import Basic
-from unity_bridge.simulators.grid_camera import PictureFormat
-from unity_bridge.simulators.gridworld import GridWorld
-from unity_bridge.simulators.hallway import Hallway
-from unity_bridge.simulators.hybrid import Hybrid
+from unity_bridge.simulators.group_scenes.registry import (
+    TEAM_SCENES,
+    open_team_scene,
+    require_no_team_options,
+)
 from unity_bridge.simulators.nearest import nearest_environment
-from unity_bridge.simulators.pettingzoo_options import open_pettingzoo, require_no_own_options
-from unity_bridge.simulators.pyramids import Pyramids
+from unity_bridge.simulators.pettingzoo_envs.options import open_pettingzoo, require_no_own_options
 from unity_bridge.simulators.scene import Scene, SceneError
-from unity_bridge.simulators.sorter import Sorter
-from unity_bridge.simulators.team_scenes import TEAM_SCENES, open_team_scene, require_no_team_options
-from unity_bridge.simulators.three_d_ball import ThreeDBall
-from unity_bridge.simulators.wall_jump import WallJump
+from unity_bridge.simulators.scenes import gridworld, hallway, sorter, wall_jump
+from unity_bridge.simulators.scenes.basic import Basic
+from unity_bridge.simulators.scenes.grid_camera import PictureFormat
+from unity_bridge.simulators.scenes.gridworld import GridWorld
+from unity_bridge.simulators.scenes.hallway import Hallway
+from unity_bridge.simulators.scenes.hybrid import Hybrid
+from unity_bridge.simulators.scenes.pyramids import Pyramids
+from unity_bridge.simulators.scenes.sorter import Sorter
+from unity_bridge.simulators.scenes.three_d_ball import ThreeDBall
+from unity_bridge.simulators.scenes.wall_jump import WallJump
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,7 @@ def _require_parameters(env: str, bundled: Bundled | None, academy: Academy) -> 
 
 def _gym(env_id: str, agents: int, kwargs: Mapping[str, Any] | None, *, rendered: bool) -> Scene:
     try:
-        from unity_bridge.simulators.gym_scene import GymScene  # an extra, and slow to import
+        from unity_bridge.simulators.gym_envs.scene import GymScene  # an extra, and slow to import
     except ModuleNotFoundError as error:
         if error.name != "gymnasium":
             raise

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from trainer_service.behavior import Behavior, TeamSteps
-from trainer_service.networks.actor_critic import ActorCritic
-from trainer_service.networks.normalizer import ObservationNormalizer
+from trainer_service.behaviors.behavior import Behavior, TeamSteps
+from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.policy import Policy
 from unity_bridge.steps import ActionBatch, StepBatch
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from lives import OneDecision, assert_goes_on, begun, live, state
 
-from trainer_service.behavior import Behavior
+from trainer_service.behaviors.behavior import Behavior
 from trainer_service.errors import UserError
 
 AGENTS = 8

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from trainer_service.algorithms import ALGORITHMS
-from trainer_service.behavior import Behavior, TeamSteps
+from trainer_service.behaviors.behavior import Behavior, TeamSteps
+from unity_bridge.codec.unusable_values import LARGEST_OBSERVED, LARGEST_REWARD
 from unity_bridge.steps import StepBatch
-from unity_bridge.unusable_values import LARGEST_OBSERVED, LARGEST_REWARD
 
 AGENTS, EPISODE, TICKS = 4, 5, 40
 POISONED = (3, 11, 12, 20, 28)

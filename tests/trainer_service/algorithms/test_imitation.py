@@ -11,10 +11,10 @@ import pytest
 import torch
 from seeds import seeds
 
-from trainer_service.behavior import Behavior
-from trainer_service.checkpoint import load_checkpoint, save_checkpoint
+from trainer_service.behaviors.behavior import Behavior
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
+from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch

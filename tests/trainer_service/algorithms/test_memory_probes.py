@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from seeds import seeds
 
-from trainer_service.behavior import Behavior
+from trainer_service.behaviors.behavior import Behavior
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 

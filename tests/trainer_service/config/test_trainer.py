@@ -16,8 +16,8 @@ from trainer_service.config import (
     SelfPlaySettings,
     TrainerSettings,
 )
+from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
 from trainer_service.config.rewards import REWARD_SIGNALS
-from trainer_service.config.value_settings import OffPolicyHyperparameters
 
 Load = Callable[..., LoadedOptions]
 Refuse = Callable[..., list[str]]

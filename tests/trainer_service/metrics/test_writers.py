@@ -12,7 +12,6 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from trainer_service.curriculum import LessonInForce
-from trainer_service.files import SaveError
 from trainer_service.metrics import (
     ConsoleWriter,
     EpisodeStats,
@@ -26,7 +25,8 @@ from trainer_service.metrics import (
     readable,
     summary_line,
 )
-from trainer_service.timers import Timers
+from trainer_service.metrics.timers import Timers
+from trainer_service.runs.files import SaveError
 from unity_bridge.side_channels import Aggregation, StatMessage
 
 
@@ -161,7 +161,7 @@ def test_a_full_disk_is_named_and_leaves_no_half_line(tmp_path: Path) -> None:
     script = """
 import resource, sys
 from pathlib import Path
-from trainer_service.files import SaveError
+from trainer_service.runs.files import SaveError
 from trainer_service.metrics import JsonlWriter, Summary
 writer = JsonlWriter(Path(sys.argv[1]))
 summary = Summary(behavior="Ball", step=1000, wall_s=1.0, steps_per_s=1.0)

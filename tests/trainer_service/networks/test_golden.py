@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.actor_critic import ActorCritic
-from trainer_service.networks.mlagents_names import source_of
+from trainer_service.interop.mlagents_names import source_of
+from trainer_service.networks.policies.actor_critic import ActorCritic
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 GOLDEN = Path(__file__).with_name("golden")

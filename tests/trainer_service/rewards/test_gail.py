@@ -12,7 +12,7 @@ import torch
 
 from trainer_service.config.rewards import GAILSettings
 from trainer_service.errors import UserError
-from trainer_service.networks.actions import executed
+from trainer_service.networks.policies.action_heads import executed
 from trainer_service.rewards import Experience, RewardSource, Transitions
 from trainer_service.rewards.discriminator import Discriminator, Inputs
 from trainer_service.rewards.gail import GAILReward

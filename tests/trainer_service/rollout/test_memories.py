@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainer_service.rollout.assembler import Decisions, Observed, TrajectoryAssembler
-from trainer_service.rollout.remembered import RememberedByAgent
+from trainer_service.rollout.recurrent_states import RememberedByAgent
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from trainer_service.algorithms import Compute
-from trainer_service.behavior import Behavior, TeamSteps
+from trainer_service.behaviors.behavior import Behavior, TeamSteps
 from trainer_service.config import TrainerSettings
-from trainer_service.config.hyperparameters import GroupSettings
+from trainer_service.config.hyperparameters.on_policy import GroupSettings
 from trainer_service.rollout import agents, assembler, silence
+from trainer_service.rollout.agent_indices import GroupPlaces, _Places
 from trainer_service.rollout.agents import AgentRows
 from trainer_service.rollout.assembler import Decisions, Observed, TrajectoryAssembler
-from trainer_service.rollout.places import GroupPlaces, _Places
 from trainer_service.rollout.silence import (
     CROWD,
     LONGEST_SILENCE,

@@ -8,9 +8,9 @@ import grpc
 import numpy as np
 import pytest
 
-from unity_bridge.simulators.basic import Basic
 from unity_bridge.simulators.client import ConnectError, ConversationError, run
 from unity_bridge.simulators.scene import step_batch, vector_sensor
+from unity_bridge.simulators.scenes.basic import Basic
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
 BASIC = "Basic?team=0"

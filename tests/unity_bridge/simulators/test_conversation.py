@@ -18,12 +18,12 @@ from unity_bridge.side_channels import (
     unpack_records,
 )
 from unity_bridge.simulators.academy import ECHO, Academy
-from unity_bridge.simulators.basic import Basic
 from unity_bridge.simulators.conversation import converse
-from unity_bridge.simulators.hybrid import Hybrid
 from unity_bridge.simulators.scene import Steps, step_batch, vector_sensor
-from unity_bridge.simulators.sorter import PATIENCE, Sorter
-from unity_bridge.simulators.three_d_ball import ThreeDBall
+from unity_bridge.simulators.scenes.basic import Basic
+from unity_bridge.simulators.scenes.hybrid import Hybrid
+from unity_bridge.simulators.scenes.sorter import PATIENCE, Sorter
+from unity_bridge.simulators.scenes.three_d_ball import ThreeDBall
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch
 from unity_bridge.wire.command_pb2 import CommandProto

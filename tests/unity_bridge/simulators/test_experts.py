@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from unity_bridge.simulators import basic, gridworld, hallway, hybrid, pyramids
 from unity_bridge.simulators.registry import SCENES, open_scene
 from unity_bridge.simulators.scene import Demonstrator, choices
+from unity_bridge.simulators.scenes import basic, gridworld, hallway, hybrid, pyramids
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 

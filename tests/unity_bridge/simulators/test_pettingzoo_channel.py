@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from mpe2 import simple_speaker_listener_v4, simple_spread_v3, simple_tag_v3
 
-from unity_bridge.bridge_settings import BridgeSettings
-from unity_bridge.executables import resolve_program
-from unity_bridge.server import Bridge, Tick
+from unity_bridge.programs.executables import resolve_program
+from unity_bridge.server.bridge import Bridge, Tick
+from unity_bridge.server.settings import BridgeSettings
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 

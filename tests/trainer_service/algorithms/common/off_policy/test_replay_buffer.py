@@ -1,0 +1,107 @@
+"""What learners off policy draw, when, and what they save of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from trainer_service.algorithms.common.off_policy.replay_buffer import ExperienceReplay
+from trainer_service.algorithms.common.off_policy.update_schedule import Pace
+from trainer_service.config.hyperparameters.off_policy import DQNSettings
+from trainer_service.replay.transitions import Replay, Sample
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+SPEC = BehaviorSpec((ObservationSpec("a", (1,)),), ActionSpec(1, ()))
+
+
+def steps(count: int) -> Trajectories:
+    """So many episodes of a step each, which see their numbers."""
+    column = np.arange(count, dtype=np.float32)
+    return Trajectories(
+        observations=(column[:, None],),
+        continuous_actions=column[:, None],
+        discrete_actions=np.zeros((count, 0), np.int64),
+        allowed_actions=np.zeros((count, 0), np.bool_),
+        log_probs=column,
+        rewards=column,
+        group_rewards=np.zeros_like(column),
+        lengths=np.ones(count, np.int64),
+        final_observations=(-column[:, None],),
+        final_allowed_actions=np.zeros((count, 0), np.bool_),
+        terminated=np.ones(count, np.bool_),
+        memories=np.zeros((count, 0), np.float32),
+        final_memories=np.zeros((count, 0), np.float32),
+    )
+
+
+def replay(*others: Pace, seed: int = 1, **changes: Any) -> ExperienceReplay[Sample]:
+    """Learns every second step after the tenth, from four rows each."""
+    prioritized = {"type": "prioritized", "beta": 0.5, "beta_updates": 10}
+    given = {"batch_size": 4, "save_replay_buffer": True, "replay": prioritized, **changes}
+    hyper = DQNSettings(**given)
+    buffer = Replay(SPEC, 100, alpha=hyper.replay.exponent)
+    return ExperienceReplay(buffer, hyper, seed, Pace(10, 2.0), *others)
+
+
+def drawn(experience: ExperienceReplay[Sample]) -> list[list[int]]:
+    """The rows of all minibatches that are due; what stands in a row is as wrong as its number is large."""
+    found = []
+    for sample in experience.due(experience.rng()):
+        found.append(sample.rows.tolist())
+        experience.learned(sample.rows, torch.from_numpy(sample.observations[0][:, 0]))
+    return found
+
+
+def test_there_is_a_minibatch_for_each_update_that_was_earned() -> None:
+    experience = replay()
+    experience.record(steps(16))
+    assert experience.pace.due == 3
+    assert experience.metrics()["Replay/Largest Priority"] == 1.0
+    rows_drawn = drawn(experience)
+    assert [len(rows) for rows in rows_drawn] == [4, 4, 4]
+    assert experience.metrics()["Replay/Largest Priority"] == pytest.approx(np.max(rows_drawn) ** 0.6)
+    assert experience.updates == experience.pace.updates == 3
+    assert not drawn(experience)
+    assert experience.metrics()["Replay/Beta"] == pytest.approx(0.5 + 0.5 * 0.3)
+    assert replay(replay={"type": "uniform"}).metrics() == {}
+
+
+def test_what_is_saved_draws_what_would_have_been_drawn() -> None:
+    straight, resumed = replay(), replay(seed=7)
+    straight.record(steps(16))
+    drawn(straight)
+    saved = straight.experience()
+    assert saved is not None
+    resumed.load_state_dict(straight.state_dict())
+    resumed.load_experience({name: column.copy() for name, column in saved.items()})
+    for each in (straight, resumed):
+        each.record(steps(8))
+    assert drawn(resumed) == drawn(straight)
+    assert replay(save_replay_buffer=False).experience() is None
+
+
+def test_another_seed_draws_others() -> None:
+    one, other = replay(), replay(seed=2)
+    for each in (one, other):
+        each.record(steps(30))
+    assert drawn(one) != drawn(other)
+
+
+def test_everything_that_learns_from_it_keeps_its_own_pace() -> None:
+    slow = Pace(10, 4.0)
+    experience = replay(slow)
+    experience.record(steps(18))
+    assert (experience.pace.due, slow.due) == (4, 2)
+    slow.updates = 1
+    saved = experience.experience()
+    assert saved is not None
+    assert saved["paces"].tolist() == [18, 0, 18, 1]
+    other = Pace(10, 4.0)
+    replay(other).load_experience(saved)
+    assert (other.steps, other.updates) == (18, 1)
+    with pytest.raises(ValueError, match="longer"):
+        replay().load_experience(saved)

@@ -1,0 +1,279 @@
+"""What agents that communicate are learned from, what they agree on, and how their policies are asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from trainer_service.algorithms.common.off_policy.group_q_learner import TeamQLearner
+from trainer_service.algorithms.off_policy.dqn_consensus import DQNConsensus
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.networks.groups.shared_features import ThoughtNetwork
+from trainer_service.ops.q_learning import chosen_value, masked_argmax
+from trainer_service.policy import Policy
+from unity_bridge.simulators.scene import concatenate, step_batch
+from unity_bridge.steps import ActionBatch, StepBatch
+
+COPIES = 4
+TYPES = ["dqn_share", "dqn_consensus", "sic"]
+
+
+class Walk:
+    """Everyone sees a number and is paid it if it says 1. Nothing ends, but the first agent's task, now and then."""
+
+    def __init__(self, agents: int, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.agents = agents
+        self.ids = np.arange(agents * COPIES)
+        self.seen = np.zeros(len(self.ids))
+        self.time = 0
+
+    def begin(self) -> StepBatch:
+        self.seen = self.rng.normal(size=len(self.ids))
+        return self.rows(self.ids, np.zeros(len(self.ids)))
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        self.time += 1
+        paid = self.seen * actions.discrete[:, 0]
+        self.seen = self.rng.normal(size=len(self.ids))
+        if self.time % 5:
+            return self.rows(self.ids, paid)
+        first = self.ids[:: self.agents]
+        return concatenate(self.rows(first, paid, ended=True), self.rows(self.ids, paid))
+
+    def rows(self, ids: np.ndarray, paid: np.ndarray, *, ended: bool = False) -> StepBatch:
+        return step_batch(
+            [self.seen[ids][:, None].astype(np.float32)],
+            paid[ids].astype(np.float32),
+            agent_ids=ids,
+            allowed_actions=np.ones((len(ids), 2), np.bool_),
+            group_ids=1 + ids // self.agents,
+            terminated=np.full(len(ids), ended),
+        )
+
+
+def settings_of(trainer_type: str, agents: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "trainer_type": trainer_type,
+        "hyperparameters": {
+            "batch_size": 16,
+            "buffer_size": 500,
+            "steps_per_update": agents,
+            "group_size": agents,
+            "save_replay_buffer": True,
+            **changes,
+        },
+        "network_settings": {"hidden_units": 8, "num_layers": 1, "normalize": True},
+        "reward_signals": {"extrinsic": {"gamma": 0.9, "strength": 1.0}},
+        "time_horizon": 8,
+        "max_steps": 10**6,
+    }
+
+
+@pytest.fixture
+def lived(make_behavior, live):
+    """A behavior that has learned from its world so many times."""
+
+    def make(trainer_type: str, agents: int = 2, updates: int = 3, **changes: Any) -> Behavior:
+        behavior: Behavior = make_behavior(seed=1, **settings_of(trainer_type, agents, **changes))
+        live(behavior, Walk(agents, 1), updates)
+        return behavior
+
+    return make
+
+
+def learner_of(behavior: Behavior) -> TeamQLearner:
+    learner = behavior._algorithm
+    assert isinstance(learner, TeamQLearner)
+    return learner
+
+
+def heads_of(network: torch.nn.Module) -> Tensor:
+    assert isinstance(network, ThoughtNetwork)
+    critic = network.critic
+    return torch.cat([critic.weight.detach().flatten(1), critic.bias.detach().flatten(1)], dim=1)
+
+
+@pytest.mark.parametrize("replay", ["uniform", "prioritized"])
+@pytest.mark.parametrize("trainer_type", TYPES)
+@pytest.mark.parametrize("agents", [1, 2, 3, 4, 8])
+def test_groups_of_any_size_learn(lived, trainer_type: str, agents: int, replay: str) -> None:
+    behavior = (
+        lived(trainer_type, agents, replay={"type": replay}, consensus_every=7)
+        if (trainer_type == "dqn_consensus")
+        else lived(trainer_type, agents, replay={"type": replay})
+    )
+    before = {name: tensor.clone() for name, tensor in behavior.checkpoint().algorithm["network"].items()}
+    learner = learner_of(behavior)
+    learner._experience.pace.steps += agents
+    metrics = behavior.update()
+    assert np.isfinite(list(metrics.values())).all()
+    after = behavior.checkpoint().algorithm["network"]
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("trainer_type", TYPES)
+@pytest.mark.parametrize("changes", [{"share": "full", "agent_ids": True}, {"reward_mode": "individual"}])
+def test_other_ways_to_share_and_to_be_paid(lived, trainer_type: str, changes: dict[str, Any]) -> None:
+    behavior = lived(trainer_type, 3, **changes)
+    assert np.isfinite(list(behavior.checkpoint().algorithm["optimizer"]["mean"])).all()
+
+
+def scrambled(network: torch.nn.Module, part: str) -> None:
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if part in name:
+                parameter.normal_(0.0, 1.0)
+
+
+@pytest.mark.parametrize(("trainer_type", "senders"), [("dqn_share", "encoder"), ("sic", "messages")])
+def test_targets_are_the_target_networks_from_the_observation_on(
+    lived, trainer_type: str, senders: str
+) -> None:
+    learner = learner_of(lived(trainer_type, 3, double=False))
+    batch = learner._minibatches.of(learner._experience.buffer.sample(16, np.random.default_rng(0)))
+    with torch.no_grad():
+        before = learner._next_values(batch)
+        scrambled(learner._online, "")
+        assert torch.equal(learner._next_values(batch), before)
+        scrambled(learner._target.network, senders)
+        assert not torch.allclose(learner._next_values(batch), before)
+
+
+@pytest.mark.parametrize("trainer_type", TYPES)
+def test_the_network_chooses_and_its_target_judges(lived, trainer_type: str) -> None:
+    learner = learner_of(lived(trainer_type, 3))
+    batch = learner._minibatches.of(learner._experience.buffer.sample(16, np.random.default_rng(0)))
+    with torch.no_grad():
+        scrambled(learner._online, "")
+        scrambled(learner._target.network, "")
+        chosen = masked_argmax(learner._online.network.group_q_values(batch.next_seen), None, (2,))
+        judged = learner._target.network.network.group_q_values(batch.next_seen)
+        assert torch.equal(learner._next_values(batch), chosen_value(judged, chosen, (2,)))
+        assert not torch.equal(judged.argmax(dim=2, keepdim=True), chosen)
+
+
+def test_agreeing_leaves_heads_equal_bit_for_bit_with_what_adam_knows_of_them(lived) -> None:
+    behavior = lived("dqn_consensus", 3, 4, consensus_every=1)
+    learner = learner_of(behavior)
+    network = learner._online.network
+    heads = heads_of(network)
+    assert heads.any()
+    assert all(torch.equal(head, heads[0]) for head in heads)
+    assert isinstance(network, ThoughtNetwork)
+    for moment in learner._descent.optimizer.moments(network.critic.weight):
+        assert moment.any()
+        assert all(torch.equal(of_one, moment[0]) for of_one in moment)
+    # Only what values thoughts: who thinks, and what it does, stays everyone's own.
+    assert not torch.equal(network.advantage.weight[0], network.advantage.weight[1])
+    assert not torch.equal(network.encoder[0].weight[0], network.encoder[0].weight[1])
+
+
+def test_adams_memory_of_the_heads_becomes_the_mean(lived) -> None:
+    learner = learner_of(lived("dqn_consensus", 3, 4, consensus_every=10**6))
+    network = learner._online.network
+    assert isinstance(network, ThoughtNetwork)
+    assert isinstance(learner, DQNConsensus)
+    watched = (network.critic.weight, *learner._descent.optimizer.moments(network.critic.weight))
+    expected = [each.detach().mean(dim=0) for each in watched]
+    others = network.advantage.weight.detach().clone()
+    learner._agree()
+    for each, mean in zip(watched, expected, strict=True):
+        assert all(torch.equal(of_one, mean) for of_one in each)
+    assert torch.equal(network.advantage.weight, others)
+
+
+def test_disagreement_is_told_as_it_was_before(lived) -> None:
+    behavior = lived("dqn_consensus", 2, 4, consensus_every=10**6)
+    learner = learner_of(behavior)
+    assert isinstance(learner, DQNConsensus)
+    heads = heads_of(learner._online.network)
+    assert "Consensus/Disagreement" not in learner._own_metrics()
+    learner._agree()
+    expected = float((heads[0] - heads[1]).norm())
+    assert expected > 0
+    assert learner._own_metrics() == {"Consensus/Disagreement": pytest.approx(expected)}
+    learner._agree()
+    assert learner._own_metrics() == {"Consensus/Disagreement": 0.0}
+
+
+@pytest.mark.parametrize("pace", [0.5, 1, 7])
+def test_they_agree_whenever_so_many_moments_came_however_often_they_learn(
+    make_behavior, live, monkeypatch: pytest.MonkeyPatch, pace: float
+) -> None:
+    agreed: list[int] = []
+    monkeypatch.setattr(DQNConsensus, "_agree", lambda learner: agreed.append(learner._reached))
+    changes = {"consensus_every": 25, "steps_per_update": 2 * pace}
+    behavior: Behavior = make_behavior(seed=1, **settings_of("dqn_consensus", 2, **changes))
+    live(behavior, Walk(2, 1), 4)
+    moments = learner_of(behavior)._moments
+    assert moments > 100
+    assert len(agreed) == moments // 25
+    assert np.diff(agreed).max() < 50
+
+
+def test_the_targets_heads_only_follow(lived) -> None:
+    learner = learner_of(lived("dqn_consensus", 3, 4, consensus_every=10**6))
+    assert isinstance(learner, DQNConsensus)
+    before = heads_of(learner._target.network.network).clone()
+    learner._agree()
+    assert torch.equal(heads_of(learner._target.network.network), before)
+    learner._follow()
+    after, online = heads_of(learner._target.network.network), heads_of(learner._online.network)
+    torch.testing.assert_close(after, before + learner._hyper.tau * (online - before))
+
+
+@pytest.mark.parametrize("trainer_type", TYPES)
+def test_a_run_goes_on_as_if_it_had_never_stopped(make_behavior, live, lived, trainer_type: str) -> None:
+    behavior = lived(trainer_type, 2, 3)
+    again = make_behavior(seed=99, **settings_of(trainer_type, 2))
+    again.restore(behavior.checkpoint())
+    again._algorithm.load_experience(behavior.experience())
+    behavior.drop(0)
+    for each in (behavior, again):
+        live(each, Walk(2, 8), 3)
+    ours, theirs = behavior.checkpoint().algorithm, again.checkpoint().algorithm
+    for part in ("network", "target"):
+        assert all(torch.equal(ours[part][name], theirs[part][name]) for name in ours[part])
+
+
+@pytest.mark.parametrize("trainer_type", TYPES)
+def test_a_policy_needs_the_whole_group_to_act(lived, trainer_type: str) -> None:
+    policy = Policy(lived(trainer_type, 3).checkpoint())
+    assert policy.communicates
+    assert policy.places == 3
+    rng = np.random.default_rng(3)
+    seen, places = rng.normal(size=(60, 1)), np.tile([0, 1, 2], 20)
+    groups = np.repeat(np.arange(20), 3)
+    together = policy.act(seen, places=places, groups=groups).discrete
+    one_by_one = [
+        policy.act(seen[rows], places=places[rows]).discrete for rows in np.split(np.arange(60), 20)
+    ]
+    assert together.tolist() == np.concatenate(one_by_one).tolist()
+    shuffled = rng.permutation(60)
+    again = policy.act(seen[shuffled], places=places[shuffled], groups=groups[shuffled]).discrete
+    assert again.tolist() == together[shuffled].tolist()
+
+
+def test_two_cannot_have_one_place(lived) -> None:
+    policy = Policy(lived("sic", 2).checkpoint())
+    with pytest.raises(ValueError, match="two of a group have the same place; say groups"):
+        policy.act(np.zeros((3, 1)), places=[0, 1, 0])
+    with pytest.raises(ValueError, match=r"groups: expected shape \(3,\), got \(2,\)"):
+        policy.act(np.zeros((3, 1)), places=[0, 1, 0], groups=[1, 2])
+
+
+@pytest.mark.parametrize("trainer_type", TYPES)
+def test_a_copy_of_the_policy_thinks_for_itself(lived, trainer_type: str) -> None:
+    behavior = lived(trainer_type, 2)
+    network = behavior.policy_network()
+    seen = torch.randn(6, 1), torch.randn(6, 2), torch.eye(2).repeat(3, 1)
+    with torch.no_grad():
+        before = network.forward(seen).logits
+        scrambled(learner_of(behavior)._online, "")
+        assert torch.equal(network.forward(seen).logits, before)
+        assert not torch.allclose(behavior.policy_network().forward(seen).logits, before)

@@ -1,0 +1,338 @@
+"""Soft actor-critic that remembers: what it learns from is what it lived through, and it learns what others cannot."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lives import assert_same, state
+
+from trainer_service.algorithms import SAC
+from trainer_service.behaviors.behavior import Behavior, TeamSteps
+from trainer_service.policy import Policy
+from trainer_service.replay.sequence_replay import SequenceReplay
+from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
+from trainer_service.runs.replay_file import save_experience
+from unity_bridge.simulators.scene import concatenate, step_batch
+from unity_bridge.steps import ActionBatch, StepBatch
+
+AGENTS = 6
+IDS = np.arange(AGENTS, dtype=np.int64)
+
+seeds = pytest.mark.parametrize("seed", [1, 2, 3])
+kinds = pytest.mark.parametrize("kind", ["lstm", "gru"])
+replays = pytest.mark.parametrize("replay", ["uniform", "prioritized"])
+
+
+class Corridor:
+    """A cue at the start, nothing but noise on the way, and at the end a choice or a number that should equal it."""
+
+    def __init__(self, seed: int, lengths: tuple[int, ...] = (4,), choices: int = 2) -> None:
+        self.choices = choices
+        self.rng = np.random.default_rng(seed)
+        self.lengths = lengths
+        self.returns: list[float] = []
+
+    def begin(self) -> StepBatch:
+        self.cue, self.noise = np.empty(AGENTS), np.empty(AGENTS)
+        self.time, self.end = np.empty(AGENTS, np.int64), np.empty(AGENTS, np.int64)
+        everyone = np.ones(AGENTS, np.bool_)
+        self._enter(everyone)
+        return self.rows(everyone, np.zeros(AGENTS))
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        self.time += 1
+        right = [np.sign(actions.continuous) == self.cue[:, None]]
+        right.append((actions.discrete == 1) == (self.cue > 0)[:, None])
+        ended = self.time == self.end
+        share = np.concatenate(right, axis=1).mean(axis=1)
+        paid = np.where(ended, 2.0 * share - 1.0, 0.0)
+        self.returns += paid[ended].tolist()
+        self.noise = self.rng.normal(size=AGENTS)
+        terminal = self.rows(ended, paid, terminated=np.ones(ended.sum(), np.bool_))
+        self._enter(ended)
+        return concatenate(terminal, self.rows(np.ones(AGENTS, np.bool_), paid))
+
+    def _enter(self, who: np.ndarray) -> None:
+        self.time[who] = 0
+        self.cue[who] = self.rng.choice([-1.0, 1.0], who.sum())
+        self.end[who] = self.rng.choice(self.lengths, who.sum())
+        self.noise[who] = self.rng.normal(size=who.sum())
+
+    def rows(self, who: np.ndarray, rewards: np.ndarray, **ends: Any) -> StepBatch:
+        """What is seen: the cue at first, whether this is the choice, and noise."""
+        seen = [np.where(self.time == 0, self.cue, 0.0), self.time == self.end - 1, 0.1 * self.noise]
+        return step_batch(
+            [np.stack(seen, axis=1)[who].astype(np.float32)],
+            rewards[who].astype(np.float32),
+            agent_ids=IDS[who],
+            allowed_actions=np.ones((int(who.sum()), self.choices), np.bool_),
+            **ends,
+        )
+
+
+@pytest.fixture
+def walker(make_behavior) -> Callable[..., Behavior]:
+    """A behavior for corridors; ``memory`` None takes it from it."""
+
+    def make(
+        memory: dict[str, Any] | None,
+        seed: int = 1,
+        continuous: int = 0,
+        branches: tuple[int, ...] = (2,),
+        **changes: Any,
+    ) -> Behavior:
+        hyperparameters = {
+            "batch_size": 128,
+            "buffer_size": 4096,
+            "learning_rate": 0.01,
+            "tau": 0.05,
+            "init_entcoef": 0.05,
+            "steps_per_update": 12,
+        }
+        signals = changes.pop("reward_signals", {"extrinsic": {"gamma": 0.99, "strength": 1.0}})
+        made: Behavior = make_behavior(
+            sizes=(3,),
+            continuous=continuous,
+            branches=branches,
+            seed=seed,
+            trainer_type="sac",
+            hyperparameters={**hyperparameters, **changes},
+            network_settings={"hidden_units": 16, "num_layers": 1, "memory": memory},
+            reward_signals=signals,
+            time_horizon=3,
+            max_steps=10**6,
+        )
+        return made
+
+    return make
+
+
+def live(behavior: Behavior, world: Corridor, batch: StepBatch, ticks: int) -> StepBatch:
+    for _ in range(ticks):
+        behavior.observe(TeamSteps(0, 0, batch))
+        if behavior.ready_to_update():
+            behavior.update()
+        batch = world.step(behavior.act()[0])
+    return batch
+
+
+def collected(behavior: Behavior, lengths: tuple[int, ...] = (3, 8), ticks: int = 24) -> SAC:
+    """After living in corridors of these lengths, learning nothing."""
+    world = Corridor(1, lengths)
+    live(behavior, world, world.begin(), ticks)
+    algorithm = behavior._algorithm
+    assert isinstance(algorithm, SAC)
+    return algorithm
+
+
+def all_sequences(algorithm: SAC) -> Any:
+    replay = algorithm._experience.buffer
+    assert isinstance(replay, SequenceReplay)
+    return replay._gather_whole(np.arange(replay._first_whole, replay._pieces), None)
+
+
+@kinds
+@pytest.mark.parametrize("sequence_length", [1, 2, 5, 64])
+def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequence_length: int) -> None:
+    memory = {"memory_size": 6, "sequence_length": sequence_length, "type": kind}
+    algorithm = collected(walker(memory, continuous=1, buffer_init_steps=4000))
+    sample = all_sequences(algorithm)
+    assert sample.sequences.lengths.max() == min(sequence_length, 8)
+    batch, learner = algorithm._minibatches.of(sample), algorithm._learner
+    with torch.inference_mode():
+        now, after = learner.actor.policy_after(batch.seen), learner.actor.policy_after(batch.next_seen)
+        critics, targets = learner._critics.sum_up(batch.seen), learner._targets.sum_up(batch.next_seen)
+        # Step by step, as when acting.
+        end = 0
+        for length, memories in zip(
+            sample.sequences.lengths, torch.from_numpy(sample.sequences.memories), strict=True
+        ):
+            kept = memories[None]
+            for step in range(end, end + length):
+                seen = [torch.from_numpy(sample.observations[0][step][None])]
+                following = [torch.from_numpy(sample.next_observations[0][step][None])]
+                expected, _ = learner.actor.step(seen, kept)
+                sums = [trunk.step(seen, kept)[0][0] for trunk in learner._critics._trunks()]
+                _, kept = learner.step(seen, kept)
+                expected_after, _ = learner.actor.step(following, kept)
+                sums_after = [trunk.step(following, kept)[0][0] for trunk in learner._targets._trunks()]
+                for found, wanted in zip((now, after), (expected, expected_after), strict=True):
+                    for part, value in zip(found, wanted, strict=True):
+                        torch.testing.assert_close(part[step], value[0], atol=1e-5, rtol=0)
+                for found, wanted in zip(critics + targets, sums + sums_after, strict=True):
+                    torch.testing.assert_close(found[step], wanted, atol=1e-5, rtol=0)
+            end += length
+    # And that is how it was: the same steps, had they never been cut.
+    whole = collected(walker({**memory, "sequence_length": 64}, continuous=1, buffer_init_steps=4000))
+    uncut = whole._minibatches.of(all_sequences(whole))
+    with torch.inference_mode():
+        logits = whole._learner.actor.policy_after(uncut.seen).logits
+    steps = {tuple(seen): row for row, seen in enumerate(sample.observations[0].tolist())}
+    compared = 0
+    for row, seen in enumerate(all_sequences(whole).observations[0].tolist()):
+        torch.testing.assert_close(now.logits[steps[tuple(seen)]], logits[row], atol=1e-5, rtol=0)
+        compared += 1
+    assert compared > 60
+    assert np.abs(sample.sequences.memories).max() > 1e-3 or sequence_length >= 8
+
+
+def judged(algorithm: SAC, numbers: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Critics' losses on some sequences, all networks' gradients, and how many steps that was; nothing is moved."""
+    replay = algorithm._experience.buffer
+    assert isinstance(replay, SequenceReplay)
+    sample, learner = replay._gather_whole(numbers, None), algorithm._learner
+    made = learner.learn(algorithm._minibatches.of(sample), 0.0, torch.Generator())
+    gradients = [learner._of_critics.parameters.gradient, learner.of_actor.parameters.gradient]
+    return made.losses, torch.cat(gradients).clone(), len(sample.rows)
+
+
+@kinds
+def test_padding_counts_for_nothing(walker, kind: str) -> None:
+    # Together, shorter sequences are padded; by themselves they are not. Choices need no chance, so nothing differs.
+    memory = {"memory_size": 6, "sequence_length": 64, "type": kind}
+    algorithm = collected(walker(memory, buffer_init_steps=4000), lengths=(1, 3, 8))
+    sample = all_sequences(algorithm)
+    lengths = sample.sequences.lengths
+    assert {1, 3, 8} <= set(lengths.tolist())
+    chosen = np.array([int(np.flatnonzero(lengths == length)[0]) for length in (8, 1, 3)])
+    losses, gradient, steps = judged(algorithm, chosen)
+    assert steps == 12
+    alone = [judged(algorithm, chosen[[place]]) for place in range(3)]
+    torch.testing.assert_close(losses, sum(loss * count for loss, _, count in alone) / 12)
+    torch.testing.assert_close(
+        gradient, sum(slope * count for _, slope, count in alone) / 12, atol=1e-6, rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize(("batch_size", "sequences"), [(4, 1), (9, 2), (64, 16)])
+def test_a_minibatch_is_as_many_sequences_as_fill_it_if_none_is_short(
+    walker, batch_size: int, sequences: int
+) -> None:
+    behavior = walker({"memory_size": 4, "sequence_length": 4}, batch_size=batch_size)
+    algorithm = collected(behavior, ticks=3)
+    assert behavior._algorithm.horizon == 4
+    live(behavior, world := Corridor(3, (9,)), world.begin(), 12)
+    sample = algorithm._experience.sample(np.random.default_rng(1))
+    assert len(sample.sequences.lengths) == sequences
+    assert sample.sequences.memories.shape == (sequences, behavior._algorithm.memory_size) == (sequences, 12)
+
+
+@pytest.mark.parametrize("sequence_length", [2, 64])
+@pytest.mark.parametrize("ends", ["terminated", "truncated"])
+def test_only_an_end_is_worth_nothing_afterwards(walker, sequence_length: int, ends: str) -> None:
+    class Ending(Corridor):
+        def rows(self, who: np.ndarray, rewards: np.ndarray, **given: Any) -> StepBatch:
+            return super().rows(who, rewards, **({ends: given["terminated"]} if given else {}))
+
+    behavior = walker({"memory_size": 4, "sequence_length": sequence_length}, buffer_init_steps=4000)
+    world = Ending(1, (5,))
+    live(behavior, world, world.begin(), 21)
+    algorithm = behavior._algorithm
+    sample = all_sequences(algorithm)
+    continues = algorithm._minibatches.of(sample).continues[:, 0].numpy()
+    is_choice = sample.observations[0][:, 1] == 1.0
+    assert is_choice.sum() == 4 * AGENTS
+    expected = np.where(is_choice & (ends == "terminated"), 0.0, 1.0)
+    np.testing.assert_array_equal(continues, expected)
+    # What is seen next is of the same episode: a cue is only ever seen first.
+    assert np.all(sample.next_observations[0][:, 0] == 0.0)
+
+
+@kinds
+@replays
+@pytest.mark.parametrize("ticks", [4, 24, 44], ids=["before-learning", "amid", "overwriting"])
+def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
+    walker, tmp_path: Path, kind: str, replay: str, ticks: int
+) -> None:
+    memory = {"memory_size": 6, "sequence_length": 3, "type": kind}
+    changes = {"batch_size": 24, "buffer_size": 200, "save_replay_buffer": True, "replay": {"type": replay}}
+    signals = {name: {"gamma": 0.9, "strength": 0.5, **_units(name)} for name in ("extrinsic", "curiosity")}
+    straight = walker(memory, continuous=1, reward_signals=signals, **changes)
+    world = Corridor(1)
+    # Every episode has four steps, so nothing is unfinished after every fourth tick.
+    batch = live(straight, world, world.begin(), ticks)
+    straight.observe(TeamSteps(0, 0, batch))
+    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
+    save_experience(straight.experience(), tmp_path / "replay.npz")
+
+    resumed = walker(memory, seed=99, continuous=1, reward_signals=signals, **changes)
+    its_world = copy.deepcopy(world)
+    resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
+    resumed.restore_experience(tmp_path / "replay.npz")
+    resumed.observe(TeamSteps(0, 0, its_world.rows(np.ones(AGENTS, np.bool_), np.zeros(AGENTS))))
+    assert_same(state(straight), state(resumed))
+    for behavior, its in ((straight, world), (resumed, its_world)):
+        if behavior.ready_to_update():
+            behavior.update()
+        live(behavior, its, its.step(behavior.act()[0]), 20)
+    assert straight.checkpoint().algorithm["updates"] > 10
+    assert_same(state(straight), state(resumed))
+
+
+def _units(name: str) -> dict[str, Any]:
+    return {} if name == "extrinsic" else {"network_settings": {"hidden_units": 8}}
+
+
+@replays
+def test_rewards_of_our_own_making_are_for_steps_of_sequences(walker, replay: str) -> None:
+    signals = {
+        name: {"gamma": 0.9, "strength": 0.5, **_units(name)} for name in ("extrinsic", "curiosity", "rnd")
+    }
+    memory = {"memory_size": 6, "sequence_length": 5}
+    behavior = walker(memory, continuous=1, reward_signals=signals, batch_size=40, replay={"type": replay})
+    world = Corridor(1, (3, 8))
+    live(behavior, world, world.begin(), 40)
+    algorithm = behavior._algorithm
+    batch = algorithm._minibatches.of(sample := algorithm._experience.sample(np.random.default_rng(1)))
+    assert batch.rewards.shape == (len(sample.rows), 3)
+    assert batch.rewards[:, 1:].min() >= 0.0
+    assert (batch.rewards[:, 1:] > 0.0).all(dim=1).float().mean() > 0.9
+    tags = set(behavior.summarize(0.0).series)
+    assert {"Losses/Curiosity Forward Loss", "Losses/RND Loss", "Policy/Rnd Value"} <= tags
+
+
+def likeliest_returns(behavior: Behavior, seed: int, episodes: int = 60) -> float:
+    """Mean return of the likeliest actions in corridors of the same kind."""
+    policy = Policy(behavior.checkpoint())
+    world = Corridor(seed + 100, choices=policy.spec.action_spec.mask_size)
+    batch, memories, starts = world.begin(), None, None
+    while len(world.returns) < episodes:
+        seen = batch.observations[0][batch.num_terminal :]
+        actions, memories = policy.predict([seen], memories, episode_starts=starts)
+        batch = world.step(actions)
+        starts = np.isin(IDS, batch.agent_ids[: batch.num_terminal])
+    return float(np.mean(world.returns))
+
+
+def learned(behavior: Behavior, seed: int, ticks: int = 200) -> float:
+    """What it earns after living in corridors for so long."""
+    world = Corridor(seed, choices=behavior.spec.action_spec.mask_size)
+    live(behavior, world, world.begin(), ticks)
+    return likeliest_returns(behavior, seed)
+
+
+@seeds
+@pytest.mark.parametrize(
+    ("continuous", "branches"), [(0, (2,)), (1, ()), (1, (2,))], ids=["choice", "number", "both"]
+)
+def test_a_cue_is_remembered_until_it_is_of_use(walker, seed: int, continuous: int, branches) -> None:
+    behavior = walker({"memory_size": 16, "sequence_length": 4}, seed, continuous, branches)
+    assert learned(behavior, seed) > 0.9
+
+
+@seeds
+@replays
+def test_a_gru_remembers_too(walker, seed: int, replay: str) -> None:
+    memory = {"memory_size": 16, "sequence_length": 4, "type": "gru"}
+    assert learned(walker(memory, seed, replay={"type": replay}), seed) > 0.9
+
+
+@seeds
+def test_without_memory_there_is_only_luck(walker, seed: int) -> None:
+    assert abs(learned(walker(None, seed), seed)) < 0.4

@@ -1,0 +1,241 @@
+"""How soft actor-critic keeps time, keeps its experience, and goes on from a checkpoint."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lives import OneDecision, assert_goes_on, assert_same, begun, flat, live
+
+from trainer_service.algorithms import SAC
+from trainer_service.algorithms.common.off_policy.update_schedule import Pace
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.errors import UserError
+from trainer_service.networks.policies.soft_actor import SoftActor
+from trainer_service.policy import Policy
+from trainer_service.runs.replay_file import save_experience
+
+AGENTS = 4
+
+
+@pytest.fixture
+def learner(make_behavior) -> Callable[..., Behavior]:
+    def make(seed: int = 1, units: int = 8, **changes: Any) -> Behavior:
+        hyperparameters = {
+            "batch_size": 16,
+            "buffer_size": 60,
+            "buffer_init_steps": 24,
+            "steps_per_update": 4,
+            "save_replay_buffer": True,
+        }
+        signals = changes.pop("reward_signals", {"extrinsic": {"gamma": 0.99, "strength": 1.0}})
+        made: Behavior = make_behavior(
+            sizes=(2,),
+            continuous=1,
+            branches=(3,),
+            seed=seed,
+            trainer_type="sac",
+            hyperparameters={**hyperparameters, **changes},
+            network_settings={"hidden_units": units, "num_layers": 1, "normalize": True},
+            reward_signals=signals,
+            max_steps=10_000,
+        )
+        return made
+
+    return make
+
+
+def updates_of(behavior: Behavior) -> int:
+    updates: int = behavior.checkpoint().algorithm["updates"]
+    return updates
+
+
+@pytest.mark.parametrize("replay", ["uniform", "prioritized"])
+@pytest.mark.parametrize("ticks", [3, 12, 30], ids=["before-learning", "amid", "overwriting"])
+def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
+    learner, tmp_path: Path, ticks: int, replay: str
+) -> None:
+    make = partial(learner, replay={"type": replay})
+    straight = assert_goes_on(make, OneDecision(AGENTS), tmp_path, ticks, more=25)
+    assert updates_of(straight) > 15
+
+
+def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
+    trained = learner(save_replay_buffer=False)
+    live(trained, *begun(trained, OneDecision(AGENTS)), 20)
+    assert trained.experience() is None
+    resumed = learner(save_replay_buffer=False)
+    resumed.restore(trained.checkpoint())
+    world, first = begun(resumed, OneDecision(AGENTS))
+    before = updates_of(resumed)
+    batch = live(resumed, world, first, 6)
+    assert updates_of(resumed) == before == 14
+    live(resumed, world, batch, 2)
+    assert updates_of(resumed) == before + 2
+
+
+def test_what_is_learned_is_in_the_checkpoint_temperatures_too(learner) -> None:
+    trained = learner()
+    live(trained, *begun(trained, OneDecision(AGENTS)), 30)
+    log_alpha = trained.checkpoint().algorithm["log_alpha"]
+    assert log_alpha.shape == (2,)
+    assert log_alpha.abs().min() > 0.0
+    fresh = learner(seed=5)
+    fresh.initialize(trained.checkpoint())
+    assert torch.equal(fresh.checkpoint().algorithm["log_alpha"], log_alpha)
+
+
+def test_a_buffer_of_another_behavior_or_a_damaged_one_is_refused(
+    learner, make_behavior, tmp_path: Path
+) -> None:
+    trained = learner()
+    live(trained, *begun(trained, OneDecision(AGENTS)), 10)
+    path = tmp_path / "replay.npz"
+    save_experience(trained.experience(), path)
+    other = make_behavior(sizes=(5,), continuous=1, trainer_type="sac", hyperparameters={})
+    with pytest.raises(UserError, match=r"replay\.npz' cannot be used: .* Remove it to go on"):
+        other.restore_experience(path)
+    written = path.read_bytes()
+    place = written.index(max(trained.experience().values(), key=lambda array: array.nbytes).tobytes())
+    path.write_bytes(written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
+    with pytest.raises(UserError, match=r"replay\.npz' cannot be used: Bad CRC-32"):
+        learner().restore_experience(path)
+    path.write_bytes(written[:500])
+    with pytest.raises(UserError, match=r"replay\.npz' cannot be used"):
+        learner().restore_experience(path)
+    np.savez(path, counters=np.array([{"code": "here"}], dtype=object))
+    with pytest.raises(UserError, match="holds Python objects, which are never unpickled"):
+        learner().restore_experience(path)
+
+
+def test_learning_starts_after_the_first_steps_and_keeps_its_pace(learner) -> None:
+    behavior = learner()
+    world, batch = begun(behavior, OneDecision(AGENTS))
+    made = []
+    for _ in range(12):
+        batch = live(behavior, world, batch, 1)
+        made.append(updates_of(behavior))
+    # 4 steps per tick, 24 before the first that earns, one update for every four.
+    assert made == [0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("steps_per_update", "recorded", "due"),
+    [(1.0, 10, 0), (1.0, 15, 5), (10.0, 109, 9), (10.0, 110, 10), (0.5, 12, 4), (2.5, 15, 2), (0.1, 11, 10)],
+)
+def test_updates_are_earned_by_steps_after_the_start(
+    steps_per_update: float, recorded: int, due: int
+) -> None:
+    pace = Pace(10, steps_per_update)
+    pace.steps = recorded
+    assert pace.due == due
+    pace.updates = due
+    assert pace.due == 0
+
+
+@pytest.mark.parametrize(("horizon", "expected"), [(1000, 8), (3, 3)])
+def test_it_wants_unfinished_trajectories_soon(make_behavior, horizon: int, expected: int) -> None:
+    behavior = make_behavior(trainer_type="sac", hyperparameters={}, time_horizon=horizon)
+    assert isinstance(behavior._algorithm, SAC)
+    assert behavior._algorithm.horizon == expected
+
+
+def test_targets_follow_the_critics_by_tau(learner) -> None:
+    behavior = learner(tau=0.25, steps_per_update=8)
+    world, batch = begun(behavior, OneDecision(AGENTS))
+    start = copy.deepcopy(dict(behavior.checkpoint().algorithm))
+    assert_same(flat(start["critics"]), flat(start["targets"]))
+    live(behavior, world, batch, 8)
+    assert updates_of(behavior) == 1
+    after = behavior.checkpoint().algorithm
+    for name, target in after["targets"].items():
+        torch.testing.assert_close(target, 0.75 * start["targets"][name] + 0.25 * after["critics"][name])
+    assert not torch.equal(after["critics"]["q.weight"], start["critics"]["q.weight"])
+
+
+def test_the_learning_rate_is_constant_unless_asked_otherwise(learner) -> None:
+    for schedule, expected in ((None, 3e-4), ("linear", 3e-4 * (1 - 32 / 10_000))):
+        behavior = learner(**({"learning_rate_schedule": schedule} if schedule else {}))
+        live(behavior, *begun(behavior, OneDecision(AGENTS)), 8)
+        assert behavior._algorithm.update(32)["Policy/Learning Rate"] == pytest.approx(expected)
+
+
+def test_what_is_likeliest_is_squashed_like_what_is_drawn(learner) -> None:
+    behavior = learner()
+    live(behavior, *begun(behavior, OneDecision(AGENTS)), 10)
+    seen = 9.0 * np.random.default_rng(1).normal(size=(50, 2)).astype(np.float32)
+    network = SoftActor(behavior.spec, behavior.settings.network_settings)
+    network.load_state_dict(behavior.checkpoint().algorithm["actor"])
+    with torch.no_grad():  # far out, where a bare mean would be no action
+        network.actions.mean.weight.mul_(100.0)
+    algorithm = dict(behavior.checkpoint().algorithm)
+    algorithm["actor"] = network.state_dict()
+    checkpoint = behavior.checkpoint()
+    policy = Policy(type(checkpoint)(checkpoint.behavior, 0, checkpoint.spec, checkpoint.settings, algorithm))
+    likeliest = policy.act(seen).continuous
+    assert np.abs(likeliest).max() <= 1.0
+    assert np.abs(likeliest).max() > 0.99
+
+
+def test_several_reward_signals_have_critics_and_paces_of_their_own(make_behavior) -> None:
+    behavior = make_behavior(
+        sizes=(2,),
+        continuous=1,
+        branches=(3,),
+        trainer_type="sac",
+        hyperparameters={"batch_size": 16, "steps_per_update": 4, "reward_signal_steps_per_update": 8},
+        reward_signals={
+            "extrinsic": {"gamma": 0.9, "strength": 1.0},
+            "curiosity": {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}},
+        },
+        max_steps=10_000,
+    )
+    live(behavior, *begun(behavior, OneDecision(AGENTS)), 12)
+    # (48 − 16)/4 for the policy, (48 − 16)/8 for the signal.
+    assert updates_of(behavior) == 8 + 4
+    tags = set(behavior.summarize(0.0).series)
+    assert {"Policy/Extrinsic Value", "Policy/Curiosity Value", "Policy/Curiosity Reward"} <= tags
+    assert "Losses/Curiosity Forward Loss" in tags
+
+
+def test_it_goes_on_with_the_reward_signals_that_its_checkpoint_had(learner) -> None:
+    curiosity = {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}}
+    extrinsic = {"gamma": 0.9, "strength": 1.0}
+    trained = learner(reward_signals={"extrinsic": extrinsic, "curiosity": curiosity})
+    live(trained, *begun(trained, OneDecision(AGENTS)), 12)
+    order = "its reward signals are extrinsic, curiosity, not curiosity, extrinsic"
+    gone, come = "reward_signals.curiosity was set, now not set", "reward_signals.rnd was not set, now set"
+    for signals, named in (
+        ({"curiosity": curiosity, "extrinsic": extrinsic}, order),
+        ({"extrinsic": extrinsic, "rnd": curiosity}, f"{gone}, {come}"),
+        ({"extrinsic": extrinsic}, gone),
+    ):
+        with pytest.raises(UserError, match=f"{named}$"):
+            learner(reward_signals=signals).restore(trained.checkpoint())
+
+
+def test_a_new_start_takes_the_reward_signals_that_it_knows(learner) -> None:
+    others = {name: {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}} for name in
+              ("curiosity", "rnd")}  # fmt: skip
+    extrinsic = {"extrinsic": {"gamma": 0.9, "strength": 1.0}}
+    trained = learner(reward_signals={"curiosity": others["curiosity"], **extrinsic})
+    live(trained, *begun(trained, OneDecision(AGENTS)), 20)
+    fresh = learner(
+        seed=9, reward_signals={**extrinsic, "rnd": others["rnd"], "curiosity": others["curiosity"]}
+    )
+    before = copy.deepcopy(dict(fresh.checkpoint().algorithm))
+    fresh.initialize(trained.checkpoint())
+    theirs, ours = trained.checkpoint().algorithm, fresh.checkpoint().algorithm
+    for critics in ("critics", "targets"):
+        for key in ("q.weight", "q.bias"):  # three choices to a head
+            found, known, own = (each[critics][key] for each in (ours, theirs, before))
+            assert torch.equal(found[..., :3], known[..., 3:])
+            assert torch.equal(found[..., 3:6], own[..., 3:6])
+            assert torch.equal(found[..., 6:], known[..., :3])
+        assert torch.equal(ours[critics]["body.0.weight"], theirs[critics]["body.0.weight"])

@@ -1,0 +1,324 @@
+"""Tiny worlds for teams, each with a known right answer. Learned from seeds that nobody picked: 1 and 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from seeds import seeds
+
+from trainer_service.algorithms.common.observation_selection import sized
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.errors import UserError
+from trainer_service.policy import Policy
+from unity_bridge.simulators.scene import concatenate, step_batch
+from unity_bridge.steps import ActionBatch, StepBatch
+
+COPIES = 16
+
+LEARNERS = {
+    "mappo": {"trainer_type": "mappo"},
+    "mappo-team": {"trainer_type": "mappo", "reward_mode": "team_sum"},
+    "happo": {"trainer_type": "happo", "reward_mode": "team_sum"},
+    "poca": {"trainer_type": "poca"},
+    "coma": {"trainer_type": "coma", "exploration_steps": 20000},
+    "coma-scaled": {"trainer_type": "coma", "exploration_steps": 20000, "value_normalization": "popart"},
+}
+
+UPDATES = {"coma": 3, "coma-scaled": 3}
+"""How many times as often others learn from their experience: COMA takes one pass where they take several."""
+
+each_seed = seeds(1, 2)
+learners = pytest.mark.parametrize("learner", LEARNERS)
+
+
+def settings_of(learner: str, *, gamma: float = 0.99, memory: bool = False, **changes: Any) -> dict[str, Any]:
+    own = dict(LEARNERS[learner])
+    trainer_type = own.pop("trainer_type")
+    hyperparameters = {
+        "batch_size": 128,
+        "buffer_size": 256,
+        "learning_rate": 0.01,
+        "learning_rate_schedule": "constant",
+        "beta": 0.005,
+        "num_epoch": 1 if trainer_type == "coma" else 4,
+        "group_size": 2,
+        **own,
+        **changes,
+    }
+    if trainer_type == "coma":
+        hyperparameters["target_update"] = 10
+    network: dict[str, Any] = {"hidden_units": 16, "num_layers": 1}
+    if memory:
+        network["memory"] = {"memory_size": 8, "sequence_length": 4}
+    return {
+        "trainer_type": trainer_type,
+        "hyperparameters": hyperparameters,
+        "network_settings": network,
+        "reward_signals": {"extrinsic": {"gamma": gamma, "strength": 1.0}},
+        "time_horizon": 16,
+        "max_steps": 10**6,
+    }
+
+
+class Pairs:
+    """Copies of a world for two. A subclass says what is seen, and what a step brings."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.ids = np.arange(2 * COPIES)
+        self.group_ids = 1 + self.ids // 2
+        self.seen = np.zeros(2 * COPIES)
+        self.scores: list[float] = []
+
+    def see(self) -> np.ndarray:
+        """Of every agent: [2 · COPIES]."""
+        return np.zeros(2 * COPIES)
+
+    def rows(
+        self, *, own: np.ndarray | float = 0.0, group: np.ndarray | float = 0.0, ends: str = ""
+    ) -> StepBatch:
+        count = len(self.ids)
+        return step_batch(
+            [self.seen[:, None].astype(np.float32)],
+            np.broadcast_to(np.float32(own), count).astype(np.float32),
+            agent_ids=self.ids,
+            allowed_actions=np.ones((count, 2), np.bool_),
+            group_ids=self.group_ids,
+            group_rewards=np.broadcast_to(np.float32(group), count).astype(np.float32),
+            **({ends: np.ones(count, np.bool_)} if ends else {}),
+        )
+
+    def begin(self) -> StepBatch:
+        self.seen = self.see()
+        return self.rows()
+
+    def score(self, last: int = 40) -> float:
+        return float(np.mean(self.scores[-last:]))
+
+
+class Differ(Pairs):
+    """Pays the pair if they choose differently. Nothing is seen, so they must know who they are."""
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        chosen = actions.discrete[:, 0].reshape(COPIES, 2)
+        paid = (chosen[:, 0] != chosen[:, 1]).astype(np.float32)
+        self.scores.append(float(paid.mean()))
+        terminal = self.rows(group=np.repeat(paid, 2), ends="terminated")
+        return concatenate(terminal, self.begin())
+
+
+class OwnCue(Pairs):
+    """Pays the group for everyone who chooses its own cue: credit must find who earned it."""
+
+    def see(self) -> np.ndarray:
+        return self.rng.integers(2, size=2 * COPIES).astype(float)
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        right = (actions.discrete[:, 0] == self.seen).reshape(COPIES, 2).mean(axis=1)
+        self.scores.append(float(right.mean()))
+        terminal = self.rows(group=np.repeat(right, 2), ends="terminated")
+        return concatenate(terminal, self.begin())
+
+
+class Sacrifice(Pairs):
+    """Agent 0 may die for its group: then agent 1, which acts on for two steps, is paid 1 each step, else nothing.
+
+    Living costs nothing and dying pays nothing, so only who counts what comes after its death learns to die.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.clock, self.dead = 0, np.zeros(COPIES, np.bool_)
+
+    def begin(self) -> StepBatch:
+        self.clock = 0
+        self.dead[:] = False
+        self.seen = np.tile([0.0, 1.0], COPIES)
+        return self.rows()
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        alive = ~np.repeat(self.dead, 2)
+        alive[1::2] = True
+        choices = np.zeros(2 * COPIES, np.int64)
+        choices[alive] = actions.discrete[:, 0]
+        self.clock += 1
+        if self.clock == 1:
+            self.dead = choices[0::2] == 1
+            self.scores.append(float(self.dead.mean()))
+            terminal = np.zeros(2 * COPIES, np.bool_)
+            terminal[0::2] = self.dead
+            return self.message(terminal, np.zeros(2 * COPIES))
+        paid = np.zeros(2 * COPIES)
+        paid[1::2] = self.dead
+        if self.clock < 3:
+            return self.message(np.zeros(2 * COPIES, np.bool_), paid, still=alive)
+        last = self.message(alive, paid, still=alive)
+        return concatenate(last, self.begin())
+
+    def message(self, ended: np.ndarray, paid: np.ndarray, still: np.ndarray | None = None) -> StepBatch:
+        there = np.ones(2 * COPIES, np.bool_) if still is None else still
+
+        def part(rows: np.ndarray, ends: bool) -> StepBatch:
+            count = int(rows.sum())
+            return step_batch(
+                [self.seen[rows][:, None].astype(np.float32)],
+                paid[rows].astype(np.float32),
+                agent_ids=self.ids[rows],
+                allowed_actions=np.ones((count, 2), np.bool_),
+                group_ids=self.group_ids[rows],
+                terminated=np.full(count, ends),
+            )
+
+        return concatenate(part(there & ended, True), part(there & ~ended, False))
+
+
+class Clock(Pairs):
+    """Pays 1 each step, whatever is done; the clock ends it after 5 steps, so a step is worth 1/(1−γ)."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.time = 0
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        self.time += 1
+        if self.time % 5:
+            return self.rows(own=1.0)
+        terminal = self.rows(own=1.0, ends="truncated")
+        return concatenate(terminal, self.begin())
+
+
+def make(make_behavior: Callable[..., Behavior], learner: str, seed: int, **changes: Any) -> Behavior:
+    behavior: Behavior = make_behavior(seed=seed, **settings_of(learner, **changes))
+    return behavior
+
+
+@pytest.mark.learning
+@each_seed
+@learners
+def test_agents_with_actors_of_their_own_learn_to_differ(
+    make_behavior, live, learner: str, seed: int
+) -> None:
+    world = Differ(seed)
+    live(make(make_behavior, learner, seed, share="none"), world, 40 * UPDATES.get(learner, 1))
+    assert world.score() > 0.9
+
+
+@pytest.mark.learning
+@each_seed
+def test_one_actor_learns_to_differ_if_it_is_told_who_it_is(make_behavior, live, seed: int) -> None:
+    world = Differ(seed)
+    live(make(make_behavior, "mappo-team", seed, agent_ids=True), world, 60)
+    assert world.score() > 0.9
+
+
+def test_one_actor_that_knows_nothing_cannot_differ(make_behavior, live) -> None:
+    world = Differ(4)
+    live(make(make_behavior, "mappo-team", 4), world, 30)
+    assert world.score() < 0.75
+
+
+@pytest.mark.learning
+@each_seed
+@learners
+def test_a_reward_for_all_finds_who_earned_it(make_behavior, live, learner: str, seed: int) -> None:
+    world = OwnCue(seed)
+    live(make(make_behavior, learner, seed), world, 40 * UPDATES.get(learner, 1))
+    assert world.score() > 0.9
+
+
+@pytest.mark.learning
+@each_seed
+@pytest.mark.parametrize("learner", ["mappo-team", "happo", "poca", "coma"])
+def test_who_dies_is_credited_for_what_the_others_earn_after(
+    make_behavior, live, learner: str, seed: int
+) -> None:
+    world = Sacrifice(seed)
+    live(make(make_behavior, learner, seed, beta=0.001), world, 60 * UPDATES.get(learner, 1))
+    assert world.score() > 0.9
+
+
+def test_who_learns_from_its_own_rewards_sees_no_reason_to_die(make_behavior, live) -> None:
+    world = Sacrifice(5)
+    behavior = make(make_behavior, "mappo", 5)
+    live(behavior, world, 40)
+    assert world.score() < 0.9
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("learner", ["mappo", "mappo-team", "poca", "coma"])
+def test_what_the_clock_ends_is_worth_what_would_have_come(make_behavior, live, learner: str) -> None:
+    behavior = make(make_behavior, learner, 6, gamma=0.8)
+    live(behavior, Clock(6), 60 * UPDATES.get(learner, 1))
+    behavior.summarize(0.0)
+    live(behavior, Clock(6), 1)
+    value = behavior.summarize(0.0).series["Policy/Extrinsic Value Estimate"].mean
+    of_group = 2.0 if learner in ("mappo-team", "poca") else 1.0
+    assert value == pytest.approx(of_group * 5.0, rel=0.15)
+
+
+class Bonus(Pairs):
+    """Pays the group 1 at each step, whatever is done, and each agent 0.5 besides; no end."""
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        return self.rows(own=0.5, group=1.0)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(
+    ("learner", "worth"),
+    [("mappo", 1.5), ("mappo-team", 2.0), ("poca", 2.0), ("coma", 1.0), ("coma-scaled", 1.0)],
+)
+def test_a_reward_of_the_group_counts_once(make_behavior, live, learner: str, worth: float) -> None:
+    behavior = make(make_behavior, learner, 9, gamma=0.5)
+    live(behavior, Bonus(9), 40 * UPDATES.get(learner, 1))
+    behavior.summarize(0.0)
+    live(behavior, Bonus(9), 1)
+    value = behavior.summarize(0.0).series["Policy/Extrinsic Value Estimate"].mean
+    assert value == pytest.approx(2 * worth, rel=0.1)
+
+
+@pytest.mark.learning
+@learners
+def test_memory_learns_as_well(make_behavior, live, learner: str) -> None:
+    world = OwnCue(1)
+    live(make(make_behavior, learner, 1, memory=True), world, 60 * UPDATES.get(learner, 1))
+    assert world.score() > 0.85
+
+
+@learners
+def test_a_run_goes_on_as_if_it_had_never_stopped(make_behavior, live, learner: str) -> None:
+    behavior = make(make_behavior, learner, 7, share="none")
+    live(behavior, OwnCue(7), 2)
+    again = make(make_behavior, learner, 99, share="none")
+    again.restore(behavior.checkpoint())
+    behavior.drop(0)
+    for each in (behavior, again):
+        live(each, OwnCue(8), 2)
+    ours, theirs = behavior.checkpoint().algorithm, again.checkpoint().algorithm
+    for part in ("actors", "critic"):
+        assert all(torch.equal(ours[part][name], theirs[part][name]) for name in ours[part])
+
+
+@learners
+def test_a_policy_that_tells_agents_apart_must_be_told_who_is_who(make_behavior, learner: str) -> None:
+    behavior = make_behavior(seed=1, **settings_of(learner, share="none"))
+    policy = Policy(behavior.checkpoint())
+    assert policy.places == 2
+    with pytest.raises(ValueError, match="say their places"):
+        policy.act(np.zeros((3, 1), np.float32))
+    with pytest.raises(ValueError, match="at least 3 agents came, 2 were expected"):
+        policy.act(np.zeros((3, 1), np.float32), places=[0, 1, 2])
+    assert len(policy.act(np.zeros((3, 1), np.float32), places=[0, 1, 0])) == 3
+
+
+def test_the_first_message_says_how_large_groups_are(make_behavior) -> None:
+    settings = make_behavior(**settings_of("mappo", group_size=None)).settings
+    assert settings.hyperparameters.group_size is None
+    assert sized(settings, 5).hyperparameters.group_size == 5
+    assert sized(sized(settings, 5), 2).hyperparameters.group_size == 5
+    with pytest.raises(UserError, match="a group of at least 257 agents came"):
+        sized(settings, 257)

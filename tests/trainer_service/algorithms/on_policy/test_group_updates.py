@@ -1,0 +1,279 @@
+"""What one update of a team takes from its rollout, in a world of one decision per episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from trainer_service.algorithms.common.group_metrics import actor_metrics
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.policy import Policy
+from unity_bridge.simulators.scene import concatenate, step_batch
+from unity_bridge.steps import ActionBatch, StepBatch
+
+COPIES, CHOICES = 16, 3
+LEARNERS: dict[str, dict[str, Any]] = {
+    "mappo": {"trainer_type": "mappo"},
+    "mappo-team": {"trainer_type": "mappo", "reward_mode": "team_sum"},
+    "happo": {"trainer_type": "happo", "reward_mode": "team_sum"},
+    "poca": {"trainer_type": "poca"},
+    "coma": {"trainer_type": "coma"},
+}
+learners = pytest.mark.parametrize("learner", LEARNERS)
+
+
+def make(make_behavior: Callable[..., Behavior], learner: str, *, seed: int = 1, **changes: Any) -> Behavior:
+    own = dict(LEARNERS[learner])
+    trainer_type = own.pop("trainer_type")
+    epochs = {} if trainer_type == "coma" else {"num_epoch": 3}
+    # No multiple of the minibatch: 112 steps are left over of 256, half of them in each of two agents' own.
+    sizes = {"batch_size": 144, "buffer_size": 256, "group_size": 2, "learning_rate": 0.01}
+    behavior: Behavior = make_behavior(
+        seed=seed,
+        branches=(CHOICES,),
+        trainer_type=trainer_type,
+        hyperparameters={**sizes, **epochs, **own, **changes},
+        network_settings={"hidden_units": 16, "num_layers": 1},
+        reward_signals={"extrinsic": {"gamma": 0.9, "strength": 1.0}},
+        max_steps=10**6,
+    )
+    return behavior
+
+
+class Pairs:
+    """Pairs decide once; then their episode ends in the way that was asked for. All see the same."""
+
+    def __init__(self, *, ends: str = "terminated", own: Any = 0.0, group: float = 0.0) -> None:
+        self.ends, self.own, self.group = ends, own, group
+        self.allowed = np.ones((2 * COPIES, CHOICES), np.bool_)
+        self.chosen: set[int] = set()
+
+    def rows(self, rewards: np.ndarray, group: float, **ends: Any) -> StepBatch:
+        return step_batch(
+            [np.ones((2 * COPIES, 1), np.float32)],
+            rewards.astype(np.float32),
+            agent_ids=np.arange(2 * COPIES),
+            allowed_actions=self.allowed,
+            group_ids=1 + np.arange(2 * COPIES) // 2,
+            group_rewards=np.full(2 * COPIES, group, np.float32),
+            **ends,
+        )
+
+    def begin(self) -> StepBatch:
+        return self.rows(np.zeros(2 * COPIES), 0.0)
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        self.chosen |= set(actions.discrete[:, 0].tolist())
+        ended = {self.ends: np.ones(2 * COPIES, np.bool_)}
+        earned = self.own(actions) if callable(self.own) else np.broadcast_to(self.own, (COPIES, 2)).flatten()
+        return concatenate(self.rows(earned, self.group, **ended), self.begin())
+
+
+def spied(behavior: Behavior, name: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """Arguments and results of a method of the behavior's learner, from now on."""
+    heard: list[tuple[Any, Any]] = []
+    learner = behavior._algorithm
+    method = getattr(learner, name)
+
+    def listen(*arguments: Any) -> Any:
+        result = method(*arguments)
+        heard.append((arguments, result))
+        return result
+
+    monkeypatch.setattr(learner, name, listen)
+    return heard
+
+
+def statistics(behavior: Behavior) -> dict[str, float]:
+    return {tag: series.value for tag, series in behavior.summarize(0.0).series.items()}
+
+
+@learners
+def test_every_step_counts_once_in_every_pass(make_behavior, live, monkeypatch, learner: str) -> None:
+    behavior = make(make_behavior, learner)
+    seen: list[torch.Tensor] = []
+    method = behavior._algorithm._log_prob_and_entropy
+
+    def listen(rollout: Any, steps: torch.Tensor, sequences: Any) -> Any:
+        if torch.is_grad_enabled():
+            seen.append(steps)
+        return method(rollout, steps, sequences)
+
+    monkeypatch.setattr(behavior._algorithm, "_log_prob_and_entropy", listen)
+    live(behavior, Pairs(), 1)
+    passes = 1 if learner == "coma" else 3
+    times = torch.bincount(torch.cat(seen), minlength=256)
+    assert times.tolist() == [passes] * 256
+
+
+@learners
+def test_rewards_go_to_whom_they_belong_and_nothing_follows_an_end(
+    make_behavior, live, monkeypatch, learner: str
+) -> None:
+    """The first agent earns 1, the second 2, their group 10."""
+    behavior = make(make_behavior, learner)
+    judged = spied(behavior, "_judge", monkeypatch)
+    live(behavior, Pairs(own=[1.0, 2.0], group=10.0), 1)
+    ((_, judgement),) = judged
+    expected = {"mappo": [11.0, 12.0], "coma": [6.5]}.get(learner, [13.0])
+    known = judgement.known
+    targets = judgement.targets.expand(*known.shape, -1)[known]
+    assert targets.round(decimals=3).unique().tolist() == pytest.approx(expected)
+
+
+@learners
+def test_what_the_clock_cuts_off_goes_on_in_the_critics_eyes(
+    make_behavior, live, monkeypatch, learner: str
+) -> None:
+    behavior = make(make_behavior, learner)
+    judged = spied(behavior, "_judge", monkeypatch)
+    live(behavior, Pairs(ends="truncated", own=1.0), 2)
+    (_, first), (_, judgement) = judged
+    # All see the same before and after, so what follows is worth what the critic says of now.
+    known = judgement.known
+    targets = judgement.targets.expand(*known.shape, -1)[known]
+    earned = 1.0 if learner in ("mappo", "coma") else 2.0
+    assert float((targets - earned).abs().min()) > 1e-3
+    assert float(targets.mean()) > float(first.targets.expand(*first.known.shape, -1)[first.known].mean())
+
+
+@pytest.mark.parametrize("learner", ["mappo", "mappo-team", "happo"])
+@pytest.mark.parametrize("scaling", ["valuenorm", "none"])
+def test_values_are_learned_in_units_of_the_returns(make_behavior, live, learner: str, scaling: str) -> None:
+    behavior = make(make_behavior, learner, value_normalization=scaling)
+    rng = np.random.default_rng(1)
+    world = Pairs(own=lambda _: np.repeat(rng.choice([500.0, 1500.0], COPIES), 2) / 2)
+    live(behavior, world, 1)
+    behavior.summarize(0.0)
+    moments = behavior.checkpoint().algorithm["critic"]
+    live(behavior, world, 1)
+    said = statistics(behavior)["Policy/Extrinsic Value Estimate"]
+    mean = 500.0 if learner == "mappo" else 1000.0
+    if scaling == "none":
+        # A few steps at this rate do not get anywhere near.
+        assert abs(said) < 10.0
+    else:
+        assert float(moments["value.mean"] / moments["value.weight"]) == pytest.approx(mean, rel=0.2)
+        assert said == pytest.approx(mean, rel=0.5)
+
+
+@learners
+def test_a_seed_decides_everything(make_behavior, live, learner: str) -> None:
+    found = []
+    for seed in (4, 4, 5):
+        behavior = make(make_behavior, learner, seed=seed)
+        torch.rand(seed)  # whatever others draw
+        live(behavior, Pairs(own=lambda actions: actions.discrete[:, 0]), 2)
+        state = behavior.checkpoint().algorithm
+        found.append(
+            torch.cat([each.flatten() for part in ("actors", "critic") for each in state[part].values()])
+        )
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+@learners
+def test_one_moment_is_enough_to_learn_from(
+    make_behavior, live, monkeypatch: pytest.MonkeyPatch, learner: str
+) -> None:
+    monkeypatch.setitem(globals(), "COPIES", 1)
+    behavior = make(make_behavior, learner, batch_size=2, buffer_size=2)
+    live(behavior, Pairs(own=1.0), 3)
+    assert all(np.isfinite(value) for value in statistics(behavior).values())
+
+
+def test_what_is_reported_is_the_mean_of_all_minibatches() -> None:
+    said = actor_metrics([torch.tensor([1.0, 2.0, 0.0, 4.0]), torch.tensor([-3.0, 4.0, 1.0, 0.0])])
+    assert said == {
+        "Losses/Policy Loss": -1.0,
+        "Policy/Entropy": 3.0,
+        "Policy/Clip Fraction": 0.5,
+        "Policy/KL Divergence": 2.0,
+    }
+
+
+class Stragglers:
+    """Pairs whose second member is cut off after its first decision; the first one decides once more, and ends."""
+
+    first = np.arange(0, 2 * COPIES, 2)
+
+    def rows(self, who: np.ndarray, **ends: Any) -> StepBatch:
+        return step_batch(
+            [np.ones((len(who), 1), np.float32)],
+            np.ones(len(who), np.float32),
+            agent_ids=who,
+            allowed_actions=np.ones((len(who), CHOICES), np.bool_),
+            group_ids=1 + who // 2,
+            **{how: np.ones(len(who), np.bool_) for how in ends},
+        )
+
+    def begin(self) -> StepBatch:
+        self.alone = False
+        return self.rows(np.arange(2 * COPIES))
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        if self.alone:
+            return concatenate(self.rows(self.first, terminated=True), self.begin())
+        self.alone = True
+        return concatenate(self.rows(self.first + 1, truncated=True), self.rows(self.first))
+
+
+def test_comas_critic_learns_on_what_it_was_asked_with_beside_one_who_was_cut_off(
+    make_behavior, live, monkeypatch
+) -> None:
+    behavior = make(make_behavior, "coma", batch_size=1024, value_normalization="none")
+    judged = spied(behavior, "_judge", monkeypatch)
+    lost = spied(behavior, "_critic_loss", monkeypatch)
+    live(behavior, Stragglers(), 1)
+    (((rollout, _), judgement),), ((_, loss),) = judged, lost
+    known = judgement.known
+    cut_off = (rollout.frames.members >= 0) & (rollout.frames.steps < 0)
+    assert cut_off[known.any(dim=1).numpy()].any()
+    steps = torch.from_numpy(rollout.frames.steps)[known]
+    taken = judgement.old_values[steps, rollout.discrete_actions[steps, 0]]
+    targets = judgement.targets.expand(*known.shape, -1)[known]
+    assert float(loss.detach()) == pytest.approx(float((taken - targets).square().mean()), rel=1e-5)
+
+
+def test_comas_exploration_ends_where_it_shall(make_behavior, live) -> None:
+    behavior = make(
+        make_behavior, "coma", exploration_initial=0.5, exploration_final=0.1, exploration_steps=512
+    )
+    world = Pairs()
+    for expected in (0.3, 0.1, 0.1):
+        live(behavior, world, 1)
+        assert statistics(behavior)["Policy/Exploration"] == pytest.approx(expected)
+
+
+@learners
+def test_what_is_forbidden_is_not_explored(make_behavior, live, learner: str) -> None:
+    coma = {"exploration_initial": 1.0, "exploration_final": 1.0} if learner == "coma" else {}
+    world = Pairs()
+    world.allowed[:, 0] = False
+    live(make(make_behavior, learner, **coma), world, 1)
+    assert world.chosen == {1, 2}
+
+
+def test_who_is_scored_does_not_explore(make_behavior) -> None:
+    behavior = make(
+        make_behavior, "coma", share="full", agent_ids=False, exploration_initial=1.0, exploration_final=1.0
+    )
+    actions = Policy(behavior.checkpoint()).act(np.ones((64, 1), np.float32))
+    assert len(set(actions.discrete[:, 0].tolist())) == 1
+
+
+def test_comas_target_follows_its_critic_when_it_is_due(make_behavior, live) -> None:
+    for due in (10**6, 1):
+        behavior = make(make_behavior, "coma", target_update=due)
+        start = {name: each.clone() for name, each in behavior.checkpoint().algorithm["critic"].items()}
+        live(behavior, Pairs(own=1.0), 1)
+        state = behavior.checkpoint().algorithm
+        moved = {
+            part: any(not torch.equal(state[part][name], start[name]) for name in start)
+            for part in ("critic", "target")
+        }
+        assert moved == {"critic": True, "target": due == 1}

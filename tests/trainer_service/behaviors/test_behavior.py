@@ -1,0 +1,61 @@
+"""What one behavior accepts, and when it is done."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.config import parse_run_options
+from trainer_service.errors import UserError
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+VECTOR = ObservationSpec("v", (2,))
+
+
+def behavior(*sensors: ObservationSpec, learns: bool = True, **settings: object) -> Behavior:
+    options = parse_run_options({"behaviors": {"B": settings}}).options
+    spec = BehaviorSpec(sensors, ActionSpec(1))
+    return Behavior("B", spec, options.behaviors["B"], Compute(torch.device("cpu"), 1), learns=learns)
+
+
+def test_a_step_budget_ends_learning() -> None:
+    ball = behavior(VECTOR, max_steps=10)
+    ball.step = 10
+    assert ball.finished
+    assert not ball.training
+
+
+def test_who_only_acts_has_no_step_budget() -> None:
+    ball = behavior(VECTOR, max_steps=10, learns=False)
+    ball.step = 10
+    assert not ball.finished
+
+
+def test_pictures_too_small_for_their_encoder_are_refused_by_name() -> None:
+    with pytest.raises(UserError, match="behavior 'B': sensor 'camera' shows pictures 16 wide and 30 high"):
+        behavior(VECTOR, ObservationSpec("camera", (3, 30, 16)))
+
+
+def test_a_behavior_that_sees_nothing_is_refused() -> None:
+    with pytest.raises(UserError, match="no sensors"):
+        behavior()
+
+
+def test_a_summary_says_whether_something_was_learned_in_its_interval() -> None:
+    ball = behavior(VECTOR, max_steps=20, summary_freq=10)
+    said = []
+    for step in (10, 20, 30):
+        ball.step = step
+        said.append(ball.summarize(1.0).is_training)
+    assert said == [True, True, False]
+    assert not behavior(VECTOR, learns=False).summarize(1.0).is_training
+
+
+@pytest.mark.parametrize("trainer_type", sorted(set(ALGORITHMS) - {"ppo", "random"}))
+def test_a_behavior_without_actions_is_refused_by_those_that_learn_nothing_from_it(trainer_type: str) -> None:
+    settings = parse_run_options({"behaviors": {"B": {"trainer_type": trainer_type}}}).options.behaviors["B"]
+    watching = BehaviorSpec((VECTOR,), ActionSpec())
+    with pytest.raises(UserError, match=f"behavior 'B': {trainer_type} needs actions to learn; .* none"):
+        Behavior("B", watching, settings, Compute(torch.device("cpu"), 1))

@@ -1,0 +1,229 @@
+"""Behaviors that play against their own past: whose steps are learned from, and who acts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from trainer_service.algorithms import Compute
+from trainer_service.behaviors.behavior import Behavior, TeamSteps
+from trainer_service.behaviors.registry import Behaviors
+from trainer_service.behaviors.self_play import Arena
+from trainer_service.config import TrainerSettings
+from trainer_service.policy import Policy
+from unity_bridge.server.bridge import Tick
+from unity_bridge.simulators.scene import concatenate, step_batch
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+
+COPIES = 16
+MEMBERS = 2
+AGENTS = COPIES * MEMBERS
+CHOICES = 3
+
+Score = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+"""From what the agents of each id chose, [copies, members], to each id's result, [copies]."""
+
+
+class OneThrow:
+    """Games of one decision on many courts: who won comes as the reward of each court's group."""
+
+    def __init__(self, score: Score, ids: tuple[str, ...]) -> None:
+        self._score = score
+        self._ids = ids
+
+    def begin(self) -> dict[str, StepBatch]:
+        return {each: self._batch(np.zeros(COPIES), over=False) for each in self._ids}
+
+    def step(self, actions: Mapping[str, ActionBatch]) -> dict[str, StepBatch]:
+        results = self._score(
+            {each: batch.discrete.reshape(COPIES, MEMBERS) for each, batch in actions.items()}
+        )
+        begun = self.begin()
+        return {each: concatenate(self._batch(results[each], over=True), begun[each]) for each in self._ids}
+
+    def _batch(self, results: np.ndarray, *, over: bool) -> StepBatch:
+        return step_batch(
+            [np.ones((AGENTS, 1), np.float32)],
+            np.zeros(AGENTS, np.float32),
+            agent_ids=np.arange(AGENTS, dtype=np.int64),
+            allowed_actions=np.ones((AGENTS, CHOICES), np.bool_),
+            terminated=np.full(AGENTS, over),
+            group_ids=np.repeat(np.arange(1, COPIES + 1), MEMBERS),
+            group_rewards=np.repeat(results, MEMBERS).astype(np.float32),
+        )
+
+
+def higher_wins(chosen: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The team whose members chose the larger numbers wins."""
+    sums = {each: picks.sum(axis=1) for each, picks in chosen.items()}
+    return {
+        each: np.sign(own - np.mean([sums[other] for other in sums if other != each], axis=0))
+        for each, own in sums.items()
+    }
+
+
+SPEC = BehaviorSpec((ObservationSpec("one", (1,)),), ActionSpec(0, (CHOICES,)))
+
+
+def settings(trainer_type: str = "ppo", **self_play: Any) -> TrainerSettings:
+    hyperparameters: dict[str, Any] = {
+        "batch_size": 128,
+        "buffer_size": 256,
+        "learning_rate": 0.01,
+        "learning_rate_schedule": "constant",
+    }
+    if trainer_type == "sac":
+        hyperparameters |= {"buffer_size": 4000, "init_entcoef": 0.05, "steps_per_update": 16}
+    if trainer_type in {"mappo", "poca"}:
+        hyperparameters["group_size"] = MEMBERS
+    rules = {"save_steps": 512, "team_change": 1024, "swap_steps": 256, "window": 4, **self_play}
+    return TrainerSettings.model_validate(
+        {
+            "trainer_type": trainer_type,
+            "hyperparameters": hyperparameters,
+            "network_settings": {"hidden_units": 16, "num_layers": 1},
+            "max_steps": 10**6,
+            "time_horizon": 8,
+            "self_play": rules,
+        }
+    )
+
+
+def meet(*ids: str, seed: int = 1, chosen: TrainerSettings | None = None) -> Behaviors:
+    arena = Arena()
+
+    def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
+        compute = Compute(torch.device("cpu"), seed)
+        return Behavior(name, spec, chosen or settings(), compute, arena=arena)
+
+    behaviors = Behaviors(create)
+    for each in ids:
+        behaviors.declare(0, each, SPEC)
+    return behaviors
+
+
+def play(behaviors: Behaviors, world: OneThrow, games: int) -> list[dict[str, ActionBatch]]:
+    """Plays so many games on every court, as the loop does. Returns all actions."""
+    steps, done = world.begin(), []
+    for _ in range(games):
+        behaviors.observe(Tick(0, {}, steps))
+        for behavior in behaviors.values():
+            if behavior.ready_to_update():
+                behavior.update()
+        if behaviors.take_turns():
+            behaviors.drop(0)
+            behaviors.observe(Tick(0, {}, steps := world.begin()))
+        actions = behaviors.act()[0]
+        done.append(actions)
+        steps = world.step(actions)
+    return done
+
+
+def favourites(actions: list[dict[str, ActionBatch]], each: str, last: int = 20) -> np.ndarray:
+    """How often the agents of an id made each choice lately."""
+    picks = np.concatenate([tick[each].discrete[:, 0] for tick in actions[-last:]])
+    return np.bincount(picks, minlength=CHOICES) / len(picks)
+
+
+IDS = ("Duel?team=0", "Duel?team=1")
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("trainer_type", ["ppo", "sac", "poca", "mappo"])
+def test_a_team_that_beats_its_past_finds_the_best_move(trainer_type: str, seed: int) -> None:
+    chosen = settings(trainer_type)
+    behaviors = meet(*IDS, seed=seed, chosen=chosen)
+    actions = play(behaviors, OneThrow(higher_wins, IDS), games=150)
+    duel = behaviors["Duel"]
+    assert Policy(duel.checkpoint()).act([np.ones((1, 1), np.float32)], places=[0]).discrete.tolist() == [[2]]
+    assert favourites(actions, IDS[0])[2] > 0.6
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_two_behaviors_learn_in_turns(seed: int) -> None:
+    ids = ("Hunter?team=1", "Prey?team=0")
+    chosen = settings(play_against_latest_model_ratio=1.0, team_change=100 * AGENTS)
+    behaviors, world = meet(*ids, seed=seed, chosen=chosen), OneThrow(higher_wins, ids)
+    first = play(behaviors, world, games=100)
+    assert favourites(first, "Prey?team=0")[2] > 0.8
+    assert favourites(first, "Hunter?team=1") == pytest.approx(np.full(3, 1 / 3), abs=0.15)
+    second = play(behaviors, world, games=100)
+    assert favourites(second, "Hunter?team=1")[2] > 0.8
+
+
+def test_only_who_learns_is_learned_from_and_counted() -> None:
+    behaviors = meet(*IDS, chosen=settings(team_change=10**6))
+    play(behaviors, OneThrow(higher_wins, IDS), games=11)
+    duel = behaviors["Duel"]
+    assert duel.sparring is not None
+    assert duel.step == duel.sparring.ghost_steps == 10 * AGENTS
+    stats = duel.summarize(1.0).stats
+    assert stats.episodes == 10 * AGENTS
+    assert len(stats.group_returns) == 10 * COPIES
+    collected = duel.checkpoint().algorithm["collected"]
+    assert collected["lengths"].sum() == 10 * AGENTS - 256
+
+
+def test_each_game_counts_once_for_the_rating_however_many_play_it() -> None:
+    behaviors = meet(*IDS, chosen=settings(swap_steps=10**6))
+    play(behaviors, OneThrow(higher_wins, IDS), games=2)
+    series = behaviors["Duel"].summarize(1.0).series["Self-play/ELO"]
+    assert series.count == COPIES
+
+
+def test_opponents_keep_their_weights_while_the_learner_moves_on() -> None:
+    # With one snapshot, taken at the start, team 1 goes on acting at random while team 0 learns what wins.
+    frozen = settings(save_steps=10**6, team_change=10**6, play_against_latest_model_ratio=0.0)
+    behaviors = meet(*IDS, chosen=frozen)
+    actions = play(behaviors, OneThrow(higher_wins, IDS), games=120)
+    assert favourites(actions, IDS[0])[2] > 0.8
+    assert favourites(actions, IDS[1]) == pytest.approx(np.full(3, 1 / 3), abs=0.15)
+    duel = behaviors["Duel"]
+    assert duel.sparring is not None
+    # It wins most of 1900 games; by luck alone 0.5 √1900 = 22 points would be one standard deviation.
+    assert duel.sparring.rating > 1200 + 5 * 22
+
+
+def test_opponents_that_play_as_the_latest_move_with_the_learner() -> None:
+    newest = settings(team_change=10**6, swap_steps=1, play_against_latest_model_ratio=1.0)
+    actions = play(meet(*IDS, chosen=newest), OneThrow(higher_wins, IDS), games=120)
+    assert favourites(actions, IDS[1])[2] > 0.6
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "sac", "poca", "mappo", "coma", "happo"])
+@pytest.mark.parametrize("kind", ["plain", "with-memory"])
+def test_a_frozen_policy_decides_as_its_algorithm_did(trainer_type: str, kind: str) -> None:
+    chosen = settings("poca" if trainer_type in {"coma", "happo"} else trainer_type)
+    network: dict[str, Any] = {"hidden_units": 8, "num_layers": 1, "normalize": True, "deterministic": True}
+    if kind == "with-memory":
+        network["memory"] = {"memory_size": 4, "sequence_length": 4}
+    plain = {**chosen.model_dump(mode="json"), "trainer_type": trainer_type, "network_settings": network}
+    plain["hyperparameters"] = {"batch_size": 128, "buffer_size": 256}
+    if trainer_type not in {"ppo", "sac"}:
+        plain["hyperparameters"]["group_size"] = 1
+    behaviors = meet(*IDS, chosen=TrainerSettings.model_validate(plain))
+    rng = np.random.default_rng(4)
+    for _ in range(6):
+        seen = rng.normal(size=(5, 1)).astype(np.float32)
+        batch = step_batch(
+            [seen], np.zeros(5, np.float32), agent_ids=np.arange(5), allowed_actions=np.ones((5, 3), np.bool_)
+        )
+        behaviors.observe(Tick(0, {}, dict.fromkeys(IDS, batch)))
+        behaviors.take_turns()
+        actions = behaviors.act()[0]
+        # The opponent is the first snapshot, and nothing was learned since.
+        np.testing.assert_array_equal(actions[IDS[0]].discrete, actions[IDS[1]].discrete)
+
+
+def test_a_behavior_that_only_acts_has_no_opponents() -> None:
+    behavior = Behavior("Duel", SPEC, settings(), Compute(torch.device("cpu"), 1), learns=False)
+    assert behavior.sparring is None
+    batch = OneThrow(higher_wins, IDS).begin()[IDS[0]]
+    behavior.observe(TeamSteps(0, 1, batch))
+    assert len(behavior.act()[0]) == AGENTS
+    assert behavior.checkpoint().self_play is None

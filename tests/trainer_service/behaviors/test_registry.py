@@ -1,0 +1,337 @@
+"""From behavior ids to behaviors, and whose actions are whose."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+
+from trainer_service.curriculum import Progress
+from trainer_service.behaviors.registry import Behaviors, parse_behavior_id
+from trainer_service.errors import UserError
+from trainer_service.rollout.agents import agent_keys
+from unity_bridge.server.bridge import Tick
+from unity_bridge.simulators.scene import step_batch
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.steps import StepBatch
+
+SPEC = BehaviorSpec((ObservationSpec("sensor_0", (1,)),), ActionSpec(1))
+
+
+@pytest.mark.parametrize(
+    ("behavior_id", "expected"),
+    [
+        ("Walker?team=0", ("Walker", 0)),
+        ("Walker?team=12", ("Walker", 12)),
+        ("Walker", ("Walker", 0)),
+        ("My Walker 2?team=1", ("My Walker 2", 1)),
+        ("Walker?side=left&team=3&more=x", ("Walker", 3)),
+    ],
+)
+def test_an_id_is_a_name_and_a_team(behavior_id: str, expected: tuple[str, int]) -> None:
+    assert parse_behavior_id(behavior_id) == expected
+
+
+@pytest.mark.parametrize(
+    "behavior_id",
+    ["", "?team=1", "../up?team=0", "Walker?team=", "Walker?team=-1", "a/b", "a\0b", "a\nb", "x" * 201],
+)
+def test_an_id_that_could_be_no_folder_is_refused(behavior_id: str) -> None:
+    with pytest.raises(UserError, match="behavior"):
+        parse_behavior_id(behavior_id)
+
+
+@pytest.mark.parametrize("team", ["99999999999999999999", "9" * 4301, "2147483648", "1073741824", "\u0661"])
+def test_a_team_that_is_no_number_of_nine_digits_is_refused(team: str) -> None:
+    with pytest.raises(UserError, match=r"behavior id 'Walker\?team=.*: expected ") as refusal:
+        parse_behavior_id(f"Walker?team={team}")
+    assert len(str(refusal.value)) < 200
+
+
+def test_an_id_that_says_its_team_twice_means_the_last() -> None:
+    with pytest.raises(UserError, match="expected a team number of at most 9 digits, got 10"):
+        parse_behavior_id("Walker?team=3&team=2147483648")
+    assert parse_behavior_id("Walker?team=3&team=4") == ("Walker", 4)
+
+
+def test_the_largest_team_has_agents_of_its_own() -> None:
+    _, team = parse_behavior_id("Walker?team=999999999")
+    agents = np.array([0, 2**31 - 1, -1], np.int64)
+    keys = np.concatenate([agent_keys(agents, 0), agent_keys(agents, team)])
+    assert len(set(keys.tolist())) == 6
+    assert keys.min() >= 0
+
+
+@pytest.fixture
+def behaviors(make_behavior) -> Behaviors:
+    def create(name: str, spec: BehaviorSpec, group: int):
+        return make_behavior(name=name, continuous=1)
+
+    return Behaviors(create)
+
+
+def asks(*agents: int) -> StepBatch:
+    ids = np.array(agents, np.int64)
+    allowed = np.ones((len(ids), 0), np.bool_)
+    zeros = np.zeros((len(ids), 1), np.float32)
+    return step_batch([zeros], zeros[:, 0], agent_ids=ids, allowed_actions=allowed)
+
+
+def test_teams_share_a_behavior(behaviors: Behaviors) -> None:
+    behaviors.declare(0, "Walker?team=0", SPEC)
+    behaviors.declare(0, "Walker?team=1", SPEC)
+    behaviors.declare(0, "Flyer?team=1", SPEC)
+    assert list(behaviors) == ["Walker", "Flyer"]
+
+
+def test_a_behavior_that_is_declared_differently_is_refused(behaviors: Behaviors) -> None:
+    behaviors.declare(0, "Walker?team=0", SPEC)
+    other = BehaviorSpec((ObservationSpec("sensor_0", (1,)),), ActionSpec(2))
+    with pytest.raises(
+        UserError, match=r"'Walker\?team=1' differs from what was declared before: actions were"
+    ):
+        behaviors.declare(0, "Walker?team=1", other)
+
+
+def declare(behaviors: Behaviors, behavior_id: str, spec: BehaviorSpec = SPEC) -> None:
+    """By each of the simulators that these tests know."""
+    for simulator in (0, 4, 9):
+        behaviors.declare(simulator, behavior_id, spec)
+
+
+def observe(behaviors: Behaviors, *ticks: Tick) -> None:
+    for tick in ticks:
+        behaviors.observe(tick)
+
+
+def test_everyone_gets_their_own_actions(behaviors: Behaviors) -> None:
+    for behavior_id in ("Walker?team=0", "Walker?team=1", "Flyer?team=0"):
+        declare(behaviors, behavior_id, SPEC)
+    observe(
+        behaviors,
+        Tick(4, {}, {"Flyer?team=0": asks(1), "Walker?team=0": asks(1, 2, 3)}),
+        Tick(9, {}, {"Walker?team=0": asks(), "Walker?team=1": asks(1, 2)}),
+    )
+    replies = behaviors.act()
+    counts = {
+        number: {name: len(batch) for name, batch in reply.items()} for number, reply in replies.items()
+    }
+    assert counts == {
+        4: {"Flyer?team=0": 1, "Walker?team=0": 3},
+        9: {"Walker?team=0": 0, "Walker?team=1": 2},
+    }
+
+
+def test_the_same_id_in_two_teams_is_two_agents(behaviors: Behaviors) -> None:
+    for team in (0, 1):
+        declare(behaviors, f"Walker?team={team}", SPEC)
+    tick = Tick(0, {}, {"Walker?team=0": asks(7), "Walker?team=1": asks(7)})
+    for _ in range(2):
+        observe(behaviors, tick)
+        behaviors.act()
+    assert behaviors["Walker"].step == 2
+
+
+def test_a_simulator_that_left_is_forgotten(behaviors: Behaviors) -> None:
+    declare(behaviors, "Walker?team=0", SPEC)
+    tick = Tick(0, {}, {"Walker?team=0": asks(7)})
+    observe(behaviors, tick)
+    behaviors.act()
+    behaviors.drop(0)
+    observe(behaviors, tick)
+    assert behaviors["Walker"].step == 0
+
+
+def test_whoever_asked_in_a_simulator_that_begins_anew_gets_no_action_there(behaviors: Behaviors) -> None:
+    for behavior_id in ("Walker?team=0", "Flyer?team=0"):
+        declare(behaviors, behavior_id, SPEC)
+    observe(
+        behaviors,
+        Tick(4, {}, {"Flyer?team=0": asks(1), "Walker?team=0": asks(1, 2, 3)}),
+        Tick(9, {}, {"Walker?team=0": asks(5)}),
+    )
+    behaviors.drop(4)
+    assert {number: list(reply) for number, reply in behaviors.act().items()} == {9: ["Walker?team=0"]}
+    observe(behaviors, Tick(4, {}, {"Walker?team=0": asks(1)}), Tick(9, {}, {"Walker?team=0": asks(5)}))
+    assert behaviors["Walker"].step == 1
+
+
+def test_progress_is_what_learners_did_since_the_last_look(make_behavior) -> None:
+    def create(name: str, spec: BehaviorSpec, group: int):
+        return make_behavior(name=name, continuous=1, learns=name == "Walker", max_steps=8)
+
+    behaviors = Behaviors(create)
+    for behavior_id in ("Walker?team=0", "Statue?team=0"):
+        declare(behaviors, behavior_id, SPEC)
+    ended = np.ones(2, np.bool_)
+    ends = step_batch(
+        [np.zeros((2, 1), np.float32)],
+        np.array([3.0, 4.0], np.float32),
+        agent_ids=np.arange(2),
+        allowed_actions=np.ones((2, 0), np.bool_),
+        terminated=ended,
+    )
+    for batch in (asks(0, 1), ends):
+        observe(behaviors, Tick(0, {}, {"Walker?team=0": batch, "Statue?team=0": batch}))
+        behaviors.act()
+    assert behaviors.drain_progress() == {"Walker": Progress(0.25, [3.0, 4.0])}
+    assert behaviors.drain_progress() == {"Walker": Progress(0.25, [])}
+
+
+def test_nothing_is_finished_before_anything_showed_up(behaviors: Behaviors) -> None:
+    assert not behaviors.finished
+    declare(behaviors, "Walker?team=0", SPEC)
+    declare(behaviors, "Flyer?team=0", SPEC)
+    behaviors["Walker"].step = 10**9
+    assert not behaviors.finished
+    behaviors["Flyer"].step = 10**9
+    assert behaviors.finished
+
+
+def unhurried(make_behavior, patience_s: float) -> Behaviors:
+    return Behaviors(
+        lambda name, spec, group: make_behavior(name=name, continuous=1, max_steps=100), patience_s=patience_s
+    )
+
+
+def test_who_has_been_gone_for_too_long_is_not_waited_for(make_behavior) -> None:
+    for patience_s, waits in ((0.0, False), (1000.0, True)):
+        behaviors = unhurried(make_behavior, patience_s)
+        behaviors.declare(0, "Walker?team=0", SPEC)
+        behaviors.declare(1, "Walker?team=0", SPEC)
+        behaviors.declare(1, "Other?team=0", SPEC)
+        behaviors["Walker"].step = 100
+        assert behaviors.unfinished == ["Other"]
+        assert not behaviors.finished
+        behaviors.leave(1)
+        assert behaviors.is_absent("Other")
+        assert not behaviors.is_absent("Walker")
+        assert behaviors.unfinished == (["Other"] if waits else [])
+        assert behaviors.finished is not waits
+        behaviors.declare(2, "Other?team=1", SPEC)
+        assert not behaviors.finished
+
+
+def test_a_run_does_not_end_because_everybody_is_gone(make_behavior) -> None:
+    behaviors = unhurried(make_behavior, 0.0)
+    behaviors.declare(0, "Walker?team=0", SPEC)
+    behaviors.leave(0)
+    assert not behaviors.finished
+
+
+def test_behaviors_that_the_configuration_does_not_name_are_bounded(
+    make_behavior, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer_service.behaviors.registry.MOST_UNLISTED", 2)
+    behaviors = Behaviors(
+        lambda name, spec, group: make_behavior(name=name, continuous=1), listed=["Walker", "Flyer"]
+    )
+    for name in ("A", "Walker", "B"):
+        behaviors.declare(0, name, SPEC)
+    with pytest.raises(
+        UserError, match="behavior 'C': expected at most 2 behaviors that only default_settings"
+    ):
+        behaviors.declare(0, "C", SPEC)
+    behaviors.declare(0, "A?team=1", SPEC)
+    behaviors.declare(0, "Flyer", SPEC)
+
+
+def test_a_simulator_has_a_bounded_number_of_ids(
+    behaviors: Behaviors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer_service.behaviors.registry.MOST_IDS", 3)
+    for simulator in (0, 1):
+        for team in (0, 1, 2):
+            behaviors.declare(simulator, f"Walker?team={team}", SPEC)
+    with pytest.raises(UserError, match=r"'Walker\?team=3': expected at most 3 of one simulator"):
+        behaviors.declare(0, "Walker?team=3", SPEC)
+
+
+def test_two_ids_of_one_name_and_team_are_refused(behaviors: Behaviors) -> None:
+    behaviors.declare(0, "Walker?team=1", SPEC)
+    with pytest.raises(UserError, match=r"'Walker\?x=1&team=1': expected one id for each name and team"):
+        behaviors.declare(0, "Walker?x=1&team=1", SPEC)
+    behaviors.declare(1, "Walker?x=1&team=1", SPEC)
+
+
+@pytest.mark.parametrize("actions", [ActionSpec(70_000), ActionSpec(0, (2,) * 40_000)])
+def test_an_agent_that_can_do_too_much_is_refused_before_anything_is_made(actions: ActionSpec) -> None:
+    spec = BehaviorSpec(SPEC.observation_specs, actions)
+    with pytest.raises(UserError, match="behavior 'Walker': expected at most 65536 actions"):
+        Behaviors(lambda *_: pytest.fail("it was made")).declare(0, "Walker", spec)
+
+
+HALF_WAY = [
+    ("mappo", "rollout.places.GroupPlaces.assign"),
+    *(
+        (trainer_type, where)
+        for trainer_type in ("ppo", "mappo")
+        for where in (
+            "rollout.assembler.TrajectoryAssembler.observe",
+            "rollout.group_returns.GroupReturns.observe",
+            "behavior.Behavior._count",
+            "behavior.Behavior._shaped",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("trainer_type", "where"), HALF_WAY)
+def test_a_simulator_that_fails_half_way_leaves_nothing_behind(
+    make_behavior, monkeypatch: pytest.MonkeyPatch, trainer_type: str, where: str
+) -> None:
+    behaviors = Behaviors(
+        lambda name, spec, group: make_behavior(
+            name=name, continuous=1, trainer_type=trainer_type, time_horizon=2
+        )
+    )
+    module, owner, method = f"trainer_service.{where}".rsplit(".", 2)
+    kind = getattr(importlib.import_module(module), owner)
+    plain, broken = getattr(kind, method), False
+
+    def fail(*arguments: object) -> object:
+        result = plain(*arguments)
+        if broken:
+            raise RuntimeError("half-way")
+        return result
+
+    monkeypatch.setattr(kind, method, fail)
+    behaviors.declare(0, "Walker", SPEC)
+    rows = set()
+    for visitor in range(1, 6):
+        behaviors.declare(visitor, "Walker", SPEC)
+        for tick in range(4):
+            behaviors.observe(Tick(0, {}, {"Walker": asks(1, 2, 3)}))
+            if tick < 2:
+                behaviors.observe(Tick(visitor, {}, {"Walker": asks(1, 2, 3)}))
+            elif tick == 2:
+                broken = True
+                with pytest.raises(RuntimeError):
+                    behaviors.observe(Tick(visitor, {}, {"Walker": asks(1, 2, 3, 4)}))
+                broken = False
+                behaviors.leave(visitor)
+            replies = behaviors.act()
+            assert {number: len(reply["Walker"]) for number, reply in replies.items()} == (
+                {0: 3, visitor: 3} if tick < 2 else {0: 3}
+            )
+        rows.add(behaviors["Walker"]._assembler._agents.capacity)
+    assert len(rows) == 1
+
+
+def test_when_the_team_that_learns_is_gone_for_too_long_another_learns(make_behavior) -> None:
+    rules = {"team_change": 1000, "save_steps": 1000}
+    behaviors = Behaviors(
+        lambda name, spec, group: make_behavior(name=name, continuous=1, self_play=rules), patience_s=0.0
+    )
+    behaviors.declare(1, "Walker?team=0", SPEC)
+    for team in (1, 2):
+        behaviors.declare(0, f"Walker?team={team}", SPEC)
+    sparring = behaviors["Walker"].sparring
+    assert sparring is not None
+    assert not behaviors.take_turns()
+    assert sparring.learns(0)
+    behaviors.leave(1)
+    assert behaviors.take_turns()
+    assert sparring.learns(1)
+    assert not behaviors.take_turns()

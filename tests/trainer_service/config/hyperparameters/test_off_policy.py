@@ -1,0 +1,71 @@
+"""What learners of action values are tuned with, and how the trainer types lie in the configuration."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from trainer_service.config import HYPERPARAMETERS, TrainerSettings
+from trainer_service.config.hyperparameters.off_policy import (
+    DQNSettings,
+    ExplorationSettings,
+    OffPolicyHyperparameters,
+)
+from trainer_service.config.hyperparameters.on_policy import GroupSettings
+
+VALUES = ["dqn", "idqn", "vdn", "qmix", "dqn_share", "dqn_consensus", "sic"]
+OFF_POLICY = [*VALUES, "ddpg", "maddpg"]
+OF_GROUPS = ["mappo", "happo", "poca", "coma", *VALUES[1:], "maddpg"]
+
+
+def test_families_are_told_by_their_bases() -> None:
+    def kinds(base: type) -> list[str]:
+        return sorted(kind for kind, model in HYPERPARAMETERS.items() if issubclass(model, base))
+
+    assert kinds(OffPolicyHyperparameters) == sorted(OFF_POLICY)
+    assert kinds(GroupSettings) == sorted(OF_GROUPS)
+    assert kinds(ExplorationSettings) == sorted(VALUES)
+
+
+@pytest.mark.parametrize("kind", OFF_POLICY)
+def test_every_one_learns_often_from_a_buffer_at_a_constant_rate(kind: str) -> None:
+    hyper = TrainerSettings.model_validate({"trainer_type": kind}).hyperparameters
+    assert isinstance(hyper, OffPolicyHyperparameters)
+    assert (hyper.batch_size, hyper.buffer_size, hyper.learning_rate_schedule) == (128, 50000, "constant")
+    assert (hyper.max_grad_norm, hyper.steps_per_update, hyper.n_step) == (10.0, 1.0, 1)
+    assert hyper.target_update is None
+    assert not hyper.save_replay_buffer
+
+
+def test_a_yaml_section_is_read() -> None:
+    settings = TrainerSettings.model_validate(
+        {
+            "trainer_type": "dqn",
+            "hyperparameters": {
+                "n_step": "3",
+                "double": "off",
+                "target_update": 200,
+                "replay": {"type": "prioritized"},
+                "exploration_unit": "episodes",
+            },
+        }
+    )
+    hyper = settings.hyperparameters
+    assert isinstance(hyper, DQNSettings)
+    assert (hyper.n_step, hyper.double, hyper.target_update) == (3, False, 200)
+    assert (hyper.replay.type, hyper.exploration_unit) == ("prioritized", "episodes")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("n_step", 0, "greater than or equal to 1"),
+        ("exploration_final", 1.5, "less than or equal to 1"),
+        ("exploration_unit", "rounds", "'steps' or 'episodes'"),
+        ("lambd", 0.9, "'lambd' is a key of ppo, mappo, happo, poca, coma, not of dqn"),
+        ("mixer_units", 3, "'mixer_units' is a key of qmix, not of dqn"),
+    ],
+)
+def test_mistakes_are_named(key: str, value: object, words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        TrainerSettings.model_validate({"trainer_type": "dqn", "hyperparameters": {key: value}})

@@ -1,0 +1,329 @@
+import io
+import logging
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trainer_service
+from trainer_service.curriculum import LessonInForce
+from trainer_service.metrics import ConsoleWriter, EpisodeStats, Summary
+from trainer_service.metrics import console as console_module
+from trainer_service.metrics.console import Console
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def visible(text: str) -> str:
+    """What was written, without the codes that colour it and move the cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r", "\n")
+
+
+def last_table(text: str) -> list[str]:
+    """The rows of the table as it was drawn last."""
+    return visible(text).rsplit("Behavior", 1)[1].splitlines()[1:]
+
+
+def summary(behavior: str = "Ball") -> Summary:
+    stats = EpisodeStats(np.array([1.0, 5.0]), np.array([10.0, 30.0]))
+    return Summary(behavior=behavior, step=1000, wall_s=7.6991, steps_per_s=130.0, stats=stats)
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("LINES", "40")
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_without_a_terminal_there_are_plain_lines() -> None:
+    stream = io.StringIO()
+    with Console(stream=stream) as console:
+        console.log("Connected new brain: Ball?team=0")
+        ConsoleWriter().write(summary())
+        console.summary(summary(), 50_000)
+        console.progress("Ball", 1200, 50_000, 130.0)
+        console.checkpoint("Ball", 1000)
+        console.log("disk is nearly full", logging.WARNING)
+    assert stream.getvalue() == (
+        "[INFO] Connected new brain: Ball?team=0\n"
+        "[INFO] Ball. Step: 1000. Time Elapsed: 7.699 s. Mean Reward: 3.000. Std of Reward: 2.000. Training.\n"
+        "[WARNING] disk is nearly full\n"
+    )
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_what_strangers_said_can_neither_move_the_cursor_nor_fill_the_screen(
+    kind: type[io.StringIO],
+) -> None:
+    stream = kind()
+    with Console(stream=stream, tty=kind is Terminal):
+        logging.getLogger("unity_bridge.server.bridge").warning(
+            "%s", "\x1b]0;title\x07\x9b2J" + "x" * 1_000_000
+        )
+    written = stream.getvalue()
+    assert "\\x1b]0;title\\x07\\x9b2J" in written
+    assert not {"\x1b]0;", "\x07", "\x9b"} & {part for part in ("\x1b]0;", "\x07", "\x9b") if part in written}
+    assert len(written) < 10_000
+
+
+def test_a_traceback_keeps_its_lines() -> None:
+    stream = io.StringIO()
+    with Console(stream=stream):
+        try:
+            [].pop()
+        except IndexError:
+            logging.getLogger("trainer_service.training.learn").exception("It failed.")
+    lines = stream.getvalue().splitlines()
+    assert lines[:2] == ["[ERROR] It failed.", "Traceback (most recent call last):"]
+    assert lines[-1] == "IndexError: pop from empty list"
+
+
+def test_standard_output_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with Console() as console:
+        console.log("hello")
+    assert capsys.readouterr().out == "[INFO] hello\n"
+
+
+def test_both_packages_are_heard_and_others_are_not() -> None:
+    stream = io.StringIO()
+    with Console(stream=stream):
+        logging.getLogger("unity_bridge.server.bridge").info("from the bridge")
+        logging.getLogger("trainer_service.training.learn").info("from the trainer")
+        logging.getLogger("trainer_service.training.learn").debug("a detail")
+        logging.getLogger("somebody.else").warning("not ours")
+    assert stream.getvalue() == "[INFO] from the bridge\n[INFO] from the trainer\n"
+
+
+def test_debug_says_when_and_where() -> None:
+    stream = io.StringIO()
+    with Console(stream=stream, debug=True) as console:
+        logging.getLogger("trainer_service.training.learn").debug("a detail")
+        console.log("hello")
+    place = rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d %s \[{Path(__file__).name}:\d+\] %s\n"
+    assert re.fullmatch(place % ("DEBUG", "a detail") + place % ("INFO", "hello"), stream.getvalue())
+
+
+def test_afterwards_logging_is_as_before() -> None:
+    logger = logging.getLogger("trainer_service")
+    before = (logger.level, list(logger.handlers))
+    with Console(stream=io.StringIO(), debug=True):
+        assert (logger.level, list(logger.handlers)) != before
+    assert (logger.level, list(logger.handlers)) == before
+
+
+def test_the_banner_names_the_versions() -> None:
+    stream = io.StringIO()
+    with Console(stream=stream) as console:
+        console.banner(communicator_api="1.5.0", pytorch="2.9.0")
+    assert stream.getvalue() == (
+        " Version information:\n"
+        f"  trainer-service: {trainer_service.__version__},\n"
+        "  ml-agents: 1.1.0 (compatible),\n"
+        "  ml-agents-envs: 1.1.0 (compatible),\n"
+        "  Communicator API: 1.5.0,\n"
+        "  PyTorch: 2.9.0\n"
+    )
+
+
+def test_a_terminal_gets_a_table_with_a_row_per_behavior() -> None:
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.summary(summary(), 50_000)
+        console.progress("Ball", 12_345, 50_000, 4321.0)
+        console.checkpoint("Ball", 12_000)
+        console.progress("Pad", 7, 100, 1.0)
+    ball, pad = (row.split() for row in last_table(stream.getvalue())[:2])
+    assert ball[0] == "Ball"
+    assert ball[-10:] == [
+        "12,345",
+        "/",
+        "50,000",
+        "3.000",
+        "±",
+        "2.000",
+        "20.0",
+        "4,321",
+        "0:00:00",
+        "12,000",
+    ]
+    assert pad[0] == "Pad"
+    assert pad[-8:] == ["7", "/", "100", "–", "–", "1", "0:00:00", "–"]
+
+
+def test_group_returns_stand_beside_the_agents_own() -> None:
+    stream = Terminal()
+    stats = EpisodeStats(np.array([1.0, 5.0]), np.array([10.0, 30.0]), np.array([6.0]))
+    with Console(stream=stream) as console:
+        console.summary(Summary(behavior="Ball", step=1, wall_s=1.0, steps_per_s=1.0, stats=stats), 100)
+    assert "3.000 ± 2.000 (group 6.000)" in last_table(stream.getvalue())[0]
+
+
+def test_below_the_table_stands_the_lesson_of_each_parameter_that_changes() -> None:
+    lessons = {"wall [m]": LessonInForce(1, "higher"), "mass": LessonInForce(0, "mass")}
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.summary(replace(summary(), lessons=lessons), 50_000)
+    assert last_table(stream.getvalue())[1].strip() == "Lessons: wall [m] higher"
+
+
+def test_below_the_table_stands_what_goes_on() -> None:
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.progress("Ball", 1, 10, 1.0)
+        console.doing("About 3 min left. Ball: exporting [a] model", at_once=True)
+        assert last_table(stream.getvalue())[1].strip() == "About 3 min left. Ball: exporting [a] model"
+
+
+def test_a_narrow_terminal_gets_fewer_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.summary(summary(), 50_000)
+    row = last_table(stream.getvalue())[0]
+    assert len(row) <= 80
+    assert row.split()[-7:] == ["/", "50,000", "3.000", "±", "2.000", "130", "0:00:00"]
+
+
+def test_log_lines_stand_above_the_table_as_they_are() -> None:
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.progress("Ball", 1, 10, 1.0)
+        console.log("[bold]Ball[/bold] :smile: " + "x" * 200)
+    text = visible(stream.getvalue())
+    assert "[INFO] [bold]Ball[/bold] :smile: " + "x" * 200 + "\n" in text
+    assert text.index("x" * 200) < text.rindex("Behavior")
+
+
+def test_a_name_is_not_taken_for_markup() -> None:
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.progress("[red]:smile:", 1, 10, 1.0)
+    assert last_table(stream.getvalue())[0].startswith("[red]:smile:")
+
+
+def test_a_run_without_behaviors_shows_no_table() -> None:
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.log("hello")
+    assert visible(stream.getvalue()).strip() == "[INFO] hello"
+
+
+def test_the_table_is_drawn_only_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(console_module.time, "monotonic", lambda: now_s)
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.progress("Ball", 0, 1000, 1.0)
+        drawn = len(stream.getvalue())
+        for step in range(1000):
+            console.progress("Ball", step, 1000, 1.0)
+        assert len(stream.getvalue()) == drawn
+        now_s += 1.0
+        console.progress("Ball", 1000, 1000, 1.0)
+        assert len(stream.getvalue()) > drawn
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(
+    monkeypatch: pytest.MonkeyPatch, term: str
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.progress("Ball", 1, 10, 1.0)
+        console.log("hello")
+    assert stream.getvalue() == "[INFO] hello\n"
+
+
+def test_the_table_can_be_refused_on_a_terminal() -> None:
+    stream = Terminal()
+    with Console(stream=stream, tty=False) as console:
+        console.progress("Ball", 1, 10, 1.0)
+    assert stream.getvalue() == ""
+
+
+UNHEARD = """
+import os, sys
+from trainer_service.metrics.console import Console
+from trainer_service.curriculum import LessonInForce
+with Console() as console:
+    console.log("first")
+    sys.stdin.readline()
+    for step in range(3):
+        console.banner(communicator_api="1.5.0", pytorch="2.9.0")
+        console.log("nobody reads this")
+        console.progress("Ball", step, 10, 1.0)
+sys.stderr.write("the run went on")
+sys.stderr.flush()
+os._exit(0)  # the interpreter would try once more to flush what nobody reads
+"""
+
+
+def test_a_pipe_that_closes_does_not_end_the_run() -> None:
+    reading, writing = os.pipe()
+    assert outlives_its_reader(reading, writing)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a terminal of its own")
+def test_a_terminal_that_closes_does_not_end_the_run() -> None:
+    assert outlives_its_reader(*os.openpty())
+
+
+def outlives_its_reader(reading: int, writing: int) -> bool:
+    """Whether a run goes on that first was heard at ``reading``, and then no more."""
+    with subprocess.Popen(
+        [sys.executable, "-c", UNHEARD],
+        stdin=subprocess.PIPE,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        os.close(writing)
+        heard = b""
+        while b"first" not in heard:
+            heard += os.read(reading, 1024)
+        os.close(reading)
+        _, errors = process.communicate("go on\n", timeout=60)
+    return errors == "the run went on"
+
+
+def test_a_name_beyond_the_encoding_of_the_terminal_is_spelled_out() -> None:
+    script = """
+from trainer_service.metrics.console import Console
+from trainer_service.curriculum import LessonInForce
+with Console() as console:
+    console.log("B\\u00e4ll")
+"""
+    command = [sys.executable, "-X", "utf8=0", "-c", script]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(command, timeout=60, check=True, capture_output=True, env=environment)
+    assert result.stdout == b"[INFO] B\\xe4ll\n"
+    assert result.stderr == b""
+
+
+def test_lines_need_no_rich() -> None:
+    script = """
+import sys
+from trainer_service.metrics.console import Console
+from trainer_service.curriculum import LessonInForce
+with Console(tty=False) as console:
+    console.log("hello")
+print([module for module in ("rich", "torch") if module in sys.modules])
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script], timeout=60, check=True, capture_output=True, text=True
+    )
+    assert result.stdout == "[INFO] hello\n[]\n"

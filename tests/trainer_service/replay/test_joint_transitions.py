@@ -1,0 +1,378 @@
+"""The buffer of groups' moments against dictionaries, on groups whose agents come, die, and are asked at odd times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainer_service.replay.joint_transitions import JointReplay, JointSample
+from trainer_service.rollout.agent_indices import GroupPlaces
+from trainer_service.rollout.assembler import Decisions, TrajectoryAssembler
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.steps import StepBatch
+
+SPEC = BehaviorSpec(
+    (ObservationSpec("number", (1,)), ObservationSpec("camera", (1, 2, 2))), ActionSpec(1, (2, 3))
+)
+PLACES = 3
+GAMMA = 0.5
+
+
+class Life:
+    """Groups of up to three in two simulators. Every observation is a number of its own; so tells every column."""
+
+    def __init__(self, seed: int, *, horizon: int = 4, together: bool = False) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.assembler = TrajectoryAssembler(SPEC, horizon, by_group=True)
+        self.places = GroupPlaces()
+        self.together = together
+        """Whether everyone alive is asked at every tick."""
+        self.alive: dict[tuple[int, int], set[int]] = {(s, g): set() for s in (0, 1) for g in (1, 2)}
+        self.asked: dict[tuple[int, int], set[int]] = {key: set() for key in self.alive}
+        self.number = 0
+
+    def __iter__(self) -> Iterator[Trajectories]:
+        while True:
+            for simulator in (0, 1):
+                observed = self.tick(simulator)
+                if observed is not None:
+                    yield observed
+
+    def tick(self, simulator: int) -> Trajectories | None:
+        ends: list[tuple[int, int, bool]] = []
+        waits: list[tuple[int, int]] = []
+        for group in (1, 2):
+            key = (simulator, group)
+            alive, asked = self.alive[key], self.asked[key]
+            everyone = alive and self.rng.random() < 0.1
+            for agent in sorted(alive):
+                if agent in asked and (everyone or self.rng.random() < 0.1):
+                    ends.append((agent, group, bool(self.rng.random() < 0.5)))
+                    alive.discard(agent)
+            # Some come back at once, under the same id or in the same place.
+            for agent in range(10 * group, 10 * group + PLACES):
+                if agent not in alive and self.rng.random() < 0.4:
+                    alive.add(agent)
+            now = {agent for agent in alive if self.together or self.rng.random() < 0.7}
+            asked |= now
+            asked &= alive
+            waits += [(agent, group) for agent in sorted(now)]
+        return self.observe(simulator, self.batch(ends, waits)) if ends or waits else None
+
+    def batch(self, ends: list[tuple[int, int, bool]], waits: list[tuple[int, int]]) -> StepBatch:
+        rows = [*((agent, group) for agent, group, _ in ends), *waits]
+        terminated = np.zeros(len(rows), np.bool_)
+        terminated[: len(ends)] = [end for _, _, end in ends]
+        first, self.number = self.number, self.number + len(rows)
+        numbers = np.arange(first, self.number)
+        groups = np.array([group for _, group in rows], np.int64)
+        return StepBatch(
+            agent_ids=np.array([agent for agent, _ in rows], np.int64),
+            observations=(numbers[:, None].astype(np.float32), picture_of(numbers)),
+            rewards=(numbers % 7).astype(np.float32),
+            terminated=terminated,
+            truncated=(np.arange(len(rows)) < len(ends)) & ~terminated,
+            allowed_actions=allowed_of(numbers),
+            group_ids=groups,
+            group_rewards=groups.astype(np.float32),
+        )
+
+    def observe(self, simulator: int, batch: StepBatch) -> Trajectories | None:
+        slots = self.places.assign(simulator, 0, batch)
+        observed = self.assembler.observe(simulator, 0, batch, slots)
+        first = batch.num_terminal
+        numbers = batch.observations[0][first:, 0].astype(np.int64)
+        decisions = Decisions(
+            (numbers[:, None] / 10).astype(np.float32),
+            np.stack([numbers % 2, numbers % 3], axis=1),
+            np.zeros(len(numbers), np.float32),
+            np.zeros((len(numbers), 0), np.float32),
+        )
+        seen = tuple(sensor[first:] for sensor in batch.observations)
+        self.assembler.acted(observed.waiting, seen, batch.allowed_actions[first:], decisions)
+        return observed.trajectories
+
+
+def picture_of(numbers: np.ndarray) -> np.ndarray:
+    return np.broadcast_to((numbers % 256)[:, None, None, None], (len(numbers), 1, 2, 2)).astype(np.uint8)
+
+
+def allowed_of(numbers: np.ndarray) -> np.ndarray:
+    return numbers[:, None] % np.array([2, 3, 4, 5, 6]) != 1
+
+
+@dataclass
+class Decided:
+    """One agent's part of a moment."""
+
+    number: int
+    own: float
+    common: float
+    next: Decided | None = None
+    """Its own next decision."""
+    final: int | None = None
+    """What it saw last; None where it decides again, or its task ended."""
+    terminated: bool = False
+    moment: int = -1
+
+
+Moment = dict[int, Decided]
+"""Who decided, by place."""
+
+
+def moments_of(trajectories: Trajectories) -> list[list[Moment]]:
+    """Stretches of moments, by plain loops."""
+    joint = trajectories.joint
+    assert joint is not None
+    stretches: dict[int, dict[int, Moment]] = {}
+    step = 0
+    for piece, length in enumerate(trajectories.lengths.tolist()):
+        before: Decided | None = None
+        for _ in range(length):
+            decided = Decided(
+                int(trajectories.observations[0][step, 0]),
+                float(trajectories.rewards[step]),
+                float(trajectories.group_rewards[step]),
+            )
+            of_group = stretches.setdefault(int(joint.groups[piece]), {})
+            of_group.setdefault(int(joint.ticks[step]), {})[int(joint.slots[piece])] = decided
+            if before is not None:
+                before.next = decided
+            before = decided
+            step += 1
+        assert before is not None
+        before.terminated = bool(trajectories.terminated[piece])
+        if not before.terminated:
+            before.final = int(trajectories.final_observations[0][piece, 0])
+    return [[of[tick] for tick in sorted(of)] for _, of in sorted(stretches.items())]
+
+
+@dataclass
+class Expected:
+    """A row of a sample, nobody's places left out."""
+
+    seen: dict[int, int]
+    next: dict[int, int]
+    rewards: dict[int, float]
+    team_rewards: float
+    terminated: set[int]
+    discounts: dict[int, float]
+
+
+def expected(stretch: list[Moment], at: int, n_step: int, *, follow_each: bool) -> Expected:
+    moment = stretch[at]
+    window = stretch[at : at + n_step]
+    team = sum(
+        GAMMA**k * (sum(d.own for d in m.values()) + float(np.mean([d.common for d in m.values()])))
+        for k, m in enumerate(window)
+    )
+    found = Expected({s: d.number for s, d in moment.items()}, {}, {}, team, set(), {})
+    lasts = {}
+    for place, decided in moment.items():
+        own = [decided]
+        while len(own) < n_step and own[-1].next is not None:
+            own.append(own[-1].next)
+        if not follow_each:
+            numbers = {id(d): k for k, m in enumerate(window) for d in m.values()}
+            own = [d for d in own if id(d) in numbers]
+            powers = [numbers[id(d)] for d in own]
+        else:
+            powers = list(range(len(own)))
+        found.rewards[place] = sum(GAMMA**k * (d.own + d.common) for k, d in zip(powers, own, strict=True))
+        found.discounts[place] = GAMMA ** (len(own) if follow_each else len(window))
+        if own[-1].terminated:
+            found.terminated.add(place)
+        lasts[place] = own[-1]
+    if not follow_each:
+        lasts = {place: decided for m in window for place, decided in m.items()}
+        if at + n_step < len(stretch):
+            found.next = {place: d.number for place, d in stretch[at + n_step].items()}
+    for place, last in lasts.items():
+        if place in found.next:
+            continue
+        if last.next is not None:
+            found.next[place] = last.next.number
+        elif last.final is not None:
+            found.next[place] = last.final
+    return found
+
+
+def by_place(there: np.ndarray, values: np.ndarray) -> dict[int, Any]:
+    return {place: values[place].item() for place in np.flatnonzero(there).tolist()}
+
+
+def check(sample: JointSample, row: int, wanted: Expected) -> None:
+    there, then = sample.present[row], sample.next_present[row]
+    seen, following = sample.observations[0][row, :, 0], sample.next_observations[0][row, :, 0]
+    assert by_place(there, seen) == wanted.seen
+    assert by_place(then, following) == wanted.next
+    assert not seen[~there].any()
+    assert not following[~then].any()
+    assert by_place(there, sample.rewards[row]) == pytest.approx(wanted.rewards)
+    assert sample.team_rewards[row] == pytest.approx(wanted.team_rewards)
+    assert set(np.flatnonzero(sample.terminated[row]).tolist()) == wanted.terminated
+    assert by_place(there, sample.discounts[row]) == pytest.approx(wanted.discounts)
+    numbers = seen.astype(np.int64)
+    np.testing.assert_array_equal(sample.observations[1][row], picture_of(numbers))
+    np.testing.assert_array_equal(sample.next_observations[1][row], picture_of(following.astype(np.int64)))
+    np.testing.assert_array_equal(
+        sample.allowed_actions[row], np.where(there[:, None], allowed_of(numbers), True)
+    )
+    allowed_next = np.where(then[:, None], allowed_of(following.astype(np.int64)), True)
+    np.testing.assert_array_equal(sample.next_allowed_actions[row], allowed_next)
+    np.testing.assert_array_equal(sample.discrete_actions[row, :, 1], numbers % 3)
+    np.testing.assert_allclose(sample.continuous_actions[row, :, 0], seen / 10, rtol=1e-6)
+
+
+def fill(replay: JointReplay, life: Life, ticks: int) -> list[tuple[list[Moment], int]]:
+    """What the buffer should hold, oldest first."""
+    reference: list[tuple[list[Moment], int]] = []
+    for _, trajectories in zip(range(ticks), life, strict=False):
+        replay.add(trajectories)
+        for stretch in moments_of(trajectories):
+            reference += [(stretch, at) for at in range(len(stretch))]
+    return reference[-replay.capacity :]
+
+
+def ordered(replay: JointReplay) -> np.ndarray:
+    """All rows, oldest first."""
+    oldest = replay._head if len(replay) == replay.capacity else 0
+    return (oldest + np.arange(len(replay))) % replay.capacity
+
+
+def make(capacity: int, **changes: Any) -> JointReplay:
+    return JointReplay(SPEC, capacity, places=PLACES, discount=GAMMA, **changes)
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("follow_each", [True, False])
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("capacity", [7, 40, 5000])
+def test_it_holds_what_plain_loops_find(
+    capacity: int, n_step: int, follow_each: bool, together: bool
+) -> None:
+    replay = make(capacity, n_step=n_step, follow_each=follow_each)
+    reference = fill(replay, Life(capacity + n_step, together=together), 60)
+    assert len(replay) == len(reference)
+    sample = replay._gather(ordered(replay), None)
+    for row, (stretch, at) in enumerate(reference):
+        check(sample, row, expected(stretch, at, n_step, follow_each=follow_each))
+
+
+def test_the_worlds_of_these_tests_have_what_is_difficult() -> None:
+    """Or the test above would prove less than it says."""
+    replay = make(5000)
+    reference = fill(replay, Life(3), 200)
+    asked = [
+        set().union(*stretch[at : at + 3]) - set(stretch[min(at + 2, len(stretch) - 1)])
+        for stretch, at in reference
+    ]
+    assert sum(map(bool, asked)) > 50, "everyone was asked at the end of every three moments"
+    assert sum(len(stretch[at]) < PLACES for stretch, at in reference) > 50
+    sample = replay._gather(ordered(replay), None)
+    assert (sample.terminated & sample.next_present).any(), "nobody was replaced at once by another"
+    assert (sample.terminated & ~sample.next_present).any()
+    ahead = replay._steps["ahead"][: len(replay)]
+    assert (ahead > 1).any(), "everyone was asked at every moment"
+    each = make(5000, follow_each=True)
+    fill(each, Life(3), 200)
+    own = each._gather(ordered(each), None)
+    assert (own.next_observations[0] != sample.next_observations[0]).any()
+
+
+def test_where_everyone_is_asked_and_nobody_leaves_alone_agent_and_group_are_followed_alike() -> None:
+    both = [make(500, n_step=3, follow_each=each) for each in (True, False)]
+    for replay in both:
+        life = Life(5, together=True)
+        # Nobody is ever replaced before all are gone.
+        life.rng = np.random.default_rng(0)
+        for simulator, batch in steady(life):
+            trajectories = life.observe(simulator, batch)
+            if trajectories is not None:
+                replay.add(trajectories)
+    one, other = (replay._gather(ordered(replay), None) for replay in both)
+    for name in ("rewards", "team_rewards", "terminated", "discounts", "next_present"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    np.testing.assert_array_equal(one.next_observations[0], other.next_observations[0])
+
+
+def steady(life: Life) -> Iterator[tuple[int, StepBatch]]:
+    """Whole groups that live for seven ticks, then die or run out of time together."""
+    agents = [(10 + i, 1) for i in range(PLACES)]
+    for clock in range(40):
+        ends = [(*agent, clock % 2 == 0) for agent in agents] if clock and clock % 7 == 0 else []
+        yield 0, life.batch(ends, agents)
+
+
+def test_after_a_round_trip_the_same_rows_are_drawn() -> None:
+    for alpha in (None, 0.6):
+        replay, other = (make(50, n_step=2, alpha=alpha) for _ in range(2))
+        life = Life(1)
+        fill(replay, life, 60)
+        replay.reprioritize(np.arange(20), np.linspace(0, 3, 20))
+        other.load_state({name: column.copy() for name, column in replay.state().items()})
+        more = next(iter(life))
+        for each in (replay, other):
+            each.add(more)
+        one, same = (each.sample(64, np.random.default_rng(3), beta=0.4) for each in (replay, other))
+        for name in ("rows", "rewards", "team_rewards", "present", "next_present", "discrete_actions"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(same, name))
+        np.testing.assert_array_equal(one.next_observations[1], same.next_observations[1])
+        if alpha is not None:
+            np.testing.assert_array_equal(one.weights, same.weights)
+
+
+@pytest.mark.parametrize("after", [20, 300])
+def test_a_buffer_of_another_size_keeps_the_newest(after: int) -> None:
+    saved, fresh, life = make(60), make(after), Life(2)
+    reference = fill(saved, life, 80)
+    fresh.load_state(saved.state())
+    reference = [*reference[-after:], *fill_after(fresh, life)][-after:]
+    sample = fresh._gather(ordered(fresh), None)
+    for row, (stretch, at) in enumerate(reference):
+        check(sample, row, expected(stretch, at, 1, follow_each=False))
+
+
+def fill_after(replay: JointReplay, life: Life) -> list[tuple[list[Moment], int]]:
+    return fill(replay, life, 10)
+
+
+def test_what_was_predicted_badly_is_drawn_more_often() -> None:
+    replay = make(64, alpha=1.0)
+    fill(replay, Life(4), 60)
+    assert len(replay) == 64
+    errors = np.full(64, 0.01)
+    errors[5] = 1.0
+    replay.reprioritize(np.arange(64), errors)
+    sample = replay.sample(1000, np.random.default_rng(0), beta=1.0)
+    assert (sample.rows == 5).mean() == pytest.approx(1.0 / 1.63, abs=0.01)
+    assert sample.weights is not None
+    assert sample.weights[sample.rows == 5].max() == pytest.approx(0.01, rel=0.01)
+
+
+def test_pictures_stay_bytes() -> None:
+    replay = make(100)
+    fill(replay, Life(6), 30)
+    sample = replay.sample(8, np.random.default_rng(0))
+    assert sample.observations[1].dtype == sample.next_observations[1].dtype == np.uint8
+
+
+def test_only_the_sensors_that_are_asked_for_are_kept() -> None:
+    replay = make(100, sensors=[1])
+    fill(replay, Life(6), 30)
+    (camera,) = replay.sample(8, np.random.default_rng(0)).observations
+    assert camera.shape == (8, PLACES, 1, 2, 2)
+
+
+def test_trajectories_without_groups_are_refused() -> None:
+    trajectories = replace(next(iter(Life(1))), joint=None)
+    with pytest.raises(ValueError, match="do not say which agents acted together"):
+        make(10).add(trajectories)
+    three = next(each for each in Life(1) if each.joint is not None and each.joint.slots.max() == 2)
+    with pytest.raises(ValueError, match="3 agents came, 2 were expected"):
+        JointReplay(SPEC, 10, places=2, discount=GAMMA).add(three)

@@ -1,0 +1,180 @@
+"""Checkpoints, written and read. What is wrong with damaged ones is told in test_bad_input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from trainer_service.errors import UserError
+from trainer_service.runs.checkpoint import Checkpoint, differences, load_checkpoint, save_checkpoint
+from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
+
+SPEC = BehaviorSpec(
+    (
+        ObservationSpec("eyes", (4,), (DimensionProperty.NONE,)),
+        ObservationSpec(
+            "others",
+            (3, 2),
+            (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE),
+            ObservationType.GOAL_SIGNAL,
+        ),
+    ),
+    ActionSpec(2, (3, 2)),
+)
+
+
+@pytest.fixture
+def checkpoint(make_behavior) -> Checkpoint:
+    made: Checkpoint = make_behavior(name="Walker").checkpoint()
+    return replace(made, step=77, spec=SPEC)
+
+
+def test_what_is_saved_is_loaded(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    save_checkpoint(checkpoint, tmp_path / "checkpoint.pt")
+    loaded = load_checkpoint(tmp_path / "checkpoint.pt")
+    assert (loaded.behavior, loaded.step) == ("Walker", 77)
+    assert loaded.spec == SPEC
+    assert loaded.settings == checkpoint.settings
+    assert loaded.algorithm.keys() == checkpoint.algorithm.keys()
+    for name, weights in checkpoint.algorithm["network"].items():
+        assert torch.equal(loaded.algorithm["network"][name], weights)
+
+
+def test_every_path_gets_the_same_bytes_and_nothing_else_is_left(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    save_checkpoint(checkpoint, tmp_path / "run" / "a.pt", tmp_path / "run" / "b.pt")
+    first, second = sorted((tmp_path / "run").iterdir())
+    assert (first.name, second.name) == ("a.pt", "b.pt")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_checkpoint_is_loaded_without_unpickling_code(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    save_checkpoint(checkpoint, tmp_path / "checkpoint.pt")
+    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["behavior"] == "Walker"
+
+
+def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"checkpoint '.*nowhere\.pt' does not exist"):
+        load_checkpoint(tmp_path / "nowhere.pt")
+
+
+def test_a_folder_is_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is damaged"):
+        load_checkpoint(tmp_path)
+
+
+def test_no_flipped_byte_gets_into_what_is_loaded(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(checkpoint, path)
+    written = path.read_bytes()
+    weights = dict(checkpoint.algorithm["network"])
+    refused = 0
+    for place in np.random.default_rng(1).integers(len(written), size=100).tolist():
+        path.write_bytes(written[:place] + bytes([written[place] ^ 0x10]) + written[place + 1 :])
+        try:
+            loaded = load_checkpoint(path)
+        except UserError:
+            refused += 1
+        else:  # the byte meant nothing: alignment, dates
+            assert (loaded.step, loaded.settings) == (77, checkpoint.settings)
+            assert all(torch.equal(loaded.algorithm["network"][name], weights[name]) for name in weights)
+    assert refused > 10
+
+
+def test_a_flipped_byte_of_a_tensor_is_told_by_its_checksum(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(checkpoint, path)
+    written = path.read_bytes()
+    place = written.index(next(iter(checkpoint.algorithm["network"].values())).numpy().tobytes())
+    path.write_bytes(written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
+    with pytest.raises(UserError, match=r"is damaged: its part '.*' is not what was written \(checksum\)"):
+        load_checkpoint(path)
+
+
+def test_a_format_of_the_future_is_named(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(checkpoint, path)
+    torch.save({**torch.load(path, weights_only=True), "format": 99}, path)
+    with pytest.raises(UserError, match="has format 99; this version reads 1"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["../../esc/pwn", "/pwn", "..", "a\\b", "3DBall?team=1", "\x1b[31m", "", None, 7]
+)
+def test_a_behavior_whose_name_leads_elsewhere_is_refused(
+    checkpoint: Checkpoint, tmp_path: Path, name
+) -> None:
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(replace(checkpoint, behavior=name), path)
+    with pytest.raises(UserError, match=r"checkpoint '.*' is of no use: .*name"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (
+            BehaviorSpec((ObservationSpec("eyes", (5000, 5000)),), ActionSpec(1)),
+            "see at most 16777216 numbers",
+        ),
+        (
+            BehaviorSpec(1001 * (ObservationSpec("eyes", (1,)),), ActionSpec(1)),
+            "at most 1000 sensors and branches",
+        ),
+        (BehaviorSpec((ObservationSpec("eyes", (1,)),), ActionSpec(0, 1001 * (2,))), "at most 1000 sensors"),
+    ],
+    ids=["numbers", "sensors", "branches"],
+)
+def test_a_behavior_beyond_measure_is_refused(
+    checkpoint: Checkpoint, tmp_path: Path, spec: BehaviorSpec, expected: str
+) -> None:
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(replace(checkpoint, spec=spec), path)
+    with pytest.raises(UserError, match=expected):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("step", [-1, 1.5, "7", None, True, 2**70])
+def test_a_step_that_is_none_is_refused(checkpoint: Checkpoint, tmp_path: Path, step) -> None:
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(replace(checkpoint, step=step), path)
+    with pytest.raises(UserError, match="expected a step"):
+        load_checkpoint(path)
+
+
+def test_a_behavior_that_stayed_as_it_was_has_no_differences() -> None:
+    assert differences(SPEC, replace(SPEC)) is None
+
+
+def test_a_sensor_may_be_renamed() -> None:
+    eyes, others = SPEC.observation_specs
+    renamed = replace(SPEC, observation_specs=(replace(eyes, name="camera"), others))
+    assert differences(SPEC, renamed) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (
+            replace(SPEC, action_spec=ActionSpec(2, (3, 3))),
+            "actions were 2 continuous and branches [3, 2], now 2 continuous and branches [3, 3]",
+        ),
+        (replace(SPEC, observation_specs=SPEC.observation_specs[:1]), "it had 2 sensors, now 1"),
+        (
+            replace(SPEC, observation_specs=(ObservationSpec("eyes", (5,)), SPEC.observation_specs[1])),
+            "sensor 'eyes' had shape (4,), now (5,)",
+        ),
+        (
+            replace(SPEC, observation_specs=(SPEC.observation_specs[0], ObservationSpec("others", (3, 2)))),
+            "sensor 'others' was GOAL_SIGNAL, now DEFAULT",
+        ),
+    ],
+)
+def test_a_difference_is_said_in_words(changed: BehaviorSpec, expected: str) -> None:
+    assert differences(SPEC, changed) == expected

@@ -1,0 +1,154 @@
+"""What simulators hear on side channels, and whose channels hear them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.curriculum import Curriculum
+from trainer_service.config import RunOptions, parse_run_options
+from trainer_service.training.channels import Channels
+from trainer_service.training.run import train
+from unity_bridge import mlagents_alias
+from unity_bridge.server.bridge import SimulatorInfo
+from unity_bridge.side_channels import (
+    TRAINING_ANALYTICS,
+    FloatParameter,
+    SideChannelRecord,
+    TrainingBehaviorInitialized,
+    TrainingEnvironmentInitialized,
+    parameter_records,
+    parse_analytics,
+)
+from unity_bridge.side_channels.channel_hub import ChannelHub
+from unity_bridge.simulators.academy import ECHO
+
+EDITOR = SimulatorInfo("3.0.0", "1.5.0", frozenset({"trainingAnalytics", "hybridActions"}))
+PLAIN = SimulatorInfo("3.0.0", "1.5.0", frozenset({"hybridActions"}))
+
+
+def options_with(**parameters: Any) -> RunOptions:
+    return parse_run_options({"behaviors": {"Probe": {}}, "environment_parameters": parameters}).options
+
+
+@pytest.fixture
+def channels() -> Channels:
+    options = options_with(mass=2.0)
+    return Channels(options, Curriculum(options.environment_parameters or {}), ChannelHub())
+
+
+def test_a_greeting_begins_with_the_parameters(channels: Channels) -> None:
+    assert channels.greeting(0, PLAIN) == parameter_records([FloatParameter("mass", 2.0)])
+
+
+def test_the_first_simulator_hears_of_the_run_and_the_others_that_there_is_one(channels: Channels) -> None:
+    told = []
+    for simulator in (0, 1):
+        _, record = channels.greeting(simulator, EDITOR)
+        assert record.channel == TRAINING_ANALYTICS
+        told.append(parse_analytics(record.body))
+    first, other = told
+    assert isinstance(first, TrainingEnvironmentInitialized)
+    assert isinstance(other, TrainingEnvironmentInitialized)
+    assert first.mlagents_version == "1.1.0"
+    assert first.run_options
+    assert (other.mlagents_version, other.run_options) == ("Custom", "")
+
+
+class Line:
+    """A bridge that only remembers what it shall say."""
+
+    def __init__(self, **simulators: SimulatorInfo) -> None:
+        self.simulators = {int(number.removeprefix("s")): info for number, info in simulators.items()}
+        self.sent: list[tuple[int | None, SideChannelRecord]] = []
+
+    def send(self, records: Iterable[SideChannelRecord], simulator: int | None = None) -> None:
+        self.sent += [(simulator, record) for record in records]
+
+
+def test_a_behavior_is_announced_to_the_first_simulator_if_it_wants_to_hear(
+    channels: Channels, make_behavior: Callable[..., Behavior]
+) -> None:
+    line = Line(s0=EDITOR, s1=EDITOR)
+    channels.announce(make_behavior(), line)  # type: ignore[arg-type]
+    ((simulator, record),) = line.sent
+    message = parse_analytics(record.body)
+    assert simulator == 0
+    assert isinstance(message, TrainingBehaviorInitialized)
+    assert message.trainer_type == "ppo"
+    for others in (Line(s0=PLAIN, s1=EDITOR), Line(s1=EDITOR)):
+        channels.announce(make_behavior(), others)  # type: ignore[arg-type]
+        assert others.sent == []
+
+
+mlagents_alias.install()
+
+from mlagents_envs.side_channel import IncomingMessage, OutgoingMessage, SideChannel  # noqa: E402 (after install)
+
+
+class Caller(SideChannel):  # type: ignore[misc]
+    """Calls into the mountains until it has heard itself three times."""
+
+    def __init__(self, channel_id: UUID = ECHO) -> None:
+        super().__init__(channel_id)
+        self.heard: list[str] = []
+        self._call()
+
+    def on_message_received(self, msg: IncomingMessage) -> None:
+        self.heard.append(msg.read_string())
+        if len(self.heard) < 3:
+            self._call()
+
+    def _call(self) -> None:
+        message = OutgoingMessage()
+        message.write_string(f"call {len(self.heard)}")
+        self.queue_message_to_send(message)
+
+
+@pytest.fixture
+def run(program: Callable[..., Path], workplace: Path) -> Callable[..., None]:
+    """Trains a little on the schoolroom, with these side channels."""
+
+    def go(side_channels: Any, num_envs: int = 1) -> None:
+        settings = {
+            "hyperparameters": {"batch_size": 32, "buffer_size": 64},
+            "network_settings": {"hidden_units": 8, "num_layers": 1},
+            # One may start seconds after the other on a busy machine, and must be heard before the run is over.
+            "max_steps": 120 if num_envs == 1 else 4000,
+        }
+        environment = {"env_path": str(program("schoolroom")), "num_envs": num_envs, "seed": 1}
+        options = parse_run_options({"behaviors": {"Pupil": settings}, "env_settings": environment}).options
+        train(options, side_channels=side_channels)
+
+    return go
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a simulator that is a script")
+def test_a_side_channel_of_mlagents_envs_talks_with_a_simulator(run: Callable[..., None]) -> None:
+    caller = Caller()
+    run([caller])
+    assert caller.heard == ["call 0", "call 1", "call 2"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a simulator that is a script")
+def test_each_simulator_may_have_channels_of_its_own(run: Callable[..., None]) -> None:
+    callers: dict[int, Caller] = {}
+
+    def channels_of(simulator: int) -> list[Caller]:
+        callers[simulator] = Caller()
+        return [callers[simulator]]
+
+    run(channels_of, num_envs=2)
+    assert {number: caller.heard[:1] for number, caller in callers.items()} == {0: ["call 0"], 1: ["call 0"]}
+
+
+def test_two_channels_of_one_id_are_refused_before_anything_starts(run: Callable[..., None]) -> None:
+    with pytest.raises(ValueError, match=str(ECHO)):
+        run([Caller(), Caller()])
+    assert not Path("results").exists()

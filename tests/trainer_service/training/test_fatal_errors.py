@@ -1,0 +1,118 @@
+"""Runs that an error ends: what was learned until then is saved, and the error is told."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.errors import OutOfMemory
+from trainer_service.training import memory_errors
+
+CHECKPOINT = Path("results/ppo/Treadmill/checkpoint.pt")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def learn(mlagents_style, configure, program):
+    """Trains on the treadmill, with room in each rollout for two updates before the end."""
+    configure("Treadmill", max_steps=720)
+
+    def run(*flags: str):
+        return mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--seed=1", *flags)
+
+    return run
+
+
+@pytest.fixture
+def fails_at_the_second(monkeypatch: pytest.MonkeyPatch):
+    """Lets the second call of one of Behavior's methods raise an error."""
+
+    def arrange(method: str, error: Exception) -> None:
+        genuine, calls = getattr(Behavior, method), []
+
+        def failing(self: Behavior, *arguments: object) -> object:
+            calls.append(arguments)
+            if len(calls) == 2:
+                raise error
+            return genuine(self, *arguments)
+
+        monkeypatch.setattr(Behavior, method, failing)
+
+    return arrange
+
+
+def saved_step() -> int:
+    step: int = torch.load(CHECKPOINT, weights_only=True)["step"]
+    return step
+
+
+@pytest.mark.parametrize("method", ["update", "act"])
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nMore."), MemoryError()],
+    ids=["device", "host"],
+)
+def test_too_little_memory_is_said_with_the_sizes_that_asked_for_it(
+    learn, fails_at_the_second, method: str, error: Exception
+) -> None:
+    fails_at_the_second(method, error)
+    said = learn()
+    assert said.code == 3
+    assert "Traceback" not in said.out + said.err
+    assert "out of memory on 'cpu': " in said.err
+    assert "'Treadmill' has batch_size 32, buffer_size 128, hidden_units 8, num_layers 1" in said.err
+    assert saved_step() >= (128 if method == "update" else 0)
+
+
+def test_debug_shows_where_memory_was_too_little(learn, fails_at_the_second) -> None:
+    fails_at_the_second("update", MemoryError())
+    said = learn("--debug")
+    assert said.code == 3
+    assert "Traceback" in said.out
+    assert "in failing" in said.out
+
+
+def test_what_torch_says_when_this_machine_has_too_little_is_understood(make_behavior) -> None:
+    memory = {"memory_size": 8, "sequence_length": 5}
+    behavior = make_behavior(network_settings={"hidden_units": 8, "num_layers": 1, "memory": memory})
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**55)
+    told = memory_errors.in_words(caught.value, [behavior], CPU)
+    assert isinstance(told, OutOfMemory)
+    assert "sequence_length 5" in str(told)
+    assert memory_errors.in_words(RuntimeError("shapes differ"), [behavior], CPU) is None
+
+
+def test_an_error_that_nobody_expected_is_raised_when_all_is_saved(learn, fails_at_the_second) -> None:
+    fails_at_the_second("update", ZeroDivisionError("unexpected"))
+    with pytest.raises(ZeroDivisionError, match="unexpected"):
+        learn()
+    assert saved_step() >= 128
+
+
+def test_an_error_is_not_hidden_by_a_disk_that_is_full_too(
+    learn, fails_at_the_second, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def update(self: Behavior) -> None:
+        monkeypatch.setattr(os, "fsync", full)
+        raise ZeroDivisionError("unexpected")
+
+    monkeypatch.setattr(Behavior, "update", update)
+    with pytest.raises(ZeroDivisionError, match="unexpected"):
+        learn()
+    assert "cannot write 'results/ppo/Treadmill/checkpoint.pt'" in capfd.readouterr().out
+
+
+def test_how_often_a_run_saves_is_a_setting_and_is_said(learn) -> None:
+    said = learn("--autosave-interval-s=7")
+    assert said.code == 0
+    assert "What is learned is saved in 'results/ppo' every 7 s" in said.out
+    assert "autosave_interval_s: 7" in Path("results/ppo/configuration.yaml").read_text()

@@ -1,0 +1,143 @@
+"""What is said of a run while it says nothing by itself, by a clock that the test sets."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from trainer_service.behaviors.behavior import Behavior, TeamSteps
+from trainer_service.metrics import ConsoleWriter
+from trainer_service.metrics.console import Console
+from trainer_service.training.progress_log import ProgressLog
+from unity_bridge.steps import StepBatch
+
+
+@dataclass
+class Run:
+    """A console, what it has said, and the clock that the progress log looks at."""
+
+    console: Console
+    stream: io.StringIO
+    behavior: Behavior
+    now_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.progress = ProgressLog(self.console, clock=lambda: self.now_s)
+
+    def after(self, seconds: float) -> list[str]:
+        """Looks at that later time; returns what was said then."""
+        self.now_s += seconds
+        before = self.stream.tell()
+        self.progress.look({"Ball": self.behavior})
+        return self.stream.getvalue()[before:].splitlines()
+
+
+@pytest.fixture
+def run(make_behavior: Callable[..., Behavior]) -> Iterator[Run]:
+    stream = io.StringIO()
+    with Console(tty=False, stream=stream) as console:
+        yield Run(console, stream, make_behavior(name="Ball"))
+
+
+def live(behavior: Behavior, ticks: int, *, ends: bool) -> None:
+    """One agent goes on for some ticks with a reward of 2 each, and comes to its end."""
+    for tick in range(ticks):
+        rows = 2 if ends and tick == ticks - 1 else 1
+        batch = StepBatch(
+            agent_ids=np.zeros(rows, np.int64),
+            observations=(np.zeros((rows, 1), np.float32),),
+            rewards=np.array([2.0, 0.0][:rows], np.float32),
+            terminated=np.array([rows == 2, False][:rows]),
+            truncated=np.zeros(rows, np.bool_),
+            allowed_actions=np.ones((rows, 2), np.bool_),
+            group_ids=np.ones(rows, np.int64),
+            group_rewards=np.zeros(rows, np.float32),
+        )
+        behavior.observe(TeamSteps(0, 0, batch))
+        behavior.act()
+
+
+def test_after_30_seconds_without_a_summary_there_is_a_line_whatever_summary_freq_says(run: Run) -> None:
+    assert run.after(0) == run.after(29.9) == []
+    live(run.behavior, 41, ends=False)
+    assert run.after(0.5) == [
+        "[INFO] Ball. 40 of 400 steps (10 %). 1.3 steps/s, about 5 min left. No episode was completed since the last "
+        "summary. Collected 32 of 128 steps for the next update."
+    ]
+    live(run.behavior, 40, ends=True)
+    assert run.after(29.0) == []
+    (line,) = run.after(1.0)
+    assert "Mean return of 1 episode since the last summary: 160.000." in line
+
+
+def test_a_summary_is_a_line_too(run: Run) -> None:
+    run.after(0)
+    live(run.behavior, 11, ends=False)
+    run.now_s = 20
+    for writer in (ConsoleWriter(), run.progress):
+        writer.write(run.behavior.summarize(wall_s=20.0))
+    assert run.after(29) == []
+    assert len(run.after(1)) == 1
+
+
+def test_where_summaries_come_all_the_time_a_forecast_is_rare(run: Run) -> None:
+    said: dict[float, list[str]] = {}
+    for now_s in range(0, 700, 10):
+        said[now_s] = run.after(0 if now_s == 0 else 10)
+        live(run.behavior, 2, ends=False)
+        run.progress.write(run.behavior.so_far(wall_s=0.0))
+    assert {now_s: lines for now_s, lines in said.items() if lines} == {
+        60: ["[INFO] About 35 min left."],
+        360: ["[INFO] About 28 min left."],
+        660: ["[INFO] About 23 min left."],
+    }
+
+
+def test_a_simulator_that_is_silent_is_named(run: Run) -> None:
+    live(run.behavior, 11, ends=False)
+    run.after(0)
+    assert "10 of 400 steps (2 %). No step came for 30 s." in run.after(30)[0]
+
+
+def test_a_line_in_between_takes_nothing_away_from_the_next_summary(run: Run) -> None:
+    run.after(0)
+    live(run.behavior, 41, ends=True)
+    assert len(run.after(30)) == 1
+    assert run.behavior.summarize(wall_s=31.0).stats.returns.tolist() == [80.0]
+
+
+def test_a_long_update_says_at_which_minibatch_it_is(run: Run) -> None:
+    run.after(0)
+    for minibatch in range(60):
+        run.now_s += 1
+        run.progress.updating("Ball", minibatch, 60)
+    assert re.findall("Updating.*", run.stream.getvalue()) == [
+        "Updating: minibatch 30 of 60.",
+        "Updating: minibatch 60 of 60.",
+    ]
+
+
+def test_a_run_without_simulators_says_what_it_waits_for(run: Run) -> None:
+    for _ in range(61):
+        run.progress.look({})
+        run.now_s += 1
+    assert run.stream.getvalue().splitlines() == ["[INFO] Waiting for the first step of a simulator."] * 2
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "mappo", "happo"])
+def test_an_update_of_a_learner_counts_its_minibatches(
+    make_behavior: Callable[..., Behavior], monkeypatch: pytest.MonkeyPatch, trainer_type: str
+) -> None:
+    heard: list[tuple[int, int]] = []
+    behavior = make_behavior(name="Ball", trainer_type=trainer_type)
+    monkeypatch.setattr(behavior._algorithm, "_progress", lambda *which: heard.append(which))
+    while not behavior.ready_to_update():
+        live(behavior, 20, ends=True)
+    behavior.update()
+    assert heard == [(number, len(heard)) for number in range(len(heard))]
+    assert len(heard) >= 12

@@ -1,0 +1,285 @@
+"""Runs that are interrupted or killed, and simulators that are."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.training import stop_signals as stopping
+from trainer_service.training.stop_signals import StopSignals
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals, and simulators that are scripts")
+
+needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for processes of others")
+
+FOR_EVER = 10**9
+CHECKPOINT = Path("results/ppo/Treadmill/checkpoint.pt")
+
+
+@pytest.fixture
+def endless(start, configure, program):
+    """Starts a run on the treadmill that ends only when it is told to, and waits until it learns."""
+    configure("Treadmill", max_steps=FOR_EVER, summary_freq=180, checkpoint_interval=360)
+    treadmill = program("treadmill")
+
+    def begin(*flags: str):
+        run = start("learn", "config.yaml", f"--env={treadmill}", "--seed=1", *flags)
+        run.until("Step: ")
+        return run
+
+    return begin
+
+
+@pytest.fixture
+def resume(mlagents_style, configure, program):
+    """Goes on with that run for another few steps."""
+
+    def run():
+        steps = saved_step() + 36
+        configure("Treadmill", max_steps=steps)
+        said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--resume", "--seed=1")
+        assert said.code == 0, said.err
+        assert saved_step() >= steps
+        return said
+
+    return run
+
+
+def saved_step() -> int:
+    step: int = torch.load(CHECKPOINT, weights_only=True)["step"]
+    return step
+
+
+def simulator_process() -> int:
+    """The id of the simulator that was started last."""
+    lines = Path("results/ppo/run_logs/Player-0.log").read_text().splitlines()
+    return int([line for line in lines if line.isdecimal()][-1])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_ends_the_run_which_can_be_resumed(
+    endless, resume, number: signal.Signals
+) -> None:
+    run = endless()
+    run.signal(number)
+    assert run.end() == 0, run.said
+    assert "Traceback" not in run.said
+    assert "Interrupted. Everything is in results/ppo" in run.said
+    assert "the same command with --resume" in run.said
+    assert saved_step() >= 180
+    with pytest.raises(ProcessLookupError):
+        os.kill(simulator_process(), 0)
+    assert "Resuming 'Treadmill' from step" in resume().out
+
+
+def test_an_interruption_before_any_simulator_came(start, configure, free_port: int) -> None:
+    configure("Treadmill")
+    run = start("learn", "config.yaml", f"--port={free_port}")
+    run.until("Listening on port")
+    run.signal(signal.SIGINT)
+    assert run.end() == 0, run.said
+    assert "Traceback" not in run.said
+
+
+@needs_pidfd
+def test_a_killed_run_takes_its_simulators_along_and_resumes_from_its_last_checkpoint(
+    endless, resume
+) -> None:
+    run = endless()
+    run.until("Treadmill-360.pt")
+    simulator = os.pidfd_open(simulator_process())
+    run.signal(signal.SIGKILL)
+    assert run.end() == -signal.SIGKILL
+    ended, _, _ = select.select([simulator], [], [], 60.0)
+    os.close(simulator)
+    assert ended
+    step = saved_step()
+    assert step % 360 == 0
+    assert f"Resuming 'Treadmill' from step {step}." in resume().out
+
+
+def test_a_killed_simulator_is_started_again_and_the_run_goes_on(endless) -> None:
+    run = endless()
+    killed = simulator_process()
+    os.kill(killed, signal.SIGKILL)
+    reason = run.until("was killed by SIGKILL; starting it again")
+    assert f"pid {killed}" in reason
+    run.until("Connected to Unity environment")
+    run.until("Step: ")
+    assert simulator_process() != killed
+    run.signal(signal.SIGINT)
+    assert run.end() == 0, run.said
+
+
+def test_a_killed_simulator_that_must_not_be_started_again_ends_the_run_with_all_saved(endless) -> None:
+    run = endless("--max-lifetime-restarts=0")
+    killed = simulator_process()
+    os.kill(killed, signal.SIGKILL)
+    assert run.end() == 1
+    assert "Traceback" not in run.said
+    (message,) = [line for line in run.said.splitlines() if "error: " in line]
+    assert f"pid {killed}): was killed by SIGKILL; it was already started again 0 of at most 0" in message
+    assert saved_step() >= 180
+
+
+def test_inference_acts_until_it_is_told_to_stop_and_writes_nothing(
+    start, mlagents_style, configure, program
+) -> None:
+    treadmill = program("treadmill")
+    configure("Treadmill", max_steps=18)
+    assert mlagents_style("learn", "config.yaml", f"--env={treadmill}").code == 0
+    before = {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")}
+    run = start("learn", "config.yaml", f"--env={treadmill}", "--resume", "--inference")
+    run.until("Resuming 'Treadmill' from step 18.")
+    assert run.until("Step: ").rstrip().endswith("Not Training.")
+    run.signal(signal.SIGTERM)
+    assert run.end() == 0, run.said
+    assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
+
+
+def test_a_terminal_that_closes_saves_and_ends_the_run(configure, program, resume) -> None:
+    import pty  # Windows has none
+
+    configure("Treadmill", max_steps=FOR_EVER, summary_freq=180, checkpoint_interval=10**6)
+    line = [sys.executable, "-m", "trainer_service", "learn", "config.yaml", f"--env={program('treadmill')}"]
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execv(sys.executable, line)
+    shown = b""
+    while b"Step: " not in shown:
+        shown += os.read(terminal, 65_536)
+    os.close(terminal)
+    _, status = os.waitpid(process, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert saved_step() >= 180
+    resume()
+
+
+BUSY = """
+import hashlib, logging
+from pathlib import Path
+from trainer_service.training.stop_signals import StopSignals
+from unity_bridge.programs.launcher import Command, Program
+
+logging.basicConfig(level=logging.INFO)
+with StopSignals() as stop:
+    program = "exec 9> fifo; sleep 1000 & sleep 1000"
+    sleepers = Command(env="test", executable=("/bin/sh", "-c", program), is_unity_build=False)
+    Program(sleepers, worker=0, port=6000, log_folder=Path("."), on_exit=lambda: None)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # minutes in C, where no signal is looked at
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_second_signal_ends_a_process_that_hears_nothing_and_takes_its_simulators_along(
+    workplace: Path, number: signal.Signals, code: int
+) -> None:
+    os.mkfifo("fifo")
+    with (
+        subprocess.Popen([sys.executable, "-c", BUSY], stderr=subprocess.PIPE, text=True) as busy,
+        Path("fifo").open() as held_by_simulators,
+    ):
+        # A terminal that closes says so twice: it, and the shell in it.
+        for first in (signal.SIGHUP, signal.SIGHUP):
+            busy.send_signal(first)
+        assert busy.stderr is not None
+        assert "Asked to stop" in busy.stderr.readline()
+        assert ended_by(busy, number) == code
+        said = busy.stderr.read()
+        assert held_by_simulators.read() == ""
+    assert "Ended at once." in said
+    assert "Traceback" not in said
+
+
+def ended_by(process: subprocess.Popen[str], number: signal.Signals) -> int:
+    """Repeats a signal until a process ends: what comes too soon after another one does not count."""
+    while True:
+        process.send_signal(number)
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(0.1)
+
+
+def test_signals_that_come_together_are_one_request(workplace: Path) -> None:
+    source = """
+import os, signal
+from trainer_service.training.stop_signals import StopSignals
+
+with StopSignals() as stop:
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGINT, signal.SIGHUP):
+        os.kill(os.getpid(), number)
+    print(stop.requested)
+"""
+    done = subprocess.run([sys.executable, "-c", source], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "True\n")
+
+
+def test_an_update_that_takes_long_is_broken_off_and_its_steps_are_saved(
+    mlagents_style, configure, program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuning = {"batch_size": 32, "buffer_size": 128, "num_epoch": 10**6}
+    configure("Treadmill", hyperparameters=tuning)
+    update = Behavior.update
+
+    def interrupted(self: Behavior) -> Mapping[str, float]:
+        os.kill(os.getpid(), signal.SIGINT)
+        return update(self)
+
+    monkeypatch.setattr(Behavior, "update", interrupted)
+    monkeypatch.setattr(stopping, "_PATIENCE_S", 0.05)
+    said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--seed=1")
+    assert said.code == 0
+    assert "An update that takes longer was broken off" in said.out
+    assert "Waiting for 1 simulator to leave." in said.out
+    before, after = (
+        torch.load(path, weights_only=True)["algorithm"]["network"]
+        for path in (CHECKPOINT.with_name("Treadmill-102.pt"), CHECKPOINT)
+    )
+    assert any(not torch.equal(after[name], weights) for name, weights in before.items())
+
+
+def test_the_first_signal_only_asks() -> None:
+    with StopSignals() as stop:
+        assert not stop.requested
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.requested
+
+
+def test_who_wants_no_end_with_the_terminal_gets_none() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with StopSignals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.requested
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_signals_are_as_before_afterwards() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with StopSignals():
+        assert signal.getsignal(signal.SIGTERM) != before[1]
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_outside_the_main_thread_nothing_ever_asks() -> None:
+    outcome = []
+
+    def elsewhere() -> None:
+        with StopSignals() as stop:
+            outcome.append(stop.requested)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert outcome == [False]

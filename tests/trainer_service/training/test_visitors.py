@@ -1,0 +1,174 @@
+"""What one simulator says costs itself at most: over a real channel, beside one that trains on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from visitors import PATIENCE_S, Refused, Visitor, Visitors
+
+from trainer_service.behaviors import registry as behaviors
+from trainer_service.rollout.assembler import TrajectoryAssembler
+
+AGENTS = range(8)
+BUDGET = 400
+HALF = BUDGET // 2 // len(AGENTS)
+
+
+@pytest.fixture
+def visitors(free_port: int) -> Iterator[Visitors]:
+    crowd = Visitors(free_port)
+    yield crowd
+    crowd.join()
+
+
+@pytest.fixture
+def learn(mlagents_style, free_port: int) -> Callable[..., Any]:
+    """A run that listens, in this process."""
+    return lambda *flags: mlagents_style(
+        "learn", "config.yaml", f"--port={free_port}", "--seed=1", "--run-id=w", *flags
+    )
+
+
+@pytest.fixture
+def beside(visitors: Visitors) -> Callable[..., None]:
+    """Sends a healthy simulator, and when half of its step budget is used another, which does as it is told; the
+    other half begins when that is over."""
+    half, over = threading.Event(), threading.Event()
+
+    def healthy(visitor: Visitor) -> None:
+        visitor.enter()
+        for _ in range(HALF):
+            visitor.step({"Walker?team=0": AGENTS})
+        half.set()
+        assert over.wait(PATIENCE_S)
+        while True:
+            visitor.step({"Walker?team=0": AGENTS})
+
+    def send(act: Callable[[Visitor], None]) -> None:
+        def other(visitor: Visitor) -> None:
+            assert half.wait(PATIENCE_S)
+            try:
+                act(visitor)
+            finally:
+                over.set()
+
+        visitors.send(healthy)
+        visitors.send(other)
+
+    return send
+
+
+def assert_the_run_came_to_its_end(said: Any) -> None:
+    assert said.code == 0, said.out + said.err
+    assert "Walker. Step: 400." in said.out
+
+
+@pytest.mark.parametrize("team", ["99999999999999999999", "2147483648", "9" * 900])
+def test_an_impossible_team_costs_the_simulator_that_names_it(learn, configure, beside, team: str) -> None:
+    configure("Walker")
+
+    def misname(visitor: Visitor) -> None:
+        visitor.enter().step({"Walker?team=0": AGENTS})
+        with pytest.raises(Refused, match="expected a team number of at most 9 digits"):
+            visitor.step({f"Walker?team={team}": AGENTS})
+
+    beside(misname)
+    said = learn()
+    assert_the_run_came_to_its_end(said)
+    assert "[ERROR] Simulator 1 is refused: behavior id 'Walker?team=" in said.out
+
+
+@pytest.fixture
+def fragile_assembler(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The id of an agent at which a mistake of ours comes to light, when half of its tick is done."""
+    observe, agent = TrajectoryAssembler.observe, 1313
+
+    def fail(self: TrajectoryAssembler, simulator: int, team: int, batch: Any, seats: Any = None) -> Any:
+        observed = observe(self, simulator, team, batch, seats)
+        if agent in batch.agent_ids:
+            raise IndexError("index 7 is out of bounds")
+        return observed
+
+    monkeypatch.setattr(TrajectoryAssembler, "observe", fail)
+    return agent
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "mappo"])
+def test_a_mistake_of_ours_costs_the_simulator_that_meets_it(
+    learn, configure, beside, fragile_assembler: int, trainer_type: str
+) -> None:
+    configure("Walker", trainer_type=trainer_type)
+
+    def meet(visitor: Visitor) -> None:
+        visitor.enter().step({"Walker?team=0": AGENTS})
+        visitor.step({"Walker?team=0": AGENTS})
+        with pytest.raises(
+            Refused, match="observing its message failed in the trainer: IndexError: 'index 7"
+        ):
+            visitor.step({"Walker?team=0": [*AGENTS, fragile_assembler]})
+
+    beside(meet)
+    said = learn()
+    assert_the_run_came_to_its_end(said)
+    assert said.out.count("Traceback (most recent call last)") == 1
+
+
+def test_whom_the_configuration_does_not_name_is_refused_and_the_run_waits_for_another(
+    learn, configure, visitors: Visitors
+) -> None:
+    configure("Walker")
+    refused = threading.Event()
+
+    def stranger(visitor: Visitor) -> None:
+        with pytest.raises(Refused, match=r"'Wolker' has not been specified .* \(is 'Walker' meant"):
+            visitor.enter().step({"Wolker?team=0": AGENTS})
+        refused.set()
+
+    def walker(visitor: Visitor) -> None:
+        assert refused.wait(PATIENCE_S)
+        visitor.enter()
+        while True:
+            visitor.step({"Walker?team=0": AGENTS})
+
+    visitors.send(stranger)
+    visitors.send(walker)
+    said = learn()
+    assert_the_run_came_to_its_end(said)
+    assert "[ERROR] Simulator 0 is refused: The behavior name 'Wolker' has not been specified" in said.out
+    assert "(is 'Walker' meant?)" in said.out
+
+
+def test_where_nobody_else_comes_the_run_ends_and_says_who_was_refused(
+    learn, configure, visitors: Visitors
+) -> None:
+    configure("Walker")
+
+    def stranger(visitor: Visitor) -> None:
+        with pytest.raises(Refused, match="'Wolker' has not been specified"):
+            visitor.enter().step({"Wolker?team=0": AGENTS})
+
+    visitors.send(stranger)
+    said = learn("--timeout-wait=1")
+    assert said.code != 0
+    assert "within 1 s after the last one left; that was simulator 0" in said.err
+    assert "'Wolker' has not been specified" in said.err
+
+
+def test_a_visitor_that_declares_too_many_behaviors_is_refused_and_the_run_does_not_wait_for_them(
+    learn, configure, beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(behaviors, "MOST_UNLISTED", 5)
+    path = configure("Walker")
+    path.write_text(path.read_text() + "default_settings: {trainer_type: random}\n")
+
+    def declare(visitor: Visitor) -> None:
+        names = {f"Other{i}?team=0": [1] for i in range(6)}
+        with pytest.raises(Refused, match="expected at most 5 behaviors that only default_settings"):
+            visitor.enter().step(names)
+
+    beside(declare)
+    said = learn("--timeout-wait=1")
+    assert_the_run_came_to_its_end(said)

@@ -1,0 +1,318 @@
+"""Pictures of any number of channels travel in files of three, as Unity's sensors send them."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+from PIL import Image
+
+from unity_bridge.codec import pictures, png_files
+from unity_bridge.codec.pictures import channel_mapping, decode_png, encode_png, find_picture
+from unity_bridge.errors import WireError
+
+HEIGHT, WIDTH = 2, 3
+
+
+def file(*channels: int, mode: str = "RGB") -> bytes:
+    """A PNG file whose pixels are all alike."""
+    data = io.BytesIO()
+    colour = channels if len(channels) > 1 else channels[0]
+    Image.new(mode, (WIDTH, HEIGHT), colour).save(data, "PNG")
+    return data.getvalue()
+
+
+def decode(data: bytes, channels: int, mapping: tuple[int, ...] = ()) -> NDArray[Any]:
+    """The picture's channels, each of which must be alike everywhere."""
+    picture = decode_png(data, (channels, HEIGHT, WIDTH), mapping, "here")
+    assert picture.shape == (channels, HEIGHT, WIDTH)
+    assert (picture == picture[:, :1, :1]).all()
+    return picture[:, 0, 0]
+
+
+def assert_bytes(values: NDArray[Any], expected: list[int]) -> None:
+    assert values.dtype == np.uint8
+    assert values.tolist() == expected
+
+
+def assert_floats(values: NDArray[Any], expected: list[float]) -> None:
+    """Of 255."""
+    assert values.dtype == np.float32
+    np.testing.assert_array_equal(values, np.float32(np.array(expected) / 255))
+
+
+def test_rows_and_columns_keep_their_places() -> None:
+    pixels = np.arange(3 * HEIGHT * WIDTH, dtype=np.uint8).reshape(3, HEIGHT, WIDTH)
+    data = io.BytesIO()
+    Image.fromarray(pixels.transpose(1, 2, 0)).save(data, "PNG")
+    np.testing.assert_array_equal(decode_png(data.getvalue(), pixels.shape, (), "here"), pixels)
+
+
+class TestWithoutMapping:
+    def test_channels_are_taken_as_they_come(self) -> None:
+        assert_bytes(decode(file(1, 2, 3) + file(4, 5, 6), 6), [1, 2, 3, 4, 5, 6])
+
+    @pytest.mark.parametrize("channels", [4, 5])
+    def test_those_that_fill_the_last_file_are_dropped(self, channels: int) -> None:
+        expected = [1, 2, 3, 4, 5, 6][:channels]
+        assert_bytes(decode(file(1, 2, 3) + file(4, 5, 6), channels), expected)
+
+    def test_a_single_channel_is_the_mean_of_the_colours(self) -> None:
+        assert_floats(decode(file(1, 2, 4), 1), [7 / 3])
+
+    def test_a_mean_of_equal_colours_stays_a_byte(self) -> None:
+        assert_bytes(decode(file(9, 9, 9), 1), [9])
+
+
+class TestMapping:
+    @pytest.mark.parametrize(
+        ("mapping", "expected"),
+        [
+            ((0, 1, 2), [10, 20, 40]),
+            ((2, 0, 1), [20, 40, 10]),
+            ((-1, 0, 1), [20, 40]),
+            ((1, 0, -1), [20, 10]),
+            ((-1, -1, 0), [40]),
+        ],
+    )
+    def test_says_where_each_channel_goes(self, mapping: tuple[int, ...], expected: list[int]) -> None:
+        assert_bytes(decode(file(10, 20, 40), len(expected), mapping), expected)
+
+    def test_channels_that_go_to_one_are_averaged_and_not_rounded(self) -> None:
+        assert_floats(decode(file(10, 20, 40), 1, (0, 0, 0)), [70 / 3])
+        assert_floats(decode(file(10, 21, 40), 2, (0, 0, 1)), [15.5, 40])
+
+    def test_channels_that_are_not_averaged_are_exact_beside_those_that_are(self) -> None:
+        assert_floats(decode(file(1, 2, 3) + file(4, 5, 7), 4, (0, 1, 2, 3, 3, 3)), [1, 2, 3, 16 / 3])
+
+    def test_a_mean_of_equal_channels_stays_a_byte(self) -> None:
+        assert_bytes(decode(file(7, 7, 7), 1, (0, 0, 0)), [7])
+
+    def test_every_pixel_counts_whether_a_mean_is_a_byte(self) -> None:
+        grey = np.full((3, HEIGHT, WIDTH), 5, np.uint8)
+        grey[1, -1, -1] = 8
+        mean = decode_png(encode_png(grey), (1, HEIGHT, WIDTH), (0, 0, 0), "here")
+        np.testing.assert_array_equal(mean[0, -1], np.float32([5 / 255, 5 / 255, 6 / 255]))
+
+    def test_stacked_pictures_lie_one_after_the_other(self) -> None:
+        mapping = (0, 1, 2, 3, -1, -1, 4, 5, 6, 7, -1, -1)
+        data = file(1, 2, 3) + file(4, 0, 0) + file(5, 6, 7) + file(8, 0, 0)
+        assert_bytes(decode(data, 8, mapping), [1, 2, 3, 4, 5, 6, 7, 8])
+
+    def test_white_is_one(self) -> None:
+        assert_floats(decode(file(255, 255, 254) + file(255, 255, 255), 2, (0, 0, 0, 1, 1, 1))[1:], [255])
+
+
+class TestStackedSensorsThatRememberNothingYet:
+    """Unity sends one black file for a slot, however many files its mapping gives to each."""
+
+    BLACK = file(0, 0, 0)
+
+    @pytest.mark.parametrize("inner", [4, 5, 6, 7, 9])
+    @pytest.mark.parametrize("slots", [2, 3, 4])
+    def test_see_zeros_there(self, inner: int, slots: int) -> None:
+        padded = (*range(inner), *(-1,) * (-inner % 3))
+        mapping = tuple(
+            channel if channel < 0 else channel + inner * slot for slot in range(slots) for channel in padded
+        )
+        for empty in range(1, slots):
+            full = [
+                np.full((inner, HEIGHT, WIDTH), slot + 1, np.uint8) * np.uint8(10)
+                for slot in range(slots - empty)
+            ]
+            data = self.BLACK * empty + b"".join(map(encode_png, full))
+            expected = [0] * (empty * inner) + [
+                10 * (slot + 1) for slot in range(len(full)) for _ in range(inner)
+            ]
+            assert_bytes(decode(data, inner * slots, mapping), expected)
+
+    def test_do_not_excuse_files_that_are_missing_elsewhere(self) -> None:
+        mapping = (0, 1, 2, 3, -1, -1, 4, 5, 6, 7, -1, -1)
+        for data in (file(1, 0, 0) + file(5, 6, 7) + file(8, 0, 0), self.BLACK * 2, self.BLACK):
+            with pytest.raises(WireError, match=r"^here: expected 12 channels for the mapping, got"):
+                decode(data, 8, mapping)
+
+    def test_are_not_decoded_before_the_whole_message_is_known_to_fit(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(png_files.PngFile, "pixels", lambda *_: pytest.fail("decoded"))
+        data = self.BLACK + file(5, 6, 7) + file(8, 0, 0)
+        picture = find_picture(data, (8, HEIGHT, WIDTH), (0, 1, 2, 3, -1, -1, 4, 5, 6, 7, -1, -1), "here")
+        assert picture.decoded_size == 9 * HEIGHT * WIDTH
+
+    def test_are_not_seen_in_mappings_that_do_not_repeat(self) -> None:
+        with pytest.raises(WireError, match=r"^here: expected 12 channels for the mapping, got 9"):
+            decode(self.BLACK + file(5, 6, 7) + file(8, 0, 0), 8, (7, 1, 2, 3, -1, -1, 4, 5, 6, 0, -1, -1))
+
+
+class TestFilesThatUnityDoesNotSend:
+    def test_grey_ones_have_three_equal_colours(self) -> None:
+        grey = file(9, mode="L")
+        assert_bytes(decode(grey, 1), [9])
+        assert_bytes(decode(grey, 1, (0, 0, 0)), [9])
+        assert_bytes(decode(grey, 3), [9, 9, 9])
+
+    def test_grey_ones_may_also_be_one_channel_each(self) -> None:
+        data = file(7, mode="L") + file(8, mode="L") + file(9, mode="L")
+        assert_bytes(decode(data, 3), [7, 8, 9])
+        assert_bytes(decode(data, 3, (2, 1, 0)), [9, 8, 7])
+        assert_bytes(decode(file(9, mode="L"), 1, (0,)), [9])
+
+    def test_alpha_is_dropped_where_colours_are_wanted(self) -> None:
+        clear = file(1, 2, 3, 99, mode="RGBA")
+        assert_bytes(decode(clear, 3), [1, 2, 3])
+        assert_bytes(decode(clear, 3, (2, 1, 0)), [3, 2, 1])
+        assert_floats(decode(clear, 1), [2.0])
+
+    def test_alpha_is_a_channel_where_four_are_wanted(self) -> None:
+        clear = file(1, 2, 3, 99, mode="RGBA")
+        assert_bytes(decode(clear, 4), [1, 2, 3, 99])
+        assert_bytes(decode(clear, 4, (3, 2, 1, 0)), [99, 3, 2, 1])
+        assert_bytes(decode(file(7, 99, mode="LA"), 2), [7, 99])
+        assert_bytes(decode(file(7, 99, mode="LA"), 1), [7])
+
+
+@pytest.mark.parametrize(
+    ("files", "channels", "mapping", "reason"),
+    [
+        (1, 4, (), "expected PNG files of 4 channels, got 3 channels in 1 files"),
+        (2, 3, (), "expected PNG files of 3 channels, got 6 channels in 2 files"),
+        (2, 1, (), "expected PNG files of 1 channels, got 6 channels in 2 files"),
+        (1, 6, (0, 1, 2, 3, 4, 5), "expected 6 channels for the mapping, got 3 channels in 1 files"),
+        (2, 3, (0, 1, 2), "expected 3 channels for the mapping, got 6 channels in 2 files"),
+        (1, 3, (0, 1), "expected 2 channels for the mapping, got 3 channels in 1 files"),
+        (1, 3, (0, 1, 1), "expected a mapping to channels 0 to 2, got [0, 1, 1]"),
+        (1, 2, (0, 1, 2), "expected a mapping to channels 0 to 1, got [0, 1, 2]"),
+        (1, 2, (0, 1, -2), "expected a mapping to channels 0 to 1, got [0, 1, -2]"),
+        (1, 1, (-1, -1, -1), "expected a mapping to channels 0 to 0, got [-1, -1, -1]"),
+        (1, 3, (0, 1, 2**31 - 1), "expected a mapping to channels 0 to 2, got [0, 1, 2147483647]"),
+    ],
+)
+def test_files_and_mappings_that_do_not_make_the_picture_are_refused_before_decoding(
+    files: int, channels: int, mapping: tuple[int, ...], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = file(1, 2, 3) * files
+    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("decoded"))
+    with pytest.raises(WireError) as refusal:
+        find_picture(data, (channels, HEIGHT, WIDTH), mapping, "here")
+    assert str(refusal.value) == f"here: {reason}"
+
+
+def test_files_that_would_be_dropped_after_unfolding_are_refused_if_they_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = file(1, 2, 3) + file(4, 5, 6) * 9
+    monkeypatch.setattr(pictures, "LARGEST_DECODED", 29 * HEIGHT * WIDTH)
+    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("decoded"))
+    with pytest.raises(WireError) as refusal:
+        find_picture(data, (3, HEIGHT, WIDTH), (0, 1, 2, *(-1,) * 27), "here")
+    assert str(refusal.value) == "here: expected PNG files of 174 numbers at most, got 10 of 3 x 2 pixels"
+
+
+def test_a_mapping_that_is_far_longer_than_its_picture_is_refused_before_it_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every way to repeat itself would be tried on it."""
+    monkeypatch.setattr(pictures, "find_files", lambda *_, **__: pytest.fail("looked for files"))
+    with pytest.raises(WireError) as refusal:
+        find_picture(file(0, 0, 0), (3, HEIGHT, WIDTH), (0, 1, 2) * 100_000, "here")
+    assert str(refusal.value) == "here: expected a mapping of at most 44 decoded channels to 3, got 300000"
+
+
+def test_no_more_files_are_looked_at_than_a_picture_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    read = png_files._read_file
+    monkeypatch.setattr(png_files, "_read_file", lambda *args: looked_at.append(1) or read(*args))
+    with pytest.raises(WireError) as refusal:
+        find_picture(file(1, 2, 3) * 3000, (3, HEIGHT, WIDTH), (), "here")
+    assert str(refusal.value) == "here: expected at most 44 PNG files, got more"
+    assert len(looked_at) == 44
+
+
+def test_a_long_mapping_that_is_wrong_is_not_repeated_in_full() -> None:
+    with pytest.raises(WireError, match=r"got \[7(, 7){23}\]… \(30 channels\)$"):
+        find_picture(file(1, 2, 3) * 10, (3, HEIGHT, WIDTH), (7,) * 30, "here")
+
+
+PICTURES = st.tuples(st.integers(1, 8), st.integers(1, 9), st.integers(1, 9)).flatmap(
+    lambda shape: hnp.arrays(np.uint8, shape)
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(picture=PICTURES)
+def test_every_picture_comes_back_as_it_was_sent(picture: NDArray[np.uint8]) -> None:
+    data, mapping = encode_png(picture), channel_mapping(len(picture))
+    decoded = decode_png(data, picture.shape, mapping, "here")
+    np.testing.assert_array_equal(decoded, picture, strict=True)
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data(), files=st.integers(1, 3), channels=st.integers(1, 9))
+def test_any_mapping_is_the_mean_of_what_it_names_or_refused(
+    data: st.DataObject, files: int, channels: int
+) -> None:
+    sent = data.draw(hnp.arrays(np.uint8, (3 * files, 2, 2)))
+    mapping = data.draw(st.lists(st.integers(-1, channels), min_size=3 * files, max_size=3 * files))
+    try:
+        decoded = decode_png(encode_png(sent), (channels, 2, 2), mapping, "here")
+    except WireError:
+        assert set(mapping) - {-1} != set(range(channels))
+        return
+    for channel in range(channels):
+        mean = np.mean([sent[i] for i, target in enumerate(mapping) if target == channel], axis=0)
+        ours = decoded[channel] / np.float64(255 if decoded.dtype == np.uint8 else 1)
+        np.testing.assert_allclose(ours, mean / 255, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("channels", "mapping"),
+    [(1, (0, 0, 0)), (2, (0, 1, -1)), (3, ()), (4, (0, 1, 2, 3, -1, -1)), (6, ())],
+)
+def test_the_mapping_is_said_where_channels_do_not_fill_their_files(
+    channels: int, mapping: tuple[int, ...]
+) -> None:
+    assert channel_mapping(channels) == mapping
+
+
+class TestFilesThatWereEncodedLately:
+    @pytest.fixture
+    def encoded(self, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+        """The files that had to be encoded, from an empty memory on."""
+        calls: list[bytes] = []
+        encode = pictures._encode_file
+
+        def counted(colours: NDArray[np.uint8]) -> bytes:
+            calls.append(encode(colours))
+            return calls[-1]
+
+        monkeypatch.setattr(pictures, "_encode_file", counted)
+        monkeypatch.setattr(pictures, "_FILES", pictures._FileCache())
+        return calls
+
+    def test_are_not_encoded_again(self, encoded: list[bytes]) -> None:
+        frames = np.random.default_rng(1).integers(0, 256, (2, 3, 4, 5), np.uint8)
+        first = encode_png(frames[0])
+        assert encode_png(frames[1]) != first == encode_png(frames[0].copy())
+        assert encode_png(np.concatenate([frames[1], frames[0]])) == encode_png(frames[1]) + first
+        assert len(encoded) == 2
+
+    def test_are_not_confused_with_others_of_the_same_bytes(self, encoded: list[bytes]) -> None:
+        pixels = np.arange(24, dtype=np.uint8)
+        assert encode_png(pixels.reshape(3, 2, 4)) != encode_png(pixels.reshape(3, 4, 2))
+
+    def test_are_forgotten_when_they_are_too_many(
+        self, encoded: list[bytes], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        frames = np.random.default_rng(1).integers(0, 256, (3, 3, 4, 5), np.uint8)
+        encode_png(frames[0])
+        monkeypatch.setattr(pictures, "CACHED_BYTES", 2 * len(encoded[0]) + 9)
+        for frame in (1, 0, 2, 0, 1):  # 2 takes the place of 1, which was shown before 0
+            encode_png(frames[frame])
+        assert len(encoded) == 4

@@ -1,0 +1,264 @@
+"""PNG files are found, checked and decoded, or refused before they take memory."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from unity_bridge.codec.png_files import SIGNATURE, find_files
+from unity_bridge.errors import WireError
+
+GREY, RGB = 0, 2
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    checksum = zlib.crc32(kind + content)
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
+
+
+def header(width: int = 3, height: int = 2, depth: int = 8, colour: int = RGB, interlaced: int = 0) -> bytes:
+    return chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlaced))
+
+
+def rows(*pixels: Sequence[int]) -> bytes:
+    """The pixels' chunk: every row begins with its filter, 0 for none."""
+    return chunk(b"IDAT", zlib.compress(b"".join(bytes([0, *row]) for row in pixels)))
+
+
+END = chunk(b"IEND", b"")
+PIXELS = rows(range(9), range(10, 19))
+PLAIN = SIGNATURE + header() + PIXELS + END
+"""2 x 3 pixels in colour: 0 to 8 in the first row, 10 to 18 in the second."""
+
+
+def decode(data: bytes) -> list[NDArray[np.uint8]]:
+    return [file.pixels() for file in find_files(data, 2, 3, "here")]
+
+
+def test_a_file_is_decoded_row_by_row_from_the_top() -> None:
+    (pixels,) = decode(PLAIN)
+    np.testing.assert_array_equal(pixels.reshape(2, 9), [range(9), range(10, 19)])
+
+
+def test_files_are_told_apart_though_one_holds_the_others_signature() -> None:
+    nested = SIGNATURE + header() + chunk(b"tEXt", PLAIN) + PIXELS + END
+    assert len(decode(nested + PLAIN)) == 2
+
+
+def test_what_lies_between_files_is_ignored() -> None:
+    assert len(decode(PLAIN + bytes(7) + PLAIN + b"the end")) == 2
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "1"])
+def test_all_modes_of_eight_bits_or_less_are_understood(mode: str) -> None:
+    picture = Image.frombytes("RGBA", (3, 2), bytes(range(200, 224))).convert(mode)
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    (pixels,) = decode(file.getvalue())
+    expected = picture.convert({"P": "RGB", "1": "L"}.get(mode, mode))
+    np.testing.assert_array_equal(pixels, np.asarray(expected).reshape(2, 3, -1))
+
+
+@pytest.mark.parametrize(("depth", "white"), [(1, 0b11100000), (2, 0b11111100), (4, 0xFF)])
+def test_grey_of_few_bits_reaches_from_black_to_white(depth: int, white: int) -> None:
+    line = [white, 0xF0] if depth == 4 else [white]
+    (pixels,) = decode(SIGNATURE + header(depth=depth, colour=GREY) + rows([0] * len(line), line) + END)
+    np.testing.assert_array_equal(pixels[..., 0], [[0, 0, 0], [255, 255, 255]])
+
+
+def test_interlaced_files_are_understood() -> None:
+    passes = rows([1], [3], [2], [4, 5, 6])  # Adam7: the corner, the rest of row 0, then row 1
+    (pixels,) = decode(SIGNATURE + header(colour=GREY, interlaced=1) + passes + END)
+    np.testing.assert_array_equal(pixels[..., 0], [[1, 2, 3], [4, 5, 6]])
+
+
+def test_pixels_may_come_in_several_chunks() -> None:
+    stream = zlib.compress(bytes([0, *range(9), 0, *range(9)]))
+    parts = b"".join(chunk(b"IDAT", stream[at : at + 5]) for at in range(0, len(stream), 5))
+    (pixels,) = decode(SIGNATURE + header() + parts + END)
+    np.testing.assert_array_equal(pixels.ravel(), [*range(9), *range(9)])
+
+
+BOMBS = [
+    pytest.param(header(100_000, 100_000), "got 100000 x 100000", id="huge"),
+    pytest.param(header(2**32 - 1, 2), "got 4294967295 x 2", id="wide"),
+    pytest.param(header(3, 3), "got 3 x 3", id="a row too many"),
+    pytest.param(header(2, 3), "got 2 x 3", id="turned"),
+    pytest.param(header(0, 0), "got 0 x 0", id="empty"),
+]
+
+
+@pytest.mark.parametrize(("claim", "got"), BOMBS)
+def test_a_header_of_another_size_is_refused_before_anything_is_decoded(
+    claim: bytes, got: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("decoded"))
+    with pytest.raises(WireError) as refusal:
+        find_files(PLAIN + SIGNATURE + claim + PIXELS + END, 2, 3, "here")
+    assert str(refusal.value) == f"here, PNG file 1: expected 3 x 2 pixels (width x height), {got}"
+
+
+def test_a_second_header_does_not_overrule_the_one_that_was_checked() -> None:
+    (pixels,) = decode(SIGNATURE + header() + header(50_000, 50_000) + PIXELS + END)
+    assert pixels.shape == (2, 3, 3)
+
+
+def test_chunks_are_walked_up_to_a_number_that_follows_from_the_pixels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each costs time, and none needs more than twelve bytes."""
+    walked: list[int] = []
+    checksum = zlib.crc32
+    monkeypatch.setattr(zlib, "crc32", lambda data: walked.append(1) or checksum(data))
+    file = SIGNATURE + header() + chunk(b"tEXt", b"") * 80_000 + PIXELS + END
+    walked.clear()
+    with pytest.raises(WireError) as refusal:
+        find_files(file, 2, 3, "here")
+    assert str(refusal.value) == "here, PNG file 0: expected at most 64 chunks, got more"
+    assert len(walked) == 65
+
+
+def test_pixels_may_come_in_as_many_chunks_as_any_encoder_writes() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (84, 1 + 3 * 84), np.uint8)
+    noise[:, 0] = 0
+    stream = zlib.compress(noise.tobytes())
+    parts = [chunk(b"IDAT", stream[at : at + 512]) for at in range(0, len(stream), 512)]
+    (file,) = find_files(SIGNATURE + header(84, 84) + b"".join(parts) + END, 84, 84, "here")
+    np.testing.assert_array_equal(file.pixels().reshape(84, -1), noise[:, 1:])
+
+
+def test_compressed_texts_are_never_expanded() -> None:
+    bomb = chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(10**7)))
+    profile = chunk(b"iCCP", b"k\0\0" + zlib.compress(bytes(10**7)))
+    (file,) = find_files(SIGNATURE + header() + bomb + profile + PIXELS + END, 2, 3, "here")
+    assert file.data == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        pytest.param(b"", ": expected a PNG file, got 0 other bytes", id="nothing"),
+        pytest.param(b"\xff\xd8\xff\xe0JFIF", ": expected a PNG file, got 8 other bytes", id="a JPEG file"),
+        pytest.param(b" " + PLAIN, f": expected a PNG file, got {len(PLAIN) + 1} other bytes", id="late"),
+        pytest.param(SIGNATURE, ", PNG file 0: expected 20 bytes or more, got 8", id="only a signature"),
+        pytest.param(
+            SIGNATURE + PIXELS + END,
+            ", PNG file 0: expected a header (IHDR) of 13 bytes, got b'IDAT'",
+            id="no header",
+        ),
+        pytest.param(
+            SIGNATURE + chunk(b"IHDR", bytes(12)) + PIXELS + END,
+            ", PNG file 0: expected a header (IHDR) of 13 bytes, got b'IHDR'",
+            id="a short header",
+        ),
+        pytest.param(
+            SIGNATURE + header(depth=16) + PIXELS + END,
+            ", PNG file 0: expected at most 8 bits per channel of a known colour type, "
+            "got 16 bits of colour type 2",
+            id="two bytes per channel",
+        ),
+        pytest.param(
+            SIGNATURE + header(colour=5) + PIXELS + END,
+            ", PNG file 0: expected at most 8 bits per channel of a known colour type, "
+            "got 8 bits of colour type 5",
+            id="an unknown colour type",
+        ),
+        pytest.param(
+            PLAIN.replace(END, chunk(b"IEND", b"")[:-1] + b"\0"),
+            ", PNG file 0: the checksum of its chunk b'IEND' is wrong",
+            id="a wrong checksum",
+        ),
+        pytest.param(
+            PLAIN + PLAIN[:-1],
+            f", PNG file 1: expected {len(PLAIN)} bytes or more, got {len(PLAIN) - 1}",
+            id="cut",
+        ),
+        pytest.param(
+            SIGNATURE + header() + b"\xff\xff\xff\xff" + PIXELS[4:] + END,
+            f", PNG file 0: expected {33 + 8 + 2**32 - 1 + 4} bytes or more, got {len(PLAIN)}",
+            id="a chunk that claims to be huge",
+        ),
+        pytest.param(
+            SIGNATURE + header() + rows(range(9)) + END,
+            ", PNG file 0: expected 20 bytes of pixels, got 10",
+            id="a row too few",
+        ),
+    ],
+)
+def test_files_that_are_none_are_refused_by_name(data: bytes, reason: str) -> None:
+    with pytest.raises(WireError) as refusal:
+        decode(data)
+    assert str(refusal.value) == f"here{reason}"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="no pixels"),
+        pytest.param(chunk(b"IDAT", b""), id="pixels of no bytes"),
+        pytest.param(chunk(b"IDAT", b"\xff" * 20), id="pixels that are not compressed"),
+        pytest.param(rows(range(9), range(5)), id="half a row"),
+        pytest.param(chunk(b"IDAX", zlib.compress(bytes(20))), id="a chunk of another kind"),
+    ],
+)
+def test_pixels_that_cannot_be_decoded_are_refused(body: bytes) -> None:
+    with pytest.raises(WireError, match=r"^here, PNG file 0: expected pixels that can be decoded, got: "):
+        decode(SIGNATURE + header() + body + END)
+
+
+def test_black_pixels_with_a_wrong_checksum_of_their_own_are_refused() -> None:
+    """Found by random files: the decoder does not look at a checksum that is split, what counts black rows does."""
+    stream = zlib.compress(bytes(2 * 10))[:-4] + b"\0\0\0\7"
+    parts = chunk(b"IDAT", stream[:-1]) + chunk(b"IDAT", stream[-1:])
+    with pytest.raises(
+        WireError, match=r"^here, PNG file 0: expected pixels that can be decoded, got: Error -3"
+    ):
+        decode(SIGNATURE + header() + parts + END)
+
+
+def test_rows_that_are_black_are_not_taken_for_missing() -> None:
+    (pixels,) = decode(SIGNATURE + header() + rows(range(9), [0] * 9) + END)
+    assert not pixels[1].any()
+
+
+KINDS = st.sampled_from([b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"zTXt", b"acTL"])
+HEADERS = st.builds(
+    header,
+    depth=st.sampled_from([1, 2, 4, 8, 16]),
+    colour=st.integers(0, 6),
+    interlaced=st.integers(0, 2),
+)
+CHUNKS = st.one_of(
+    HEADERS,
+    st.builds(chunk, KINDS, st.binary(max_size=30)),
+    st.builds(lambda raw: chunk(b"IDAT", zlib.compress(raw)), st.binary(max_size=40)),
+    st.just(PIXELS),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(first=HEADERS, chunks=st.lists(CHUNKS, max_size=4))
+def test_any_chunks_are_pixels_of_the_right_size_or_refused(first: bytes, chunks: list[bytes]) -> None:
+    try:
+        decoded = decode(SIGNATURE + first + b"".join(chunks) + END)
+    except WireError:
+        return
+    assert [pixels.shape[:2] for pixels in decoded] == [(2, 3)]
+
+
+@settings(deadline=None, max_examples=200)
+@given(at=st.integers(0, len(PLAIN) - 1), bit=st.integers(0, 7))
+def test_a_flipped_bit_is_noticed(at: int, bit: int) -> None:
+    damaged = bytearray(PLAIN)
+    damaged[at] ^= 1 << bit
+    with pytest.raises(WireError):
+        decode(bytes(damaged))

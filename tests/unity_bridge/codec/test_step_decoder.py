@@ -1,0 +1,425 @@
+"""Rows of any legal encoding become the batch that the protobuf library would have read; the rest is refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from unity_bridge.codec import step_decoder
+from unity_bridge.codec.pictures import channel_mapping, encode_png
+from unity_bridge.codec.rows import RowLayout, varint_width, write_varints
+from unity_bridge.codec.step_decoder import StepDecoder
+from unity_bridge.complaints import Complaints
+from unity_bridge.errors import WireError
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.steps import StepBatch
+from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
+from unity_bridge.wire.observation_pb2 import PNG, ObservationProto
+
+BALL = "Ball?team=0"
+SPEC = BehaviorSpec((ObservationSpec("a", (2,)), ObservationSpec("b", (2, 3))), ActionSpec(1, (2, 3)))
+
+
+def observation(spec: ObservationSpec, floats: Sequence[float]) -> ObservationProto:
+    return ObservationProto(
+        name=spec.name,
+        shape=spec.shape,
+        dimension_properties=[1] * len(spec.shape),
+        float_data=ObservationProto.FloatData(data=floats),
+    )
+
+
+def info(agent: int = 1, **fields: Any) -> AgentInfoProto:
+    observations = [observation(spec, range(spec.size)) for spec in SPEC.observation_specs]
+    return AgentInfoProto(id=agent, **{"observations": observations, **fields})
+
+
+def decode(*infos: AgentInfoProto) -> StepBatch:
+    return StepDecoder(BALL, SPEC).decode([message.SerializeToString() for message in infos])
+
+
+def read_by_protobuf(rows: Sequence[bytes]) -> StepBatch:
+    """The same, object by object, for rows in which no agent owns a deciding row before its terminal one."""
+    infos = sorted(map(AgentInfoProto.FromString, rows), key=lambda message: not message.done)
+    n, mask_size = len(infos), SPEC.action_spec.mask_size
+    allowed = np.ones((n, mask_size), np.bool_)
+    for row, message in enumerate(infos):
+        if len(message.action_mask) == mask_size:
+            allowed[row] = np.logical_not(message.action_mask)
+    return StepBatch(
+        agent_ids=np.array([message.id for message in infos], np.int64),
+        observations=tuple(
+            np.array([m.observations[i].float_data.data for m in infos], np.float32).reshape(n, *spec.shape)
+            for i, spec in enumerate(SPEC.observation_specs)
+        ),
+        rewards=np.array([message.reward for message in infos], np.float32),
+        terminated=np.array([m.done and not m.max_step_reached for m in infos], np.bool_),
+        truncated=np.array([m.done and m.max_step_reached for m in infos], np.bool_),
+        allowed_actions=allowed,
+        group_ids=np.array([message.group_id for message in infos], np.int64),
+        group_rewards=np.array([message.group_reward for message in infos], np.float32),
+    )
+
+
+def assert_equal(batch: StepBatch, expected: StepBatch) -> None:
+    for name in StepBatch.__slots__:
+        ours, theirs = getattr(batch, name), getattr(expected, name)
+        for one, other in zip(*((x if isinstance(x, tuple) else (x,)) for x in (ours, theirs)), strict=True):
+            assert one.dtype == other.dtype, name
+            np.testing.assert_array_equal(one, other, err_msg=name, strict=True)
+
+
+FLOATS = st.floats(-(2.0**49), 2.0**49, width=32)
+REWARDS = st.sampled_from([0.0, -0.0, 0.1, -1.0])
+IDS = st.sampled_from([0, 1, 2, 5, 127, 128, 16_383, 16_384, 2**31 - 1, -1])
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> list[bytes]:
+    """Rows of one message: any mix of layouts, an agent's terminal row before its deciding one."""
+    ended = draw(st.lists(IDS, unique=True, max_size=6))
+    deciding = draw(st.lists(IDS, unique=True, max_size=6))
+    rows = [
+        info(
+            agent,
+            done=done,
+            max_step_reached=draw(st.booleans()),
+            reward=draw(REWARDS),
+            group_id=draw(IDS),
+            group_reward=draw(REWARDS),
+            action_mask=draw(st.lists(st.booleans(), min_size=5, max_size=5) | st.lists(st.booleans())),
+            observations=[
+                observation(spec, draw(st.lists(FLOATS, min_size=spec.size, max_size=spec.size)))
+                for spec in SPEC.observation_specs
+            ],
+        )
+        for done, agents in ((True, ended), (False, deciding))
+        for agent in agents
+    ]
+    if not set(ended) & set(deciding):
+        rows = draw(st.permutations(rows))
+    return [row.SerializeToString() for row in rows]
+
+
+@settings(deadline=None, max_examples=100)
+@given(stream=st.lists(messages(), min_size=1, max_size=4))
+def test_a_decoder_reads_every_message_of_a_stream_as_protobuf_does(stream: list[list[bytes]]) -> None:
+    decoder = StepDecoder(BALL, SPEC)
+    for rows in stream * 2:  # the second time, every layout is known
+        assert_equal(decoder.decode(rows), read_by_protobuf(rows))
+
+
+def test_rows_of_equal_length_but_different_layout_are_told_apart() -> None:
+    rows = [info(n, **{("reward", "group_reward")[n % 2]: n + 1.0}).SerializeToString() for n in range(1, 9)]
+    assert len(set(map(len, rows))) == 1
+    decoder = StepDecoder(BALL, SPEC)
+    for _ in range(2):
+        assert_equal(decoder.decode(rows), read_by_protobuf(rows))
+
+
+def test_a_short_id_and_what_follows_it_are_not_taken_for_a_long_id() -> None:
+    short = info(1).SerializeToString().replace(b"\x50\x01", b"\x50\x01\x58\x01", 1)
+    rows = [info(70_000).SerializeToString(), short]
+    assert len(set(map(len, rows))) == 1
+    assert_equal(StepDecoder(BALL, SPEC).decode(rows), read_by_protobuf(rows))
+
+
+TAG = {"reward": b"\x3d", "done": b"\x40", "id": b"\x50", "action_mask": b"\x58"}
+
+
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        pytest.param(TAG["done"] + b"\x00", id="a false that is written"),
+        pytest.param(TAG["done"] + b"\x81\x00", id="a true of two bytes"),
+        pytest.param(TAG["done"] + b"\x80\x00", id="a false of two bytes"),
+        pytest.param(TAG["done"] + b"\x02", id="a true that is not 1"),
+        pytest.param(TAG["id"] + b"\x85\x80\x00", id="an id wider than it needs to be, and the second one"),
+        pytest.param(TAG["id"] + b"\xff" * 9 + b"\x01", id="an id below zero"),
+        pytest.param(TAG["id"] + b"\xff\xff\xff\xff\x0f", id="an id of 32 bits that means one below zero"),
+        pytest.param(b"\x5a\x02\x01\x00\x5a\x03\x00\x00\x01", id="a mask in two pieces"),
+        pytest.param(TAG["action_mask"] + b"\x01" + TAG["action_mask"] + b"\x00", id="an unpacked mask"),
+        pytest.param(b"\xa0\x06\x01", id="a field from the future"),
+        pytest.param(b"\x08\x01", id="a field from the past"),
+        pytest.param(b"\xa3\x06\xa4\x06", id="a group"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_rows_that_no_usual_library_writes_are_read_all_the_same(unusual: bytes, first: bool) -> None:
+    plain = info(7, reward=1.0).SerializeToString()
+    odd = unusual + info(0).SerializeToString() if first else info(3).SerializeToString() + unusual
+    decoder = StepDecoder(BALL, SPEC)
+    for _ in range(2):
+        assert_equal(decoder.decode([plain, odd]), read_by_protobuf([plain, odd]))
+
+
+def test_floats_that_are_not_packed_are_read_all_the_same() -> None:
+    unpacked = b"".join(b"\x0d" + np.float32(value).tobytes() for value in (1.5, 2.5))
+    sensors = [b"\x22" + bytes([len(unpacked)]) + unpacked, info().observations[1].SerializeToString()]
+    row = b"".join(b"\x6a" + bytes([len(sensor)]) + sensor for sensor in sensors)
+    batch = StepDecoder(BALL, SPEC).decode([row, row.replace(b"\x6a", b"\x50\x01\x6a", 1)])
+    np.testing.assert_array_equal(batch.observations[0], [[1.5, 2.5]] * 2)
+    np.testing.assert_array_equal(batch.agent_ids, [0, 1])
+
+
+def test_a_behavior_without_sensors_may_send_empty_rows() -> None:
+    batch = StepDecoder(BALL, BehaviorSpec((), ActionSpec(1))).decode([b""])
+    np.testing.assert_array_equal(batch.agent_ids, [0])
+
+
+def test_no_rows_make_an_empty_batch_of_the_right_shapes() -> None:
+    batch = decode()
+    assert [values.shape for values in batch.observations] == [(0, 2), (0, 2, 3)]
+    assert batch.allowed_actions.shape == (0, 5)
+
+
+def test_a_mask_of_another_length_forbids_nothing_and_is_complained_of(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_decoder, "_complaints", Complaints(logging.getLogger()))
+    unpacked = info(8).SerializeToString() + TAG["action_mask"] + b"\x01"
+    for row in (info(7, action_mask=[True]).SerializeToString(), unpacked):
+        assert StepDecoder(BALL, SPEC).decode([row]).allowed_actions.all()
+    assert caplog.messages == [
+        f"behavior 'Ball?team=0', agent {agent}: expected an action mask of 5 choices, got one of 1; "
+        "it forbids nothing"
+        for agent in (7, 8)
+    ]
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by the number of rows whenever rows are compared with a layout."""
+    rows: list[int] = []
+    fitting = RowLayout.fitting
+
+    def counted(layout: RowLayout, data: bytes) -> NDArray[np.bool_]:
+        rows.append(len(data) // layout.size)
+        return fitting(layout, data)
+
+    monkeypatch.setattr(RowLayout, "fits", lambda layout, data: bool(counted(layout, data).all()))
+    monkeypatch.setattr(RowLayout, "fitting", counted)
+    return rows
+
+
+@pytest.mark.parametrize("lengths", [1, 40, 400], ids="{} lengths".format)
+def test_rows_that_are_all_laid_out_otherwise_are_compared_a_bounded_number_of_times(
+    lengths: int, compared: list[int]
+) -> None:
+    """Each gives its sensor another name, and its behavior has none for it."""
+    spec = BehaviorSpec((ObservationSpec("", (1,)),), ActionSpec(1))
+    sensors = [ObservationSpec(f"{n:04}" + "x" * (n % lengths), (1,)) for n in range(2000)]
+    rows = [
+        AgentInfoProto(id=1 + n % 100, done=True, observations=[observation(sensor, [n])]).SerializeToString()
+        for n, sensor in enumerate(sensors)
+    ]
+    decoder = StepDecoder(BALL, spec)
+    for _ in range(3):  # unknown, then partly known
+        compared.clear()
+        np.testing.assert_array_equal(decoder.decode_in_order(rows).observations[0][:, 0], np.arange(2000))
+        assert sum(compared) <= 2 * (step_decoder.MOST_OF_A_LENGTH + step_decoder.MOST_NEW_LAYOUTS) * len(
+            rows
+        )
+
+
+def test_layouts_that_nobody_used_lately_are_forgotten_before_those_in_use() -> None:
+    """Else whoever met sixteen odd rows once would read the ordinary ones row by row for ever."""
+    spec = BehaviorSpec((ObservationSpec("", (1,)),), ActionSpec(1))
+    usual = AgentInfoProto(id=1, observations=[observation(ObservationSpec("0000", (1,)), [1])])
+    decoder = StepDecoder(BALL, spec)
+    for n in range(100):
+        odd = AgentInfoProto(id=2, observations=[observation(ObservationSpec(f"{1 + n:04}", (1,)), [1])])
+        decoder.decode([usual.SerializeToString(), odd.SerializeToString()])
+        (layouts,) = decoder._layouts.values()
+        assert any(layout.fits(usual.SerializeToString()) for layout in layouts)
+        assert len(layouts) <= step_decoder.MOST_OF_A_LENGTH
+
+
+def test_the_layouts_that_are_remembered_stay_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_decoder, "MOST_LAYOUTS", 3)
+    rows = [info(agent, reward=agent % 2).SerializeToString() for agent in (1, 2, 300, 301, 70_000, 70_001)]
+    decoder = StepDecoder(BALL, SPEC)
+    for _ in range(2):
+        assert_equal(decoder.decode(rows), read_by_protobuf(rows))
+    assert sum(map(len, decoder._layouts.values())) <= 3
+
+
+class TestOneAgentInOneMessage:
+    def test_may_end_an_episode_and_begin_the_next(self) -> None:
+        batch = decode(info(4), info(3, done=True, reward=1.0), info(3, reward=2.0))
+        np.testing.assert_array_equal(batch.agent_ids, [3, 4, 3])
+        np.testing.assert_array_equal(batch.rewards, [1.0, 0.0, 2.0])
+        assert batch.num_terminal == 1
+
+    def test_that_ends_after_it_asked_keeps_all_it_earned_in_the_episode_that_ends(self) -> None:
+        batch = decode(
+            info(3, reward=1.0, group_reward=0.5), info(4), info(3, done=True, reward=2.0, group_reward=0.25)
+        )
+        np.testing.assert_array_equal(batch.agent_ids, [3, 3, 4])
+        np.testing.assert_array_equal(batch.terminated, [True, False, False])
+        np.testing.assert_array_equal(batch.rewards, [3.0, 0.0, 0.0])
+        np.testing.assert_array_equal(batch.group_rewards, [0.75, 0.0, 0.0])
+
+    def test_that_ends_again_before_it_could_act_ends_once(self) -> None:
+        batch = decode(info(3, done=True, reward=1.0), info(3), info(3, done=True, reward=9.0))
+        np.testing.assert_array_equal(batch.terminated, [True, False])
+        np.testing.assert_array_equal(batch.rewards, [1.0, 0.0])
+
+    @pytest.mark.parametrize("rows", ["..", "T..", ".T."])
+    def test_may_not_ask_for_two_decisions(self, rows: str) -> None:
+        with pytest.raises(WireError, match=r"'Ball\?team=0', agent 3: two rows .* ask for a decision"):
+            decode(*(info(3, done=row == "T") for row in rows))
+
+    @pytest.mark.parametrize("rows", ["TT", "TT.", ".TT", "T.TT"])
+    def test_may_not_end_the_same_episode_twice(self, rows: str) -> None:
+        with pytest.raises(WireError, match=r"'Ball\?team=0', agent 3: two rows .* end the same episode"):
+            decode(*(info(3, done=row == "T") for row in rows))
+
+    def test_may_earn_as_much_as_can_be_used_in_each_row(self) -> None:
+        batch = decode(info(3, reward=1e10), info(3, done=True, reward=1e10))
+        np.testing.assert_array_equal(batch.rewards, np.float32([2e10, 0]))
+
+
+class TestRefusals:
+    """Each must be found in the first message, and in a later one, whose layouts are known already."""
+
+    def refuse(self, bad: AgentInfoProto | bytes, reason: str) -> None:
+        row = bad if isinstance(bad, bytes) else bad.SerializeToString()
+        good = info(1, reward=1.0).SerializeToString()
+        used = StepDecoder(BALL, SPEC)
+        used.decode([good])
+        for decoder in (StepDecoder(BALL, SPEC), used):
+            with pytest.raises(WireError) as refusal:
+                decoder.decode([good, row])
+            assert str(refusal.value) == f"behavior 'Ball?team=0', {reason}"
+
+    def test_bytes_that_are_no_message(self) -> None:
+        self.refuse(b"\xff\xff\xff", "row 1: expected an AgentInfoProto, got 3 other bytes")
+
+    def test_a_row_that_breaks_off(self) -> None:
+        row = info(2).SerializeToString()[:-1]
+        self.refuse(row, f"row 1: expected an AgentInfoProto, got {len(row)} other bytes")
+
+    def test_a_missing_sensor(self) -> None:
+        bad = info(2)
+        del bad.observations[1]
+        self.refuse(bad, "agent 2: expected 2 sensors, got 1")
+
+    def test_too_few_floats(self) -> None:
+        bad = info(2)
+        bad.observations[1].float_data.data.pop()
+        self.refuse(bad, "agent 2, sensor 1 'b': expected 6 floats, got 5")
+
+    def test_no_floats(self) -> None:
+        bad = info(2)
+        bad.observations[0].ClearField("float_data")
+        self.refuse(bad, "agent 2, sensor 0 'a': expected 2 floats, got 0")
+
+    def test_another_shape(self) -> None:
+        bad = info(2)
+        bad.observations[1].shape[:] = [3, 2]
+        self.refuse(bad, "agent 2, sensor 1 'b': expected shape (2, 3), got (3, 2)")
+
+    def test_another_sensor(self) -> None:
+        bad = info(2)
+        bad.observations[0].name = "c"
+        self.refuse(bad, "agent 2, sensor 0 'a': expected the sensor of the first message, got 'c'")
+
+    def test_a_vector_that_is_compressed(self) -> None:
+        bad = info(2)
+        bad.observations[0].compression_type = PNG
+        bad.observations[0].compressed_data = b"..."
+        self.refuse(bad, "agent 2, sensor 0 'a': expected 2 floats, got compressed data of type 1")
+
+
+def test_a_shape_that_nobody_could_hold_takes_no_memory() -> None:
+    spec = BehaviorSpec((ObservationSpec("camera", (10**6, 10**6, 10**6)),), ActionSpec(1))
+    picture = ObservationProto(shape=[10**6] * 3, compression_type=PNG, compressed_data=b"...")
+    with pytest.raises(WireError, match="sensor 0 'camera': expected a PNG file, got 3 other bytes"):
+        StepDecoder(BALL, spec).decode([AgentInfoProto(observations=[picture]).SerializeToString()])
+
+
+def test_a_refused_message_leaves_the_decoder_as_it_was() -> None:
+    decoder = StepDecoder(BALL, SPEC)
+    rows = [info(agent).SerializeToString() for agent in (1, 2)]
+    with pytest.raises(WireError):
+        decoder.decode([*rows, b"\xff"])
+    assert_equal(decoder.decode(rows), read_by_protobuf(rows))
+
+
+def test_shapes_and_names_that_are_left_out_are_those_of_the_first_message() -> None:
+    terse = info(1)
+    for sensor in terse.observations:
+        sensor.ClearField("shape")
+        sensor.ClearField("name")
+    assert_equal(decode(terse), decode(info(1)))
+
+
+class TestRowsThatAreTooLong:
+    """A row may be as long as its behavior's spec explains."""
+
+    def test_are_refused_before_they_are_parsed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        long = info(2).SerializeToString() + b"\xa2\x06\x80\x80\x40" + bytes(1 << 20)
+        assert len(AgentInfoProto.FromString(long).observations) == 2
+        decoder = StepDecoder(BALL, SPEC)
+        decoder.decode([info(1).SerializeToString()])
+        monkeypatch.setattr(step_decoder, "AgentInfoProto", None)
+        with pytest.raises(WireError) as refusal:
+            decoder.decode([info(1).SerializeToString(), long])
+        assert str(refusal.value) == (
+            f"behavior 'Ball?team=0', row 1: expected at most {decoder._most_bytes} bytes, got {len(long)}"
+        )
+        assert decoder._most_bytes < 22_000
+
+    @pytest.mark.parametrize("shape", [(300,), (20, 30), (3, 1, 1), (1, 84, 84), (3, 84, 84), (7, 5, 1)])
+    def test_are_longer_than_any_that_is_written_in_the_longest_way(self, shape: tuple[int, ...]) -> None:
+        """Each float with a tag of its own, each mask bit too, or pictures of noise with a colour profile."""
+        spec = BehaviorSpec((ObservationSpec("x" * 100, shape),), ActionSpec(0, (1000,)))
+        numbers = b"\x0d\x00\x00\x80\x3f" * spec.observation_specs[0].size
+        floats = ObservationProto(name="x" * 100, shape=shape, dimension_properties=[7] * len(shape))
+        floats.float_data.ParseFromString(numbers)
+        unpacked = b"\x22" + _length(len(numbers)) + numbers
+        told = ObservationProto(name="x" * 100, shape=shape, dimension_properties=[7] * len(shape))
+        rows = [unpacked + told.SerializeToString()]
+        if len(shape) == 3:
+            noise = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+            told.compression_type = PNG
+            told.compressed_data = encode_png(noise)
+            told.compressed_channel_mapping.extend(channel_mapping(shape[0]))
+            rows.append(told.SerializeToString())
+        decoder = StepDecoder(BALL, spec)
+        for row in rows:
+            mask = b"\x58\x00" * 1000
+            data = mask + b"\x6a" + _length(len(row)) + row
+            assert len(data) < decoder._most_bytes
+            assert len(decoder.decode([data])) == 1
+
+
+def _length(number: int) -> bytes:
+    return write_varints(np.array([number]), varint_width(number)).tobytes()
+
+
+def test_choices_that_were_only_claimed_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_decoder, "MOST_CHOICES", 9)
+    decode(info(1))
+    with pytest.raises(WireError, match="expected agents with 9 choices at most, got 2 with 5"):
+        decode(info(1), info(2))
+
+
+def test_texts_from_outside_are_quoted_and_cut_in_refusals() -> None:
+    odd = BehaviorSpec((ObservationSpec("\x1b[31m" + "y" * 900, (2,)),), ActionSpec(1))
+    decoder = StepDecoder("\n" * 900, odd)
+    wrong_name = observation(ObservationSpec("\x1b[31m" + "z" * 5000, (2,)), [0, 0])
+    wrong_shape = ObservationProto(shape=[1] * 5000)
+    for wrong in (wrong_name, wrong_shape):
+        with pytest.raises(WireError) as refusal:
+            decoder.decode([AgentInfoProto(observations=[wrong]).SerializeToString()])
+        assert len(str(refusal.value)) < 600
+        assert str(refusal.value).isprintable()

@@ -1,0 +1,138 @@
+"""The simulator's rows are, byte for byte, what the protobuf library would have written."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from unity_bridge.codec import step_encoder
+from unity_bridge.codec.step_encoder import encode_steps
+from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
+from unity_bridge.steps import StepBatch
+from unity_bridge.wire.unity_rl_output_pb2 import UnityRLOutputProto
+
+IDS = st.sampled_from([0, 1, 5, 127, 128, 300, 16_383, 16_384, 2**28, 2**31 - 1])
+REWARDS = st.sampled_from([0.0, -0.0, 0.1, -1.0, float(np.float32(1e-45))])
+
+
+def written_by_protobuf(batch: StepBatch, spec: BehaviorSpec) -> bytes:
+    message = UnityRLOutputProto.ListAgentInfoProto()
+    masked = not batch.allowed_actions.all()
+    for row in range(len(batch)):
+        info = message.value.add(
+            reward=batch.rewards[row],
+            done=bool(batch.terminated[row] or batch.truncated[row]),
+            max_step_reached=bool(batch.truncated[row]),
+            id=int(batch.agent_ids[row]),
+            action_mask=(~batch.allowed_actions[row]).tolist() if masked else (),
+            group_id=int(batch.group_ids[row]),
+            group_reward=batch.group_rewards[row],
+        )
+        for sensor, values in zip(spec.observation_specs, batch.observations, strict=True):
+            observation = info.observations.add(
+                shape=sensor.shape,
+                dimension_properties=[int(flags) for flags in sensor.dimension_property],
+                observation_type=int(sensor.observation_type),
+                name=sensor.name,
+            )
+            observation.float_data.data.extend(values[row].ravel().tolist())
+    return message.SerializeToString()
+
+
+SENSORS = st.sampled_from(
+    [
+        ObservationSpec("VectorSensor_size3", (3,), (DimensionProperty.NONE,)),
+        ObservationSpec("goal", (2,), (DimensionProperty.NONE,), ObservationType.GOAL_SIGNAL),
+        ObservationSpec("entities", (4, 5), (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)),
+        ObservationSpec("picture", (2, 3, 4)),
+        ObservationSpec("", (40,)),
+    ]
+)
+ACTIONS = st.sampled_from([ActionSpec(2), ActionSpec(0, (3,)), ActionSpec(1, (2, 4)), ActionSpec(0, (200,))])
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> BehaviorSpec:
+    return BehaviorSpec(tuple(draw(st.lists(SENSORS, max_size=3))), draw(ACTIONS))
+
+
+@st.composite
+def batches(draw: st.DrawFn, spec: BehaviorSpec) -> StepBatch:
+    n = draw(st.integers(0, 9))
+    terminal = draw(st.integers(0, n))
+    ended = np.arange(n) < terminal
+    truncated = ended & draw(hnp.arrays(np.bool_, n))
+    floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
+    mask_size = spec.action_spec.mask_size
+    masks = draw(st.sampled_from(["all allowed", "random"]))
+    return StepBatch(
+        agent_ids=draw(hnp.arrays(np.int64, n, elements=IDS)),
+        observations=tuple(
+            draw(hnp.arrays(np.float32, (n, *sensor.shape), elements=floats))
+            for sensor in spec.observation_specs
+        ),
+        rewards=draw(hnp.arrays(np.float32, n, elements=REWARDS)),
+        terminated=ended & ~truncated,
+        truncated=truncated,
+        allowed_actions=(
+            np.ones((n, mask_size), np.bool_)
+            if masks == "all allowed"
+            else draw(hnp.arrays(np.bool_, (n, mask_size)))
+        ),
+        group_ids=draw(hnp.arrays(np.int64, n, elements=IDS)),
+        group_rewards=draw(hnp.arrays(np.float32, n, elements=REWARDS)),
+    )
+
+
+@pytest.mark.parametrize("long_row", [0, step_encoder.LONG_ROW], ids=["as long rows", "as they are"])
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_rows_are_what_protobuf_would_write(long_row: int, data: st.DataObject) -> None:
+    spec = data.draw(specs())
+    batch = data.draw(batches(spec))
+    with patch.object(step_encoder, "LONG_ROW", long_row):
+        assert encode_steps(batch, spec) == written_by_protobuf(batch, spec)
+
+
+def one_row(**changes: object) -> StepBatch:
+    fields: dict[str, object] = {
+        "agent_ids": np.zeros(1, np.int64),
+        "observations": (np.zeros((1, 3), np.float32),),
+        "rewards": np.zeros(1, np.float32),
+        "terminated": np.zeros(1, np.bool_),
+        "truncated": np.zeros(1, np.bool_),
+        "allowed_actions": np.ones((1, 2), np.bool_),
+        "group_ids": np.zeros(1, np.int64),
+        "group_rewards": np.zeros(1, np.float32),
+    }
+    return StepBatch(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+SPEC = BehaviorSpec((ObservationSpec("a", (3,)),), ActionSpec(0, (2,)))
+
+
+def test_an_agent_of_zeros_sends_its_observations_and_nothing_else() -> None:
+    info = UnityRLOutputProto.ListAgentInfoProto.FromString(encode_steps(one_row(), SPEC)).value[0]
+    assert [field.name for field, _ in info.ListFields()] == ["observations"]
+
+
+@pytest.mark.parametrize("field", ["agent_ids", "group_ids"])
+@pytest.mark.parametrize("number", [-1, 2**31])
+def test_ids_beyond_the_wire_are_refused(field: str, number: int) -> None:
+    with pytest.raises(ValueError, match=rf"id: expected numbers of 0 to 2147483647, got \[{number}\]"):
+        encode_steps(one_row(**{field: np.array([number])}), SPEC)
+
+
+def test_observations_of_another_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"expected observations of shapes \[\(3,\)\], got \[\(1,\)\]"):
+        encode_steps(one_row(observations=(np.zeros((1, 1), np.float32),)), SPEC)
+
+
+def test_masks_of_another_size_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected masks of 2 choices, got 1"):
+        encode_steps(one_row(allowed_actions=np.ones((1, 1), np.bool_)), SPEC)

@@ -1,0 +1,229 @@
+"""Real processes from start to end."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from unity_bridge.errors import LaunchError
+from unity_bridge.programs.launcher import (
+    Command,
+    Program,
+    RestartBudget,
+    stop_programs,
+)
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="execute permissions, signals and process groups")
+
+
+class Started:
+    """A program and the news of its exit."""
+
+    def __init__(
+        self, program: Path, folder: Path, *, keep_log: bool = False, is_unity_build: bool = False
+    ) -> None:
+        self.news = threading.Event()
+        self.program = Program(
+            Command(env="test", executable=(str(program),), is_unity_build=is_unity_build),
+            worker=0,
+            port=6000,
+            log_folder=folder,
+            on_exit=self.news.set,
+            keep_log=keep_log,
+        )
+
+    def wait(self) -> None:
+        assert self.news.wait(30)
+
+
+@pytest.fixture
+def start(make_program: Callable[[str, str], Path], tmp_path: Path) -> Iterator[Callable[..., Started]]:
+    started: list[Started] = []
+
+    def make(source: str, **options: bool) -> Started:
+        program = make_program(f"program-{len(started)}", source)
+        started.append(Started(program, tmp_path, **options))
+        return started[-1]
+
+    yield make
+    stop_programs([each.program for each in started], grace_s=0)
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    """A named pipe: reading it waits for a program to come so far, and its end for the program to go."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+def test_the_exit_code_and_the_last_lines_are_known(start: Callable[..., Started]) -> None:
+    process = start(
+        "import sys\nfor n in range(20): print('line', n)\nprint('oh no', file=sys.stderr)\nsys.exit(7)"
+    )
+    process.wait()
+    assert not process.program.running
+    assert process.program.exit_text() == "exited with code 7"
+    assert process.program.last_lines(3) in (["line 18", "line 19", "oh no"], ["oh no", "line 18", "line 19"])
+
+
+def test_a_traceback_is_quoted_whole_however_long_it_is(start: Callable[..., Started]) -> None:
+    source = """
+        def fall(depth):
+            if depth == 0:
+                raise ValueError("the ball is lost")
+            fall_on(depth)
+
+        def fall_on(depth):
+            fall(depth - 1)
+
+        print("far away", *"x" * 20, sep=chr(10))
+        fall(6)
+    """
+    started = start(textwrap.dedent(source))
+    started.wait()
+    lines = started.program.last_lines()
+    assert (lines[0], lines[-1]) == ("Traceback (most recent call last):", "ValueError: the ball is lost")
+    assert len(lines) > 20
+
+
+def test_a_signal_is_called_by_its_name(start: Callable[..., Started]) -> None:
+    process = start("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+    process.wait()
+    assert process.program.exit_text() == "was killed by SIGSEGV"
+
+
+def test_what_was_printed_before_a_kill_is_not_lost_in_a_buffer(start: Callable[..., Started]) -> None:
+    process = start("import os\nprint('nearly there')\nos.kill(os.getpid(), 9)")
+    process.wait()
+    assert process.program.last_lines() == ["nearly there"]
+
+
+def test_the_log_of_a_restarted_program_follows_its_predecessors(
+    start: Callable[..., Started], tmp_path: Path
+) -> None:
+    start("print('first')").wait()
+    second = start("print('second')", keep_log=True)
+    second.wait()
+    assert second.program.last_lines() == ["second"]
+    assert (tmp_path / "Player-0.log").read_text() == "first\nsecond\n"
+
+
+def test_the_log_of_a_unity_build_is_set_aside_when_it_is_started_again(
+    start: Callable[..., Started], tmp_path: Path
+) -> None:
+    source = "import sys\nopen(sys.argv[sys.argv.index('-logFile') + 1], 'w').write('first')"
+    start(source, is_unity_build=True).wait()
+    start(source.replace("first", "second"), is_unity_build=True, keep_log=True).wait()
+    assert (tmp_path / "Player-0-prev.log").read_text() == "first"
+    assert (tmp_path / "Player-0.log").read_text() == "second"
+
+
+def test_a_unity_build_without_a_log_is_started_again_all_the_same(start: Callable[..., Started]) -> None:
+    start("", is_unity_build=True, keep_log=True).wait()
+
+
+def test_a_unity_build_that_prints_nothing_is_quoted_from_its_log(
+    start: Callable[..., Started], tmp_path: Path
+) -> None:
+    source = (
+        "import sys\nopen(sys.argv[sys.argv.index('-logFile') + 1], 'w').write('Initialize engine\\nCrash!')"
+    )
+    process = start(source, is_unity_build=True)
+    process.wait()
+    assert process.program.last_lines() == ["Initialize engine", "Crash!"]
+    assert (tmp_path / "Player-0.out").exists()
+
+
+def test_stopping_asks_first(start: Callable[..., Started], pipe: Path) -> None:
+    process = start(
+        "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
+        f"open({str(pipe)!r}, 'w').close()\nwhile True: time.sleep(60)"
+    )
+    pipe.read_text()
+    stop_programs([process.program], grace_s=30)
+    assert process.program.exit_text() == "exited with code 5"
+
+
+def test_stopping_kills_what_does_not_listen(start: Callable[..., Started], pipe: Path) -> None:
+    process = start(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"open({str(pipe)!r}, 'w').close()\nwhile True: time.sleep(60)"
+    )
+    pipe.read_text()
+    stop_programs([process.program], grace_s=0.1)
+    process.wait()
+    assert process.program.exit_text() == "was killed by SIGKILL"
+
+
+@pytest.mark.parametrize("wrapper_ends", ["child.wait()", "sys.exit(1)"])
+def test_the_children_of_a_wrapper_end_with_it(
+    start: Callable[..., Started], pipe: Path, wrapper_ends: str
+) -> None:
+    child = f"import time\npipe = open({str(pipe)!r}, 'w')\ntime.sleep(600)"
+    process = start(
+        f"import subprocess, sys\nchild = subprocess.Popen([sys.executable, '-c', {child!r}])\n"
+        f"open({str(pipe)!r}).close()\n{wrapper_ends}"
+    )
+    with pipe.open() as childs_end:
+        stop_programs([process.program], grace_s=0)
+        assert childs_end.read() == ""
+
+
+def make_script(path: Path, text: str, mode: int = 0o755) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_a_script_without_an_interpreter_line_is_explained(tmp_path: Path) -> None:
+    script = make_script(tmp_path / "simulate", "echo hello\n")
+    with pytest.raises(LaunchError, match=r"cannot be started: .*first line that names its interpreter"):
+        Started(script, tmp_path)
+
+
+def test_a_script_whose_interpreter_is_missing_is_explained(tmp_path: Path) -> None:
+    script = make_script(tmp_path / "simulate", "#!/no/such/python\n")
+    with pytest.raises(
+        LaunchError, match=r"cannot be started: .*interpreter that its first line names is missing"
+    ):
+        Started(script, tmp_path)
+
+
+def test_a_program_that_may_not_be_executed_is_reported_with_the_cure(tmp_path: Path) -> None:
+    interpreter = make_script(tmp_path / "interpreter", "", mode=0o644)
+    script = make_script(tmp_path / "simulate", f"#!{interpreter}\n")
+    with pytest.raises(LaunchError, match=r"cannot be started: Permission denied; .* chmod -R 755"):
+        Started(script, tmp_path)
+
+
+def test_programs_reach_this_machine_without_the_users_proxy(
+    start: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "example.org")
+    process = start("import os\nprint(os.environ['no_grpc_proxy'])")
+    process.wait()
+    assert process.program.last_lines() == ["example.org,localhost,127.0.0.1"]
+
+
+def test_restarts_are_limited_over_a_lifetime() -> None:
+    budget = RestartBudget(lifetime=2, per_period=-1, period_s=60)
+    assert [budget.spend(now) for now in (0, 1)] == ["", ""]
+    assert budget.spend(1000) == "it was already started again 2 of at most 2 times"
+
+
+def test_restarts_are_limited_within_any_period() -> None:
+    budget = RestartBudget(lifetime=-1, per_period=1, period_s=60)
+    assert budget.spend(0) == ""
+    assert budget.spend(59.9) == "it was already started again 1 of at most 1 times in the last 60 s"
+    assert budget.spend(60) == ""
+
+
+def test_minus_one_means_no_limit() -> None:
+    budget = RestartBudget(lifetime=-1, per_period=-1, period_s=60)
+    assert [budget.spend(0.0) for _ in range(100)] == [""] * 100

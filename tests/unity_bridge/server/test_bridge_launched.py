@@ -1,0 +1,442 @@
+"""The bridge and the processes that it started: their ends, their restarts, and what is said of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from unity_bridge.errors import LaunchError, PortInUse, SimulatorLost
+from unity_bridge.programs.launcher import Command
+from unity_bridge.server.bridge import Tick
+from unity_bridge.side_channels import SideChannelRecord, unpack_records
+from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="scripts are programs, and signals have names")
+
+BALL = "Ball?team=0"
+LONG_S = 60.0
+SHORT_S = 1.0  # long enough for an answer on loopback when both cores are busy
+
+
+def said_to(reply: UnityMessageProto) -> list[SideChannelRecord]:
+    """What a reply says on side channels."""
+    return unpack_records(reply.unity_input.rl_input.side_channel)
+
+
+def mark(number: int) -> SideChannelRecord:
+    return SideChannelRecord(UUID(int=7), bytes([number]))
+
+
+def pid_of(tick: Tick) -> int:
+    """The test program's only observation."""
+    return int(tick.steps[BALL].observations[0][0, 0])
+
+
+def test_launched_simulators_get_a_port_a_seed_and_a_log_each(
+    make_bridge: Any, simulator_program: Callable[[str], Command], tmp_path: Path
+) -> None:
+    bridge = make_bridge()
+    assert bridge.launch(simulator_program("print introduce confirm first forever"), 2) == [0, 1]
+    ticks = bridge.next_events(2)
+    assert {tick.simulator for tick in ticks} == {0, 1}
+    for tick in ticks:
+        bridge.act(tick)
+    assert {tick.simulator for tick in bridge.next_events(2)} == {0, 1}
+    for number in (0, 1):
+        assert (tmp_path / f"run_logs/Player-{number}.log").read_text() == "the ball is lost\n"
+
+
+def test_closing_ends_launched_processes(
+    make_bridge: Any, simulator_program: Callable[[str], Command]
+) -> None:
+    bridge = make_bridge(shutdown_grace_s=LONG_S)
+    bridge.launch(simulator_program("introduce confirm first forever"))
+    tick = bridge.next_tick()
+    bridge.act(tick)
+    bridge.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid_of(tick), 0)
+
+
+def test_a_program_that_exits_at_once_is_quoted(
+    make_bridge: Any, simulator_program: Callable[[str], Command], tmp_path: Path
+) -> None:
+    bridge = make_bridge()
+    bridge.launch(simulator_program("print exit"))
+    with pytest.raises(LaunchError) as failure:
+        bridge.receive(LONG_S)
+    first, last = str(failure.value).splitlines()
+    assert re.fullmatch(
+        r"simulator 0 \(test, pid \d+\): exited with code 3, before its first step; "
+        rf"its last lines \({tmp_path}/run_logs/Player-0\.log\):",
+        first,
+    )
+    assert last == "  the ball is lost"
+
+
+def test_a_program_that_cannot_be_started_leaves_nothing_behind(make_bridge: Any, tmp_path: Path) -> None:
+    bridge = make_bridge()
+    with pytest.raises(LaunchError, match="cannot be started"):
+        bridge.launch(Command(env="gone", executable=(str(tmp_path / "gone"),)))
+    assert bridge.receive(0.0) == []
+
+
+@pytest.fixture
+def idle_program(make_program: Callable[[str, str], Path]) -> Command:
+    """A process that runs and never connects: the test may speak in its place."""
+    path = make_program("idle.py", "import threading\nthreading.Event().wait()\n")
+    return Command(env="idle", executable=(str(path),))
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@pytest.mark.parametrize(
+    ("said", "owed"),
+    [
+        ([], r"its introduction \(the first message of the handshake\)"),
+        (["introduction"], "the second message of the handshake"),
+        (["introduction", "confirmation"], "its first step, after the reset"),
+    ],
+)
+def test_a_program_that_goes_silent_in_the_handshake_is_named_with_what_it_owes(
+    make_bridge: Any,
+    connect: Any,
+    messages: Any,
+    idle_program: Command,
+    free_port: int,
+    said: list[str],
+    owed: str,
+) -> None:
+    bridge = make_bridge(timeout_wait_s=SHORT_S, base_port=free_port)
+    bridge.launch(idle_program)
+    simulator = connect(free_port)
+    for message in said:
+        simulator.later(simulator.exchange, getattr(messages, message)())
+    with pytest.raises(
+        LaunchError, match=rf"simulator 0 \(idle, pid \d+\): silent for 1 s \(timeout_wait\); it owes {owed}"
+    ):
+        bridge.receive(LONG_S)
+
+
+def test_a_bad_introduction_of_a_launched_program_ends_the_run(
+    make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
+) -> None:
+    bridge = make_bridge(base_port=free_port)
+    bridge.launch(idle_program)
+    simulator = connect(free_port)
+    reply = simulator.later(simulator.exchange, messages.introduction("2.0.0"))
+    with pytest.raises(LaunchError, match=r"the simulator speaks 2\.0\.0.*, before its first step"):
+        bridge.receive(LONG_S)
+    assert "the simulator speaks 2.0.0" in simulator.refusal(reply)
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ("exit", "exited with code 3; starting it again"),
+        ("die", "was killed by SIGKILL; starting it again"),
+        ("goodbye", "stopped by itself (status 400), then exited with code 0; starting it again"),
+    ],
+)
+def test_a_launched_simulator_that_ends_is_started_again_and_the_others_go_on(
+    make_bridge: Any, simulator_program: Callable[[str], Command], end: str, reason: str
+) -> None:
+    bridge = make_bridge()
+    bridge.launch(simulator_program("introduce confirm first forever"))
+    survivor = bridge.next_tick()
+    bridge.launch(simulator_program(f"introduce confirm first {end}"))
+    lost = bridge.next_tick()
+    bridge.act(lost)
+    departure = bridge.next_departure()
+    assert departure.simulator == lost.simulator == 1
+    assert departure.reason == f"simulator 1 (test, pid {pid_of(lost)}): {reason}"
+    again = bridge.next_tick()
+    assert again.simulator == 1
+    assert list(again.new_specs) == [BALL]
+    assert pid_of(again) != pid_of(lost)
+    bridge.act(survivor)
+    assert pid_of(bridge.next_tick()) == pid_of(survivor)
+
+
+def test_a_launched_simulator_that_was_started_again_is_greeted_again_with_what_holds_then(
+    make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
+) -> None:
+    lesson = 1
+    bridge = make_bridge(base_port=free_port, greeting=lambda simulator: [mark(lesson)])
+    bridge.launch(idle_program)
+    first = connect(free_port)
+    first.later(first.exchange, messages.introduction())
+    reset = first.later(first.exchange, messages.confirmation())
+    first.later(first.exchange, messages.first_step())
+    tick = bridge.next_tick()
+    assert said_to(reset.result(LONG_S)) == [mark(1)]
+    bridge.send([mark(50)])
+    (info,) = bridge.simulators.values()
+    assert info.package_version == "3.0.0"
+    bridge.reject(tick.simulator, "for a reason")
+    assert bridge.next_departure().reason.endswith("starting it again")
+    lesson = 2
+    again = connect(free_port)
+    again.later(again.exchange, messages.introduction())
+    reset = again.later(again.exchange, messages.confirmation())
+    reply = again.later(again.exchange, messages.first_step())
+    tick = bridge.next_tick()
+    assert said_to(reset.result(LONG_S)) == [mark(2)]  # and nothing that was meant for its predecessor
+    bridge.act(tick)
+    assert said_to(reply.result(LONG_S)) == []
+
+
+def test_a_launched_simulator_killed_while_it_waits_for_actions_is_started_again(
+    make_bridge: Any, simulator_program: Callable[[str], Command]
+) -> None:
+    bridge = make_bridge()
+    bridge.launch(simulator_program("introduce confirm first forever"))
+    tick = bridge.next_tick()
+    os.kill(pid_of(tick), signal.SIGKILL)
+    assert bridge.next_departure().reason.endswith("was killed by SIGKILL; starting it again")
+    bridge.act(tick)  # answered in vain, and not in the place of its successor
+    assert pid_of(bridge.next_tick()) != pid_of(tick)
+
+
+def test_a_launched_simulator_that_falls_silent_is_killed_and_started_again(
+    make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
+) -> None:
+    bridge = make_bridge(timeout_wait_s=SHORT_S, base_port=free_port)
+    bridge.launch(idle_program)
+    simulator = connect(free_port)
+    simulator.later(simulator.start, messages.first_step())
+    bridge.act(bridge.next_tick())
+    reason = bridge.next_departure().reason
+    assert "silent for 1 s (timeout_wait); it owes its next step" in reason
+    assert reason.endswith("while its process still runs; starting it again")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(re.search(r"pid (\d+)", reason)[1]), 0)  # type: ignore[index]  # it is there
+
+
+def test_a_launched_simulator_that_says_goodbye_and_stays_is_killed_and_started_again(
+    make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
+) -> None:
+    bridge = make_bridge(base_port=free_port)
+    bridge.launch(idle_program)
+    simulator = connect(free_port)
+    simulator.later(simulator.start, messages.first_step())
+    bridge.act(bridge.next_tick())
+    simulator.later(simulator.exchange, messages.goodbye())
+    simulator.later(simulator.exchange, messages.step())  # met with stop, and no excuse
+    assert bridge.next_departure().reason.endswith(
+        "stopped by itself (status 400), while its process still runs; starting it again"
+    )
+
+
+def test_restarts_that_are_used_up_end_the_run(
+    make_bridge: Any, simulator_program: Callable[[str], Command]
+) -> None:
+    bridge = make_bridge(max_lifetime_restarts=1, restarts_rate_limit_n=-1)
+    bridge.launch(simulator_program("introduce confirm first print exit"))
+    bridge.act(bridge.next_tick())
+    first_end = bridge.next_departure().reason
+    assert "exited with code 3; starting it again; its last lines" in first_end
+    assert first_end.endswith("  the ball is lost")
+    bridge.act(bridge.next_tick())
+    with pytest.raises(SimulatorLost) as failure:
+        bridge.receive(LONG_S)
+    assert "exited with code 3; it was already started again 1 of at most 1 times" in str(failure.value)
+    assert str(failure.value).endswith("  the ball is lost")
+
+
+def test_one_that_was_started_again_and_dies_while_it_starts_up_spends_from_the_same_budget(
+    make_bridge: Any, make_program: Callable[[str, str], Path], simulator_program: Callable[[str], Command]
+) -> None:
+    working = simulator_program("introduce confirm first die")
+    # The second and third time it does not even come to its introduction.
+    program = make_program(
+        "frail.py",
+        "import os, pathlib, sys\n"
+        "starts = pathlib.Path(__file__).with_suffix('.starts')\n"
+        "with starts.open('a') as file: file.write('x')\n"
+        "if len(starts.read_text()) > 1: os._exit(3)\n"
+        f"os.execv({working.executable[0]!r}, [{working.executable[0]!r}, *sys.argv[1:]])\n",
+    )
+    command = Command(env="frail", executable=(str(program),), arguments=working.arguments)
+    bridge = make_bridge(max_lifetime_restarts=2, restarts_rate_limit_n=-1)
+    bridge.launch(command)
+    bridge.act(bridge.next_tick())
+    assert bridge.next_departure().reason.endswith("was killed by SIGKILL; starting it again")
+    assert bridge.next_departure().reason.endswith("exited with code 3; starting it again")
+    with pytest.raises(SimulatorLost, match="started again 2 of at most 2 times"):
+        bridge.receive(LONG_S)
+
+
+def test_one_that_dies_while_it_starts_up_is_started_again_where_another_of_its_program_works(
+    make_bridge: Any, simulator_program: Callable[[str], Command]
+) -> None:
+    bridge = make_bridge(max_lifetime_restarts=-1, restarts_rate_limit_n=-1)
+    command = simulator_program("introduce confirm first forever")
+    bridge.launch(command)
+    survivor = bridge.next_tick()
+    bridge.launch(command)
+    for _ in range(3):
+        (booting,) = (each for each in bridge._roster.launched() if each.plan.number == 1)
+        os.kill(booting.program.pid, signal.SIGTERM)
+        assert bridge.next_departure().simulator == 1
+    assert bridge.next_tick().simulator == 1
+    bridge.act(survivor)
+    assert bridge.next_tick().simulator == survivor.simulator
+
+
+def test_who_is_killed_at_the_very_first_start_spends_from_its_budget(
+    make_bridge: Any, idle_program: Command
+) -> None:
+    bridge = make_bridge(max_lifetime_restarts=1)
+    bridge.launch(idle_program)
+    for started_again in (False, True):
+        (booting,) = bridge._roster.launched()
+        os.kill(booting.program.pid, signal.SIGKILL)
+        if not started_again:
+            assert bridge.next_departure().reason.endswith("was killed by SIGKILL; starting it again")
+    with pytest.raises(SimulatorLost, match="was killed by SIGKILL; it was already started again 1 of"):
+        bridge.receive(LONG_S)
+
+
+def test_a_base_port_that_is_taken_is_named(make_bridge: Any, idle_program: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as owner:
+        port = owner.getsockname()[1]
+        bridge = make_bridge(base_port=port)
+        with pytest.raises(PortInUse, match=f"127.0.0.1:{port} is in use"):
+            bridge.launch(idle_program)
+
+
+linux = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not tell whose it is")
+
+
+@linux
+def test_strangers_at_a_launched_programs_port_are_refused_and_cost_it_nothing(
+    make_bridge: Any,
+    connect: Any,
+    messages: Any,
+    simulator_program: Callable[[str], Command],
+    free_port: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bridge = make_bridge(base_port=free_port)
+    bridge.launch(simulator_program("introduce confirm first forever"))
+    tick = bridge.next_tick()  # and it waits, when the first stranger comes
+    for message in (b"\xff\xff", messages.introduction().SerializeToString(), b""):
+        stranger = connect(free_port)
+        call = stranger.later(stranger.exchange_bytes, message)
+        while not call.done():
+            assert bridge.receive(0.02) == []
+        assert "this port is for a program that the trainer started" in stranger.refusal(call)
+    bridge.act(tick)
+    assert pid_of(bridge.next_tick()) == pid_of(tick)
+    assert "somebody else (127.0.0.1:" in caplog.text
+
+
+def test_a_stranger_that_calls_again_and_again_is_looked_up_once(
+    make_bridge: Any,
+    connect: Any,
+    messages: Any,
+    idle_program: Command,
+    free_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_up = []
+    monkeypatch.setattr("unity_bridge.server.bridge.STRANGER_S", LONG_S)
+    monkeypatch.setattr("unity_bridge.transport.peers.is_of_process", lambda *asked: looked_up.append(asked))
+    bridge = make_bridge(base_port=free_port)
+    bridge.launch(idle_program)
+    stranger = connect(free_port)
+    for _ in range(20):
+        call = stranger.later(stranger.exchange_bytes, b"\xff\xff")
+        while not call.done():
+            assert bridge.receive(0.02) == []
+    assert len(looked_up) == 1
+
+
+@linux
+def test_a_stranger_that_is_first_gives_way_to_the_program_itself(
+    make_bridge: Any,
+    make_program: Callable[[str, str], Path],
+    connect: Any,
+    messages: Any,
+    simulator_program: Callable[[str], Command],
+    free_port: int,
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "gate")
+    working = simulator_program("introduce confirm first forever")
+    late = make_program(
+        "late.py",
+        f"import os, sys\nopen({str(tmp_path / 'gate')!r}).read()\n"
+        f"os.execv({working.executable[0]!r}, [{working.executable[0]!r}, *sys.argv[1:]])\n",
+    )
+    bridge = make_bridge(base_port=free_port, max_lifetime_restarts=0)
+    bridge.launch(Command(env="late", executable=(str(late),), arguments=working.arguments))
+    stranger = connect(free_port)
+    call = stranger.later(stranger.start, messages.first_step())
+    assert list(bridge.next_tick().steps) == [BALL]
+    (tmp_path / "gate").write_text("go")
+    events = bridge.next_events(1)
+    events += bridge.next_events(2 - len(events))
+    departure, tick = events
+    assert departure.reason.endswith("a stranger spoke in its place until now")
+    assert "another process introduced itself" in stranger.refusal(call)
+    (launched,) = bridge._roster.launched()
+    assert pid_of(tick) == launched.program.pid
+
+
+@linux
+@pytest.mark.parametrize("again", ["introduce confirm first", ""])
+def test_a_launched_program_may_open_another_connection(
+    make_bridge: Any, simulator_program: Callable[[str], Command], again: str
+) -> None:
+    bridge = make_bridge(max_lifetime_restarts=0)
+    bridge.launch(simulator_program(f"introduce confirm first reopen {again} forever"))
+    tick = bridge.next_tick()
+    bridge.act(tick)
+    events = bridge.next_events(2 if again else 1)
+    assert pid_of(events[-1]) == pid_of(tick)
+    assert [event.reason for event in events[:-1]] == [
+        f"simulator 0 (test, pid {pid_of(tick)}): introduced itself anew"
+    ][: len(again)]
+
+
+def test_where_nobody_tells_whose_a_connection_is_the_first_to_introduce_itself_has_the_port(
+    make_bridge: Any,
+    connect: Any,
+    messages: Any,
+    idle_program: Command,
+    free_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("unity_bridge.transport.peers.is_connected", lambda peer, port: None)
+    bridge = make_bridge(base_port=free_port)
+    bridge.launch(idle_program)
+    stranger, simulator = connect(free_port), connect(free_port)
+
+    def refused(client: Any, message: bytes) -> str:
+        call = client.later(client.exchange_bytes, message)
+        while not call.done():
+            assert bridge.receive(0.02) == []
+        return str(client.refusal(call))
+
+    assert "its place is taken" in refused(stranger, b"\xff\xff")
+    simulator.later(simulator.start, messages.first_step())
+    tick = bridge.next_tick()
+    assert "its place is taken" in refused(stranger, messages.introduction().SerializeToString())
+    bridge.act(tick)
+    simulator.later(simulator.exchange, messages.step())
+    assert bridge.next_tick().simulator == tick.simulator

@@ -1,0 +1,249 @@
+"""The bridge and side channels: what is heard, what is said, when, and to whom."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from unity_bridge.server.bridge import SimulatorInfo
+from unity_bridge.side_channels import (
+    EngineSettings,
+    SideChannelRecord,
+    engine_records,
+    pack_records,
+    unpack_records,
+)
+from unity_bridge.side_channels.channel_hub import ChannelHub
+from unity_bridge.wire.command_pb2 import RESET
+from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
+
+BALL = "Ball?team=0"
+LONG_S = 60.0
+SHORT_S = 1.0  # long enough for an answer on loopback when both cores are busy
+
+
+def said_to(reply: UnityMessageProto) -> list[SideChannelRecord]:
+    """What a reply says on side channels."""
+    return unpack_records(reply.unity_input.rl_input.side_channel)
+
+
+def mark(number: int) -> SideChannelRecord:
+    return SideChannelRecord(UUID(int=7), bytes([number]))
+
+
+def actions_in(reply: UnityMessageProto) -> list[list[float]]:
+    return [list(row.continuous_actions) for row in reply.unity_input.rl_input.agent_actions[BALL].value]
+
+
+def test_what_a_simulator_says_on_side_channels_comes_with_its_tick(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge()
+    simulator = connect(bridge.listen(port=0))
+    message = messages.first_step()
+    message.unity_output.rl_output.side_channel = pack_records([mark(1), mark(2)])
+    simulator.later(simulator.start, message)
+    tick = bridge.next_tick()
+    assert tick.messages == (mark(1), mark(2))
+    bridge.act(tick)
+    simulator.later(simulator.exchange, messages.step())
+    assert bridge.next_tick().messages == ()
+
+
+def test_garbage_on_side_channels_is_refused_by_name_and_the_others_go_on(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge()
+    port = bridge.listen(port=0)
+    good, bad = connect(port), connect(port)
+    reply = good.later(good.start, messages.first_step())
+    tick = bridge.next_tick()
+    message = messages.first_step()
+    message.unity_output.rl_output.side_channel = b"\xff" * 24
+    refused = bad.later(bad.start, message)
+    assert "side channel record 0 (channel ffffffff-ffff-" in bridge.next_departure().reason
+    assert "says it has -1 bytes" in bad.refusal(refused)
+    bridge.act(tick)
+    assert reply.result(LONG_S).header.status == 200
+
+
+def test_the_engine_comes_first_in_the_first_reset_then_the_greeting_then_what_was_sent(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge(engine=EngineSettings(), greeting=lambda simulator: [mark(simulator + 10)])
+    simulator = connect(bridge.listen(port=0))
+    bridge.answered(simulator.later(simulator.exchange, messages.introduction()))
+    bridge.send([mark(1)], 0)
+    bridge.send([mark(2)])  # to those who are greeted already: nobody
+    reset = bridge.answered(simulator.later(simulator.exchange, messages.confirmation()))
+    assert said_to(reset) == [*engine_records(EngineSettings()), mark(10), mark(1)]
+
+
+def test_a_greeting_may_depend_on_what_the_simulator_can_do(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    known: list[SimulatorInfo] = []
+    bridge = make_bridge(greeting=lambda number: [known.append(bridge.simulators[number])][:0])
+    simulator = connect(bridge.listen(port=0))
+    assert bridge.simulators == {}
+    introduction = messages.introduction(version="1.2.0", package="2.0.1")
+    introduction.unity_output.rl_initialization_output.capabilities.trainingAnalytics = True
+    bridge.answered(simulator.later(simulator.exchange, introduction))
+    assert known == []
+    bridge.answered(simulator.later(simulator.exchange, messages.confirmation()))
+    assert known == [SimulatorInfo("2.0.1", "1.2.0", frozenset({"trainingAnalytics"}))]
+    assert dict(bridge.simulators) == {0: known[0]}
+    simulator.later(simulator.exchange, messages.goodbye())
+    bridge.next_departure()
+    assert bridge.simulators == {}
+
+
+def test_what_is_sent_rides_on_the_next_reply_in_its_order(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge()
+    port = bridge.listen(port=0)
+    replies, ticks = [], []
+    for simulator in (connect(port), connect(port)):
+        replies.append(simulator.later(simulator.start, messages.first_step()))
+        ticks.append(bridge.next_tick())
+    bridge.send([mark(1)], 0)
+    bridge.send(mark(number) for number in (2, 3))
+    bridge.send([mark(4)], 1)
+    for tick in ticks:
+        bridge.act(tick)
+    assert said_to(replies[0].result(LONG_S)) == [mark(1), mark(2), mark(3)]
+    assert said_to(replies[1].result(LONG_S)) == [mark(2), mark(3), mark(4)]
+
+
+def test_what_was_sent_is_not_said_again(make_bridge: Any, connect: Any, messages: Any) -> None:
+    bridge = make_bridge()
+    simulator = connect(bridge.listen(port=0))
+    first = simulator.later(simulator.start, messages.first_step())
+    tick = bridge.next_tick()
+    bridge.send([mark(1)])
+    bridge.act(tick)
+    second = simulator.later(simulator.exchange, messages.step())
+    bridge.act(bridge.next_tick())
+    assert said_to(first.result(LONG_S)) == [mark(1)]
+    assert said_to(second.result(LONG_S)) == []
+
+
+def test_those_who_come_later_are_greeted_and_hear_nothing_that_was_sent_before(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge(greeting=lambda simulator: [mark(100 + simulator)])
+    port = bridge.listen(port=0)
+    early = connect(port)
+    early.later(early.start, messages.first_step())
+    bridge.act(bridge.next_tick())
+    late = connect(port)
+    bridge.answered(late.later(late.exchange, messages.introduction()))
+    bridge.send([mark(1)])
+    assert said_to(bridge.answered(late.later(late.exchange, messages.confirmation()))) == [mark(101)]
+
+
+def test_more_than_unity_takes_in_a_reply_is_spread_over_several(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge()
+    simulator = connect(bridge.listen(port=0))
+    records = [SideChannelRecord(UUID(int=number), bytes(1_000_000)) for number in range(5)]
+    first = simulator.later(simulator.start, messages.first_step())
+    tick = bridge.next_tick()
+    bridge.send(records)
+    bridge.act(tick)
+    second = simulator.later(simulator.exchange, messages.step())
+    bridge.act(bridge.next_tick())
+    assert said_to(first.result(LONG_S)) == records[:3]
+    assert said_to(second.result(LONG_S)) == records[3:]
+
+
+def test_who_departed_hears_nothing_and_who_never_was_is_our_mistake(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge()
+    simulator = connect(bridge.listen(port=0))
+    simulator.later(simulator.start, messages.first_step())
+    bridge.act(bridge.next_tick())
+    simulator.later(simulator.exchange, messages.goodbye())
+    bridge.next_departure()
+    bridge.send([mark(1)], 0)
+    bridge.send([mark(1)])
+    for number in (1, -1):
+        with pytest.raises(ValueError, match=f"there is no simulator {number}"):
+            bridge.send([mark(1)], number)
+
+
+def test_a_tick_may_be_answered_with_reset(make_bridge: Any, connect: Any, messages: Any) -> None:
+    bridge = make_bridge()
+    simulator = connect(bridge.listen(port=0))
+    first = simulator.later(simulator.start, messages.first_step())
+    tick = bridge.next_tick()
+    bridge.send([mark(1)])
+    bridge.reset(tick.simulator, [mark(2)])
+    rl_input = first.result(LONG_S).unity_input.rl_input
+    assert (rl_input.command, dict(rl_input.agent_actions)) == (RESET, {})
+    assert said_to(first.result(LONG_S)) == [mark(1), mark(2)]
+    with pytest.raises(ValueError, match=r"simulator 0 \(.*\) has no tick to answer"):
+        bridge.reset(tick.simulator)
+    second = simulator.later(simulator.exchange, messages.step([(7, 8, 9)]))
+    tick = bridge.next_tick()
+    assert tick.steps[BALL].observations[0].tolist() == [[7, 8, 9]]
+    bridge.act(tick, 0.5)
+    assert actions_in(second.result(LONG_S)) == [[0.5, 0.5]]
+
+
+def test_silence_after_a_reset_is_named_too(make_bridge: Any, connect: Any, messages: Any) -> None:
+    bridge = make_bridge(timeout_wait_s=SHORT_S)
+    simulator = connect(bridge.listen(port=0))
+    simulator.later(simulator.start, messages.first_step())
+    bridge.reset(bridge.next_tick().simulator)
+    assert "silent for 1 s (timeout_wait)" in bridge.next_departure().reason
+
+
+def test_who_departed_is_reset_in_vain(make_bridge: Any, connect: Any, messages: Any) -> None:
+    bridge = make_bridge()
+    simulator = connect(bridge.listen(port=0))
+    simulator.later(simulator.start, messages.first_step())
+    bridge.act(bridge.next_tick())
+    call = simulator.raw_call(messages.step().SerializeToString())
+    tick = bridge.next_tick()
+    call.cancel()
+    bridge.next_departure()
+    bridge.reset(tick.simulator, [mark(1)])
+    with pytest.raises(ValueError, match="simulator 0 has no tick to answer"):
+        bridge.reset(tick.simulator)
+
+
+class Echo:
+    """A channel as users write them."""
+
+    def __init__(self) -> None:
+        self.channel_id = UUID(int=7)
+        self.message_queue: list[bytes] = []
+
+    def on_message_received(self, msg: Any) -> None:
+        self.message_queue.append(bytes(msg.get_raw_bytes()))
+
+
+def test_users_channels_answer_the_simulator_that_spoke(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    hub = ChannelHub(lambda simulator: [Echo()])
+    bridge = make_bridge(greeting=hub.greeting)
+    port = bridge.listen(port=0)
+    replies = []
+    for number in (1, 2):
+        simulator = connect(port)
+        message = messages.first_step()
+        message.unity_output.rl_output.side_channel = pack_records([mark(number)])
+        replies.append(simulator.later(simulator.start, message))
+    for tick in bridge.next_events(2):
+        for record in tick.messages:
+            assert hub.deliver(tick.simulator, record)
+        bridge.send(hub.outgoing(tick.simulator), tick.simulator)
+        bridge.act(tick)
+    assert [said_to(reply.result(LONG_S)) for reply in replies] == [[mark(1)], [mark(2)]]

@@ -1,0 +1,495 @@
+"""The conversation by hand: bytes in, bytes out, no channel."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+from unity_bridge.errors import WireError
+from unity_bridge.server.session import (
+    MOST_BEHAVIORS,
+    MOST_ROWS,
+    STOP_MESSAGE,
+    Awaited,
+    Goodbye,
+    Reintroduction,
+    Reply,
+    Session,
+    Step,
+)
+from unity_bridge.side_channels import (
+    EngineSettings,
+    SideChannelRecord,
+    engine_records,
+    pack_records,
+    unpack_records,
+)
+from unity_bridge.specs import ActionSpec
+from unity_bridge.steps import ActionBatch
+from unity_bridge.transport.limits import LARGEST_HANDSHAKE
+from unity_bridge.wire.command_pb2 import RESET, STEP
+from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
+
+BALL = "Ball?team=0"
+RECORDS = [
+    SideChannelRecord(UUID("00112233-4455-6677-8899-aabbccddeeff"), b"\x00\xff"),
+    SideChannelRecord(UUID("621f0a70-4f87-11ea-a6bf-784f4387d1f7"), b""),
+]
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(seed=7, num_areas=3)
+
+
+def hear(session: Session, message: UnityMessageProto) -> Any:
+    return session.receive(message.SerializeToString())
+
+
+def answer(session: Session, message: UnityMessageProto) -> UnityMessageProto:
+    reply = hear(session, message)
+    assert isinstance(reply, Reply)
+    return UnityMessageProto.FromString(reply.data)
+
+
+def step(session: Session, message: UnityMessageProto) -> Step:
+    outcome = hear(session, message)
+    assert isinstance(outcome, Step)
+    return outcome
+
+
+def shake_hands(session: Session, messages: Any) -> None:
+    answer(session, messages.introduction())
+    answer(session, messages.confirmation())
+
+
+def actions(*rows: tuple[float, float]) -> ActionBatch:
+    return ActionBatch(np.array(rows, np.float32).reshape(-1, 2), np.zeros((len(rows), 0), np.int32))
+
+
+def test_the_introduction_is_answered_with_seed_versions_capabilities_and_areas(
+    session: Session, messages: Any
+) -> None:
+    reply = answer(session, messages.introduction())
+    assert reply.header.status == 200
+    initialization = reply.unity_input.rl_initialization_input
+    assert (initialization.seed, initialization.num_areas) == (7, 3)
+    assert initialization.communication_version == "1.5.0"
+    assert initialization.package_version == "1.1.0"
+    capabilities = initialization.capabilities
+    assert [field.name for field, value in capabilities.ListFields() if value] == [
+        field.name for field in capabilities.DESCRIPTOR.fields
+    ]
+    assert not reply.unity_input.HasField("rl_input")
+
+
+@pytest.mark.parametrize("package", ["1.0.8", "1.0.0-preview.2", "1.9.1-preview"])
+def test_unity_packages_before_2_hear_a_trainer_version_that_they_accept(
+    session: Session, messages: Any, package: str
+) -> None:
+    reply = answer(session, messages.introduction(version="1.0.0", package=package))
+    assert reply.unity_input.rl_initialization_input.package_version == "0.20.0"
+
+
+@pytest.mark.parametrize("package", ["2.0.1", "3.0.0-exp.1", "10.0.0", ""])
+def test_other_packages_hear_the_trainer_version_that_we_stand_for(
+    session: Session, messages: Any, package: str
+) -> None:
+    reply = answer(session, messages.introduction(package=package))
+    assert reply.unity_input.rl_initialization_input.package_version == "1.1.0"
+
+
+def test_what_the_simulator_can_do_is_known_from_its_introduction(session: Session, messages: Any) -> None:
+    introduction = messages.introduction(package="2.3.0-exp.3")
+    capabilities = introduction.unity_output.rl_initialization_output.capabilities
+    capabilities.baseRLCapabilities = capabilities.trainingAnalytics = True
+    answer(session, introduction)
+    assert session.package_version == "2.3.0-exp.3"
+    assert session.capabilities == {"baseRLCapabilities", "trainingAnalytics"}
+
+
+def test_the_confirmation_is_answered_with_reset_and_the_side_channels(messages: Any) -> None:
+    records = engine_records(EngineSettings())
+    session = Session(seed=0, num_areas=1, greeting=lambda: records)
+    answer(session, messages.introduction())
+    reply = answer(session, messages.confirmation())
+    assert reply.header.status == 200
+    assert reply.unity_input.rl_input.command == RESET
+    assert reply.unity_input.rl_input.side_channel == pack_records(records)
+
+
+def test_a_step_waits_for_actions_and_gets_them_in_its_rows_order(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    first = step(session, messages.first_step([(1, 2, 3), (4, 5, 6)]))
+    assert first.batches[BALL].observations[0].tolist() == [[1, 2, 3], [4, 5, 6]]
+    reply = UnityMessageProto.FromString(session.reply({BALL: actions((0.5, -0.5), (1, 0))}))
+    assert reply.header.status == 200
+    assert reply.unity_input.rl_input.command == STEP
+    rows = reply.unity_input.rl_input.agent_actions[BALL].value
+    assert [list(row.continuous_actions) for row in rows] == [[0.5, -0.5], [1.0, 0.0]]
+
+
+def test_a_behavior_is_new_only_once(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    assert step(session, messages.first_step()).new_specs[BALL].action_spec == ActionSpec(2)
+    session.reply({})
+    assert step(session, messages.step()).new_specs == {}
+    session.reply({})
+    assert step(session, messages.first_step()).new_specs == {}
+
+
+def test_behaviors_may_appear_later_and_come_in_alphabetical_order(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    session.reply({})
+    late = messages.describe(messages.step(behavior="Ant?team=1"), behavior="Ant?team=1", branches=(3, 2))
+    late.MergeFrom(messages.step())
+    outcome = step(session, late)
+    assert list(outcome.batches) == ["Ant?team=1", BALL]
+    assert outcome.new_specs["Ant?team=1"].action_spec == ActionSpec(2, (3, 2))
+
+
+def test_no_actions_still_make_a_complete_answer(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step(done=True))
+    reply = UnityMessageProto.FromString(session.reply({BALL: actions()}))
+    assert reply.unity_input.HasField("rl_input")
+    assert not reply.unity_input.rl_input.agent_actions
+
+
+def test_empty_lists_are_no_news(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    message = messages.first_step()
+    message.unity_output.rl_output.agentInfos["Nobody?team=0"].SetInParent()
+    assert list(step(session, message).batches) == [BALL]
+
+
+def test_actions_for_agents_that_did_not_ask_are_our_mistake(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    with pytest.raises(ValueError, match=r"2 actions for 1 agents of 'Ball\?team=0'"):
+        session.reply({BALL: actions((0, 0), (0, 0))})
+
+
+def test_a_description_without_agents_is_kept_for_the_first_agent(session: Session, messages: Any) -> None:
+    answer(session, messages.introduction())
+    answer(session, messages.describe(messages.confirmation()))
+    assert BALL in step(session, messages.step()).new_specs
+
+
+def test_agents_in_the_confirmation_describe_but_do_not_step(session: Session, messages: Any) -> None:
+    answer(session, messages.introduction())
+    answer(session, messages.first_step())
+    assert list(step(session, messages.step()).new_specs) == [BALL]
+
+
+def test_another_description_of_a_known_behavior_without_agents_is_ignored(
+    session: Session, messages: Any
+) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    session.reply({})
+    step(session, messages.describe(messages.confirmation(), continuous=5))
+    session.reply({})
+    assert step(session, messages.step()).new_specs == {}
+
+
+@pytest.mark.parametrize(
+    ("version", "complaint"),
+    [
+        ("2.0.0", r"this trainer speaks 1\.5\.0, the simulator speaks 2\.0\.0"),
+        ("0.15.0", r"this trainer speaks 1\.5\.0, the simulator speaks 0\.15\.0"),
+        ("latest", r"expected a version like 1\.5\.0, got 'latest'"),
+        ("1", r"expected a version like 1\.5\.0, got '1'"),
+        ("1" * 5000 + ".0", r"expected a version like 1\.5\.0, got '111"),
+    ],
+)
+def test_other_versions_are_refused_naming_both(
+    session: Session, messages: Any, version: str, complaint: str
+) -> None:
+    with pytest.raises(WireError, match=complaint):
+        hear(session, messages.introduction(version))
+
+
+@pytest.mark.parametrize("version", ["1.0.0", "1.5", "1.99.0a1"])
+def test_versions_of_the_same_major_are_accepted(session: Session, messages: Any, version: str) -> None:
+    answer(session, messages.introduction(version))
+    assert session.communication_version == version
+
+
+def test_a_first_message_that_is_no_introduction_is_refused(session: Session, messages: Any) -> None:
+    with pytest.raises(WireError, match="first message: expected an introduction"):
+        hear(session, messages.step())
+
+
+@pytest.mark.parametrize("data", [b"\xff\xff\xff", b"\x0a\x7f", b"GET / HTTP/1.1\r\n\r\n"])
+def test_bytes_that_are_no_message_are_refused(session: Session, data: bytes) -> None:
+    with pytest.raises(WireError, match=f"expected a UnityMessageProto, got {len(data)} bytes"):
+        session.receive(data)
+
+
+@pytest.mark.parametrize("heard", [0, 1])
+def test_a_handshake_that_is_too_long_is_not_even_read(session: Session, messages: Any, heard: int) -> None:
+    message = [messages.introduction(), messages.confirmation()][heard]
+    for before in [messages.introduction()][:heard]:
+        hear(session, before)
+    message.unity_output.rl_output.side_channel = bytes(LARGEST_HANDSHAKE)
+    with pytest.raises(
+        WireError, match=rf"handshake.*: expected at most {LARGEST_HANDSHAKE} bytes, got 4194"
+    ):
+        hear(session, message)
+
+
+def test_the_handshake_may_come_without_a_status(session: Session, messages: Any) -> None:
+    introduction = messages.introduction()
+    introduction.ClearField("header")
+    answer(session, introduction)
+    assert answer(session, UnityMessageProto()).unity_input.rl_input.command == RESET
+
+
+def test_a_step_without_a_status_is_refused(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    with pytest.raises(WireError, match=r"header\.status: expected 200 or 400, got 0"):
+        session.receive(b"")
+
+
+@pytest.mark.parametrize("heard", [0, 1, 2])
+def test_any_other_status_is_refused_at_any_time(session: Session, messages: Any, heard: int) -> None:
+    conversation = (messages.introduction(), messages.confirmation(), messages.first_step())
+    for message in conversation[:heard]:
+        hear(session, message)
+    wrong = conversation[heard]
+    wrong.header.status = 500
+    with pytest.raises(WireError, match=r"header\.status: expected 200 or 400, got 500"):
+        hear(session, wrong)
+
+
+def test_nothing_at_all_is_no_introduction(session: Session) -> None:
+    with pytest.raises(WireError, match="first message: expected an introduction"):
+        session.receive(b"")
+
+
+def test_an_agent_of_an_unknown_behavior_is_refused(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    with pytest.raises(WireError, match=r"behavior 'Ball\?team=0': expected brain_parameters"):
+        hear(session, messages.step())
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"continuous": 3}, r"its actions changed from .*continuous_size=2.* to .*continuous_size=3"),
+        (
+            {"branches": (4,)},
+            r"its actions changed from .*discrete_branches=\(\).* to .*discrete_branches=\(4,\)",
+        ),
+    ],
+)
+def test_a_behavior_whose_actions_change_is_refused(
+    session: Session, messages: Any, change: dict[str, Any], complaint: str
+) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    session.reply({})
+    with pytest.raises(WireError, match=r"behavior 'Ball\?team=0': " + complaint):
+        hear(session, messages.describe(messages.step(), **change))
+
+
+def test_a_behavior_whose_sensor_changes_is_refused(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step([(1, 2, 3)]))
+    session.reply({})
+    with pytest.raises(WireError, match=r"a sensor changed from .*shape=\(3,\).* to .*shape=\(4,\)"):
+        hear(session, messages.first_step([(1, 2, 3, 4)]))
+
+
+def test_a_behavior_that_gains_a_sensor_is_refused(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    session.reply({})
+    message = messages.first_step()
+    info = message.unity_output.rl_output.agentInfos[BALL].value[0]
+    info.observations.add(shape=[1], name="extra").float_data.data.append(0)
+    with pytest.raises(WireError, match="changed from 1 to 2 sensors"):
+        hear(session, message)
+
+
+def test_a_cut_side_channel_is_refused(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    message = messages.first_step()
+    message.unity_output.rl_output.side_channel = b"too short"
+    with pytest.raises(WireError, match="side channel record 0: expected 20 bytes of id and length, got 9"):
+        hear(session, message)
+
+
+def test_what_is_said_on_side_channels_comes_with_the_step_in_its_order(
+    session: Session, messages: Any
+) -> None:
+    shake_hands(session, messages)
+    assert step(session, messages.first_step()).messages == ()
+    session.reply({})
+    message = messages.step()
+    said = [*RECORDS, RECORDS[0]]
+    message.unity_output.rl_output.side_channel = pack_records(said)
+    outcome = step(session, message)
+    assert list(outcome.batches) == [BALL]
+    assert outcome.messages == tuple(said)
+
+
+def test_side_channels_may_speak_without_any_agent(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    message = messages.confirmation()
+    message.unity_output.rl_output.side_channel = pack_records(RECORDS)
+    outcome = step(session, message)
+    assert (outcome.batches, outcome.messages) == ({}, tuple(RECORDS))
+
+
+def test_a_reply_carries_records_beside_the_actions(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    reply = UnityMessageProto.FromString(session.reply({BALL: actions((0.5, -0.5))}, RECORDS))
+    rl_input = reply.unity_input.rl_input
+    assert (rl_input.command, len(rl_input.agent_actions[BALL].value)) == (STEP, 1)
+    assert unpack_records(rl_input.side_channel) == RECORDS
+
+
+def test_a_step_may_be_answered_with_reset_and_the_conversation_goes_on(
+    session: Session, messages: Any
+) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    rl_input = UnityMessageProto.FromString(session.reset(RECORDS)).unity_input.rl_input
+    assert (rl_input.command, dict(rl_input.agent_actions)) == (RESET, {})
+    assert unpack_records(rl_input.side_channel) == RECORDS
+    again = step(session, messages.step([(7, 8, 9)]))
+    assert again.batches[BALL].observations[0].tolist() == [[7, 8, 9]]
+    reply = UnityMessageProto.FromString(session.reply({BALL: actions((1, 1))}))
+    assert reply.unity_input.rl_input.command == STEP
+
+
+def test_a_greeting_is_asked_for_when_the_first_reset_is_due(messages: Any) -> None:
+    asked: list[str] = []
+    session = Session(seed=0, num_areas=1, greeting=lambda: [asked.append(session.package_version)][:0])
+    answer(session, messages.introduction(package="2.0.1"))
+    assert asked == []
+    answer(session, messages.confirmation())
+    step(session, messages.first_step())
+    session.reset()
+    assert asked == ["2.0.1"]
+
+
+def test_status_400_is_a_goodbye_at_any_time(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    assert isinstance(hear(session, messages.goodbye()), Goodbye)
+    assert session.awaited is Awaited.NOTHING
+
+
+def test_after_an_error_everything_is_answered_with_stop(session: Session, messages: Any) -> None:
+    with pytest.raises(WireError):
+        session.receive(b"")
+    for data in (messages.step().SerializeToString(), messages.goodbye().SerializeToString(), b"", b"\xff"):
+        assert session.receive(data) == Reply(STOP_MESSAGE)
+    assert UnityMessageProto.FromString(STOP_MESSAGE).header.status == 400
+
+
+def test_after_an_error_a_simulator_may_begin_anew(session: Session, messages: Any) -> None:
+    with pytest.raises(WireError):
+        session.receive(b"")
+    assert isinstance(hear(session, messages.introduction()), Reintroduction)
+
+
+def test_another_introduction_belongs_to_another_conversation(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    assert isinstance(hear(session, messages.introduction()), Reintroduction)
+    assert session.awaited is Awaited.NOTHING
+
+
+def test_a_version_said_again_beside_agents_is_no_introduction(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    message = messages.first_step()
+    message.unity_output.rl_initialization_output.communication_version = "1.5.0"
+    assert list(step(session, message).new_specs) == [BALL]
+    session.reply({})
+    assert list(step(session, message).batches) == [BALL]
+
+
+def test_what_is_awaited_follows_the_handshake(session: Session, messages: Any) -> None:
+    seen = [session.awaited]
+    for message in (messages.introduction(), messages.confirmation(), messages.first_step()):
+        hear(session, message)
+        seen.append(session.awaited)
+    assert seen == [Awaited.INTRODUCTION, Awaited.CONFIRMATION, Awaited.FIRST_STEP, Awaited.STEP]
+
+
+@pytest.mark.parametrize(("package", "shape"), [("2.3.0-exp.3", (4, 5, 3)), ("3.0.1", (3, 4, 5))])
+def test_the_package_version_tells_in_which_order_pictures_lie(
+    session: Session, messages: Any, package: str, shape: tuple[int, ...]
+) -> None:
+    answer(session, messages.introduction(package=package))
+    answer(session, messages.confirmation())
+    picture = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+    message = messages.first_step()
+    camera = message.unity_output.rl_output.agentInfos[BALL].value[0].observations.add(shape=shape)
+    sent = picture if shape == picture.shape else picture.transpose(1, 2, 0)
+    camera.float_data.data.extend(sent.ravel().tolist())
+    outcome = step(session, message)
+    spec = outcome.new_specs[BALL].observation_specs[1]
+    assert (spec.shape, spec.is_picture) == ((3, 4, 5), True)
+    np.testing.assert_array_equal(outcome.batches[BALL].observations[1], picture[None])
+
+
+def test_a_simulator_may_describe_so_many_behaviors_and_no_more(session: Session, messages: Any) -> None:
+    """With agents or without, said once or again."""
+    shake_hands(session, messages)
+    for n in range(MOST_BEHAVIORS // 2):
+        step(session, messages.describe(messages.step(behavior=f"B{n}"), behavior=f"B{n}"))
+    message = messages.step(behavior="B0")
+    for n in range(MOST_BEHAVIORS):
+        messages.describe(message, behavior=f"B{n}")
+    step(session, message)
+    with pytest.raises(
+        WireError, match=f"expected at most {MOST_BEHAVIORS} behaviors, got {MOST_BEHAVIORS + 1}"
+    ):
+        step(session, messages.describe(messages.step(behavior="B0"), behavior="one more"))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda message, name: message.unity_output.rl_output.agentInfos[name].value.add(),
+        lambda message, name: setattr(
+            message.unity_output.rl_output.agentInfos["Ball?team=0"].value[0].observations[0],
+            "name",
+            name[:900],
+        ),
+    ],
+)
+def test_what_a_simulator_says_is_quoted_and_cut_in_what_is_said_of_it(
+    session: Session, messages: Any, spoil: Any
+) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    session.reply({"Ball?team=0": actions((0, 0))})
+    message = messages.first_step()
+    spoil(message, "\x1b[31m" + "x" * 1_000_000)
+    with pytest.raises(WireError) as refusal:
+        hear(session, message)
+    assert len(str(refusal.value)) < 1000
+    assert "\x1b" not in str(refusal.value)
+
+
+def test_a_message_may_hold_so_many_rows_and_no_more(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    message = UnityMessageProto()
+    message.CopyFrom(messages.step(behavior="A"))
+    rows = message.unity_output.rl_output.agentInfos[BALL].value
+    rows.MergeFrom([rows.add()] * MOST_ROWS)
+    with pytest.raises(
+        WireError, match=f"at most {MOST_ROWS} rows of agents in one message, got {MOST_ROWS + 2}"
+    ):
+        hear(session, message)

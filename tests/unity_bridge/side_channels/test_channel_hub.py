@@ -1,0 +1,208 @@
+"""Channels as users write them, on the published package's own classes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from unity_bridge import mlagents_alias
+from unity_bridge.side_channels import (
+    FLOAT_PROPERTIES,
+    STATS,
+    Aggregation,
+    FloatProperty,
+    SideChannelRecord,
+    StatMessage,
+    parse_property,
+    property_record,
+    stat_records,
+)
+from unity_bridge.side_channels.channel_hub import ChannelHub
+
+mlagents_alias.install()  # before anything of the published package
+
+from mlagents_envs.side_channel import IncomingMessage, OutgoingMessage, SideChannel  # noqa: E402
+from mlagents_envs.side_channel.float_properties_channel import FloatPropertiesChannel  # noqa: E402
+from mlagents_envs.side_channel.raw_bytes_channel import RawBytesChannel  # noqa: E402
+from mlagents_envs.side_channel.stats_side_channel import StatsSideChannel  # noqa: E402
+
+CHAT = UUID("621f0a70-4f87-11ea-a6bf-784f4387d1f7")
+RAW = UUID("00112233-4455-6677-8899-aabbccddeeff")
+
+
+class Chat(SideChannel):  # type: ignore[misc]  # the package has no types
+    """Answers what it hears."""
+
+    def __init__(self) -> None:
+        super().__init__(CHAT)
+        self.heard: list[str] = []
+
+    def on_message_received(self, msg: IncomingMessage) -> None:
+        self.heard.append(msg.read_string())
+        self.say(f"{self.heard[-1]} to you")
+
+    def say(self, text: str) -> None:
+        message = OutgoingMessage()
+        message.write_string(text)
+        self.queue_message_to_send(message)
+
+
+@dataclass
+class Plain:
+    """A channel that owes nothing to the package."""
+
+    channel_id: UUID = RAW
+    message_queue: list[bytes] = field(default_factory=list)
+
+    def on_message_received(self, msg: Any) -> None:
+        raise RuntimeError(f"no idea what {bytes(msg.get_raw_bytes())!r} means")
+
+
+def said(text: str) -> SideChannelRecord:
+    message = OutgoingMessage()
+    message.write_string(text)
+    return SideChannelRecord(CHAT, bytes(message.buffer))
+
+
+def test_a_property_that_was_set_before_anybody_came_is_said_to_each_that_comes() -> None:
+    channel = FloatPropertiesChannel()
+    channel.set_property("gravity", -9.5)
+    hub = ChannelHub([channel])
+    for simulator in (0, 1, 0):
+        (record,) = hub.greeting(simulator)
+        assert record.channel == FLOAT_PROPERTIES
+        assert parse_property(record.body) == FloatProperty("gravity", -9.5)
+        assert hub.outgoing(simulator) == []
+
+
+def test_what_is_queued_later_is_said_once_to_all_that_are_there() -> None:
+    channel = FloatPropertiesChannel()
+    hub = ChannelHub([channel])
+    assert (hub.greeting(0), hub.greeting(1)) == ([], [])
+    channel.set_property("gravity", -1.0)
+    assert hub.greeting(2) == []
+    assert [len(hub.outgoing(simulator)) for simulator in (0, 1, 2)] == [1, 1, 0]
+    assert [len(hub.outgoing(simulator)) for simulator in (0, 1, 2)] == [0, 0, 0]
+
+
+def test_messages_keep_the_order_of_their_channels_and_of_each_queue() -> None:
+    raw, chat = RawBytesChannel(RAW), Chat()
+    hub = ChannelHub([raw, chat])
+    chat.say("first")
+    raw.send_raw_data(b"\xff\x00")
+    chat.say("second")
+    assert hub.greeting(0) == [SideChannelRecord(RAW, b"\xff\x00"), said("first"), said("second")]
+
+
+def test_a_channel_hears_what_is_for_it_and_may_answer() -> None:
+    chat, properties = Chat(), FloatPropertiesChannel()
+    hub = ChannelHub([chat, properties])
+    hub.greeting(0)
+    assert hub.deliver(0, said("peace"))
+    assert hub.deliver(0, property_record(FloatProperty("size", 3.0)))
+    assert chat.heard == ["peace"]
+    assert properties.get_property("size") == 3.0
+    assert hub.outgoing(0) == [said("peace to you")]
+
+
+def test_raw_bytes_and_statistics_arrive_as_they_were_sent() -> None:
+    raw, stats = RawBytesChannel(RAW), StatsSideChannel()
+    hub = ChannelHub([raw, stats])
+    hub.greeting(0)
+    hub.deliver(0, SideChannelRecord(RAW, b"\xff\x00\x01"))
+    for record in stat_records([StatMessage("Goals", 2.0, Aggregation.SUM)]):
+        assert record.channel == STATS
+        hub.deliver(0, record)
+    assert list(map(bytes, raw.get_and_clear_received_messages())) == [b"\xff\x00\x01"]
+    ((value, aggregation),) = stats.get_and_reset_stats()["Goals"]
+    assert (value, aggregation.name) == (2.0, "SUM")
+
+
+def test_a_message_on_a_channel_that_nobody_registered_is_left_to_others() -> None:
+    hub = ChannelHub([Chat()])
+    assert not hub.deliver(0, said("too early"))
+    hub.greeting(0)
+    assert not hub.deliver(0, SideChannelRecord(RAW, b""))
+
+
+def test_without_channels_there_is_nothing_to_say_or_hear() -> None:
+    hub = ChannelHub()
+    assert (hub.greeting(0), hub.outgoing(0), hub.outgoing(1)) == ([], [], [])
+    assert not hub.deliver(0, said("anybody?"))
+
+
+def test_a_channel_that_raises_is_logged_and_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    chat = Chat()
+    hub = ChannelHub([Plain(), chat])
+    hub.greeting(3)
+    with caplog.at_level(logging.ERROR):
+        assert hub.deliver(3, SideChannelRecord(RAW, b"this"))
+    assert f"Side channel {RAW} failed on a message of simulator 3." in caplog.text
+    assert "RuntimeError: no idea what b'this' means" in caplog.text
+    assert hub.deliver(3, said("peace"))
+    assert chat.heard == ["peace"]
+
+
+@pytest.mark.parametrize("give", [ChannelHub, lambda channels: ChannelHub(lambda _: channels).greeting(0)])
+def test_two_channels_with_one_id_are_refused(give: Callable[[Any], object]) -> None:
+    with pytest.raises(ValueError, match=f"two side channels have the id {CHAT}"):
+        give([Chat(), FloatPropertiesChannel(), Chat()])
+
+
+def test_a_function_makes_channels_for_each_simulator_alone() -> None:
+    made: list[tuple[int, Chat]] = []
+
+    def make(simulator: int) -> list[Chat]:
+        made.append((simulator, Chat()))
+        made[-1][1].say(f"hello {simulator}")
+        return [made[-1][1]]
+
+    hub = ChannelHub(make)
+    assert hub.greeting(0) == [said("hello 0")]
+    assert hub.greeting(5) == [said("hello 5")]
+    hub.deliver(5, said("peace"))
+    assert [(number, chat.heard) for number, chat in made] == [(0, []), (5, ["peace"])]
+    assert (hub.outgoing(0), hub.outgoing(5)) == ([], [said("peace to you")])
+
+
+def test_a_simulator_that_was_started_again_gets_new_channels() -> None:
+    chats: list[Chat] = []
+    hub = ChannelHub(lambda _: [chats.append(Chat()) or chats[-1]])  # type: ignore[func-returns-value]
+    hub.greeting(0)
+    chats[0].say("lost with its simulator")
+    hub.drop(0)
+    assert hub.greeting(0) == []
+    hub.deliver(0, said("peace"))
+    assert [chat.heard for chat in chats] == [[], ["peace"]]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_simulator_that_departed_is_spoken_to_no_longer(shared: bool) -> None:
+    chat = Chat()
+    hub = ChannelHub([chat] if shared else lambda _: [chat])
+    hub.greeting(0)
+    hub.drop(0)
+    hub.drop(0)
+    chat.say("anybody?")
+    assert hub.outgoing(0) == []
+    assert not hub.deliver(0, said("me"))
+
+
+def test_a_channel_may_be_filled_by_another_thread_at_any_moment() -> None:
+    """What arrives while the queue is read is neither lost nor said twice."""
+
+    class Busy(list[bytes]):
+        def __iter__(self) -> Any:
+            yield from list(super().__iter__())
+            if len(self) < 3:
+                self.append(b"meanwhile")
+
+    channel = Plain(message_queue=Busy([b"first"]))
+    hub = ChannelHub([channel])
+    assert [record.body for record in hub.greeting(0)] == [b"first"]
+    assert [record.body for record in hub.outgoing(0)] == [b"meanwhile"]

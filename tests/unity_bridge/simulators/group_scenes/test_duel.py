@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from unity_bridge.side_channels import parse_stat, unpack_records
+from unity_bridge.simulators.academy import Academy
+from unity_bridge.simulators.group_scenes.duel import DOWN, SIDES, STAY, UP, Duel
+from unity_bridge.simulators.group_scenes.duel_court import (
+    FASTER,
+    HALF_PADDLE,
+    PADDLE_STEP,
+    PADDLE_X,
+    SERVE_SPEED,
+    SPIN,
+    DuelCourt,
+    fly,
+    fold,
+)
+from unity_bridge.simulators.scene import choices
+from unity_bridge.steps import ActionBatch, StepBatch
+
+Player = Callable[[StepBatch, ActionBatch, np.random.Generator], ActionBatch]
+
+
+def expert(told: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
+    return advised
+
+
+def follower(told: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
+    """Keeps its own height (the sixth number) near the ball's (the second)."""
+    seen = told.observations[0][told.num_terminal :]
+    away = seen[:, 1] - seen[:, 5]
+    return choices(np.where(np.abs(away) < 0.05, STAY, np.where(away > 0, UP, DOWN)))
+
+
+def sleepy(told: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
+    """A follower that misses every other decision."""
+    awake = rng.random(len(advised)) < 0.5
+    return choices(np.where(awake, follower(told, advised, rng).discrete[:, 0], STAY))
+
+
+def random(told: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
+    return choices(rng.integers(3, size=len(advised)))
+
+
+def match(left: Player, right: Player, *, paddles: int = 1, steps: int = 400, seed: int = 0) -> list[int]:
+    """Results for the left side: +1, 0 or −1 for each duel that came to an end."""
+    scene, rng = Duel(copies=60, agents_per_copy=paddles), np.random.default_rng(seed)
+    told, results = scene.reset(seed), []
+    for _ in range(steps):
+        advised = scene.expert()
+        actions = {
+            behavior: player(told[behavior], advised[behavior], rng)
+            for behavior, player in zip(SIDES, (left, right), strict=True)
+        }
+        told = scene.step(actions)
+        ours, theirs = (told[side] for side in SIDES)
+        ended = slice(0, ours.num_terminal, paddles)
+        earned = ours.rewards + ours.group_rewards
+        np.testing.assert_array_equal(earned[ended], -(theirs.rewards + theirs.group_rewards)[ended])
+        assert not earned[ours.num_terminal :].any()
+        results += earned[ended].astype(int).tolist()
+    assert len(results) > 60
+    return results
+
+
+@pytest.mark.parametrize(
+    ("stronger", "weaker", "wins"),
+    [(expert, random, 0.99), (expert, follower, 0.95), (follower, sleepy, 0.65), (sleepy, random, 0.7)],
+)
+@pytest.mark.parametrize("swapped", [False, True], ids=["left", "right"])
+def test_stronger_play_wins_on_either_side(
+    stronger: Player, weaker: Player, wins: float, swapped: bool
+) -> None:
+    results = match(weaker, stronger) if swapped else match(stronger, weaker)
+    assert results.count(-1 if swapped else 1) / len(results) >= wins
+    assert results.count(0) / len(results) <= 0.01
+
+
+@pytest.mark.parametrize("paddles", [2, 3])
+def test_teams_of_experts_beat_teams_of_followers(paddles: int) -> None:
+    results = match(expert, follower, paddles=paddles)
+    assert results.count(1) / len(results) >= 0.9
+
+
+@pytest.mark.parametrize("player", [random, expert])
+def test_neither_side_has_the_better_court(player: Player) -> None:
+    results = match(player, player, steps=1200, seed=3)
+    assert np.mean(results) == pytest.approx(0, abs=0.25)
+
+
+def test_the_walls_reflect_the_ball() -> None:
+    heights = np.array([0.0, 0.9, 1.1, 2.5, 3.2, -1.1, -2.9, 5.3])
+    folded, turned = fold(heights)
+    np.testing.assert_allclose(folded, [0, 0.9, 0.9, -0.5, -0.8, -0.9, 0.9, 0.7])
+    assert turned.tolist() == [False, False, True, True, False, True, True, True]
+    ball, speed = fly(np.array([[0.0, 0.9]]), np.array([[0.1, 0.2]]), np.array([1.0]))
+    np.testing.assert_allclose(ball, [[0.1, 0.9]])
+    np.testing.assert_allclose(speed, [[0.1, -0.2]])
+
+
+def court(ball: tuple[float, float], speed: tuple[float, float]) -> DuelCourt:
+    """One court with a paddle in the middle of each side."""
+    made = DuelCourt(1, 1)
+    made.ball[0], made.speed[0] = ball, speed
+    return made
+
+
+STILL = np.zeros((1, 2, 1))
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_a_paddle_returns_the_ball_faster_and_as_steeply_as_it_was_hit_off_center(side: int) -> None:
+    made = court((side * 0.85, 0.5 * HALF_PADDLE), (side * 0.1, 0))
+    assert made.advance(STILL).tolist() == [0]
+    np.testing.assert_allclose(made.ball, [[side * PADDLE_X, 0.5 * HALF_PADDLE]])
+    np.testing.assert_allclose(made.speed, [[-side * 0.1 * FASTER, SPIN * 0.5 * 0.1 * FASTER]])
+    assert made.advance(STILL).tolist() == [0]
+    np.testing.assert_allclose(made.ball[0, 0], side * (PADDLE_X - 0.1 * FASTER))
+
+
+@pytest.mark.parametrize(("side", "winner"), [(-1, -1), (1, 1)])
+def test_who_misses_the_ball_loses(side: int, winner: int) -> None:
+    made = court((side * 0.85, 1.5 * HALF_PADDLE), (side * 0.1, 0))
+    assert made.advance(STILL).tolist() == [0]
+    assert made.advance(STILL).tolist() == [winner]
+
+
+def test_a_fast_ball_does_not_slip_through_a_paddle() -> None:
+    made = court((0.0, 0.0), (5.0, 0.0))
+    assert made.advance(STILL).tolist() == [0]
+    assert made.speed[0, 0] < 0
+
+
+def test_the_nearer_paddle_of_a_side_comes_first_and_lets_pass_what_comes_from_behind() -> None:
+    made = DuelCourt(1, 2)
+    made.ball[0], made.speed[0] = (0, 0), (2, 0)
+    made.advance(np.zeros((1, 2, 2)))
+    assert made.ball[0, 0] == pytest.approx(made.columns[1, 1])
+    made.ball[0], made.speed[0] = (0.85, 0), (-0.3, 0)
+    made.advance(np.zeros((1, 2, 2)))
+    assert made.ball[0, 0] == pytest.approx(0.55)
+
+
+def test_paddles_move_so_far_in_a_step_and_not_beyond_the_walls() -> None:
+    made = court((0, 0), (0.001, 0))
+    made.advance(np.array([[[1.0], [-0.5]]]))
+    np.testing.assert_allclose(made.paddles[0, :, 0], [PADDLE_STEP, -0.5 * PADDLE_STEP])
+    for _ in range(30):
+        made.advance(np.array([[[1.0], [-1.0]]]))
+    np.testing.assert_allclose(made.paddles[0, :, 0], [1 - HALF_PADDLE, HALF_PADDLE - 1])
+
+
+@pytest.mark.parametrize("paddles", [1, 2])
+def test_both_sides_see_the_court_as_if_they_played_to_the_right(paddles: int) -> None:
+    scene = Duel(copies=2, agents_per_copy=paddles)
+    scene.reset(1)
+    made = scene._court
+    made.ball[0], made.speed[0] = (0.2, 0.3), (SERVE_SPEED, -SERVE_SPEED / 2)
+    made.ball[1], made.speed[1] = (-0.2, 0.3), (-SERVE_SPEED, -SERVE_SPEED / 2)
+    made.paddles[0, 0], made.paddles[0, 1] = 0.4, -0.4
+    made.paddles[1, 0], made.paddles[1, 1] = -0.4, 0.4
+    still = choices(np.full(2 * paddles, STAY))
+    told = scene.step(dict.fromkeys(SIDES, still))
+    left, right = (told[side].observations[0] for side in SIDES)
+    np.testing.assert_allclose(left[:paddles], right[paddles:], atol=1e-6)
+    np.testing.assert_allclose(right[:paddles], left[paddles:], atol=1e-6)
+    np.testing.assert_allclose(left[0, :6], [0.28, 0.26, 1, -0.5, 1 - PADDLE_X, 0.4], atol=1e-6)
+    np.testing.assert_allclose(right[0, :6], [-0.28, 0.26, -1, -0.5, 1 - PADDLE_X, -0.4], atol=1e-6)
+    own, others = left[0, 4 : 4 + 2 * paddles], left[0, 4 + 2 * paddles :]
+    np.testing.assert_allclose(own[1::2], 0.4)
+    np.testing.assert_allclose(others[1::2], -0.4)
+    np.testing.assert_allclose(others[::2], [1.9, 1.65][:paddles])
+
+
+def test_each_side_of_a_court_is_a_group_of_its_own() -> None:
+    scene = Duel(copies=2, agents_per_copy=3)
+    left, right = (scene.reset(0)[side] for side in SIDES)
+    assert left.agent_ids.tolist() == list(range(6))
+    assert right.agent_ids.tolist() == list(range(6, 12))
+    assert left.group_ids.tolist() == [1, 1, 1, 2, 2, 2]
+    assert right.group_ids.tolist() == [3, 3, 3, 4, 4, 4]
+
+
+@pytest.mark.parametrize(("paddles", "own"), [(1, True), (2, False)])
+def test_the_result_is_an_agents_own_or_its_teams(paddles: int, own: bool) -> None:
+    scene, rng = Duel(copies=8, agents_per_copy=paddles), np.random.default_rng(2)
+    scene.reset(0)
+    ends = 0
+    for _ in range(60):
+        told = scene.step(dict.fromkeys(SIDES, choices(rng.integers(3, size=8 * paddles))))
+        for batch in told.values():
+            given, not_given = batch.rewards, batch.group_rewards
+            if not own:
+                given, not_given = not_given, given
+            assert not not_given.any()
+            assert (np.abs(given) == batch.terminated).all()
+            ends += batch.num_terminal
+    assert ends
+
+
+def test_a_duel_without_a_winner_is_cut_off_as_a_draw() -> None:
+    academy = Academy()
+    scene = Duel(copies=2, steps=4, academy=academy)
+    scene.reset(0)
+    still = dict.fromkeys(SIDES, choices(np.full(2, STAY)))
+    told = [scene.step(still) for _ in range(4)][-1]
+    for batch in told.values():
+        assert batch.truncated.tolist() == [True, True, False, False]
+        assert not batch.rewards.any()
+    stats = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
+    assert {(stat.name, stat.value) for stat in stats} == {("Duel/Draw", 1), ("Duel/Steps", 4)}
+
+
+def test_numbers_move_paddles_by_as_much() -> None:
+    scene = Duel(copies=2, continuous=True)
+    scene.reset(0)
+    actions = [ActionBatch(np.array(rows, np.float32), np.zeros((2, 0), np.int32)) for rows in ROWS]
+    told = scene.step(dict(zip(SIDES, actions, strict=True)))
+    heights = [told[side].observations[0][:, 5].tolist() for side in SIDES]
+    np.testing.assert_allclose(heights, [[0.05, -0.1], [0, 0.1]], atol=1e-6)
+
+
+ROWS = [[[0.5], [-1.0]], [[0.0], [7.0]]]
+"""The last one is more than a paddle can do."""

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from unity_bridge.side_channels import Aggregation, parse_stat, unpack_records
+from unity_bridge.simulators.academy import Academy
+from unity_bridge.simulators.group_scenes.spread import BEHAVIOR, EXPERT_RETURN, Spread, rewards
+from unity_bridge.simulators.group_scenes.spread_world import PUSHES, SpreadWorld
+from unity_bridge.simulators.scene import choices
+from unity_bridge.steps import ActionBatch, StepBatch
+
+
+def play(scene: Spread, actions: Sequence[ActionBatch]) -> list[StepBatch]:
+    return [scene.step({BEHAVIOR: batch})[BEHAVIOR] for batch in actions]
+
+
+def statistics(academy: Academy) -> dict[str, list[float]]:
+    told: dict[str, list[float]] = {}
+    for record in unpack_records(academy.outgoing()):
+        stat = parse_stat(record.body)
+        assert stat.aggregation is Aggregation.AVERAGE
+        told.setdefault(stat.name, []).append(stat.value)
+    return told
+
+
+def walking_round(steps: int = 25, agents: int = 3) -> list[ActionBatch]:
+    return [choices((t + np.arange(agents)) % 5) for t in range(steps)]
+
+
+def test_an_episode_from_seed_0_has_the_golden_numbers() -> None:
+    academy = Academy()
+    scene = Spread(copies=1, academy=academy)
+    start = scene.reset(0)[BEHAVIOR].observations[0]
+    np.testing.assert_allclose(start[0, 2:4], [0.273923, -0.460427], atol=1e-6)
+    np.testing.assert_allclose(start[2, 2:4], [0.626540, 0.825511], atol=1e-6)
+    np.testing.assert_allclose(start[0, 4:6], [0.213272 - 0.273923, 0.458993 + 0.460427], atol=2e-6)
+    told = play(scene, walking_round())
+    earned = np.array([batch.rewards[:3] for batch in told])
+    np.testing.assert_allclose(earned, earned[:, :1].repeat(3, axis=1))
+    np.testing.assert_allclose(earned[:3, 0], [-0.868188, -0.912280, -0.949140], atol=1e-6)
+    assert earned[:, 0].sum() == pytest.approx(-24.563122, abs=1e-5)
+    np.testing.assert_allclose(
+        told[-1].observations[0][0, :4], [0.092120, 0.163769, 0.237075, -0.525934], atol=1e-6
+    )
+    assert statistics(academy) == {
+        "Spread/D": [pytest.approx(49.126244, abs=1e-5)],
+        "Spread/C": [0],
+        "Spread/P": [pytest.approx(-24.563122, abs=1e-5)],
+        "Spread/S": [pytest.approx(-222.378733, abs=1e-4)],
+    }
+
+
+def test_agents_that_overlap_push_each_other_aside() -> None:
+    world = SpreadWorld(1, 3)
+    world.place(
+        np.array([[[0, 0], [0.2, 0], [0, 0.25]]], float), np.array([[[0.5, 0.5], [-0.5, 0.5], [0, -0.5]]])
+    )
+    nothing = np.zeros((1, 3, 2))
+    world.advance(nothing)
+    np.testing.assert_allclose(rewards(world), [[-1.809017, -1.309017, -1.309017]], atol=1e-6)
+    np.testing.assert_allclose(world.positions, [[[0, 0], [0.2, 0], [0, 0.25]]])
+    np.testing.assert_allclose(world.velocities, [[[-1, -0.5], [1, 0], [0, 0.5]]], atol=1e-6)
+    world.advance(nothing)
+    np.testing.assert_allclose(rewards(world), [[-0.769005] * 3], atol=1e-6)
+    np.testing.assert_allclose(world.positions, [[[-0.1, -0.05], [0.3, 0], [0, 0.3]]], atol=1e-6)
+    world.advance(nothing)
+    np.testing.assert_allclose(rewards(world), [[-0.734066] * 3], atol=1e-6)
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+@pytest.mark.parametrize(("agents", "steps", "seed"), [(3, 25, 0), (3, 50, 1), (2, 25, 2), (5, 25, 3)])
+def test_it_is_mpe2_step_for_step(agents: int, steps: int, seed: int, continuous: bool) -> None:
+    simple_spread = pytest.importorskip("mpe2.simple_spread_v3", reason="mpe2 is not installed")
+    theirs = simple_spread.parallel_env(N=agents, max_cycles=steps, continuous_actions=continuous)
+    ours = Spread(1, agents, steps, continuous)
+    rng = np.random.default_rng(seed)
+    told = ours.reset(seed)[BEHAVIOR]
+    seen, _ = theirs.reset(seed=seed)
+    for episode in range(3):
+        # Only the first is seeded: what follows goes on with the same random numbers.
+        if episode:
+            seen, _ = theirs.reset()
+        for step in range(1, steps + 1):
+            np.testing.assert_allclose(told.observations[0][-agents:], list(seen.values()), atol=1e-6)
+            batch, action = random_action(rng, agents, continuous=continuous)
+            told = ours.step({BEHAVIOR: batch})[BEHAVIOR]
+            seen, earned, terminated, truncated, _ = theirs.step(
+                dict(zip(theirs.agents, action, strict=True))
+            )
+            np.testing.assert_allclose(told.rewards[:agents], list(earned.values()), rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(told.observations[0][:agents], list(seen.values()), atol=1e-6)
+            assert not any(terminated.values())
+            assert all(truncated.values()) == (told.num_terminal == agents) == (step == steps)
+
+
+def random_action(
+    rng: np.random.Generator, agents: int, *, continuous: bool
+) -> tuple[ActionBatch, Sequence[object]]:
+    """The same for ours and for theirs."""
+    if not continuous:
+        chosen = rng.integers(5, size=agents)
+        return choices(chosen), chosen.tolist()
+    numbers = rng.uniform(-1.2, 1.2, (agents, 5)).astype(np.float32)
+    batch = ActionBatch(numbers, np.zeros((agents, 0), np.int32))
+    return batch, list((np.clip(numbers.astype(np.float64), -1, 1) + 1) / 2)
+
+
+@pytest.mark.parametrize("agents", [1, 2, 4, 7])
+def test_copies_do_not_feel_each_other(agents: int) -> None:
+    rng = np.random.default_rng(agents)
+    starts, targets = rng.uniform(-0.5, 0.5, (2, 6, agents, 2))
+    together = SpreadWorld(6, agents)
+    together.place(starts, targets)
+    alone = [SpreadWorld(1, agents) for _ in range(6)]
+    for copy, world in enumerate(alone):
+        world.place(starts[copy : copy + 1], targets[copy : copy + 1])
+    for _ in range(30):
+        pushes = PUSHES[rng.integers(5, size=(6, agents))]
+        together.advance(pushes)
+        for copy, world in enumerate(alone):
+            world.advance(pushes[copy : copy + 1])
+    np.testing.assert_allclose(together.positions, np.concatenate([world.positions for world in alone]))
+    np.testing.assert_allclose(rewards(together), np.concatenate([rewards(world) for world in alone]))
+
+
+def test_agents_in_another_order_earn_the_same_in_that_order() -> None:
+    rng = np.random.default_rng(5)
+    starts, targets = rng.uniform(-0.4, 0.4, (2, 8, 4, 2))
+    order = rng.permutation(4)
+    one, other = SpreadWorld(8, 4), SpreadWorld(8, 4)
+    one.place(starts, targets)
+    other.place(starts[:, order], targets)
+    bumped = 0
+    for _ in range(30):
+        pushes = PUSHES[rng.integers(5, size=(8, 4))]
+        one.advance(pushes)
+        other.advance(pushes[:, order])
+        bumped += int(one.colliding().sum())
+        np.testing.assert_allclose(rewards(one)[:, order], rewards(other))
+        np.testing.assert_allclose(one.positions[:, order], other.positions)
+    assert bumped
+
+
+def test_each_copy_is_a_group_that_is_cut_off_as_a_whole_and_begins_anew() -> None:
+    scene = Spread(copies=4, agents_per_copy=3, steps=5)
+    first = scene.reset(2)[BEHAVIOR]
+    assert first.agent_ids.tolist() == list(range(12))
+    assert first.group_ids.tolist() == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
+    told = play(scene, walking_round(10, agents=12))
+    assert [batch.num_terminal for batch in told] == [0, 0, 0, 0, 12] * 2
+    for batch in (told[4], told[9]):
+        assert batch.truncated[:12].all()
+        assert not batch.terminated.any()
+        assert batch.agent_ids.tolist() == list(range(12)) * 2
+        assert batch.group_ids.tolist() == first.group_ids.tolist() * 2
+        assert not batch.rewards[12:].any()
+        assert not batch.group_rewards.any()
+        assert np.abs(batch.observations[0][12:, :2]).max() == 0
+        assert np.abs(batch.observations[0][:12, :2]).max() > 0
+
+
+@pytest.mark.parametrize(("agents", "steps"), [(3, 25), (2, 10), (4, 30)])
+def test_the_statistics_are_the_returns_in_both_conventions(agents: int, steps: int) -> None:
+    academy = Academy()
+    scene = Spread(8, agents, steps, academy=academy)
+    scene.reset(1)
+    rng = np.random.default_rng(1)
+    told = play(scene, [choices(rng.integers(5, size=8 * agents)) for _ in range(steps)])
+    mean_return = sum(float(batch.rewards[: 8 * agents].mean()) for batch in told)
+    said = {name: value for name, (value,) in statistics(academy).items()}
+    assert said["Spread/C"] > 0
+    assert said["Spread/P"] == pytest.approx(mean_return, abs=1e-4)
+    assert said["Spread/S"] == pytest.approx(2 * agents * said["Spread/P"] - agents * steps, abs=1e-3)
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_expert_returns_what_an_assignment_and_steering_can(seed: int, continuous: bool) -> None:
+    scene = Spread(copies=600, continuous=continuous)
+    scene.reset(seed)
+    earned = [scene.step(scene.expert())[BEHAVIOR].rewards[:1800].mean() for _ in range(25)]
+    assert sum(earned) == pytest.approx(EXPERT_RETURN, abs=0.35)
+
+
+def test_random_agents_and_agents_that_stand_still_return_what_mpe2_says() -> None:
+    scene, rng = Spread(copies=1500), np.random.default_rng(4)
+    scene.reset(3)
+    random = play(scene, [choices(rng.integers(5, size=4500)) for _ in range(25)])
+    still = play(scene, [choices(np.zeros(4500, np.int64))] * 25)
+    assert sum(batch.rewards[:4500].mean() for batch in random) == pytest.approx(-26.34, abs=0.7)
+    assert sum(batch.rewards[:4500].mean() for batch in still) == pytest.approx(-24.01, abs=0.7)

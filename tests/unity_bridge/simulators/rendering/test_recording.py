@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from unity_bridge.simulators.rendering import films
+from unity_bridge.simulators.rendering.films import problem_with
+from unity_bridge.simulators.rendering.recording import LONGEST_S, Recorder
+from unity_bridge.simulators.scene import SceneError, Steps, concatenate, step_batch
+
+NOTHING: Steps = {}
+needs_ffmpeg = pytest.mark.skipif(
+    importlib.util.find_spec("imageio_ffmpeg") is None, reason="trainer-service[video] is not installed"
+)
+
+
+class Fading:
+    """Every picture is a little brighter than the one before."""
+
+    frame_s = 0.25
+
+    def __init__(self, frame_s: float = 0.25, size: tuple[int, int] = (8, 6)) -> None:
+        self.frame_s = frame_s
+        self.size = size
+        self.drawn = 0
+
+    def render(self) -> np.ndarray:
+        self.drawn += 1
+        return np.full((*self.size, 3), 2 * self.drawn % 256, np.uint8)
+
+
+def said(asking: Sequence[int], ended: Sequence[int] = (), behavior: str = "B?team=0") -> Steps:
+    """A message of agents that ended and agents that ask for actions."""
+
+    def rows(agents: Sequence[int], over: bool):
+        zeros = np.zeros((len(agents), 1), np.float32)
+        ids = np.array(agents, np.int64)
+        return step_batch([zeros], zeros[:, 0], agent_ids=ids, terminated=np.full(len(agents), over))
+
+    return {behavior: concatenate(rows(ended, True), rows(asking, False))}
+
+
+def frames_of(path: Path, size: tuple[int, int] = (0, 0)) -> np.ndarray:
+    """What a film shows, [frames, H, W, 3]; the size of an MP4 must be known."""
+    if path.suffix == ".gif":
+        with Image.open(path) as picture:
+            shown = []
+            for i in range(picture.n_frames):
+                picture.seek(i)
+                shown.append(np.asarray(picture.convert("RGB")))
+            return np.stack(shown)
+    line = [ffmpeg(), "-loglevel", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    pixels = np.frombuffer(subprocess.run(line, capture_output=True, check=True).stdout, np.uint8)
+    return pixels.reshape(-1, *size, 3)
+
+
+def ffmpeg() -> str:
+    import imageio_ffmpeg
+
+    return str(imageio_ffmpeg.get_ffmpeg_exe())
+
+
+def test_every_capture_is_a_frame_of_the_scenes_own_length(tmp_path: Path) -> None:
+    path = tmp_path / "fading.gif"
+    recorder = Recorder(Fading(), path)
+    for _ in range(3):
+        recorder.capture(NOTHING)
+    assert recorder.save() == 3
+    with Image.open(path) as picture:
+        assert (picture.size, picture.n_frames, picture.info["duration"]) == ((6, 8), 3, 250)
+    assert frames_of(path)[:, 0, 0].tolist() == [[2, 2, 2], [4, 4, 4], [6, 6, 6]]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@needs_ffmpeg
+@pytest.mark.parametrize("size", [(64, 48), (33, 51)])
+def test_an_mp4_shows_the_same(tmp_path: Path, size: tuple[int, int]) -> None:
+    path = tmp_path / "fading.mp4"
+    recorder = Recorder(Fading(size=size), path)
+    for _ in range(30):
+        recorder.capture(NOTHING)
+    assert recorder.save() == 30
+    shown = frames_of(path, (size[0] + size[0] % 2, size[1] + size[1] % 2))
+    assert len(shown) == 30
+    assert np.abs(shown.mean(axis=(1, 2, 3)) - 2.0 * np.arange(1, 31)).max() < 6  # H.264 is not exact
+    assert list(tmp_path.iterdir()) == [path]
+    told = subprocess.run([ffmpeg(), "-i", str(path)], check=False, capture_output=True, text=True).stderr
+    assert "h264" in told
+    assert " 4 fps" in told
+
+
+def test_a_recording_ends_after_thirty_seconds(tmp_path: Path) -> None:
+    scene = Fading()
+    recorder = Recorder(scene, tmp_path / "long.gif")
+    for _ in range(200):
+        recorder.capture(NOTHING)
+    assert scene.drawn == LONGEST_S / scene.frame_s == 120
+    assert recorder.save() == 120
+
+
+def test_a_recording_may_be_told_to_end_sooner_or_later(tmp_path: Path) -> None:
+    scene = Fading()
+    recorder = Recorder(scene, tmp_path / "short.gif", seconds=1.5)
+    for _ in range(200):
+        recorder.capture(NOTHING)
+    assert recorder.save() == 6
+
+
+@pytest.mark.parametrize(("frame_s", "every", "duration_ms"), [(0.01, 2, 20), (0.004, 5, 20), (0.02, 1, 20)])
+def test_frames_too_quick_for_viewers_are_left_out_and_time_stays_true(
+    tmp_path: Path, frame_s: float, every: int, duration_ms: int
+) -> None:
+    path = tmp_path / "quick.gif"
+    recorder = Recorder(Fading(frame_s), path)
+    for _ in range(20):
+        recorder.capture(NOTHING)
+    assert recorder.save() == 20 // every
+    with Image.open(path) as picture:
+        assert picture.info["duration"] == duration_ms
+
+
+def test_so_many_episodes_of_the_first_agent_are_recorded(tmp_path: Path) -> None:
+    recorder = Recorder(Fading(), tmp_path / "episodes.gif", episodes=2)
+    recorder.capture({"Empty?team=0": said([])["B?team=0"]})
+    recorder.capture(said([3, 5]))
+    recorder.capture(said([3, 5], ended=[5]))  # another's episode
+    recorder.capture(said([3, 5], ended=[3]))  # the second begins
+    recorder.capture(said([3], behavior="Other?team=0", ended=[3]))
+    recorder.capture(said([5], ended=[3]))  # dead, while its group lives on
+    recorder.capture(said([5]))
+    recorder.capture(said([3, 5]))  # the third begins
+    recorder.capture(said([3, 5]))
+    assert recorder.save() == 7
+
+
+def test_a_picture_that_changes_its_size_is_refused(tmp_path: Path) -> None:
+    scene = Fading()
+    recorder = Recorder(scene, tmp_path / "growing.gif")
+    recorder.capture(NOTHING)
+    scene.size = (9, 6)
+    with pytest.raises(SceneError, match=r"expected a picture \(8, 6, 3\), as before, got \(9, 6, 3\)"):
+        recorder.capture(NOTHING)
+
+
+@pytest.mark.parametrize("suffix", [".gif", pytest.param(".mp4", marks=needs_ffmpeg)])
+def test_without_a_frame_there_is_no_file(tmp_path: Path, suffix: str) -> None:
+    assert Recorder(Fading(), tmp_path / f"none{suffix}").save() == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", [".gif", pytest.param(".mp4", marks=needs_ffmpeg)])
+def test_a_recording_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"taken{suffix}"
+    path.mkdir()
+    recorder = Recorder(Fading(), path)
+    recorder.capture(NOTHING)
+    with pytest.raises(OSError, match="taken"):
+        recorder.save()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_where_a_recording_cannot_go_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert problem_with(tmp_path / "walk.GIF") is None
+    assert problem_with(Path("walk.png")) == "expected a .gif or .mp4 file, got 'walk.png'"
+    assert "there is no folder" in str(problem_with(tmp_path / "nowhere" / "walk.gif"))
+    monkeypatch.setattr(films.importlib.util, "find_spec", lambda name: None)
+    assert "pip install 'trainer-service[video]'" in str(problem_with(tmp_path / "walk.mp4"))

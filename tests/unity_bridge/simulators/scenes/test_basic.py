@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unity_bridge.simulators.scenes.basic import BEHAVIOR, BEST_RETURN, Basic
+from unity_bridge.steps import ActionBatch, StepBatch
+
+STAY, LEFT, RIGHT = range(3)
+
+
+def always(move: int):
+    def policy(steps: StepBatch) -> ActionBatch:
+        return ActionBatch(np.zeros((len(steps), 0), np.float32), np.full((len(steps), 1), move, np.int32))
+
+    return policy
+
+
+@pytest.mark.parametrize(
+    ("move", "return_", "decisions", "terminated"),
+    [(RIGHT, 0.93, 7, True), (LEFT, 0.07, 3, True), (STAY, -2.0, 200, False)],
+)
+def test_returns_by_hand(play, move: int, return_: float, decisions: int, terminated: bool) -> None:
+    (episode, *_), (same, *_) = play(Basic(2), always(move), steps=decisions).values()
+    assert episode == same == (pytest.approx(return_, abs=1e-6), decisions, terminated)
+
+
+def test_the_best_return_is_that_of_going_right() -> None:
+    assert pytest.approx(0.93) == BEST_RETURN
+
+
+def test_the_cell_is_seen_one_hot(act) -> None:
+    scene = Basic()
+    assert scene.reset()[BEHAVIOR].observations[0].tolist() == [np.eye(20)[10].tolist()]
+    steps = scene.step(act(BEHAVIOR, discrete=[[LEFT]]))[BEHAVIOR]
+    assert steps.observations[0].tolist() == [np.eye(20)[9].tolist()]
+
+
+def test_the_terminal_row_shows_the_goal_and_the_next_row_the_start(act) -> None:
+    scene = Basic()
+    scene.reset()
+    for _ in range(3):
+        steps = scene.step(act(BEHAVIOR, discrete=[[LEFT]]))[BEHAVIOR]
+    assert steps.agent_ids.tolist() == [0, 0]
+    assert steps.observations[0].argmax(axis=1).tolist() == [7, 10]
+    assert steps.terminated.tolist() == [True, False]
+    np.testing.assert_allclose(steps.rewards, [0.09, 0])
+
+
+def test_agents_walk_corridors_of_their_own(act) -> None:
+    scene = Basic(3)
+    scene.reset()
+    steps = scene.step(act(BEHAVIOR, discrete=[[LEFT], [STAY], [RIGHT]]))[BEHAVIOR]
+    assert steps.observations[0].argmax(axis=1).tolist() == [9, 10, 11]
+
+
+def test_a_picture_shows_the_agent_move(act) -> None:
+    scene = Basic()
+    scene.reset()
+    before = scene.render()
+    scene.step(act(BEHAVIOR, discrete=[[RIGHT]]))
+    assert before.shape == scene.render().shape
+    assert not np.array_equal(before, scene.render())

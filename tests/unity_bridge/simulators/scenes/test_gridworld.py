@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from unity_bridge.side_channels import Aggregation, FloatParameter, parse_stat, unpack_records
+from unity_bridge.simulators.academy import Academy
+from unity_bridge.simulators.scenes.gridworld import (
+    BEHAVIOR,
+    BEST_MEAN_RETURN,
+    DOWN,
+    EX,
+    LEFT,
+    PLUS,
+    RIGHT,
+    STAY,
+    UP,
+    GridWorld,
+)
+from unity_bridge.specs import DimensionProperty, ObservationType
+from unity_bridge.steps import ActionBatch, StepBatch
+
+SIDE = 5
+COLORS = {"plus": (60, 210, 90), "ex": (240, 70, 60), "agent": (70, 130, 255)}
+MOVES = {UP: (-1, 0), DOWN: (1, 0), LEFT: (0, -1), RIGHT: (0, 1)}
+
+
+def seen(picture: np.ndarray) -> dict[str, tuple[int, int]]:
+    """Row and column of everything in a picture, found by its colour alone."""
+    if picture.dtype != np.uint8:
+        picture = np.rint(picture * 255).astype(np.uint8)
+    found = {}
+    for name, color in COLORS.items():
+        rows, columns = np.nonzero((picture == np.array(color)[:, None, None]).all(axis=0))
+        if len(rows):
+            found[name] = (round(rows.mean() - 2) // 16, round(columns.mean() - 2) // 16)
+    return found
+
+
+def neighbours(cell: tuple[int, int]) -> Iterator[tuple[int, tuple[int, int]]]:
+    for move, (down, right) in MOVES.items():
+        row, column = cell[0] + down, cell[1] + right
+        if 0 <= row < SIDE and 0 <= column < SIDE:
+            yield move, (row, column)
+
+
+def first_moves(goal: tuple[int, int], wrong: tuple[int, int]) -> dict[tuple[int, int], tuple[int, int]]:
+    """From each cell the length of the shortest way around the wrong goal, and its first move."""
+    ways = {goal: (0, STAY)}
+    queue = deque([goal])
+    while queue:
+        cell = queue.popleft()
+        for move, before in neighbours(cell):
+            if before not in ways and before != wrong:
+                back = {UP: DOWN, DOWN: UP, LEFT: RIGHT, RIGHT: LEFT}[move]
+                ways[before] = (ways[cell][0] + 1, back)
+                queue.append(before)
+    return ways
+
+
+def walk(steps: StepBatch, *, rightly: bool = True) -> ActionBatch:
+    """Looks at the pictures and the goals only."""
+    moves = []
+    for picture, goal in zip(*steps.observations, strict=True):
+        places = seen(picture)
+        asked, other = ("plus", "ex") if goal[PLUS] == rightly else ("ex", "plus")
+        moves.append([first_moves(places[asked], places[other])[places["agent"]][1]])
+    return ActionBatch(np.zeros((len(moves), 0), np.float32), np.array(moves, np.int32))
+
+
+def test_the_best_policy_earns_one_less_a_hundredth_for_each_cell(play) -> None:
+    episodes = [episode for ended in play(GridWorld(9), walk, steps=40).values() for episode in ended]
+    assert len(episodes) > 60
+    for return_, decisions, terminated in episodes:
+        assert return_ == pytest.approx(1 - 0.01 * decisions, abs=1e-5)
+        assert terminated
+
+
+def test_the_best_mean_return_is_that_of_the_shortest_ways_on_all_boards() -> None:
+    cells = [(row, column) for row in range(SIDE) for column in range(SIDE)]
+    ways = [
+        length
+        for goal in cells
+        for wrong in cells
+        if goal != wrong
+        for cell, (length, _) in first_moves(goal, wrong).items()
+        if cell != goal
+    ]
+    assert len(ways) == 25 * 24 * 23
+    assert pytest.approx(1 - 0.01 * np.mean(ways), abs=1e-4) == BEST_MEAN_RETURN
+
+
+def test_the_wrong_goal_costs_one_and_ends_the_episode(play) -> None:
+    episodes = play(GridWorld(3), lambda steps: walk(steps, rightly=False), steps=20)
+    for ended in episodes.values():
+        for return_, decisions, terminated in ended:
+            assert return_ == pytest.approx(-1 - 0.01 * decisions, abs=1e-5)
+            assert terminated
+
+
+def test_who_stays_is_interrupted_after_a_hundred_decisions(play) -> None:
+    def stay(steps: StepBatch) -> ActionBatch:
+        return ActionBatch(np.zeros((len(steps), 0), np.float32), np.full((len(steps), 1), STAY, np.int32))
+
+    for ended in play(GridWorld(2), stay, steps=200).values():
+        assert ended == [(pytest.approx(-1.0, abs=1e-5), 100, False)] * 2
+
+
+@pytest.mark.parametrize(("asked", "size"), [(2.0, 2), (3.9, 3), (4.0, 4), (0.0, 2), (99.0, SIDE)])
+def test_a_smaller_grid_is_used_from_the_corner_and_never_left(asked: float, size: int) -> None:
+    academy = Academy()
+    academy.parameters.set(FloatParameter("gridSize", asked))
+    world, rng = GridWorld(100, academy), np.random.default_rng(1)
+    steps, used = world.reset(1)[BEHAVIOR], set()
+    for _ in range(30):
+        # Moves that are forbidden, too: they do nothing.
+        moves = rng.integers(5, size=(100, 1), dtype=np.int32)
+        steps = world.step({BEHAVIOR: ActionBatch(np.zeros((100, 0), np.float32), moves)})[BEHAVIOR]
+        for picture in steps.observations[0]:
+            used |= set(seen(picture).values())
+    assert used == {(row, column) for row in range(size) for column in range(size)}
+
+
+def test_a_smaller_grid_has_a_way_around_the_wrong_goal(play) -> None:
+    academy = Academy()
+    academy.parameters.set(FloatParameter("gridSize", 2.0))
+    world = GridWorld(9, academy)
+    episodes = play(world, lambda steps: world.expert()[BEHAVIOR], steps=20)
+    ended = [episode for each in episodes.values() for episode in each]
+    assert len(ended) > 60
+    for return_, decisions, _ in ended:
+        assert decisions <= 2
+        assert return_ == pytest.approx(1 - 0.01 * decisions, abs=1e-5)
+
+
+@pytest.mark.parametrize("pictures", ["png", "float"])
+def test_an_episode_begins_on_three_different_cells_anywhere(pictures) -> None:
+    steps = GridWorld(300, pictures=pictures).reset(5)[BEHAVIOR]
+    boards = [seen(picture) for picture in steps.observations[0]]
+    for kind in COLORS:
+        assert {board[kind] for board in boards} == {(r, c) for r in range(SIDE) for c in range(SIDE)}
+    assert all(len(set(board.values())) == 3 for board in boards)
+    assert 0.4 < steps.observations[1][:, EX].mean() < 0.6
+    np.testing.assert_array_equal(steps.observations[1].sum(axis=1), 1)
+
+
+def test_bytes_and_floats_show_the_same() -> None:
+    compressed = GridWorld(20).reset(3)[BEHAVIOR].observations
+    plain = GridWorld(20, pictures="float").reset(3)[BEHAVIOR].observations
+    assert compressed[0].dtype == np.uint8
+    assert plain[0].dtype == np.float32
+    np.testing.assert_array_equal(compressed[0] / np.float32(255), plain[0])
+    np.testing.assert_array_equal(compressed[1], plain[1])
+
+
+def test_moves_into_the_wall_are_masked_and_no_others() -> None:
+    steps = GridWorld(100).reset(1)[BEHAVIOR]
+    for picture, allowed in zip(steps.observations[0], steps.allowed_actions, strict=True):
+        possible = {move for move, _ in neighbours(seen(picture)["agent"])} | {STAY}
+        assert set(np.flatnonzero(allowed).tolist()) == possible
+
+
+@pytest.mark.parametrize("move", range(5))
+def test_a_move_leads_to_the_next_cell_or_nowhere_when_it_is_forbidden(act, move: int) -> None:
+    scene = GridWorld(60)
+    before = scene.reset(move)[BEHAVIOR]
+    steps = scene.step(act(BEHAVIOR, discrete=[[move]] * 60))[BEHAVIOR]
+    after = {int(agent): row for row, agent in reversed(list(enumerate(steps.agent_ids)))}
+    for agent in range(60):
+        cell = seen(before.observations[0][agent])["agent"]
+        expected = dict(neighbours(cell)).get(move, cell)
+        assert seen(steps.observations[0][after[agent]])["agent"] == expected
+
+
+def test_the_goals_are_counted(play) -> None:
+    academy = Academy()
+    turn = itertools.cycle([True, False])
+    episodes = play(GridWorld(20, academy), lambda steps: walk(steps, rightly=next(turn)), steps=40)
+    right = sum(return_ > 0 for ended in episodes.values() for return_, _, _ in ended)
+    wrong = sum(return_ < 0 for ended in episodes.values() for return_, _, _ in ended)
+    told = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
+    assert {stat.aggregation for stat in told} == {Aggregation.SUM}
+    assert sum(stat.value for stat in told if stat.name == "Goal/Right") == right > 0
+    assert sum(stat.value for stat in told if stat.name == "Goal/Wrong") == wrong > 0
+
+
+def test_the_sensors_are_declared_as_unity_declares_them() -> None:
+    (spec,) = GridWorld().behaviors.values()
+    camera, goal = spec.observation_specs
+    assert [int(flags) for flags in camera.dimension_property] == [1, 2, 2]
+    assert camera.shape == (3, 84, 84)
+    assert goal.observation_type is ObservationType.GOAL_SIGNAL
+    assert goal.dimension_property == (DimensionProperty.NONE,)
+
+
+def test_a_seed_decides_everything_and_a_reset_without_one_goes_on() -> None:
+    first, same, other = GridWorld(9), GridWorld(9), GridWorld(9)
+    a, b, c = (scene.reset(seed)[BEHAVIOR] for scene, seed in ((first, 4), (same, 4), (other, 5)))
+    np.testing.assert_array_equal(a.observations[0], b.observations[0])
+    assert not np.array_equal(a.observations[0], c.observations[0])
+    again, again_too = first.reset()[BEHAVIOR], same.reset()[BEHAVIOR]
+    assert again.num_terminal == 0
+    assert again.agent_ids.tolist() == list(range(9))
+    np.testing.assert_array_equal(again.observations[0], again_too.observations[0])
+    assert not np.array_equal(a.observations[0], again.observations[0])
+
+
+def test_a_picture_frames_each_board_in_the_colour_of_its_goal() -> None:
+    scene = GridWorld(4)
+    goals = scene.reset(2)[BEHAVIOR].observations[1].argmax(axis=1)
+    page = scene.render()
+    assert page.shape == (2 * 96, 3 * 96, 3)
+    frames = [tuple(page[row * 96 + 3, column * 96 + 40]) for row, column in ((0, 0), (0, 1), (0, 2), (1, 0))]
+    assert frames == [tuple(COLORS["plus" if goal == PLUS else "ex"]) for goal in goals]

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from unity_bridge.side_channels import FloatParameter, UniformSampler, parse_stat, unpack_records
+from unity_bridge.simulators.academy import Academy
+from unity_bridge.simulators.scenes.wall_jump import BIG, MAX_DECISIONS, SMALL, WallJump
+from unity_bridge.simulators.scenes.wall_physics import BLOCK_STOP, Courses
+from unity_bridge.steps import ActionBatch, StepBatch
+
+STAND, LEFT, RIGHT = range(3)
+PLACE, FEET, RISING, GROUNDED, WALL, HAS_BLOCK, BLOCK, TO_BLOCK = range(8)
+
+Policy = Callable[[np.ndarray], list[list[int]]]
+Episode = tuple[str, float, int, bool]
+
+
+def hurdle(seen: np.ndarray) -> list[list[int]]:
+    """Runs, and jumps a little before the wall."""
+    near = (seen[:, PLACE] * 9 >= -4) & (seen[:, PLACE] * 9 < -2.9)
+    return [[RIGHT, int(jump)] for jump in near]
+
+
+def climb(seen: np.ndarray) -> list[list[int]]:
+    """Pushes the block to the wall, jumps onto it, and over the wall from there."""
+    ready = np.abs(seen[:, BLOCK] * 9 - BLOCK_STOP) < 1e-4
+    on_top = seen[:, FEET] * 9 > 3.9
+    jump = np.where(on_top, seen[:, PLACE] * 9 > -2, ready & (seen[:, PLACE] < 0))
+    return [[RIGHT, int(each)] for each in jump & (seen[:, GROUNDED] > 0)]
+
+
+def stand(seen: np.ndarray) -> list[list[int]]:
+    return [[STAND, 0]] * len(seen)
+
+
+def decide(policy: Policy, waiting: StepBatch) -> ActionBatch:
+    choices = policy(waiting.observations[0][waiting.num_terminal :])
+    discrete = np.array(choices, np.int32).reshape(-1, 2)
+    return ActionBatch(np.zeros((len(discrete), 0), np.float32), discrete)
+
+
+def play(scene: WallJump, small: Policy, big: Policy, steps: int, seed: int = 0) -> dict[int, list[Episode]]:
+    """Every agent's complete episodes: behavior, return, decisions, whether it was terminated."""
+    told = scene.reset(seed)
+    running = {int(agent): (behavior, 0.0, 0) for behavior in told for agent in told[behavior].agent_ids}
+    episodes: dict[int, list[Episode]] = {agent: [] for agent in running}
+    for _ in range(steps):
+        told = scene.step({SMALL: decide(small, told[SMALL]), BIG: decide(big, told[BIG])})
+        started = {}
+        for behavior, batch in told.items():
+            for row, agent in enumerate(batch.agent_ids.tolist()):
+                if row >= batch.num_terminal and batch.rewards[row] == 0:
+                    started[agent] = (behavior, 0.0, 0)
+                    continue
+                name, return_, decisions = running[agent]
+                assert name == behavior
+                running[agent] = (name, return_ + float(batch.rewards[row]), decisions + 1)
+                if row < batch.num_terminal:
+                    episodes[agent].append((*running[agent], bool(batch.terminated[row])))
+        running |= started
+    return episodes
+
+
+def with_walls(
+    small: float = 4.0, big: float = 8.0, agents: int = 12, academy: Academy | None = None
+) -> WallJump:
+    academy = academy or Academy()
+    academy.parameters.set(FloatParameter("small_wall_height", small))
+    academy.parameters.set(FloatParameter("big_wall_height", big))
+    return WallJump(agents, academy)
+
+
+@pytest.mark.parametrize("height", [0.0, 1.5, 4.0])
+def test_small_walls_are_jumped_without_losing_time(height: float) -> None:
+    episodes = play(with_walls(small=height), hurdle, climb, steps=60)
+    small = [episode for ended in episodes.values() for episode in ended if episode[0] == SMALL]
+    assert len(small) > 10
+    for _, return_, decisions, terminated in small:
+        assert (return_, decisions, terminated) == (pytest.approx(0.94), 12, True)
+
+
+@pytest.mark.parametrize("height", [5.0, 8.0])
+def test_big_walls_are_climbed_with_the_block(height: float) -> None:
+    episodes = play(with_walls(big=height), hurdle, climb, steps=60)
+    big = [episode for ended in episodes.values() for episode in ended if episode[0] == BIG]
+    assert len(big) > 10
+    for _, return_, decisions, terminated in big:
+        assert return_ == pytest.approx(1 - 0.005 * decisions)
+        assert return_ > 0.9
+        assert terminated
+
+
+def fewest_decisions(x: float, block: float, wall: float) -> int:
+    """The shortest way to the goal on a course with a block, by trying everything."""
+    states = np.array([[x, 0.0, 0.0, block, 1.0]])
+    runs, jumps = np.array([-1, 0, 1] * 2), np.array([False] * 3 + [True] * 3)
+    for decisions in range(1, 30):
+        courses = Courses(6 * len(states))
+        tried = np.repeat(states, 6, axis=0)
+        courses.x, courses.y, courses.rising, courses.block = (tried[:, i].copy() for i in range(4))
+        courses.grounded = tried[:, 4] > 0
+        courses.wall[:], courses.has_block[:] = wall, True
+        courses.advance(np.tile(runs, len(states)), np.tile(jumps, len(states)))
+        if (courses.x >= 4).any():
+            return decisions
+        reached = [courses.x, courses.y, courses.rising, courses.block, courses.grounded]
+        states = np.unique(np.round(np.stack(reached, axis=1), 6), axis=0)
+    raise AssertionError("there is no way")
+
+
+@pytest.mark.parametrize(("block", "best"), [(-2.5, 12), (-4.5, 13)])
+def test_the_best_way_over_eight_metres_takes_12_or_13_decisions(block: float, best: int) -> None:
+    assert fewest_decisions(-7.5, block, 8.0) == best
+
+
+def test_a_big_wall_cannot_be_jumped_without_the_block() -> None:
+    episodes = play(with_walls(small=5.0), hurdle, climb, steps=MAX_DECISIONS)
+    small = [episode for ended in episodes.values() for episode in ended if episode[0] == SMALL]
+    assert small
+    for _, return_, decisions, terminated in small:
+        assert (return_, decisions, terminated) == (pytest.approx(-0.6), MAX_DECISIONS, False)
+
+
+def test_an_agent_keeps_its_id_and_changes_its_behavior() -> None:
+    episodes = play(with_walls(), hurdle, climb, steps=300)
+    played = [behavior for ended in episodes.values() for behavior, *_ in ended]
+    assert all({behavior for behavior, *_ in ended} == {SMALL, BIG} for ended in episodes.values())
+    assert 0.4 < played.count(BIG) / len(played) < 0.6
+
+
+def test_every_agent_waits_in_one_behavior_only() -> None:
+    scene = with_walls()
+    told = scene.reset(1)
+    for _ in range(80):
+        waiting = [told[behavior].agent_ids[told[behavior].num_terminal :] for behavior in (SMALL, BIG)]
+        assert sorted(np.concatenate(waiting).tolist()) == list(range(12))
+        told = scene.step({SMALL: decide(hurdle, told[SMALL]), BIG: decide(climb, told[BIG])})
+
+
+def test_jumping_is_masked_in_the_air() -> None:
+    scene = with_walls()
+    told = scene.reset(0)
+    assert all(batch.allowed_actions.all() for batch in told.values())
+    told = scene.step({name: decide(lambda seen: [[STAND, 1]] * len(seen), told[name]) for name in told})
+    for batch in told.values():
+        assert not batch.observations[0][:, GROUNDED].any()
+        np.testing.assert_array_equal(batch.allowed_actions, [[True] * 4 + [False]] * len(batch))
+
+
+def test_what_is_seen_by_hand() -> None:
+    scene = with_walls(small=3.0, big=6.0)
+    told = scene.reset(0)
+    moved = scene.step({name: decide(lambda seen: [[RIGHT, 1]] * len(seen), told[name]) for name in told})
+    for name, height in ((SMALL, 3.0), (BIG, 6.0)):
+        before, after = told[name].observations[0], moved[name].observations[0]
+        np.testing.assert_allclose(after[:, PLACE] - before[:, PLACE], 1 / 9, atol=1e-6)
+        np.testing.assert_allclose(after[:, FEET], 2.4 / 9, atol=1e-6)
+        np.testing.assert_allclose(after[:, RISING], 10 / 14, atol=1e-6)
+        np.testing.assert_allclose(after[:, WALL], height / 9, atol=1e-6)
+        assert (before[:, PLACE] >= -8 / 9).all()
+        assert (before[:, PLACE] <= -7 / 9).all()
+    block = told[BIG].observations[0]
+    assert (block[:, HAS_BLOCK] == 1).all()
+    np.testing.assert_allclose(block[:, TO_BLOCK], block[:, BLOCK] - block[:, PLACE], atol=1e-6)
+    assert not told[SMALL].observations[0][:, HAS_BLOCK:].any()
+
+
+def test_heights_are_read_for_each_episode_of_each_agent() -> None:
+    academy = Academy()
+    academy.parameters.set(UniformSampler("small_wall_height", 1, -1.0, 4.0))
+    academy.parameters.set(FloatParameter("big_wall_height", 6.0))
+    told = WallJump(400, academy).reset(0)
+    small = told[SMALL].observations[0][:, WALL] * 9
+    assert len(set(small.tolist())) > 100
+    assert small.min() == 0
+    assert 3.5 < small.max() <= 4
+    np.testing.assert_allclose(told[BIG].observations[0][:, WALL] * 9, 6, rtol=1e-6)
+
+
+def test_it_tells_heights_and_arrivals() -> None:
+    academy = Academy()
+    episodes = play(with_walls(small=3.0, academy=academy), hurdle, stand, steps=MAX_DECISIONS)
+    told = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
+    ended = [episode for each in episodes.values() for episode in each]
+    arrived = [stat.value for stat in told if stat.name == "Goal/Reached"]
+    assert sorted(arrived) == sorted(float(terminated) for *_, terminated in ended)
+    assert set(arrived) == {0.0, 1.0}
+    heights = [stat.value for stat in told if stat.name == "Wall/Height"]
+    assert len(heights) == 12 + len(ended)
+    assert set(heights) == {3.0, 8.0}
+
+
+def test_a_seed_decides_everything() -> None:
+    assert play(with_walls(), hurdle, climb, 60, seed=1) == play(with_walls(), hurdle, climb, 60, seed=1)
+    first, other = with_walls().reset(1), with_walls().reset(2)
+    assert first[SMALL].observations[0].tolist() != other[SMALL].observations[0].tolist()
+
+
+def test_a_reset_in_the_middle_ends_nothing_and_keeps_the_ids() -> None:
+    scene = with_walls()
+    told = scene.reset(1)
+    scene.step({name: decide(stand, told[name]) for name in told})
+    told = scene.reset()
+    assert all(batch.num_terminal == 0 for batch in told.values())
+    assert sorted(np.concatenate([batch.agent_ids for batch in told.values()]).tolist()) == list(range(12))
+    assert all((batch.observations[0][:, PLACE] <= -7 / 9).all() for batch in told.values())
+
+
+def test_a_picture_shows_the_agents_run() -> None:
+    scene = with_walls(agents=3)
+    told = scene.reset(1)
+    before = scene.render()
+    scene.step({name: decide(hurdle, told[name]) for name in told})
+    assert before.shape == scene.render().shape == (260, 380, 3)
+    assert not np.array_equal(before, scene.render())

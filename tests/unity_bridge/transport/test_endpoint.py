@@ -1,0 +1,203 @@
+"""The gRPC edge by itself: calls are parked, answered, refused, and let go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from queue import Empty
+from typing import Any
+
+import grpc
+import pytest
+
+from unity_bridge.errors import BridgeError
+from unity_bridge.transport import limits
+from unity_bridge.transport.endpoint import Call, Endpoint, HangUp, is_of_this_machine
+from unity_bridge.transport.grpc_core import usable
+from unity_bridge.transport.inbox import Inbox
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(params=[True, False], ids=["direct", "threads"])
+def inbox(request: pytest.FixtureRequest) -> Inbox:
+    if request.param and not usable():
+        pytest.skip("the installed grpcio has another core interface than ours stands on")
+    return Inbox(direct=request.param)
+
+
+@pytest.fixture
+def endpoint(inbox: Inbox) -> Iterator[Endpoint]:
+    opened = Endpoint("127.0.0.1", 0, inbox, capacity=2)
+    yield opened
+    opened.stop()
+
+
+def parked(inbox: Inbox) -> Call:
+    call = inbox.get(timeout=PATIENCE_S)
+    assert isinstance(call, Call)
+    return call
+
+
+def serve_until(inbox: Inbox, done: Callable[[], bool]) -> None:
+    """Reads an inbox in which nothing but the server's own business is expected."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not done() and time.monotonic() < deadline:
+        with pytest.raises(Empty):
+            inbox.get(timeout=0.01)
+
+
+def test_bytes_pass_as_they_are_both_ways(endpoint: Endpoint, inbox: Inbox, connect: Any) -> None:
+    sent = connect(endpoint.port).raw_call(b"\x00not a message\xff")
+    call = parked(inbox)
+    assert call.data == b"\x00not a message\xff"
+    call.answer(b"\xffno answer either")
+    assert sent.result(PATIENCE_S) == b"\xffno answer either"
+
+
+def test_a_refusal_arrives_with_its_text(endpoint: Endpoint, inbox: Inbox, connect: Any) -> None:
+    sent = connect(endpoint.port).raw_call(b"")
+    parked(inbox).refuse("agent 3: expected 8 floats, got 7 — §1.9")
+    assert sent.exception(PATIENCE_S).code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert sent.details() == "agent 3: expected 8 floats, got 7 — §1.9"
+
+
+def test_a_refusal_of_any_length_arrives(endpoint: Endpoint, inbox: Inbox, connect: Any) -> None:
+    sent = connect(endpoint.port).raw_call(b"")
+    parked(inbox).refuse("🎱" * 100_000)
+    assert sent.exception(PATIENCE_S).code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert set(sent.details()) == {"🎱"}
+
+
+def test_a_client_that_is_gone_is_news_only_while_its_call_is_open(
+    endpoint: Endpoint, inbox: Inbox, connect: Any
+) -> None:
+    client = connect(endpoint.port)
+    answered = client.raw_call(b"first")
+    parked(inbox).answer(b"")
+    answered.result(PATIENCE_S)
+    cancelled = client.raw_call(b"second")
+    call = parked(inbox)  # and no hang-up of the first before it
+    cancelled.cancel()
+    news = inbox.get(timeout=PATIENCE_S)
+    assert isinstance(news, HangUp)
+    assert news.call is call
+
+
+def test_more_calls_than_there_is_room_for_are_refused(
+    endpoint: Endpoint, inbox: Inbox, connect: Any
+) -> None:
+    client = connect(endpoint.port)
+    sent = [
+        client.raw_call(str(number).encode()) for number in range(3)
+    ]  # its own place, and the two for all
+    calls = [parked(inbox) for _ in sent]
+    surplus = client.raw_call(b"3")
+    serve_until(inbox, surplus.done)
+    assert surplus.exception(PATIENCE_S).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    neighbour = connect(endpoint.port).raw_call(b"a neighbour's first")
+    calls.append(parked(inbox))
+    for call in calls:
+        call.answer(call.data)
+    assert [each.result(PATIENCE_S) for each in sent] == [b"0", b"1", b"2"]
+    assert neighbour.result(PATIENCE_S) == b"a neighbour's first"
+
+
+@pytest.mark.parametrize("compression", [None, grpc.Compression.Gzip], ids=["plain", "gzip"])
+def test_both_sides_hear_that_a_message_is_too_large_also_when_it_is_small_until_inflated(
+    inbox: Inbox,
+    connect: Any,
+    compression: grpc.Compression | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(limits, "LARGEST_MESSAGE", 2**20)
+    endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2)
+    client = connect(endpoint.port)
+    with grpc.insecure_channel(endpoint.address) as channel:
+        call = channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
+        too_large = call.future(bytes(2**22), compression=compression)
+        fits = client.raw_call(bytes(2**20))
+        parked(inbox).answer(b"it fits")
+        assert fits.result(PATIENCE_S) == b"it fits"
+        serve_until(inbox, too_large.done)
+    assert too_large.exception().code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "essage larger than max" in too_large.details()
+    endpoint.stop()
+    assert "did not arrive: it was larger than 1 MiB, or" in caplog.text
+
+
+def test_stopping_lets_parked_calls_go(inbox: Inbox, connect: Callable[[int], Any]) -> None:
+    endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2)
+    sent = connect(endpoint.port).raw_call(b"")
+    parked(inbox)
+    endpoint.stop()
+    assert isinstance(sent.exception(PATIENCE_S), grpc.RpcError)
+
+
+@pytest.mark.skipif(not usable(), reason="the installed grpcio has another core interface")
+def test_a_call_that_nobody_has_read_when_stopping_begins_is_let_go(
+    connect: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox = Inbox(direct=True)
+    endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2)
+    sent = connect(endpoint.port).raw_call(b"")
+    arrived = [inbox.core.poll(deadline=time.time() + PATIENCE_S)]  # in gRPC's queue, and not acted upon
+
+    def turn(timeout: float) -> bool:
+        event = arrived.pop() if arrived else None
+        return Inbox.turn(inbox, timeout) if event is None else event.tag(event)
+
+    monkeypatch.setattr(inbox, "turn", turn)
+    endpoint.stop()
+    assert sent.exception(PATIENCE_S).code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_clients_of_one_machine_are_told_apart(endpoint: Endpoint, inbox: Inbox, connect: Any) -> None:
+    sent = [connect(endpoint.port).raw_call(b"") for _ in range(2)]
+    first, second = parked(inbox), parked(inbox)
+    assert first.peer != second.peer
+    for call in (first, second):
+        call.answer(call.peer.encode())
+    assert {each.result(PATIENCE_S).decode() for each in sent} == {first.peer, second.peer}
+
+
+def test_an_ipv6_address_is_written_with_brackets(inbox: Inbox) -> None:
+    try:
+        endpoint = Endpoint("::1", 0, inbox, capacity=1)
+    except BridgeError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    assert endpoint.address == f"[::1]:{endpoint.port}"
+    endpoint.stop()
+
+
+def test_other_methods_are_unimplemented(endpoint: Endpoint, inbox: Inbox) -> None:
+    with grpc.insecure_channel(endpoint.address) as channel:
+        other = channel.unary_unary("/communicator_objects.UnityToExternalProto/Initialize")
+        sent = other.future(b"", timeout=PATIENCE_S)
+        serve_until(inbox, sent.done)
+        assert sent.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_client_may_connect_and_call_long_before_anybody_reads(endpoint: Endpoint, inbox: Inbox) -> None:
+    with grpc.insecure_channel(endpoint.address) as channel:
+        grpc.channel_ready_future(channel).result(PATIENCE_S)  # nobody has read the inbox yet
+        exchange = channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
+        sent = exchange.future(b"hello", timeout=PATIENCE_S)
+        parked(inbox).answer(b"there you are")
+        assert sent.result(PATIENCE_S) == b"there you are"
+
+
+def test_an_address_of_another_machine_cannot_be_bound(inbox: Inbox) -> None:
+    with pytest.raises(BridgeError, match="cannot listen"):
+        Endpoint("192.0.2.1", 0, inbox, capacity=1)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
+def test_an_address_that_only_this_machine_reaches(host: str) -> None:
+    assert is_of_this_machine(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "8.8.8.8", "::ffff:192.0.2.1", "fe80::1"])
+def test_an_address_that_other_machines_reach(host: str) -> None:
+    assert not is_of_this_machine(host)

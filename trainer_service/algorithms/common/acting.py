@@ -1,0 +1,64 @@
+"""From what agents see to what they do: one forward pass, and a draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.algorithms.common.tensors import allowed_or_none, to_array, to_tensor
+from trainer_service.networks.policies.action_heads import SQUASH_LIMIT, ActionParameters
+from trainer_service.rollout.assembler import Decisions
+from unity_bridge.steps import Observation
+
+Draw = Callable[[ActionParameters, Tensor | None], tuple[Tensor, Tensor, Tensor]]
+"""Chooses from distributions and what is allowed: continuous actions [M, C], choices [M, branches], ln π [M]."""
+
+
+class Decider(Protocol):
+    """A network with memory or without."""
+
+    memory_size: int
+
+    def policy(self, observations: Sequence[Tensor]) -> ActionParameters: ...
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]: ...
+
+
+def decide(
+    network: Decider,
+    normalize: Callable[[Sequence[Tensor]], Sequence[Tensor]],
+    observations: Sequence[Observation],
+    allowed_actions: NDArray[np.bool_],
+    memories: NDArray[np.float32],
+    *,
+    device: torch.device,
+    draw: Draw,
+) -> Decisions:
+    """Decides for M agents: one array [M, …] per sensor, bool [M, choices], and what they remember.
+
+    A network without a critic changes the policy's part of that, which comes first; the rest stays.
+    """
+    with torch.inference_mode():
+        inputs = normalize([to_tensor(sensor, device) for sensor in observations])
+        if network.memory_size:
+            parameters, kept = network.step(inputs, to_tensor(memories, device))
+            rest = memories[:, kept.shape[1] :]
+            memories = np.concatenate([to_array(kept), rest], axis=1) if rest.size else to_array(kept)
+        else:
+            parameters = network.policy(inputs)
+        continuous, discrete, log_probs = draw(parameters, allowed_or_none(allowed_actions, device))
+        return Decisions(to_array(continuous), to_array(discrete), to_array(log_probs), memories)
+
+
+def bounded(decisions: Decisions) -> NDArray[np.float32]:
+    """Continuous actions as the simulator gets them, clip(a, −3, 3)/3: a unit Gaussian's bulk covers [−1, 1]."""
+    if not decisions.continuous_actions.shape[1]:
+        return decisions.continuous_actions
+    scaled = decisions.continuous_actions / np.float32(SQUASH_LIMIT)
+    clipped: NDArray[np.float32] = np.minimum(np.maximum(scaled, -1.0), 1.0)
+    return clipped

@@ -1,0 +1,103 @@
+"""What every learner offers to the behavior that owns it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from trainer_service.algorithms.common.policy_network import PolicyNetwork
+from trainer_service.rollout.assembler import Decisions
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.steps import Observation
+
+Metrics = Mapping[str, float]
+"""Scalars of one update, by the tag under which ML-Agents users look for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Where and from which seed a learner computes, and who hears how far it is."""
+
+    device: torch.device
+    seed: int
+    progress: Callable[[int, int], None] = lambda minibatch, of: None
+    """Called before every minibatch of a long update, with its number from 0 and how many there are."""
+
+
+class Algorithm(Protocol):
+    """A policy and the way it learns."""
+
+    horizon: int
+    """Steps after which it wants a trajectory that has not come to its end."""
+
+    memory_size: int
+    """Floats that it carries from one decision of an agent to the next; 0 for a policy without memory."""
+
+    def prepare(self, step: int) -> None:
+        """Reads what it needs besides experience to learn from ``step`` on. Raises UserError."""
+        ...
+
+    def act(
+        self,
+        observations: Sequence[Observation],
+        allowed_actions: NDArray[np.bool_],
+        memories: NDArray[np.float32],
+        *,
+        deterministic: bool,
+    ) -> Decisions:
+        """Decides for M agents: one array [M, …] per sensor, bool [M, sum of branches], and what the last
+        decision left each of them to remember, [M, memory_size]: zeros at an episode's start."""
+        ...
+
+    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+        """The continuous part as the simulator gets it. Shape [M, continuous size]."""
+        ...
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Takes finished experience in."""
+        ...
+
+    def ready(self) -> bool:
+        """Enough experience for an update?"""
+        ...
+
+    def collected(self) -> tuple[int, int] | None:
+        """Steps that wait for the next update, and how many it takes; None where updates follow each other all the
+        time."""
+        ...
+
+    def update(self, step: int) -> Metrics:
+        """Learns. ``step`` places the schedules."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a continued run needs: tensors and plain Python only."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict``'s result. Raises KeyError, ValueError or RuntimeError where it
+        does not fit."""
+        ...
+
+    def experience(self) -> Mapping[str, NDArray[Any]] | None:
+        """What it has lived through and will learn from again, too large for ``state_dict``; None where nothing
+        of that kind shall be saved."""
+        ...
+
+    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
+        """Continues with ``experience``'s result, after ``load_state_dict``. Raises KeyError or ValueError where
+        it does not fit."""
+        ...
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Takes only what the policy knows (networks and normalizer), to start a new run from it."""
+        ...
+
+    def policy_network(self) -> PolicyNetwork:
+        """A copy of what decides, as it is now: what a model file is made of."""
+        ...

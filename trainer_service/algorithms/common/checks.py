@@ -1,0 +1,36 @@
+"""What some learners cannot do, said by name before anything starts."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters.on_policy import Hyperparameters
+from unity_bridge.specs import ActionSpec
+
+Kind = TypeVar("Kind", bound=Hyperparameters)
+
+_WITHOUT_ACTIONS = ("ppo", "random")
+"""Trainer types that serve agents who only watch, too."""
+
+
+def require_settings(settings: TrainerSettings, kind: type[Kind]) -> Kind:
+    """The hyperparameters. Raises ValueError where they are another learner's."""
+    hyper = settings.hyperparameters
+    if not isinstance(hyper, kind):
+        raise ValueError(f"{settings.trainer_type} was given the settings of {type(hyper).__name__}")
+    return hyper
+
+
+def require_discrete(name: str, actions: ActionSpec) -> None:
+    """Raises ValueError where actions are not choices alone."""
+    if actions.continuous_size:
+        raise ValueError(
+            f"{name} needs discrete actions; the behavior has {actions.continuous_size} continuous"
+        )
+
+
+def require_actions(name: str, actions: ActionSpec) -> None:
+    """Raises ValueError where there is nothing to decide and the learner cannot do without."""
+    if name not in _WITHOUT_ACTIONS and not actions.continuous_size and not actions.discrete_size:
+        raise ValueError(f"{name} needs actions to learn; the behavior has none")

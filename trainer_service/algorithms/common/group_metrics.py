@@ -1,0 +1,49 @@
+"""What learners of groups say of an update: how the actors' steps went, and what was earned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from trainer_service.algorithms.common.on_policy.group_rollout import TeamRollout
+from trainer_service.rewards import RewardSource
+
+
+def step_report(policy_loss: Tensor, entropy: Tensor, log_ratio: Tensor, clip_epsilon: float) -> Tensor:
+    """Of one gradient step, for ``actor_metrics``. [4]
+
+    log_ratio: how the log-probability of what was done has moved since it was done, [B].
+    clip_epsilon: how far from 1 a ratio counts as clipped.
+    """
+    with torch.no_grad():
+        ratio = log_ratio.exp()
+        clipped = ((ratio - 1.0).abs() > clip_epsilon).float().mean()
+        divergence = (ratio - 1.0 - log_ratio).mean()
+        return torch.stack([policy_loss, entropy, clipped, divergence]).detach()
+
+
+def actor_metrics(reports: Sequence[Tensor]) -> dict[str, float]:
+    """What gradient steps of actors reported, on average."""
+    policy_loss, entropy, clipped, divergence = torch.stack(list(reports)).mean(dim=0).tolist()
+    return {
+        "Losses/Policy Loss": policy_loss,
+        "Policy/Entropy": entropy,
+        "Policy/Clip Fraction": clipped,
+        "Policy/KL Divergence": divergence,
+    }
+
+
+def value_loss_by_place(losses: Sequence[float]) -> dict[str, float]:
+    """How wrong the values of each place in the group were. losses: from the first place on."""
+    return {f"Losses/Agent {place} Value Loss": loss for place, loss in enumerate(losses)}
+
+
+def reward_metrics(rollout: TeamRollout, sources: Sequence[RewardSource]) -> dict[str, float]:
+    """What each source paid, by piece of a trajectory."""
+    pieces = len(rollout.trajectories.lengths)
+    return {
+        f"Policy/{source.name.capitalize()} Reward": float(rewards.sum() / pieces)
+        for source, rewards in zip(sources, rollout.rewards, strict=True)
+    }

@@ -1,0 +1,319 @@
+"""What learners of a group's action values share: networks that decide alone, and a replay of the group's moments.
+
+Top to bottom: act ε-greedily, remember whole moments, and for every few steps one gradient step towards what the
+target network says of the next ones. What a method makes of the agents' values is in its own file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from trainer_service.algorithms.common.acting import decide
+from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.common.checks import require_discrete, require_settings
+from trainer_service.algorithms.common.group_metrics import value_loss_by_place
+from trainer_service.algorithms.common.off_policy.epsilon_greedy import Exploration
+from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch, JointMinibatches
+from trainer_service.algorithms.common.off_policy.replay_buffer import ExperienceReplay, horizon_of
+from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
+from trainer_service.algorithms.common.off_policy.update_schedule import Pace, share_of_target
+from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork, PolicyNetwork
+from trainer_service.algorithms.common.schedules import learning_rate_at
+from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters.off_policy import TeamValueSettings
+from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.networks.flat import Descent
+from trainer_service.networks.groups.group_q_network import OwnQNetworks, SharedQNetwork, TeamQNetwork
+from trainer_service.networks.target import Target
+from trainer_service.ops.q_learning import best_value, chosen_value, double_q_value, td_targets
+from trainer_service.replay.joint_transitions import JointReplay, JointSample
+from trainer_service.rollout.assembler import Decisions
+from trainer_service.rollout.observation_selector import AGENT_ID, TEAM_OBSERVATIONS
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
+from unity_bridge.steps import Observation
+
+
+class Team(nn.Module):
+    """Everything that learns: what decides, and what makes the group's value of the agents', if anything does."""
+
+    def __init__(self, network: TeamQNetwork, mixer: nn.Module | None) -> None:
+        super().__init__()
+        self.network = network
+        self.mixer = mixer
+
+
+class Errors(NamedTuple):
+    """How wrong a minibatch of B moments was."""
+
+    loss: Tensor
+    """What is made smaller."""
+
+    squared: Tensor
+    """δ², the mean."""
+
+    squared_by_place: Tensor
+    """δ², the mean of each place in the group. [n]; [0] where only the group's value is known to be wrong."""
+
+    absolute: Tensor
+    """|δ|, over agents the mean. [B]"""
+
+    value: Tensor
+    """Mean value of what was done."""
+
+    target: Tensor
+    """Mean of what it should have been."""
+
+
+class TeamQLearner(ReplayLearner[JointSample]):
+    """One behavior's networks, targets and replay buffer, for agents that come in groups.
+
+    By default agents learn each for itself, from their own rewards or from everyone's; with a mixer the group learns.
+    """
+
+    _settings_type: ClassVar[type[TeamValueSettings]]
+    _trying: Exploration
+
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """Raises ValueError where the behavior has sensors or actions that do not fit.
+
+        spec: as the learner sees it: with agents' ids last, where there are some.
+        """
+        hyper = require_settings(settings, self._settings_type)
+        require_discrete(settings.trainer_type, spec.action_spec)
+        signal = settings.reward_signals["extrinsic"]
+        self._spec = spec
+        self._settings = settings
+        self._hyper: TeamValueSettings = hyper
+        self._device = compute.device
+        self._places = hyper.group_size or 1
+        self._branches = spec.action_spec.discrete_branches
+        sensors = [sensor.name for sensor in spec.observation_specs]
+        kept = [i for i, sensor in enumerate(sensors) if sensor not in (AGENT_ID, TEAM_OBSERVATIONS)]
+        self._sees = [i for i in kept if sensors[i] != GLOBAL_STATE]
+        """Sensors that an agent's own network sees."""
+        own = BehaviorSpec(tuple(spec.observation_specs[i] for i in self._sees), spec.action_spec)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(compute.seed)
+            self._online = Team(self._make_network(own), self._make_mixer(own)).to(self._device)
+        self._target = Target(self._online)
+        self._descent = Descent(self._online.parameters())
+        self._normalizer = self._make_normalizer().to(self._device)
+        self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
+        self._trying = Exploration(hyper)
+        self.horizon = horizon_of(settings, hyper.n_step)
+        self._minibatches = JointMinibatches(
+            self._normalizer, kept, self._sees, signal.strength, self._device
+        )
+        # A batch is of moments, and each of them took a step of every agent.
+        start = max(hyper.buffer_init_steps, hyper.batch_size * self._places)
+        pace = Pace(start, hyper.steps_per_update)
+        replay = self._make_replay(kept, signal.gamma)
+        self._experience = ExperienceReplay(replay, hyper, compute.seed, pace)
+        self._moments = 0
+        """Moments of groups over the whole run."""
+
+    def _make_network(self, own: BehaviorSpec) -> TeamQNetwork:
+        """own: what an agent sees itself, and what it can do."""
+        settings, hyper = self._settings.network_settings, self._hyper
+        if hyper.share == "none":
+            return OwnQNetworks(own, settings, sees=self._sees, places=self._places)
+        return SharedQNetwork(own, settings, sees=self._sees, ids=self._places if hyper.agent_ids else 0)
+
+    def _make_mixer(self, own: BehaviorSpec) -> nn.Module | None:
+        """What takes values [B, n] and a state to the group's [B]; None where each agent learns for itself."""
+        return None
+
+    def _make_normalizer(self) -> ObservationNormalizer:
+        """Of everything that the learner is shown."""
+        sensors, normalize = self._spec.observation_specs, self._settings.network_settings.normalize
+        return ObservationNormalizer(sensors, normalize=normalize, except_for=AGENT_ID)
+
+    def _follows_each(self) -> bool:
+        """Whether what comes next is each agent's own next decision, or the group's next moment."""
+        return self._hyper.reward_mode == "individual"
+
+    def _make_replay(self, kept: Sequence[int], discount: float) -> JointReplay:
+        hyper = self._hyper
+        return JointReplay(
+            self._spec,
+            hyper.buffer_size,
+            places=self._places,
+            discount=discount,
+            alpha=hyper.replay.exponent,
+            n_step=hyper.n_step,
+            follow_each=self._follows_each(),
+            sensors=kept,
+        )
+
+    def act(
+        self,
+        observations: Sequence[Observation],
+        allowed_actions: NDArray[np.bool_],
+        memories: NDArray[np.float32],
+        *,
+        deterministic: bool,
+    ) -> Decisions:
+        """Decides for M agents in one forward pass, each for itself at random or for the best it knows of."""
+        heads = self._online.network.actions
+        best = deterministic or not self._explores
+        return decide(
+            self._online.network,
+            self._normalizer.forward,
+            observations,
+            allowed_actions,
+            memories,
+            device=self._device,
+            draw=heads.most_likely if best else partial(self._trying.choose, heads, self._acting),
+        )
+
+    def _remember(self, trajectories: Trajectories) -> None:
+        self._moments += len(self._experience.record(trajectories))
+
+    def update(self, step: int) -> Metrics:
+        """As many gradient steps as were earned since the last call."""
+        rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
+        rng = self._experience.rng()
+        reports = [self._learn(sample, rate) for sample in self._experience.due(rng)]
+        metrics = {"Policy/Learning Rate": rate, "Policy/Exploration Rate": self._trying.epsilon}
+        if reports:
+            loss, error, value, target, *by_place = torch.stack(reports).mean(dim=0).tolist()
+            metrics |= {
+                "Losses/Value Loss": loss,
+                "Losses/TD Error": error,
+                "Policy/Mean Q": value,
+                "Policy/Mean Target": target,
+                **value_loss_by_place(by_place),
+            }
+        return metrics | self._experience.metrics() | self._own_metrics()
+
+    def _own_metrics(self) -> dict[str, float]:
+        """What else a method reports of an update."""
+        return {}
+
+    def _learn(self, sample: JointSample, rate: float) -> Tensor:
+        """One gradient step, and one of the target. Returns what is reported of it. [4 + n] or [4]"""
+        errors = self._errors(self._minibatches.of(sample))
+        self._descent.descend(errors.loss, rate, self._hyper.max_grad_norm)
+        self._experience.learned(sample.rows, errors.absolute)
+        self._after_descent()
+        self._follow()
+        means = torch.stack([errors.squared, errors.absolute.mean(), errors.value, errors.target])
+        return torch.cat([means, errors.squared_by_place])
+
+    def _after_descent(self) -> None:
+        """What a method changes in the networks before their targets follow. ``_moments`` says how late it is."""
+
+    def _follow(self) -> None:
+        self._target.follow(self._descent.parameters, share_of_target(self._hyper, self._experience.updates))
+
+    def _errors(self, batch: JointMinibatch) -> Errors:
+        """Of agents, or of the group where something mixes their values."""
+        q = self._online.network.group_q_values(batch.seen)
+        values = torch.where(batch.present, chosen_value(q, batch.actions, self._branches), 0.0)
+        with torch.no_grad():
+            follows = torch.where(batch.next_present, self._next_values(batch), 0.0)
+        if self._online.mixer is None:
+            return self._errors_of_each(batch, values, follows)
+        return self._errors_of_group(batch, values, follows)
+
+    def _next_values(self, batch: JointMinibatch) -> Tensor:
+        """What the target networks think of everyone's best next choice. [B, n]"""
+        q = self._target.network.network.group_q_values(batch.next_seen)
+        if not self._hyper.double:
+            return best_value(q, batch.next_allowed, self._branches)
+        chooses = self._online.network.group_q_values(batch.next_seen)
+        return double_q_value(chooses, q, batch.next_allowed, self._branches)
+
+    def _errors_of_each(self, batch: JointMinibatch, values: Tensor, follows: Tensor) -> Errors:
+        """y_i = r_i + γ (1 − terminated_i) Q_i'(o_i'); or with everyone's rewards in the place of r_i."""
+        rewards = batch.rewards
+        if self._hyper.reward_mode == "team_sum":
+            rewards = batch.team_rewards.unsqueeze(1)
+        targets = td_targets(rewards, batch.discounts, follows, batch.terminated)
+        targets = torch.where(batch.present, targets, 0.0)
+        errors = values - targets
+        there = batch.present.to(errors.dtype)
+        squared = errors.square()
+        if batch.weights is not None:
+            squared = squared * batch.weights.unsqueeze(1)
+        # Every agent's own mean, so that how much one is there does not change how fast the others learn.
+        counts = there.sum(dim=0).clamp(min=1.0)
+        loss = (squared.sum(dim=0) / counts).sum()
+        deciders, unweighted = there.sum(), errors.detach().square()
+        return Errors(
+            loss=loss,
+            squared=unweighted.sum() / deciders,
+            squared_by_place=unweighted.sum(dim=0) / counts,
+            absolute=errors.detach().abs().sum(dim=1) / there.sum(dim=1),
+            value=values.detach().sum() / deciders,
+            target=targets.sum() / deciders,
+        )
+
+    def _errors_of_group(self, batch: JointMinibatch, values: Tensor, follows: Tensor) -> Errors:
+        """y = Σ r + γ Q_tot'(o'), the mixer's value; nothing where nobody is left."""
+        mixer, target_mixer = self._online.mixer, self._target.network.mixer
+        if mixer is None or target_mixer is None:
+            raise ValueError("nothing mixes the agents' values")
+        total = mixer(values, self._state(batch.seen, batch.state, batch.present))
+        with torch.no_grad():
+            state = self._state(batch.next_seen, batch.next_state, batch.next_present)
+            over = ~batch.next_present.any(dim=1)
+            targets = td_targets(
+                batch.team_rewards, batch.discounts[:, 0], target_mixer(follows, state), over
+            )
+        errors = total - targets
+        squared = errors.square()
+        loss = (squared if batch.weights is None else squared * batch.weights).mean()
+        known = errors.detach()
+        return Errors(
+            loss=loss,
+            squared=known.square().mean(),
+            squared_by_place=known.new_empty(0),
+            absolute=known.abs(),
+            value=total.detach().mean(),
+            target=targets.mean(),
+        )
+
+    def _state(self, seen: Sequence[Tensor], state: Tensor | None, present: Tensor) -> Tensor | None:
+        """What the mixer is told, [B, S]. seen: as for the networks; state: the simulator's, of everyone; [B, n, S]."""
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the replay buffer: see ``experience``."""
+        return {
+            "network": self._online.state_dict(),
+            "target": self._target.network.state_dict(),
+            "optimizer": self._descent.optimizer.state_dict(),
+            "normalizer": self._normalizer.state_dict(),
+            "acting": self._acting.get_state(),
+            "exploration": self._trying.state_dict(),
+            **self._experience.state_dict(),
+            "moments": self._moments,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
+        self.load_weights(state)
+        self._descent.optimizer.load_state_dict(state["optimizer"])
+        self._acting.set_state(state["acting"].cpu())
+        self._trying.load_state_dict(state["exploration"])
+        self._experience.load_state_dict(state)
+        self._moments = state["moments"]
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Networks, targets and normalizer. Raises KeyError or RuntimeError where they do not fit."""
+        self._online.load_state_dict(state["network"])
+        self._target.network.load_state_dict(state["target"])
+        self._normalizer.load_state_dict(state["normalizer"])
+
+    def policy_network(self) -> PolicyNetwork:
+        """Normalizer and networks as they are now, to be exported."""
+        return GreedyPolicyNetwork(self._normalizer, self._online.network)

@@ -1,0 +1,113 @@
+"""What learners of groups take a gradient step on: moments drawn from the replay buffer as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trainer_service.algorithms.common.tensors import allowed_or_none, to_tensor
+from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.networks.policies.actor_critic import as_floats
+from trainer_service.replay.joint_transitions import JointSample
+from unity_bridge.steps import Observation
+
+
+class JointMinibatch(NamedTuple):
+    """B moments of groups with n places; see JointSample."""
+
+    seen: list[Tensor]
+    """What agents saw themselves, normalized, zeros where nobody is: one [B, n, …] per sensor."""
+
+    next_seen: list[Tensor]
+
+    state: Tensor | None
+    """The simulator's global state as everyone was shown it, where there is one. [B, n, S]"""
+
+    next_state: Tensor | None
+
+    present: Tensor
+    """bool [B, n]"""
+
+    next_present: Tensor
+
+    actions: Tensor
+    """int64 [B, n, branches]"""
+
+    next_allowed: Tensor | None
+    """bool [B, n, K]; None where everything is allowed."""
+
+    rewards: Tensor
+    """Strength included, as all rewards here. [B, n]"""
+
+    team_rewards: Tensor
+    """[B]"""
+
+    terminated: Tensor
+    """bool [B, n]"""
+
+    discounts: Tensor
+    """[B, n]"""
+
+    weights: Tensor | None
+    """[B]"""
+
+
+class JointMinibatches:
+    """Makes them, with what the normalizer knows today."""
+
+    def __init__(
+        self,
+        normalizer: ObservationNormalizer,
+        kept: Sequence[int],
+        sees: Sequence[int],
+        strength: float,
+        device: torch.device,
+    ) -> None:
+        """kept: which of the learner's sensors a sample has; sees: those of them that an agent's network sees.
+
+        At most one is kept that is not seen: the global state. strength: what rewards are multiplied with.
+        """
+        self._normalizer = normalizer
+        self._kept = kept
+        self._sees = frozenset(sees)
+        self._strength = strength
+        self._device = device
+
+    def of(self, sample: JointSample) -> JointMinibatch:
+        """What was drawn."""
+        device = self._device
+        present, next_present = (to_tensor(there, device) for there in (sample.present, sample.next_present))
+        seen, state = self._split(sample.observations, present)
+        next_seen, next_state = self._split(sample.next_observations, next_present)
+        return JointMinibatch(
+            seen=seen,
+            next_seen=next_seen,
+            state=state,
+            next_state=next_state,
+            present=present,
+            next_present=next_present,
+            actions=to_tensor(sample.discrete_actions, device),
+            next_allowed=allowed_or_none(sample.next_allowed_actions, device),
+            rewards=self._strength * to_tensor(sample.rewards, device),
+            team_rewards=self._strength * to_tensor(sample.team_rewards, device),
+            terminated=to_tensor(sample.terminated, device),
+            discounts=to_tensor(sample.discounts, device),
+            weights=None if sample.weights is None else to_tensor(sample.weights, device),
+        )
+
+    def _split(
+        self, observations: Sequence[Observation], there: Tensor
+    ) -> tuple[list[Tensor], Tensor | None]:
+        """What agents see themselves, and the global state."""
+        tensors = as_floats([to_tensor(sensor, self._device) for sensor in observations])
+        # Zeros that stand for nobody would be shifted away from zero.
+        inputs = [
+            torch.where(there.view(*there.shape, *[1] * (sensor.dim() - 2)), sensor, 0.0)
+            for sensor in self._normalizer.some(self._kept, tensors)
+        ]
+        numbered = list(zip(self._kept, inputs, strict=True))
+        others = [sensor for number, sensor in numbered if number not in self._sees]
+        return [sensor for number, sensor in numbered if number in self._sees], others[0] if others else None

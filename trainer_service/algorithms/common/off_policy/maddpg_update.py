@@ -1,0 +1,197 @@
+"""The gradient steps of MADDPG, and what they move.
+
+B moments, n places; an action is C numbers and K choices, one-hot by branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
+from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.flat import Descent
+from trainer_service.networks.groups.group_actor_critic import GroupActors, GroupCritics
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.target import Target
+from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_softmax, one_hot
+from trainer_service.ops.q_learning import td_targets
+from unity_bridge.specs import BehaviorSpec
+
+
+class Judged(NamedTuple):
+    """How wrong the critics were about a minibatch, before their step."""
+
+    squared: Tensor
+    """δ², the mean over agents and moments."""
+
+    squared_by_place: Tensor
+    """δ², the mean over moments. [n]"""
+
+    absolute: Tensor
+    """|δ|, the mean over agents. [B]"""
+
+    value: Tensor
+    """Mean value of what was done."""
+
+    target: Tensor
+    """Mean of what it should have been."""
+
+
+class GroupDescent:
+    """Actors, critics, and the targets that follow them.
+
+    Actors and critics have an optimizer each: an actor's loss passes through the critics, and must not move them.
+    """
+
+    def __init__(
+        self,
+        own: BehaviorSpec,
+        network: NetworkSettings,
+        hyper: MADDPGSettings,
+        sees: Sequence[int],
+        places: int,
+        device: torch.device,
+    ) -> None:
+        """own, sees: as for GroupActors. Raises ValueError where a sensor is no vector."""
+        self._hyper = hyper
+        self._branches = own.action_spec.discrete_branches
+        self._places = places
+        shared = hyper.share == "full"
+        self.actors = GroupActors(
+            own, network, sees=sees, places=places, shared=shared, ids=hyper.agent_ids
+        ).to(device)
+        self._critics = GroupCritics(own, network, places=places, shared=shared).to(device)
+        self._target_actors, self._target_critics = Target(self.actors), Target(self._critics)
+        self._of_actors = Descent(self.actors.parameters())
+        self._of_critics = Descent(self._critics.parameters())
+
+    def taken(self, numbers: Tensor, choices: Tensor) -> Tensor:
+        """What agents did. [B, n, C] and int64 [B, n, branches] to [B, n, C + K]."""
+        return torch.cat([numbers, one_hot(choices, self._branches)], dim=2) if self._branches else numbers
+
+    def improve_critics(self, batch: JointMinibatch, taken: Tensor, rate: float) -> Judged:
+        """Towards r_i + γ Q_i'(x', μ_1'(o_1'), …, μ_n'(o_n')), eq. 6 of the paper."""
+        with torch.no_grad():
+            targets = self._targets(batch)
+        learned = self._learned(batch).to(targets.dtype)
+        values = self._critics.forward(batch.seen, batch.present, taken.unsqueeze(1))
+        errors = (values - targets) * learned
+        squared = errors.square()
+        if batch.weights is not None:
+            squared = squared * batch.weights.unsqueeze(1)
+        self._of_critics.descend(_sum_of_means(squared, learned), rate, self._hyper.max_grad_norm)
+        with torch.no_grad():
+            count = learned.sum().clamp(min=1.0)
+            return Judged(
+                squared=errors.square().sum() / count,
+                squared_by_place=errors.square().sum(dim=0) / learned.sum(dim=0).clamp(min=1.0),
+                absolute=errors.abs().sum(dim=1) / learned.sum(dim=1).clamp(min=1.0),
+                value=(values * learned).sum() / count,
+                target=(targets * learned).sum() / count,
+            )
+
+    def improve_actors(
+        self,
+        batch: JointMinibatch,
+        taken: Tensor,
+        allowed: Tensor | None,
+        rate: float,
+        noise: torch.Generator,
+    ) -> Tensor:
+        """Each towards what its critic values more, if all others did what they did. Returns the loss.
+
+        taken: [B, n, C + K]; allowed: bool [B, n, K], or None where everything is.
+        """
+        parameters = self.actors.group_policy(batch.seen)
+        present = batch.present.to(taken.dtype)
+        mine = torch.eye(self._places, dtype=torch.bool, device=taken.device).unsqueeze(-1)
+        # Row i is what critic i is told: its own agent's action as of today, the others' as of then. [B, n, n, C + K]
+        actions = torch.where(
+            mine, self._relaxed(parameters, allowed, noise).unsqueeze(1), taken.unsqueeze(1)
+        )
+        values = self._critics.forward(batch.seen, batch.present, actions)
+        outputs = torch.cat([parameters.mean, parameters.logits], dim=2)
+        penalty = self._hyper.logits_penalty * outputs.square().mean(dim=2)
+        loss = _sum_of_means((penalty - values) * present, present)
+        self._of_actors.descend(loss, rate, self._hyper.max_grad_norm)
+        return loss.detach() / self._places
+
+    def follow(self, tau: float) -> None:
+        """Moves a share of everything into the targets."""
+        self._target_actors.follow(self._of_actors.parameters, tau)
+        self._target_critics.follow(self._of_critics.parameters, tau)
+
+    def _targets(self, batch: JointMinibatch) -> Tensor:
+        """What the critics' values should have been. [B, n]"""
+        next_actions = self._target_actions(batch)
+        values = self._target_critics.network.forward(
+            batch.next_seen, batch.next_present, next_actions.unsqueeze(1)
+        )
+        if self._hyper.reward_mode == "individual":
+            return td_targets(batch.rewards, batch.discounts, values, batch.terminated)
+        # Who died is still worth what the others earn, for as long as anybody is left.
+        over = ~batch.next_present.any(dim=1, keepdim=True)
+        return td_targets(batch.team_rewards.unsqueeze(1), batch.discounts, values, over)
+
+    def _learned(self, batch: JointMinibatch) -> Tensor:
+        """Whose values are known at which moments. bool [B, n]"""
+        return batch.present if self._hyper.reward_mode == "individual" else torch.ones_like(batch.present)
+
+    def _target_actions(self, batch: JointMinibatch) -> Tensor:
+        """What the target actors would do next: their numbers, and their likeliest choices. [B, n, C + K]"""
+        parameters = self._target_actors.network.group_policy(batch.next_seen)
+        numbers = torch.tanh(parameters.mean)
+        if not self._branches:
+            return numbers
+        return torch.cat([numbers, greedy_one_hot(parameters.logits, batch.next_allowed, self._branches)], 2)
+
+    def _relaxed(
+        self, parameters: ActionParameters, allowed: Tensor | None, noise: torch.Generator
+    ) -> Tensor:
+        """What the actors do now, with a gradient. [B, n, C + K]"""
+        numbers, logits, hyper = torch.tanh(parameters.mean), parameters.logits, self._hyper
+        if not self._branches:
+            return numbers
+        choices = gumbel_softmax(
+            logits,
+            gumbel_noise(logits, noise),
+            allowed,
+            self._branches,
+            temperature=hyper.gumbel_temperature,
+            hard=hyper.hard_gumbel,
+        )
+        return torch.cat([numbers, choices], dim=2)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Networks and the optimizers' moments."""
+        return {
+            "actors": self.actors.state_dict(),
+            "critics": self._critics.state_dict(),
+            "target_actors": self._target_actors.network.state_dict(),
+            "target_critics": self._target_critics.network.state_dict(),
+            "actors_optimizer": self._of_actors.optimizer.state_dict(),
+            "critics_optimizer": self._of_critics.optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from there."""
+        self.load_weights(state)
+        self._of_actors.optimizer.load_state_dict(state["actors_optimizer"])
+        self._of_critics.optimizer.load_state_dict(state["critics_optimizer"])
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """The same without the moments."""
+        self.actors.load_state_dict(state["actors"])
+        self._critics.load_state_dict(state["critics"])
+        self._target_actors.network.load_state_dict(state["target_actors"])
+        self._target_critics.network.load_state_dict(state["target_critics"])
+
+
+def _sum_of_means(parts: Tensor, there: Tensor) -> Tensor:
+    """Every agent's own mean, so that how much one is there does not change how fast the others learn. [B, n]"""
+    return (parts.sum(dim=0) / there.sum(dim=0).clamp(min=1.0)).sum()

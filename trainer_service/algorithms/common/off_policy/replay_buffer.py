@@ -1,0 +1,121 @@
+"""What learners off policy learn from: a replay buffer, how often they draw from it, and what is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.algorithms.common.off_policy.update_schedule import Pace
+from trainer_service.algorithms.common.tensors import to_array
+from trainer_service.config import SACSettings, TrainerSettings
+from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
+from trainer_service.ops.schedules import linear_decay
+from trainer_service.replay.ring import Arrays, Rows
+from trainer_service.replay.row_replay import RowReplay
+from trainer_service.rollout.trajectories import Trajectories
+
+Drawn = TypeVar("Drawn")
+
+_HORIZON = 8
+
+
+def horizon_of(settings: TrainerSettings, n_step: int = 1) -> int:
+    """Steps after which an unfinished trajectory is learned from.
+
+    What was seen after it is stored a second time, so with 1 pictures would take twice the memory; with hundreds,
+    learning would lag behind. The last of its ``n_step`` targets look less far ahead: they shall be few of all.
+    """
+    return min(settings.time_horizon, max(_HORIZON, 4 * n_step))
+
+
+class ExperienceReplay(Generic[Drawn]):
+    """The buffer, and how far learning from it has come.
+
+    What is drawn hangs on the seed and on how many updates there were, so a run that goes on draws what it would have
+    drawn.
+    """
+
+    def __init__(
+        self,
+        buffer: RowReplay[Drawn],
+        hyper: OffPolicyHyperparameters | SACSettings,
+        seed: int,
+        *paces: Pace,
+        draws: int | None = None,
+    ) -> None:
+        """paces: of gradient steps, and of whatever else is learned from the buffer.
+
+        draws: what a minibatch asks the buffer for; None for ``batch_size``.
+        """
+        self.buffer = buffer
+        self.updates = 0
+        """Over the whole run: gradient steps, and whatever else was drawn for."""
+        self.pace = paces[0]
+        self._paces = paces
+        self._seed = seed
+        self._draws = hyper.batch_size if draws is None else draws
+        self._settings = hyper.replay
+        self._saves = hyper.save_replay_buffer
+
+    @property
+    def beta(self) -> float:
+        """How far weights correct now for some rows being likelier than others."""
+        return linear_decay(self._settings.beta, 1.0, self.updates, self._settings.beta_updates)
+
+    def metrics(self) -> dict[str, float]:
+        """What there is to report."""
+        largest = self.buffer.largest_priority
+        return {} if largest is None else {"Replay/Beta": self.beta, "Replay/Largest Priority": largest}
+
+    def record(self, trajectories: Trajectories) -> Rows:
+        """Keeps experience. Returns the rows where it stands."""
+        rows = self.buffer.add(trajectories)
+        for pace in self._paces:
+            pace.steps += len(trajectories)
+        return rows
+
+    def rng(self) -> np.random.Generator:
+        """What draws for the updates that are due now."""
+        return np.random.default_rng([self._seed, self.updates])
+
+    def due(self, rng: np.random.Generator) -> Iterator[Drawn]:
+        """A minibatch for each gradient step that was earned; ``learned`` belongs between two of them."""
+        for _ in range(self.pace.due):
+            yield self.sample(rng)
+
+    def sample(self, rng: np.random.Generator) -> Drawn:
+        """One minibatch."""
+        return self.buffer.sample(self._draws, rng, beta=self.beta)
+
+    def learned(self, rows: Rows, errors: Tensor) -> None:
+        """Counts a gradient step on a minibatch of these rows. errors: |δ|, unweighted. Shapes [B]."""
+        if self.buffer.prioritized:
+            self.buffer.reprioritize(rows, to_array(errors))
+        self.pace.updates += 1
+        self.updates += 1
+
+    def state_dict(self) -> dict[str, int]:
+        """Everything but the buffer: see ``experience``."""
+        return {"drawing": self._seed, "updates": self.updates}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from there with an empty buffer. Raises KeyError where something is missing."""
+        self._seed, self.updates = state["drawing"], state["updates"]
+
+    def experience(self) -> Arrays | None:
+        """The buffer and how far each pace has come, if they shall be saved."""
+        if not self._saves:
+            return None
+        paces = [count for pace in self._paces for count in (pace.steps, pace.updates)]
+        return {**self.buffer.state(), "paces": np.array(paces, np.int64)}
+
+    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
+        """Continues with that buffer. Raises KeyError or ValueError where it does not fit."""
+        self.buffer.load_state(experience)
+        counts = experience["paces"].reshape(-1, 2).tolist()
+        for pace, (steps, updates) in zip(self._paces, counts, strict=True):
+            pace.steps, pace.updates = steps, updates

@@ -1,0 +1,153 @@
+"""What soft actor-critic takes a gradient step on: draws from the replay buffer as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.algorithms.common.tensors import allowed_or_none, to_tensor
+from trainer_service.networks.encoders.memory import Sequences
+from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.networks.policies.actor_critic import as_floats
+from trainer_service.networks.policies.soft_actor import Seen
+from trainer_service.replay.transitions import Sample, SequencesOfSample
+from trainer_service.rewards import RewardSource, Transitions
+
+
+class Minibatch(NamedTuple):
+    """B transitions, S reward signals."""
+
+    seen: Seen
+    """When the agents decided."""
+
+    next_seen: Seen
+    """When they decided next."""
+
+    continuous_actions: Tensor
+
+    discrete_actions: Tensor
+    """Counted from the start of all choices. int64 [B, branches]"""
+
+    allowed: Tensor
+    """bool [B, K]"""
+
+    allowed_or_none: Tensor | None
+    """The same, None where everything is allowed."""
+
+    next_allowed_or_none: Tensor | None
+
+    rewards: Tensor
+    """As of today, strengths included. [B, S]"""
+
+    continues: Tensor
+    """0 where nothing is worth anything after the step, else 1. [B, S]"""
+
+    weights: Tensor | None
+    """[B]"""
+
+
+class Minibatches:
+    """Makes them, with what networks and reward signals know today."""
+
+    def __init__(
+        self,
+        normalizer: ObservationNormalizer,
+        rewards: Sequence[RewardSource],
+        offsets: Tensor,
+        device: torch.device,
+    ) -> None:
+        """offsets: where each branch's choices start among all. int64 [branches]"""
+        self._normalizer = normalizer
+        self._rewards = rewards
+        self._offsets = offsets
+        self._device = device
+        self._ends = to_tensor(np.array([not source.ignores_end for source in rewards], np.float32), device)
+
+    def of(self, sample: Sample) -> Minibatch:
+        """What was drawn, its rewards as of today."""
+        transitions = self.transitions(sample)
+        rewards = [source.strength * source.rewards(transitions) for source in self._rewards]
+        terminated = transitions.terminated.unsqueeze(-1)
+        seen, next_seen = self._seen(transitions, sample.sequences)
+        return Minibatch(
+            seen=seen,
+            next_seen=next_seen,
+            continuous_actions=transitions.continuous_actions,
+            discrete_actions=transitions.discrete_actions + self._offsets,
+            allowed=to_tensor(sample.allowed_actions, self._device),
+            allowed_or_none=allowed_or_none(sample.allowed_actions, self._device),
+            next_allowed_or_none=allowed_or_none(sample.next_allowed_actions, self._device),
+            rewards=torch.stack(rewards, dim=-1),
+            continues=1.0 - terminated * self._ends,
+            weights=None if sample.weights is None else to_tensor(sample.weights, self._device),
+        )
+
+    def transitions(self, sample: Sample) -> Transitions:
+        """The same as reward signals see it."""
+        device = self._device
+        continuous = to_tensor(sample.continuous_actions, device)
+        return Transitions(
+            observations=[to_tensor(sensor, device) for sensor in sample.observations],
+            next_observations=[to_tensor(sensor, device) for sensor in sample.next_observations],
+            continuous_actions=continuous,
+            discrete_actions=to_tensor(sample.discrete_actions, device),
+            executed_actions=continuous,
+            task_rewards=to_tensor(sample.task_rewards, device),
+            terminated=to_tensor(sample.terminated, device),
+        )
+
+    def _seen(self, transitions: Transitions, sequences: SequencesOfSample | None) -> tuple[Seen, Seen]:
+        """Each transition's observations by themselves, or sequences with what was seen after their last steps."""
+        if sequences is None:
+            return Seen(self._inputs(transitions.observations)), Seen(
+                self._inputs(transitions.next_observations)
+            )
+        ends = np.cumsum(sequences.lengths) - 1
+        last = to_tensor(ends, self._device)
+        layout = Layout.of(sequences.lengths)
+        order = to_tensor(layout.order, self._device)
+        observations = [
+            torch.cat([steps, finals])[order]
+            for steps, finals in zip(
+                self._inputs(transitions.observations),
+                self._inputs([sensor[last] for sensor in transitions.next_observations]),
+                strict=True,
+            )
+        ]
+        in_time = Sequences(
+            to_tensor(sequences.memories, self._device), to_tensor(layout.filled, self._device)
+        )
+        asked = to_tensor(layout.steps, self._device)
+        return Seen(observations, in_time, asked), Seen(observations, in_time, asked + 1)
+
+    def _inputs(self, observations: Sequence[Tensor]) -> list[Tensor]:
+        return as_floats(self._normalizer.forward(observations))
+
+
+class Layout(NamedTuple):
+    """N sequences of B steps, laid end to end with one more place after each for what was seen after it."""
+
+    order: NDArray[np.int64]
+    """What lies in each place: a step's number, or B + n for what was seen after sequence n. Shape [B + N]."""
+
+    steps: NDArray[np.int64]
+    """Where each step lies. Shape [B]."""
+
+    filled: NDArray[np.bool_]
+    """Places that are there, when every sequence gets a row as long as the longest. Shape [N, longest + 1]."""
+
+    @classmethod
+    def of(cls, lengths: NDArray[np.int64]) -> Layout:
+        """lengths: steps of each. Shape [N]."""
+        ends = np.cumsum(lengths)
+        sequences, steps = len(lengths), int(ends[-1])
+        places = np.arange(steps) + np.repeat(np.arange(sequences), lengths)
+        order = np.empty(steps + sequences, np.int64)
+        order[places] = np.arange(steps)
+        order[ends + np.arange(sequences)] = steps + np.arange(sequences)
+        return cls(order, places, np.arange(int(lengths.max()) + 1) <= lengths[:, None])

@@ -1,0 +1,203 @@
+"""The gradient steps of soft actor-critic, and what they move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.algorithms.common.off_policy.sac_minibatch import Minibatch
+from trainer_service.config import SACSettings, TrainerSettings
+from trainer_service.networks.flat import Descent, FlatParameters
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.policies.actor_critic import as_floats
+from trainer_service.networks.policies.soft_actor import SoftActor, SoftCritics
+from trainer_service.ops import soft_actor_critic as soft
+from unity_bridge.specs import BehaviorSpec
+
+
+class Step(NamedTuple):
+    """What one gradient step of everything met: B rows, S reward signals."""
+
+    losses: Tensor
+    """Each critic's. [critics]"""
+
+    policy_loss: Tensor
+
+    entropy: Tensor
+    """Of all parts together, the mean over rows."""
+
+    alpha: Tensor
+    """Temperatures before the step. [parts]"""
+
+    values: Tensor
+    """Soft values, the mean over rows. [S]"""
+
+    rewards: Tensor
+    """The mean over rows. [S]"""
+
+    errors: Tensor
+    """Critics' errors, in absolute terms and on average over critics and signals. [B]"""
+
+    def report(self) -> Tensor:
+        """Everything that is no row's own, end to end, so that it leaves the device at once."""
+        return torch.cat(
+            [
+                self.losses,
+                self.policy_loss.view(1),
+                self.entropy.view(1),
+                self.alpha,
+                self.values,
+                self.rewards,
+            ]
+        )
+
+
+class SoftLearner:
+    """A policy, its critics, the targets that follow them, and a temperature for each kind of action."""
+
+    def __init__(
+        self, spec: BehaviorSpec, settings: TrainerSettings, hyper: SACSettings, discounts: Tensor
+    ) -> None:
+        """discounts: of each reward signal, on the device where all is computed. [S]
+
+        Raises ValueError where the behavior has sensors or actions that the networks cannot take.
+        """
+        device, network = discounts.device, settings.network_settings
+        self._hyper = hyper
+        self._discounts = discounts
+        self._branches = spec.action_spec.discrete_branches
+        self._continuous_size = spec.action_spec.continuous_size
+        heads = len(discounts)
+        self.actor = SoftActor(spec, network).to(device)
+        self._critics = SoftCritics(spec, network, value_heads=heads).to(device)
+        self._targets = SoftCritics(spec, network, value_heads=heads).to(device)
+        self._targets.load_state_dict(self._critics.state_dict())
+        self.memory_size = self.actor.memory_size + self._critics.memory_size
+        """Floats that an agent remembers: the actor's, then the critics'."""
+        parts = len(self._branches) + (self._continuous_size > 0)
+        self._log_alpha = nn.Parameter(torch.full((parts,), hyper.init_entcoef, device=device).log())
+        self.of_actor = Descent(self.actor.parameters())
+        self._of_critics = Descent(self._critics.parameters())
+        self._of_alpha = Descent([self._log_alpha])
+        self._target_vector = FlatParameters(self._targets.parameters()).vector
+
+    def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
+        """The distribution of each agent's action. observations: normalized."""
+        return self.actor.policy(observations)
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """The same with memory, of one step: also what each agent remembers afterwards.
+
+        memories: [B, memory_size], or the actor's part alone if nothing is learned from this.
+        """
+        observations = as_floats(observations)
+        parameters, kept = self.actor.step(observations, memories)
+        if memories.shape[1] > self.actor.memory_size:
+            kept = torch.cat([kept, self._critics.remember(observations, memories)], dim=1)
+        return parameters, kept
+
+    def learn(self, batch: Minibatch, rate: float, noise: torch.Generator) -> Step:
+        """One gradient step of everything. noise: what actions are drawn with."""
+        alpha = self._log_alpha.detach().exp()
+        losses, errors = self._improve_critics(batch, alpha, rate, noise)
+        policy_loss, entropy, value = self._improve_actor(batch, alpha, rate, noise)
+        with torch.no_grad():
+            target = soft.target_entropies(self._continuous_size, batch.allowed, self._branches)
+            self._of_alpha.step_along(soft.temperature_gradient(entropy, target), rate)
+            self._target_vector.lerp_(self._of_critics.parameters.vector, self._hyper.tau)
+            return Step(
+                losses=losses,
+                policy_loss=policy_loss,
+                entropy=entropy.sum(dim=1).mean(),
+                alpha=alpha,
+                values=value.mean(dim=0),
+                rewards=batch.rewards.mean(dim=0),
+                errors=errors.abs().mean(dim=(0, 2)),
+            )
+
+    def _improve_critics(
+        self, batch: Minibatch, alpha: Tensor, rate: float, noise: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Towards the soft targets. Returns each critic's loss [N], and the errors [N, B, S]."""
+        with torch.no_grad():
+            parameters = self.actor.policy_after(batch.next_seen)
+            drawn = self.actor.actions.draw(parameters, batch.next_allowed_or_none, noise)
+            q = self._targets.values(self._targets.sum_up(batch.next_seen), drawn.continuous)
+            values = soft.soft_values(q, drawn, alpha, self._branches)
+            targets = soft.soft_targets(batch.rewards, batch.continues, values, self._discounts)
+        q = self._critics.values(self._critics.sum_up(batch.seen), batch.continuous_actions)
+        errors = soft.taken_values(q, batch.discrete_actions) - targets
+        losses = soft.critic_loss(errors, batch.weights)
+        self._of_critics.descend(losses.sum(), rate, self._hyper.max_grad_norm)
+        return losses.detach(), errors.detach()
+
+    def _improve_actor(
+        self, batch: Minibatch, alpha: Tensor, rate: float, noise: torch.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Towards larger soft values. Returns the loss, the entropies [B, parts], and the values [B, S]."""
+        parameters = self.actor.policy_after(batch.seen)
+        drawn = self.actor.actions.draw(parameters, batch.allowed_or_none, noise)
+        with torch.no_grad():
+            situations = self._critics.sum_up(batch.seen)
+        q = self._critics.values(situations, drawn.continuous)
+        values = soft.soft_values(q, drawn, alpha, self._branches)
+        loss = -values.sum(dim=1).mean()
+        self.of_actor.descend(loss, rate, self._hyper.max_grad_norm)
+        with torch.no_grad():
+            return loss.detach(), soft.entropies(drawn, self._branches), values.detach()
+
+    def metrics(self, report: list[float], signals: list[str]) -> dict[str, float]:
+        """The mean of some steps' reports, by tag. signals: names of the reward signals."""
+        branches, parts = len(self._branches), len(self._log_alpha)
+        first, second, policy_loss, entropy = report[:4]
+        alpha, values = report[4 : 4 + parts], report[4 + parts : 4 + parts + len(signals)]
+        metrics = {
+            "Losses/Policy Loss": policy_loss,
+            "Losses/Value Loss": (first + second) / 2.0,
+            "Losses/Q1 Loss": first,
+            "Losses/Q2 Loss": second,
+            "Policy/Entropy": entropy,
+        }
+        if branches:
+            metrics["Policy/Discrete Entropy Coeff"] = sum(alpha[:branches]) / branches
+        if self._continuous_size:
+            metrics["Policy/Continuous Entropy Coeff"] = alpha[-1]
+        for name, value, reward in zip(signals, values, report[-len(signals) :], strict=True):
+            metrics[f"Policy/{name.capitalize()} Value"] = value
+            metrics[f"Policy/{name.capitalize()} Reward"] = reward
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """Networks, temperatures and the optimizers' moments."""
+        return {
+            "actor": self.actor.state_dict(),
+            "critics": self._critics.state_dict(),
+            "targets": self._targets.state_dict(),
+            "log_alpha": self._log_alpha.detach(),
+            "actor_optimizer": self.of_actor.optimizer.state_dict(),
+            "critic_optimizer": self._of_critics.optimizer.state_dict(),
+            "alpha_optimizer": self._of_alpha.optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from there: for the same reward signals."""
+        same = list(range(len(self._discounts)))
+        self.load_weights(state, same, len(same))
+        self.of_actor.optimizer.load_state_dict(state["actor_optimizer"])
+        self._of_critics.optimizer.load_state_dict(state["critic_optimizer"])
+        self._of_alpha.optimizer.load_state_dict(state["alpha_optimizer"])
+
+    def load_weights(self, state: Mapping[str, Any], heads: Sequence[int | None], known: int) -> None:
+        """The same without the moments.
+
+        heads: for each of our value heads which of the state's it continues, None where it begins anew.
+        known: value heads of the state.
+        """
+        self.actor.load_state_dict(state["actor"])
+        for critics, theirs in ((self._critics, state["critics"]), (self._targets, state["targets"])):
+            critics.load_state_dict({**theirs, **critics.heads_from(theirs, heads, known)})
+        with torch.no_grad():
+            self._log_alpha.copy_(state["log_alpha"])

@@ -1,0 +1,38 @@
+"""How often an off-policy learner learns, measured by what it lives through, and how fast its targets follow."""
+
+from __future__ import annotations
+
+from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
+
+
+class Pace:
+    """One update for every so many recorded steps, once there are enough to draw from.
+
+    Steps before the start earn nothing, so that learning never begins with a burst of updates from little data.
+    """
+
+    def __init__(self, start: int, steps_per_update: float) -> None:
+        self._start = start
+        self._steps_per_update = steps_per_update
+        self.steps = 0
+        """Recorded so far."""
+        self.updates = 0
+        """Made so far."""
+
+    @property
+    def collected(self) -> tuple[int, int] | None:
+        """Steps that were recorded of those without which nothing begins; None once it has begun."""
+        return (self.steps, self._start) if self.steps < self._start else None
+
+    @property
+    def due(self) -> int:
+        """Updates that were earned and not made yet."""
+        earned = int(max(self.steps - self._start, 0) / self._steps_per_update)
+        return max(earned - self.updates, 0)
+
+
+def share_of_target(hyper: OffPolicyHyperparameters, updates: int) -> float:
+    """How much of the networks moves into their targets after so many updates: 1 makes a copy, 0 changes nothing."""
+    if hyper.target_update is None:
+        return hyper.tau
+    return 0.0 if updates % hyper.target_update else 1.0

@@ -1,0 +1,1 @@
+"""Parts of algorithms that learn from rollouts of the current policy."""

@@ -1,0 +1,204 @@
+"""What a team lived through, ready to be learned from. S steps of P trajectories, at F moments of G stretches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.ops.returns import ragged_generalized_advantage
+from trainer_service.rewards import RewardSource
+from trainer_service.rollout.joint_steps import Frames
+from trainer_service.rollout.trajectories import Trajectories
+
+Floats = NDArray[np.floating[Any]]
+
+
+class TeamRollout(NamedTuple):
+    """Everything collected for one update."""
+
+    trajectories: Trajectories
+    frames: Frames
+
+    observations: Sequence[Tensor]
+    """Normalized: of all steps, then of all trajectories' ends; one per sensor. Shapes [S + P, …]."""
+
+    rewards: Sequence[NDArray[np.float32]]
+    """Of each source, its strength included. Shapes [S]."""
+
+    common_rewards: Sequence[NDArray[np.float32]]
+    """The part of them that every member of the group got, and that the group got once. Shapes [S]."""
+
+    continuous_actions: Tensor
+    discrete_actions: Tensor
+    allowed_actions: Tensor
+    old_log_prob: Tensor
+
+    @property
+    def own_observations(self) -> list[Tensor]:
+        """Of the steps alone. Shapes [S, …]."""
+        steps = len(self.trajectories)
+        return [sensor[:steps] for sensor in self.observations]
+
+
+class Judgement(NamedTuple):
+    """What the critic made of a rollout."""
+
+    advantages: Tensor
+    """[S]"""
+
+    targets: Tensor
+    """What the critic shall learn, in its units where it has some of its own: see the method."""
+
+    known: Tensor
+    """Where there is a target. bool"""
+
+    old_values: Tensor
+    """What it said before it learned."""
+
+    clip_range: Tensor
+    """How far values may move from that, by signal. [signals]"""
+
+    metrics: Mapping[str, float]
+
+    actions: Tensor | None = None
+    """What everyone did as the values above were asked about it, where they are: one-hot, [S + P, A]."""
+
+
+class Estimate(NamedTuple):
+    """Advantages, and what they and the values add up to."""
+
+    advantages: Floats
+    """[S, signals]"""
+
+    returns: Floats
+    """What the critic learns: [F, members, signals], of use where ``known``."""
+
+    known: NDArray[np.bool_]
+    """[F, members]"""
+
+
+def estimate_each(
+    rollout: TeamRollout, sources: Sequence[RewardSource], values: Floats, *, gae_lambda: float
+) -> Estimate:
+    """Every agent's own advantages, eq. 16 of Schulman et al. 2016 (arXiv:1506.02438), by a critic of all.
+
+    values: of every moment and place, [F, n, signals].
+    """
+    frames, trajectories = rollout.frames, rollout.trajectories
+    of_steps = values[frames.of_step, frames.slot_of_step]
+    bootstrap = values[frames.of_final, frames.slot_of_piece]
+    bootstrap[frames.of_final < 0] = 0.0
+    ends = np.cumsum(trajectories.lengths) - 1
+    advantages = np.empty_like(of_steps)
+    for signal, (source, rewards) in enumerate(zip(sources, rollout.rewards, strict=True)):
+        follows = bootstrap[:, signal]
+        if source.ignores_end:
+            # Nothing was seen after the end; what was seen before it stands for that.
+            follows = np.where(trajectories.terminated, of_steps[ends, signal], follows)
+        advantages[:, signal] = ragged_generalized_advantage(
+            rewards,
+            of_steps[:, signal],
+            follows,
+            trajectories.lengths,
+            discount=source.gamma,
+            gae_lambda=gae_lambda,
+        )
+    returns = np.zeros_like(values)
+    returns[frames.of_step, frames.slot_of_step] = advantages + of_steps
+    return Estimate(advantages, returns, frames.steps >= 0)
+
+
+def estimate_together(
+    rollout: TeamRollout, sources: Sequence[RewardSource], values: Floats, *, gae_lambda: float
+) -> Estimate:
+    """The group's advantages, the same for all who decided at a moment: everyone's rewards count for everyone.
+
+    A reward of the group counts once, however many are there to hear of it. Who died early is credited for what the
+    others earn after that. values: of every moment, [F, 1, signals].
+    """
+    frames = rollout.frames
+    in_time = frames.in_time()
+    of_group = np.zeros((len(frames), len(sources)), values.dtype)
+    everything = zip(sources, rollout.rewards, rollout.common_rewards, strict=True)
+    for signal, (source, rewards, common) in enumerate(everything):
+        earned = _earned(frames, rewards, common).astype(values.dtype)
+        now = values[:, 0, signal]
+        follows = np.where(frames.last >= 0, now[frames.last], 0.0)
+        if source.ignores_end:
+            follows = np.where(frames.last >= 0, follows, now[frames.first + frames.lengths - 1])
+        of_group[in_time, signal] = ragged_generalized_advantage(
+            earned[in_time],
+            now[in_time],
+            follows.astype(values.dtype),
+            frames.lengths,
+            discount=source.gamma,
+            gae_lambda=gae_lambda,
+        )
+    known = np.zeros((len(frames), 1), np.bool_)
+    known[in_time] = True
+    return Estimate(of_group[frames.of_step], of_group[:, None] + values, known)
+
+
+def _earned(frames: Frames, rewards: Floats, common: Floats) -> Floats:
+    """What the group got at each moment: everyone's own, and once what all of them got. [S] and [S] to [F]"""
+
+    def total(column: Floats) -> Floats:
+        summed = np.bincount(frames.of_step, weights=column, minlength=len(frames))
+        return summed.astype(np.float64)
+
+    return total(rewards - common) + total(common) / np.maximum(total(np.ones_like(common)), 1.0)
+
+
+class FrameBatch(NamedTuple):
+    """Some moments of a rollout, for one gradient step of a critic."""
+
+    moments: Tensor
+    """int64 [B]"""
+
+    filled: Tensor | None
+    """How they follow each other, for a critic with memory: whole stretches. bool [Q, L]"""
+
+
+def frame_batches(
+    frames: Frames, count: int, generator: torch.Generator, *, whole_stretches: bool
+) -> Iterator[FrameBatch]:
+    """One epoch over all moments with decisions, in about ``count`` parts, in random order."""
+    device = generator.device
+    if whole_stretches:
+        order = torch.randperm(len(frames.lengths), generator=generator, device=device).cpu().numpy()
+        for some in np.array_split(order, min(count, len(order))):
+            yield stretches(frames, some, frames.lengths[some], device)
+        return
+    in_time = torch.from_numpy(frames.in_time()).to(device)
+    shuffled = in_time[torch.randperm(len(in_time), generator=generator, device=device)]
+    for part in torch.tensor_split(shuffled, min(count, len(shuffled))):
+        yield FrameBatch(part, None)
+
+
+def all_frames(frames: Frames, device: torch.device) -> FrameBatch:
+    """Every moment, those that only follow a stretch too."""
+    lengths = np.diff(np.append(frames.first, len(frames)))
+    return stretches(frames, np.arange(len(lengths)), lengths, device)
+
+
+def stretches(
+    frames: Frames, chosen: NDArray[np.int64], lengths: NDArray[np.int64], device: torch.device
+) -> FrameBatch:
+    """The first moments of some stretches, as many as ``lengths`` says."""
+    filled = np.arange(int(lengths.max(initial=0))) < lengths[:, None]
+    moments = (frames.first[chosen][:, None] + np.arange(filled.shape[1]))[filled]
+    return FrameBatch(torch.from_numpy(moments).to(device), torch.from_numpy(filled).to(device))
+
+
+def compact(observations: Sequence[Tensor], members: Tensor) -> tuple[list[Tensor], Tensor]:
+    """Only what these moments refer to, so that nothing else is encoded."""
+    numbers = members.flatten()
+    there = numbers >= 0
+    renumbered = torch.full_like(numbers, -1)
+    renumbered[there] = torch.arange(int(there.sum()), device=members.device)
+    return [sensor[numbers[there]] for sensor in observations], renumbered.view(members.shape)

@@ -1,0 +1,122 @@
+"""In which order a rollout is gone through: step by step in any order, or in sequences for who has memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from trainer_service.config import MemorySettings
+from trainer_service.networks.encoders.memory import Sequences
+from trainer_service.rollout.sequences import StepRanges, cut
+from trainer_service.rollout.trajectories import Trajectories
+
+_T = TypeVar("_T")
+
+Minibatch = tuple[slice, Sequences | None]
+"""A part of an epoch's steps, and how these follow each other where that matters."""
+
+
+class Epoch(NamedTuple):
+    """One pass over S steps. The remainder is a smaller minibatch of its own, not lost."""
+
+    steps: Tensor
+    """Every step once, in the order of the minibatches. int64 [S]"""
+
+    minibatches: list[Minibatch]
+
+
+def counted(
+    minibatches: Sequence[_T], epoch: int, epochs: int, progress: Callable[[int, int], None]
+) -> Iterator[_T]:
+    """The minibatches of one of several epochs; ``progress`` hears of each before it comes."""
+    for number, minibatch in enumerate(minibatches):
+        progress(epoch * len(minibatches) + number, epochs * len(minibatches))
+        yield minibatch
+
+
+class Order(Protocol):
+    """Of the steps of one rollout."""
+
+    @property
+    def in_time(self) -> Sequences | None:
+        """All steps as they were lived through; None where that does not matter."""
+        ...
+
+    @property
+    def ends(self) -> Sequences | None:
+        """The final observations as sequences of one step; None where there is nothing to remember."""
+        ...
+
+    def shuffled(self, generator: torch.Generator) -> Epoch:
+        """A random order."""
+        ...
+
+
+def shuffled_steps(steps: int, batch_size: int, generator: torch.Generator) -> Epoch:
+    """Steps in random order, ``batch_size`` at a time."""
+    order = torch.randperm(steps, generator=generator, device=generator.device)
+    starts = range(0, steps, batch_size)
+    return Epoch(order, [(slice(start, start + batch_size), None) for start in starts])
+
+
+class OrderOfSteps:
+    """Every step stands for itself."""
+
+    in_time = ends = None
+
+    def __init__(self, steps: int, batch_size: int) -> None:
+        self._steps = steps
+        self._batch_size = batch_size
+
+    def shuffled(self, generator: torch.Generator) -> Epoch:
+        """Steps in random order."""
+        return shuffled_steps(self._steps, self._batch_size, generator)
+
+
+class OrderOfSequences:
+    """Trajectories cut into sequences, each of which starts from what its agent remembered there.
+
+    What was remembered is the work of the policy that acted, and stays so in later epochs.
+    """
+
+    def __init__(
+        self, trajectories: Trajectories, sequence_length: int, batch_size: int, device: torch.device
+    ) -> None:
+        """A minibatch is as many sequences as fill ``batch_size`` if none is short, at least one."""
+        self._ranges = cut(trajectories.lengths, sequence_length)
+        self._count = max(batch_size // sequence_length, 1)
+        self._memories = torch.from_numpy(trajectories.memories).to(device)
+        self.in_time = self._sequences(self._ranges)
+        ends = torch.from_numpy(trajectories.final_memories).to(device)
+        self.ends = Sequences(ends, ends.new_ones((len(ends), 1), dtype=torch.bool))
+
+    def shuffled(self, generator: torch.Generator) -> Epoch:
+        """Sequences in random order, their steps in time."""
+        order = torch.randperm(len(self._ranges), generator=generator, device=generator.device)
+        ranges = self._ranges.chosen(order.cpu().numpy())
+        steps = torch.from_numpy(ranges.steps()).to(self._memories.device)
+        return Epoch(steps, list(self._minibatches(ranges)))
+
+    def _minibatches(self, ranges: StepRanges) -> Iterator[Minibatch]:
+        end = 0
+        for first in range(0, len(ranges), self._count):
+            some = ranges.chosen(slice(first, first + self._count))
+            start, end = end, end + int(some.lengths.sum())
+            yield slice(start, end), self._sequences(some)
+
+    def _sequences(self, ranges: StepRanges) -> Sequences:
+        device = self._memories.device
+        starts, filled = torch.from_numpy(ranges.starts), torch.from_numpy(ranges.filled())
+        return Sequences(self._memories[starts.to(device)], filled.to(device))
+
+
+def order_of(
+    trajectories: Trajectories, memory: MemorySettings | None, batch_size: int, device: torch.device
+) -> Order:
+    """How a policy with or without memory goes through its rollout."""
+    if memory is None:
+        return OrderOfSteps(len(trajectories), batch_size)
+    return OrderOfSequences(trajectories, memory.sequence_length, batch_size, device)

@@ -1,0 +1,95 @@
+"""Acts at random and learns nothing: what every learner should beat.
+
+Choices are uniform among the allowed ones, numbers uniform in [−1, 1]. Whoever asks for its likeliest action gets a
+random one too, since none is likelier than another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.common.policy_network import PolicyNetwork, UniformPolicyNetwork
+from trainer_service.algorithms.common.tensors import to_array, to_tensor
+from trainer_service.config import TrainerSettings
+from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.networks.policies.uniform import UniformNetwork
+from trainer_service.rollout.assembler import Decisions
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import Observation
+
+
+class RandomPolicy:
+    """One behavior's chance."""
+
+    memory_size = 0
+
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        self._device = compute.device
+        self._sensors = spec.observation_specs
+        self._network = UniformNetwork(spec).to(self._device)
+        self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
+        self.horizon = settings.time_horizon
+
+    def prepare(self, step: int) -> None:
+        """There is nothing to read."""
+
+    def act(
+        self,
+        observations: Sequence[Observation],
+        allowed_actions: NDArray[np.bool_],
+        memories: NDArray[np.float32],
+        *,
+        deterministic: bool,
+    ) -> Decisions:
+        """Draws for M agents, ``deterministic`` or not."""
+        parameters = self._network.policy([to_tensor(sensor, self._device) for sensor in observations])
+        allowed = to_tensor(allowed_actions, self._device)
+        numbers, choices, log_probs = self._network.actions.sample(parameters, allowed, self._acting)
+        return Decisions(to_array(numbers), to_array(choices), to_array(log_probs), memories)
+
+    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+        """As they are: in [−1, 1] already."""
+        return decisions.continuous_actions
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Forgets them."""
+
+    def ready(self) -> bool:
+        """Never."""
+        return False
+
+    def collected(self) -> None:
+        """Nothing waits."""
+
+    def update(self, step: int) -> Metrics:
+        """Learns nothing."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the random stream is."""
+        return {"acting": self._acting.get_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from there."""
+        self._acting.set_state(state["acting"].cpu())
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """There are none."""
+
+    def experience(self) -> None:
+        """Nothing will be learned from again."""
+        return None
+
+    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
+        """There is nothing to continue with."""
+
+    def policy_network(self) -> PolicyNetwork:
+        """The same, to be exported: a model draws from its engine's random stream."""
+        return UniformPolicyNetwork(ObservationNormalizer(self._sensors, normalize=False), self._network)

@@ -1,0 +1,99 @@
+"""Reward signals by their names, in the order of the value heads that belong to them; and cloning beside them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer_service.algorithms.common.cloning import BehavioralCloning
+from trainer_service.config import TrainerSettings
+from trainer_service.imitation import read_all
+from trainer_service.networks.policies.actor_critic import in_chunks
+from trainer_service.rewards import REWARD_SOURCES, Experience, RewardSource
+from unity_bridge.specs import BehaviorSpec
+
+
+def sources_of(spec: BehaviorSpec, settings: TrainerSettings, device: torch.device) -> list[RewardSource]:
+    """What the settings ask for, in their order."""
+    signals = settings.reward_signals.items()
+    return [REWARD_SOURCES[name](spec, signal, device) for name, signal in signals]
+
+
+def names_of(sources: Sequence[RewardSource]) -> list[str]:
+    """As checkpoints hold them."""
+    return [source.name for source in sources]
+
+
+def names_in(state: Mapping[str, Any]) -> list[str]:
+    """Of a checkpoint; those that do not say were made when there was only one."""
+    names: list[str] = state.get("signals", ["extrinsic"])
+    return names
+
+
+def require_same_signals(sources: Sequence[RewardSource], state: Mapping[str, Any]) -> None:
+    """Raises ValueError where a checkpoint is of other reward signals, or has them in another order."""
+    ours, theirs = names_of(sources), names_in(state)
+    if theirs != ours:
+        raise ValueError(f"its reward signals are {', '.join(theirs)}, not {', '.join(ours)}")
+
+
+def prepare(sources: Sequence[RewardSource], cloning: BehavioralCloning | None, step: int) -> None:
+    """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
+    stores = [source.demonstrations for source in sources if source.demonstrations is not None]
+    if cloning is not None and not cloning.over(step):
+        stores.append(cloning.demonstrations)
+    read_all(stores)
+
+
+def state_of(sources: Sequence[RewardSource], cloning: BehavioralCloning | None) -> dict[str, Any]:
+    """What a continued run needs of them."""
+    return {
+        "signals": names_of(sources),
+        "rewards": {source.name: source.state_dict() for source in sources if source.learns},
+        "cloning": None if cloning is None else cloning.state_dict(),
+    }
+
+
+def load_state(
+    sources: Sequence[RewardSource], cloning: BehavioralCloning | None, state: Mapping[str, Any]
+) -> None:
+    """Continues from there: for the same reward signals. Cloning that the state does not know of begins anew."""
+    for source in sources:
+        if source.learns:
+            source.load_state_dict(state["rewards"][source.name])
+    if cloning is not None and state.get("cloning") is not None:
+        cloning.load_state_dict(state["cloning"])
+
+
+def load_weights(sources: Sequence[RewardSource], state: Mapping[str, Any]) -> None:
+    """Reward signals are known by their names: what the state does not know of begins anew."""
+    known = state.get("rewards", {})
+    for source in sources:
+        if source.learns and source.name in known:
+            source.load_weights(known[source.name])
+
+
+def teach(
+    sources: Sequence[RewardSource],
+    experience: Experience,
+    *,
+    epochs: int,
+    batch_size: int,
+    generator: torch.Generator,
+) -> dict[str, float]:
+    """Lets what earns rewards of our own making learn from a rollout. Returns the means of its statistics."""
+    if not sources:
+        return {}
+    parts: dict[str, list[Tensor]] = defaultdict(list)
+    for _ in range(epochs):
+        order = torch.randperm(len(experience), generator=generator, device=generator.device)
+        for piece in in_chunks(len(experience), batch_size):
+            transitions = experience.take(order[piece])
+            for source in sources:
+                for tag, value in source.learn(transitions).items():
+                    parts[tag].append(value)
+    return {tag: float(torch.stack(values).mean()) for tag, values in parts.items()}

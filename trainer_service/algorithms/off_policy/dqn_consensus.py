@@ -1,0 +1,77 @@
+"""Deep Q-learning with shared thoughts whose value heads are averaged over the group from time to time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.off_policy.dqn_share import DQNShare
+from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters.off_policy import ConsensusSettings
+from trainer_service.networks.groups.shared_features import ThoughtNetwork
+from trainer_service.ops.communication import consensus, disagreement
+from unity_bridge.specs import BehaviorSpec
+
+
+class DQNConsensus(DQNShare):
+    """Agents agree on what thoughts are worth, and differ in what they think and do.
+
+    Adam's memory of the heads is averaged with them: a head that begins anew where all agree must not go on where one
+    of them was going. The target's heads are left alone, they follow as everything does.
+    """
+
+    _settings_type = ConsensusSettings
+    _hyper: ConsensusSettings
+
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """As TeamQLearner."""
+        super().__init__(spec, settings, compute)
+        self._every = self._hyper.consensus_every
+        self._reached = 0
+        """Moments up to which it was looked whether it is time to agree."""
+        self._burst = (0, 1)
+        """``_reached`` when the gradient steps at hand began, and how many they are."""
+        self._found: list[float] = []
+        """Disagreements since the last report."""
+
+    def update(self, step: int) -> Metrics:
+        """As TeamQLearner, with the heads averaged whenever so many moments of groups came."""
+        self._burst = (self._reached, max(self._experience.pace.due, 1))
+        return super().update(step)
+
+    def _after_descent(self) -> None:
+        # Moments come in bursts, and so do gradient steps: each step stands for its share of them.
+        since, count = self._burst
+        left = (self._moments - since) * self._experience.pace.due // count
+        moments = self._moments - left
+        if moments // self._every > self._reached // self._every:
+            self._agree()
+        self._reached = moments
+
+    @torch.no_grad()
+    def _agree(self) -> None:
+        network = self._online.network
+        if not isinstance(network, ThoughtNetwork):
+            raise ValueError("only networks of thoughts have heads to agree on")
+        heads = list(network.critic.parameters())
+        together = torch.cat([head.flatten(1) for head in heads], dim=1)
+        self._found.append(float(disagreement(together)))
+        for head in heads:
+            for shares in (head, *self._descent.optimizer.moments(head)):
+                shares.copy_(consensus(shares))
+
+    def _own_metrics(self) -> dict[str, float]:
+        found, self._found = self._found, []
+        return {"Consensus/Disagreement": sum(found) / len(found)} if found else {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """As TeamQLearner, with how far agreeing has come."""
+        return {**super().state_dict(), "agreed": self._reached}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As TeamQLearner."""
+        super().load_state_dict(state)
+        self._reached = state["agreed"]

@@ -1,0 +1,204 @@
+"""Soft actor-critic, Haarnoja et al. 2018 (arXiv:1812.05905), with ML-Agents' settings.
+
+Top to bottom as in the paper's algorithm 1: act, remember, and for every few steps one gradient step of the critics,
+the policy, the temperatures and the critics' targets. For continuous and discrete actions, and both at once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.algorithms.common import reward_models as signals
+from trainer_service.algorithms.common.acting import decide
+from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.common.checks import require_settings
+from trainer_service.algorithms.common.cloning import BehavioralCloning
+from trainer_service.algorithms.common.off_policy.replay_buffer import ExperienceReplay, horizon_of
+from trainer_service.algorithms.common.off_policy.sac_minibatch import Minibatches
+from trainer_service.algorithms.common.off_policy.sac_update import SoftLearner
+from trainer_service.algorithms.common.off_policy.update_schedule import Pace
+from trainer_service.algorithms.common.policy_network import PolicyNetwork, SquashedPolicyNetwork
+from trainer_service.algorithms.common.schedules import learning_rate_at
+from trainer_service.algorithms.common.tensors import to_tensor
+from trainer_service.config import SACSettings, TrainerSettings
+from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.replay.sequence_replay import PrioritizedSequenceReplay, SequenceReplay
+from trainer_service.replay.transitions import Replay
+from trainer_service.rewards import Experience
+from trainer_service.rollout.assembler import Decisions
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import Observation
+
+
+class SAC:
+    """One behavior's policy, critics, temperatures and replay buffer."""
+
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
+        hyper = require_settings(settings, SACSettings)
+        self._settings = settings
+        self._hyper = hyper
+        self._device = compute.device
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(compute.seed)
+            self._rewards = signals.sources_of(spec, settings, self._device)
+            discounts = torch.tensor([source.gamma for source in self._rewards], device=self._device)
+            self._learner = SoftLearner(spec, settings, hyper, discounts)
+        self._learned_rewards = [source for source in self._rewards if source.learns]
+        self.memory_size = self._learner.memory_size
+        normalize = settings.network_settings.normalize
+        self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=normalize).to(self._device)
+        offsets = self._learner.actor.actions.offsets
+        self._minibatches = Minibatches(self._normalizer, self._rewards, offsets, self._device)
+        self._cloning: BehavioralCloning | None = None
+        if settings.behavioral_cloning is not None:
+            actor, parameters = self._learner.actor, self._learner.of_actor.parameters
+            self._cloning = BehavioralCloning(spec, settings, actor, parameters, self._normalizer, compute)
+        self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
+        self._learning = torch.Generator(self._device).manual_seed(compute.seed + 2)
+        memory = settings.network_settings.memory
+        if memory is None:
+            self.horizon, draws = horizon_of(settings), hyper.batch_size
+            replay = Replay(spec, hyper.buffer_size, alpha=hyper.replay.exponent)
+        else:
+            # A trajectory is a sequence: whatever time_horizon says, none is longer, and none shorter but at the end.
+            self.horizon = memory.sequence_length
+            draws = max(hyper.batch_size // memory.sequence_length, 1)
+            replay = _sequence_replay(spec, hyper, self.memory_size)
+        start_at = max(hyper.buffer_init_steps, hyper.batch_size)
+        pace = Pace(start_at, hyper.steps_per_update)
+        self._reward_pace = Pace(start_at, hyper.reward_signal_steps_per_update)
+        self._experience = ExperienceReplay(replay, hyper, compute.seed, pace, self._reward_pace, draws=draws)
+
+    def prepare(self, step: int) -> None:
+        """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
+        signals.prepare(self._rewards, self._cloning, step)
+
+    def act(
+        self,
+        observations: Sequence[Observation],
+        allowed_actions: NDArray[np.bool_],
+        memories: NDArray[np.float32],
+        *,
+        deterministic: bool,
+    ) -> Decisions:
+        """Decides for M agents in one forward pass."""
+        heads = self._learner.actor.actions
+        return decide(
+            self._learner,
+            self._normalizer.forward,
+            observations,
+            allowed_actions,
+            memories,
+            device=self._device,
+            draw=heads.most_likely if deterministic else partial(heads.sample, generator=self._acting),
+        )
+
+    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+        """As they are: in (−1, 1) already."""
+        return decisions.continuous_actions
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Remembers experience, and lets the normalizer and the reward signals see it."""
+        self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
+        if self._learned_rewards:
+            experience = Experience(trajectories, self._device)
+            for source in self._learned_rewards:
+                source.count(experience)
+        self._experience.record(trajectories)
+
+    def ready(self) -> bool:
+        """An update was earned."""
+        return self._experience.pace.due > 0 or bool(self._learned_rewards and self._reward_pace.due)
+
+    def collected(self) -> tuple[int, int] | None:
+        """Of those before the first update."""
+        return self._experience.pace.collected
+
+    def update(self, step: int) -> Metrics:
+        """As many updates as were earned since the last call."""
+        rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
+        rng = self._experience.rng()
+        metrics = {"Policy/Learning Rate": rate}
+        reports: list[Tensor] = []
+        cloned: Metrics = {}
+        for sample in self._experience.due(rng):
+            made = self._learner.learn(self._minibatches.of(sample), rate, self._learning)
+            self._experience.learned(sample.rows, made.errors)
+            reports.append(made.report())
+            if self._cloning is not None:
+                cloned = self._cloning.update(step)
+        if reports:
+            means = torch.stack(reports).mean(dim=0).tolist()
+            metrics |= self._learner.metrics(means, signals.names_of(self._rewards))
+        return {**metrics, **cloned, **self._teach_rewards(rng)}
+
+    def _teach_rewards(self, rng: np.random.Generator) -> Metrics:
+        """What earns rewards of our own making learns at its own pace, from draws of its own."""
+        if not self._learned_rewards:
+            return {}
+        parts: dict[str, list[Tensor]] = defaultdict(list)
+        for _ in range(self._reward_pace.due):
+            transitions = self._minibatches.transitions(self._experience.sample(rng))
+            for source in self._learned_rewards:
+                for tag, value in source.learn(transitions).items():
+                    parts[tag].append(value)
+            self._reward_pace.updates += 1
+            self._experience.updates += 1
+        return {tag: float(torch.stack(values).mean()) for tag, values in parts.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the replay buffer: see ``experience``."""
+        return {
+            **self._learner.state_dict(),
+            "normalizer": self._normalizer.state_dict(),
+            "acting": self._acting.get_state(),
+            "learning": self._learning.get_state(),
+            **self._experience.state_dict(),
+            **signals.state_of(self._rewards, self._cloning),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
+        signals.require_same_signals(self._rewards, state)
+        self._learner.load_state_dict(state)
+        self._normalizer.load_state_dict(state["normalizer"])
+        signals.load_state(self._rewards, self._cloning, state)
+        self._acting.set_state(state["acting"].cpu())
+        self._learning.set_state(state["learning"].cpu())
+        self._experience.load_state_dict(state)
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Reward signals are known by their names: what the state does not know of begins anew."""
+        theirs = signals.names_in(state)
+        heads = [theirs.index(name) if name in theirs else None for name in signals.names_of(self._rewards)]
+        self._learner.load_weights(state, heads, len(theirs))
+        self._normalizer.load_state_dict(state["normalizer"])
+        signals.load_weights(self._rewards, state)
+
+    def experience(self) -> dict[str, NDArray[Any]] | None:
+        """The replay buffer and how far learning from it has come, if they shall be saved."""
+        return self._experience.experience()
+
+    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
+        """Continues with that buffer."""
+        self._experience.load_experience(experience)
+
+    def policy_network(self) -> PolicyNetwork:
+        """Normalizer and actor as they are now, to be exported."""
+        return SquashedPolicyNetwork(self._normalizer, self._learner.actor)
+
+
+def _sequence_replay(spec: BehaviorSpec, hyper: SACSettings, memory_size: int) -> Replay:
+    if hyper.replay.exponent is not None:
+        return PrioritizedSequenceReplay(spec, hyper.buffer_size, memory_size, hyper.replay.exponent)
+    return SequenceReplay(spec, hyper.buffer_size, memory_size)

@@ -1,0 +1,19 @@
+"""Sharing is caring: deep Q-learning of agents that send each other messages, which they learn to write."""
+
+from __future__ import annotations
+
+from trainer_service.algorithms.common.off_policy.communicating_learner import CommunicatingLearner
+from trainer_service.config.hyperparameters.off_policy import SICSettings
+from trainer_service.networks.groups.group_q_network import TeamQNetwork
+from trainer_service.networks.groups.messages import MessageNetwork
+from unity_bridge.specs import BehaviorSpec
+
+
+class SIC(CommunicatingLearner):
+    """Everyone reads everyone's message, see MessageNetwork."""
+
+    _settings_type = SICSettings
+    _hyper: SICSettings
+
+    def _make_network(self, own: BehaviorSpec) -> TeamQNetwork:
+        return MessageNetwork(own, self._settings.network_settings, self._hyper, self._places)

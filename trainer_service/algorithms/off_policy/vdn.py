@@ -1,0 +1,24 @@
+"""Value decomposition networks, Sunehag et al. 2018 (arXiv:1706.05296): agents' values add up to the group's.
+
+The group learns what it gets; each agent's part of it is found by what the others' parts do not explain. Acting needs
+nobody else: what is best for each makes the largest sum.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from trainer_service.algorithms.common.off_policy.group_q_learner import TeamQLearner
+from trainer_service.config.hyperparameters.off_policy import VDNSettings
+from trainer_service.networks.groups.mixers import SumMixer
+from unity_bridge.specs import BehaviorSpec
+
+
+class VDN(TeamQLearner):
+    """Values that add up."""
+
+    _settings_type = VDNSettings
+    _hyper: VDNSettings
+
+    def _make_mixer(self, own: BehaviorSpec) -> nn.Module:
+        return SumMixer()

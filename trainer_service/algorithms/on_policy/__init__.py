@@ -1,0 +1,1 @@
+"""Algorithms that learn from rollouts of the current policy, one file each."""

@@ -1,0 +1,250 @@
+"""Counterfactual multi-agent policy gradients, Foerster et al. 2018 (arXiv:1705.08926).
+
+A critic says what each of an agent's choices would have been worth, all others doing what they did. It learns the
+λ-returns of what was done, as a target copy of it sees them; the actors follow the advantage of their choice over
+what they do on average. All agents of a group share a reward: the sum of theirs, divided by the group's size.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.common.observation_selection import sensors_except
+from trainer_service.algorithms.common.on_policy.group_learner import TeamLearner
+from trainer_service.algorithms.common.on_policy.group_rollout import (
+    FrameBatch,
+    Judgement,
+    TeamRollout,
+    all_frames,
+    compact,
+    estimate_together,
+)
+from trainer_service.algorithms.common.schedules import Rates
+from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters.on_policy import COMASettings
+from trainer_service.networks.critics.coma_critic import COMACritic
+from trainer_service.networks.encoders.memory import Sequences
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.policies.actor_critic import in_chunks
+from trainer_service.ops import distributions as dist
+from trainer_service.ops.counterfactual import counterfactual_advantage, explored_log_probs
+from trainer_service.ops.schedules import linear_decay
+from trainer_service.rollout.observation_selector import AGENT_ID
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
+
+_CHUNK = 2048
+
+
+class COMA(TeamLearner):
+    """Counterfactual baselines by enumeration, for one branch of discrete actions."""
+
+    _settings_type = COMASettings
+    _hyper: COMASettings
+    _critic: COMACritic
+
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        actions = spec.action_spec
+        if actions.continuous_size or len(actions.discrete_branches) != 1:
+            raise ValueError(
+                "coma needs actions of one discrete branch, the behavior has "
+                f"{actions.continuous_size} continuous ones and branches {tuple(actions.discrete_branches)}"
+            )
+        super().__init__(spec, settings, compute)
+        self._target = copy.deepcopy(self._critic)
+        self._recorded = 0
+        """Agent steps that were lived through."""
+        self._critic_steps = 0
+
+    def _make_critic(self, signals: int) -> COMACritic:
+        sensors = self._spec.observation_specs
+        central = self._hyper.state == "environment"
+        return COMACritic(
+            self._spec,
+            self._settings.network_settings,
+            sees=sensors_except(self._spec, {AGENT_ID, GLOBAL_STATE}),
+            state=[i for i, sensor in enumerate(sensors) if central and sensor.name == GLOBAL_STATE],
+            places=self._places,
+            signals=signals,
+            scaling=self._hyper.value_normalization,
+        )
+
+    @property
+    def _exploration(self) -> float:
+        hyper = self._hyper
+        return linear_decay(
+            hyper.exploration_initial, hyper.exploration_final, self._recorded, hyper.exploration_steps
+        )
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Adds experience of the present policy."""
+        super().record(trajectories)
+        self._recorded += len(trajectories)
+
+    def update(self, step: int) -> Metrics:
+        """One pass over everything collected, which is then thrown away."""
+        return {**super().update(step), "Policy/Exploration": self._exploration}
+
+    def _draw(self, parameters: ActionParameters, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        log_probs = self._log_probs(parameters, allowed)
+        branches = self._actors.actions.branches
+        chosen = dist.sample_categorical(log_probs, branches, self._acting)
+        return parameters.mean, chosen, dist.categorical_log_prob(log_probs, chosen)
+
+    def _log_probs(self, parameters: ActionParameters, allowed: Tensor | None) -> Tensor:
+        branches = self._actors.actions.branches
+        log_probs = dist.masked_log_softmax(parameters.logits, allowed, branches)
+        return explored_log_probs(log_probs, allowed, self._exploration)
+
+    def _judge(self, rollout: TeamRollout, rates: Rates) -> Judgement:
+        frames = rollout.frames
+        actions = self._actions(rollout)
+        q = self._values(self._critic, rollout, actions)[frames.of_step, frames.slot_of_step]
+        with torch.no_grad():
+            order = self._order(rollout.trajectories)
+            parameters = self._actors.policy(rollout.own_observations, order.in_time)
+            log_probs = self._log_probs(parameters, rollout.allowed_actions)
+        chosen = rollout.discrete_actions[:, 0]
+        advantages = counterfactual_advantage(q, log_probs, chosen).sum(dim=1)
+        estimate = estimate_together(
+            shared(rollout, self._places),
+            self._rewards,
+            self._taken_together(rollout, actions),
+            gae_lambda=self._hyper.lambd,
+        )
+        targets = self._tensor(estimate.returns.astype(np.float32))
+        taken = q[torch.arange(len(q), device=q.device), chosen]
+        return Judgement(
+            advantages=advantages,
+            targets=targets,
+            known=self._tensor(frames.steps >= 0),
+            old_values=q,
+            clip_range=targets.new_zeros(()),
+            metrics={
+                "Policy/Extrinsic Value Estimate": float(taken.mean()),
+                "Policy/Advantage": float(advantages.mean()),
+                "Policy/Target Estimate": float(targets[:, 0][self._tensor(estimate.known[:, 0])].mean()),
+                "Policy/Largest Probability": float(log_probs.amax(dim=1).exp().mean()),
+            },
+            actions=actions,
+        )
+
+    def _taken_together(self, rollout: TeamRollout, actions: Tensor) -> NDArray[np.float32]:
+        """The target's value of what everyone did, by moment: [F, 1, signals].
+
+        Every agent's critic estimates the same number, since all share the reward: their mean is taken.
+        """
+        frames = rollout.frames
+        members = self._tensor(frames.members)
+        q = self._values(self._target, rollout, actions)
+        done = torch.cat([actions, actions.new_zeros((1, actions.shape[1]))])[members]
+        there = (members >= 0).to(q.dtype).unsqueeze(-1)
+        taken = (q * done.unsqueeze(-1)).sum(dim=2) * there
+        mean = taken.sum(dim=1) / there.sum(dim=1).clamp(min=1.0)
+        together: NDArray[np.float32] = mean.unsqueeze(1).cpu().numpy()
+        return together
+
+    def _actions(self, rollout: TeamRollout) -> Tensor:
+        """One-hot: what was done at every step, and for ends what the policy would do now. [S + P, A]"""
+        trajectories = rollout.trajectories
+        steps, ends = len(trajectories), len(trajectories.lengths)
+        final = [sensor[steps:] for sensor in rollout.observations]
+        with torch.no_grad():
+            if self.memory_size:
+                parameters, _ = self._actors.step(final, self._tensor(trajectories.final_memories))
+            else:
+                parameters = self._actors.policy(final)
+            allowed = self._tensor(trajectories.final_allowed_actions)
+            log_probs = self._log_probs(parameters, allowed)
+            branches = self._actors.actions.branches
+            next_actions = dist.sample_categorical(log_probs, branches, self._shuffling)
+        done = rollout.allowed_actions.new_zeros((steps + ends, branches[0]), dtype=torch.float32)
+        done.scatter_(1, torch.cat([rollout.discrete_actions, next_actions]), 1.0)
+        return done
+
+    def _values(self, critic: COMACritic, rollout: TeamRollout, actions: Tensor) -> Tensor:
+        """Of all moments, places and choices, in reward units: [F, n, A, signals]."""
+        members = self._tensor(rollout.frames.members)
+        with torch.no_grad():
+            if critic.memory is not None:
+                batch = all_frames(rollout.frames, self._device)
+                return critic.value.raw(critic.forward(rollout.observations, actions, members, batch.filled))
+            chunks = [
+                _forward(critic, rollout, actions, members[piece])
+                for piece in in_chunks(len(members), _CHUNK)
+            ]
+            return critic.value.raw(torch.cat(chunks))
+
+    def _clip_epsilon(self, rates: Rates) -> float:
+        return self._hyper.ratio_clip or math.inf
+
+    def _policy_loss(self, log_prob: Tensor, old: Tensor, advantages: Tensor, clip_epsilon: float) -> Tensor:
+        if self._hyper.ratio_clip is None:
+            return -(advantages * log_prob).mean()
+        return super()._policy_loss(log_prob, old, advantages, clip_epsilon)
+
+    def _log_prob_and_entropy(
+        self, rollout: TeamRollout, steps: Tensor, sequences: Sequences | None
+    ) -> tuple[Tensor, Tensor]:
+        parameters = self._actors.policy([sensor[steps] for sensor in rollout.observations], sequences)
+        allowed = rollout.allowed_actions[steps]
+        log_probs = self._log_probs(parameters, allowed)
+        chosen = dist.categorical_log_prob(log_probs, rollout.discrete_actions[steps])
+        return chosen, self._actors.actions.entropy(parameters, allowed).mean()
+
+    def _critic_loss(self, rollout: TeamRollout, judgement: Judgement, batch: FrameBatch) -> Tensor:
+        members = self._tensor(rollout.frames.members)[batch.moments]
+        steps = self._tensor(rollout.frames.steps)[batch.moments]
+        known = judgement.known[batch.moments]
+        returns = judgement.targets[batch.moments].expand(*known.shape, -1)[known]
+        self._critic.value.count(returns)
+        # Who was cut off before the others stands beside them with an action that was drawn once, in `_judge`.
+        assert judgement.actions is not None
+        q = _forward(self._critic, rollout, judgement.actions, members, batch.filled)[known]
+        taken = q[torch.arange(len(q), device=q.device), rollout.discrete_actions[steps[known], 0]]
+        loss = (taken - self._critic.value.scaled(returns)).square().mean()
+        self._critic_steps += 1
+        if self._critic_steps % self._hyper.target_update == 0:
+            self._target.load_state_dict(self._critic.state_dict())
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            **super().state_dict(),
+            "target": self._target.state_dict(),
+            "recorded": self._recorded,
+            "critic's steps": self._critic_steps,
+        }
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        super().load_weights(state)
+        self._target.load_state_dict(state["target"])
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._recorded, self._critic_steps = state["recorded"], state["critic's steps"]
+
+
+def shared(rollout: TeamRollout, places: int) -> TeamRollout:
+    """The rollout with rewards per head of a full group: what they add up to does not grow with the group."""
+    heads = np.float32(places)
+    return rollout._replace(
+        rewards=[column / heads for column in rollout.rewards],
+        common_rewards=[column / heads for column in rollout.common_rewards],
+    )
+
+
+def _forward(
+    critic: COMACritic, rollout: TeamRollout, actions: Tensor, members: Tensor, filled: Tensor | None = None
+) -> Tensor:
+    (*observations, actions), members = compact([*rollout.observations, actions], members)
+    return critic.forward(observations, actions, members, filled)

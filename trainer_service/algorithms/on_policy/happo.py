@@ -1,0 +1,56 @@
+"""Heterogeneous-agent PPO, Kuba et al. 2022 (arXiv:2109.11251): MAPPO whose agents learn one after the other.
+
+Each agent's surrogate is weighted by how much those before it have changed what they do since. So every step improves
+the team as a whole, whoever's turn it is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainer_service.algorithms.common.group_metrics import actor_metrics
+from trainer_service.algorithms.common.on_policy.group_rollout import TeamRollout
+from trainer_service.algorithms.common.schedules import Rates
+from trainer_service.algorithms.on_policy.mappo import MAPPO
+from trainer_service.config.hyperparameters.on_policy import HAPPOSettings
+
+
+class HAPPO(MAPPO):
+    """Actors of their own, in a random order."""
+
+    _settings_type = HAPPOSettings
+    _hyper: HAPPOSettings
+
+    def _teach_actors(self, rollout: TeamRollout, advantages: Tensor, rates: Rates) -> dict[str, float]:
+        slots, frames = rollout.frames.slot_of_step, rollout.frames
+        factor = torch.ones(len(frames), device=self._device)
+        of_step = self._tensor(frames.of_step)
+        weighted = advantages.clone()
+        parts: list[Tensor] = []
+        spread: list[float] = []
+        epochs, turns = self._hyper.num_epoch, self._turns()
+        for turn, agent in enumerate(turns):
+            pieces = frames.slot_of_piece == agent
+            if not pieces.any():
+                continue
+            own = torch.from_numpy(np.flatnonzero(slots == agent)).to(self._device)
+            # A positive factor may as well stand inside the minimum: it scales both of its sides.
+            weighted[own] = factor[of_step[own]] * advantages[own]
+            order = self._order(rollout.trajectories.select(pieces))
+            for epoch in range(turn * epochs, (turn + 1) * epochs):
+                for steps, sequences in self._counted(self._minibatches(order), epoch, len(turns) * epochs):
+                    parts.append(self._step_actors(rollout, weighted, own[steps], sequences, rates))
+            with torch.no_grad():
+                log_prob, _ = self._log_prob_and_entropy(rollout, own, order.in_time)
+                factor[of_step[own]] *= (log_prob - rollout.old_log_prob[own]).exp()
+            spread.append(float(factor.std(correction=0)))
+        return {**actor_metrics(parts), "Policy/Factor Deviation": float(np.mean(spread))}
+
+    def _turns(self) -> list[int]:
+        if self._hyper.fixed_order:
+            return list(range(self._places))
+        order = torch.randperm(self._places, generator=self._shuffling, device=self._device)
+        turns: list[int] = order.tolist()
+        return turns

@@ -1,0 +1,133 @@
+"""Multi-agent PPO, Yu et al. 2022 (arXiv:2103.01955): PPO whose critic sees what all agents of a group see.
+
+Advantages are estimated once per update, as in the authors' code, and the critic works in units of the returns'
+running scale. What they store for dead agents is not here at all: who is absent is absent from every loss, and shows
+as zeros in what the critic sees.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.algorithms.common.observation_selection import sensors_except
+from trainer_service.algorithms.common.on_policy.group_learner import TeamLearner
+from trainer_service.algorithms.common.on_policy.group_rollout import (
+    Estimate,
+    FrameBatch,
+    Judgement,
+    TeamRollout,
+    all_frames,
+    compact,
+    estimate_each,
+    estimate_together,
+)
+from trainer_service.algorithms.common.schedules import Rates
+from trainer_service.config.hyperparameters.on_policy import MAPPOSettings
+from trainer_service.networks.critics.joint_critic import JointCritic
+from trainer_service.networks.policies.actor_critic import in_chunks
+from trainer_service.ops.losses import huber, squared
+from trainer_service.ops.returns import standardize
+from trainer_service.rollout.observation_selector import AGENT_ID
+from unity_bridge.specs import GLOBAL_STATE
+
+_CHUNK = 4096
+
+
+class MAPPO(TeamLearner):
+    """Central critic, decentralized actors."""
+
+    _settings_type = MAPPOSettings
+    _hyper: MAPPOSettings
+    _critic: JointCritic
+
+    def _make_critic(self, signals: int) -> JointCritic:
+        hyper = self._hyper
+        hidden = {AGENT_ID} if hyper.state == "environment" else {AGENT_ID, GLOBAL_STATE}
+        sensors = self._spec.observation_specs
+        sees = sensors_except(self._spec, hidden)
+        if hyper.state == "environment":
+            sees = [i for i in sees if sensors[i].name == GLOBAL_STATE]
+        return JointCritic(
+            self._spec,
+            self._settings.network_settings,
+            sees=sees,
+            state=hyper.state,
+            places=self._places,
+            signals=signals,
+            members=1 if hyper.reward_mode == "team_sum" else self._places,
+            scaling=hyper.value_normalization,
+        )
+
+    def _judge(self, rollout: TeamRollout, rates: Rates) -> Judgement:
+        old = self._values(rollout)
+        values = self._critic.value.raw(old).cpu().numpy()
+        estimate = (estimate_together if self._hyper.reward_mode == "team_sum" else estimate_each)(
+            rollout, self._rewards, values, gae_lambda=self._hyper.lambd
+        )
+        return Judgement(
+            advantages=self._tensor(self._normalized(rollout, estimate)),
+            targets=self._tensor(estimate.returns),
+            known=self._tensor(estimate.known),
+            old_values=old,
+            clip_range=old.new_full((len(self._rewards),), rates.epsilon),
+            metrics=self._value_metrics(values, estimate),
+        )
+
+    def _values(self, rollout: TeamRollout) -> Tensor:
+        """Of every moment, in the critic's units: [F, members, signals]."""
+        members = self._tensor(rollout.frames.members)
+        with torch.inference_mode():
+            if self._critic.memory is not None:
+                batch = all_frames(rollout.frames, self._device)
+                return self._critic.forward(rollout.observations, members, batch.filled).clone()
+            chunks = [
+                self._critic.forward(*compact(rollout.observations, members[piece]))
+                for piece in in_chunks(len(members), _CHUNK)
+            ]
+        return torch.cat(chunks).clone()
+
+    def _critic_loss(self, rollout: TeamRollout, judgement: Judgement, batch: FrameBatch) -> Tensor:
+        known = judgement.known[batch.moments]
+        returns = judgement.targets[batch.moments][known]
+        self._critic.value.count(returns)
+        members = self._tensor(rollout.frames.members)[batch.moments]
+        inputs = (
+            (rollout.observations, members)
+            if batch.filled is not None
+            else compact(rollout.observations, members)
+        )
+        values = self._critic.forward(*inputs, batch.filled)[known]
+        targets = self._critic.value.scaled(returns)
+        cost = huber if self._hyper.value_loss == "huber" else squared
+        loss = cost(values - targets, self._hyper.huber_delta)
+        if self._hyper.clip_value:
+            before = judgement.old_values[batch.moments][known]
+            kept = before + torch.clamp(values - before, -judgement.clip_range, judgement.clip_range)
+            loss = torch.maximum(loss, cost(kept - targets, self._hyper.huber_delta))
+        return loss.mean()
+
+    def _normalized(self, rollout: TeamRollout, estimate: Estimate) -> NDArray[np.float32]:
+        """One advantage per step: signals add up first, so that their strengths decide how they weigh."""
+        advantages: NDArray[np.float32] = estimate.advantages.sum(axis=1).astype(np.float32)
+        if self._hyper.advantage_normalization == "global":
+            return standardize(advantages).astype(np.float32)
+        if self._hyper.advantage_normalization == "per_agent":
+            slots = rollout.frames.slot_of_step
+            for slot in np.unique(slots):
+                advantages[slots == slot] = standardize(advantages[slots == slot])
+        return advantages
+
+    def _value_metrics(self, values: NDArray[np.float32], estimate: Estimate) -> dict[str, float]:
+        metrics: dict[str, float] = {}
+        for signal, source in enumerate(self._rewards):
+            said, came = (column[..., signal][estimate.known] for column in (values, estimate.returns))
+            label = source.name.capitalize()
+            metrics[f"Policy/{label} Value Estimate"] = float(said.mean())
+            spread = float(came.var(dtype=np.float64))
+            metrics[f"Policy/{label} Explained Variance"] = (
+                1.0 - float((came - said).var(dtype=np.float64)) / spread if spread > 0 else 0.0
+            )
+        return metrics

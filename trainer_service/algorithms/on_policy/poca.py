@@ -1,0 +1,122 @@
+"""MA-POCA, Cohen et al. 2021 (arXiv:2111.05992), with ML-Agents' settings: credit for who does not live to see it.
+
+Everyone learns from the group's λ-returns, also those who died before they came. What an agent's own action was worth
+is the return less a baseline that knows what everyone else saw and did.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.algorithms.common.on_policy.group_learner import TeamLearner
+from trainer_service.algorithms.common.on_policy.group_rollout import (
+    FrameBatch,
+    Judgement,
+    TeamRollout,
+    all_frames,
+    estimate_together,
+)
+from trainer_service.algorithms.common.schedules import Rates
+from trainer_service.config.hyperparameters.on_policy import POCASettings
+from trainer_service.networks.critics.poca_critic import POCACritic
+from trainer_service.networks.policies.actor_critic import in_chunks
+from trainer_service.ops.losses import clipped_value_loss
+from trainer_service.ops.returns import standardize
+from trainer_service.rollout.observation_selector import AGENT_ID
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import GLOBAL_STATE
+
+_CHUNK = 1024
+_BASELINE_WEIGHT = 0.5
+
+
+class POCA(TeamLearner):
+    """A critic by attention, and counterfactual baselines."""
+
+    _settings_type = POCASettings
+    _hyper: POCASettings
+    _critic: POCACritic
+
+    def _make_critic(self, signals: int) -> POCACritic:
+        sensors = self._spec.observation_specs
+        sees = [i for i, sensor in enumerate(sensors) if sensor.name not in {AGENT_ID, GLOBAL_STATE}]
+        return POCACritic(self._spec, self._settings.network_settings, sees=sees, signals=signals)
+
+    def _judge(self, rollout: TeamRollout, rates: Rates) -> Judgement:
+        values, baselines = self._said(rollout)
+        estimate = estimate_together(
+            rollout, self._rewards, values.unsqueeze(1).cpu().numpy(), gae_lambda=self._hyper.lambd
+        )
+        frames = rollout.frames
+        returns = estimate.returns[frames.of_step, 0]
+        own = baselines.cpu().numpy()[frames.of_step, frames.slot_of_step]
+        advantages = standardize((returns - own).sum(axis=1).astype(np.float32))
+        targets = self._tensor(estimate.returns.astype(np.float32))
+        spread = self._tensor(np.ptp(estimate.returns[estimate.known], axis=0).astype(np.float32))
+        return Judgement(
+            advantages=self._tensor(advantages.astype(np.float32)),
+            targets=targets,
+            known=self._tensor(frames.steps >= 0),
+            old_values=torch.cat([values.unsqueeze(1), baselines], dim=1),
+            clip_range=rates.epsilon * spread,
+            metrics=self._value_metrics(estimate.known, values, own),
+        )
+
+    def _places_in(self, trajectories: Trajectories) -> int:
+        """As many as there are: attention takes any number."""
+        return 1 if trajectories.joint is None else int(trajectories.joint.slots.max(initial=0)) + 1
+
+    def _said(self, rollout: TeamRollout) -> tuple[Tensor, Tensor]:
+        """Values of all moments, [F, signals], and baselines, [F, n, signals]."""
+        members, actions = self._tensor(rollout.frames.members), self._actions(rollout)
+        with torch.no_grad():
+            if self._critic.memory is not None:
+                batch = all_frames(rollout.frames, self._device)
+                return self._critic.forward(rollout.observations, actions, members, batch.filled)
+            pieces = [
+                self._critic.forward(rollout.observations, actions, members[piece])
+                for piece in in_chunks(len(members), _CHUNK)
+            ]
+        values, baselines = zip(*pieces, strict=True)
+        return torch.cat(values), torch.cat(baselines)
+
+    def _critic_loss(self, rollout: TeamRollout, judgement: Judgement, batch: FrameBatch) -> Tensor:
+        """Of values, and half as much of baselines. Both learn the group's returns."""
+        members = self._tensor(rollout.frames.members)[batch.moments]
+        values, baselines = self._critic.forward(
+            rollout.observations, self._actions(rollout), members, batch.filled
+        )
+        returns, old = judgement.targets[batch.moments], judgement.old_values[batch.moments]
+        known = judgement.known[batch.moments]
+        of_values = clipped_value_loss(values, old[:, 0], returns[:, 0], clip_range=judgement.clip_range)
+        of_baselines = clipped_value_loss(
+            baselines[known],
+            old[:, 1:][known],
+            returns.expand_as(baselines)[known],
+            clip_range=judgement.clip_range,
+        )
+        return of_values + _BASELINE_WEIGHT * of_baselines
+
+    def _actions(self, rollout: TeamRollout) -> Tensor:
+        """What was done at every step, as the critic sees it; zeros for ends. [S + P, continuous + choices]"""
+        ends = len(rollout.trajectories.lengths)
+        choices = rollout.continuous_actions.new_zeros(
+            (len(rollout.trajectories), self._spec.action_spec.mask_size)
+        )
+        choices.scatter_(1, rollout.discrete_actions + self._actors.actions.offsets, 1.0)
+        done = torch.cat([rollout.continuous_actions, choices], dim=1)
+        return torch.cat([done, done.new_zeros((ends, done.shape[1]))])
+
+    def _value_metrics(
+        self, known: NDArray[np.bool_], values: Tensor, baselines: NDArray[np.float32]
+    ) -> dict[str, float]:
+        said = values.cpu().numpy()[known[:, 0]]
+        metrics: dict[str, float] = {}
+        for signal, source in enumerate(self._rewards):
+            label = source.name.capitalize()
+            metrics[f"Policy/{label} Value Estimate"] = float(said[:, signal].mean())
+            metrics[f"Policy/{label} Baseline Estimate"] = float(baselines[:, signal].mean())
+        return metrics

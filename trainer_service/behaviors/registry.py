@@ -1,0 +1,264 @@
+"""All behaviors of a run, and the way of a tick through them."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from trainer_service.behaviors.behavior import Behavior, TeamSteps
+from trainer_service.curriculum import Progress
+from trainer_service.config import validate_behavior_name
+from trainer_service.errors import UserError
+from trainer_service.runs.checkpoint import differences
+from unity_bridge.complaints import quoted
+from unity_bridge.server.bridge import Tick
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+
+_BEHAVIOR_ID = re.compile(r"(?P<name>[^?]*)(?:\?(?:.*&)?team=(?P<team>[0-9]+)(?:&.*)?)?", re.DOTALL)
+
+MOST_UNLISTED = 64
+"""Behaviors that are made though the configuration does not name them."""
+
+MOST_IDS = 256
+"""Behavior ids of one simulator: names with their teams."""
+
+MOST_ACTIONS = 65_536
+"""Of one behavior: continuous ones and the choices of all branches."""
+
+_LONGEST_DIFFERENCE = 500
+"""Characters: the branches of an agent's actions alone could be a book."""
+
+_MOST_TEAM_DIGITS = 9
+"""What fits beside an agent's id into one number of 64 bits, see ``agent_keys``."""
+
+
+def parse_behavior_id(behavior_id: str) -> tuple[str, int]:
+    """Name and team of ``Name?team=K``; team 0 where none is said.
+
+    Raises:
+        UserError: a name that could not be a folder of the run, or a team number of too many digits.
+    """
+    match = _BEHAVIOR_ID.fullmatch(behavior_id)
+    if match is None:
+        raise UserError(f"behavior id {quoted(behavior_id)}: expected NAME or NAME?team=NUMBER")
+    validate_behavior_name(match["name"])
+    team = match["team"] or "0"
+    if len(team) > _MOST_TEAM_DIGITS:
+        raise UserError(
+            f"behavior id {quoted(behavior_id)}: expected a team number of at most {_MOST_TEAM_DIGITS} digits, "
+            f"got {len(team)}"
+        )
+    return match["name"], int(team)
+
+
+class _Declared(NamedTuple):
+    """What a behavior id of a simulator means."""
+
+    name: str
+    team: int
+
+
+class Behaviors(Mapping[str, Behavior]):
+    """By name. A behavior is made when a simulator first declares it; its teams share it."""
+
+    def __init__(
+        self,
+        create: Callable[[str, BehaviorSpec, int], Behavior],
+        *,
+        listed: Iterable[str] = (),
+        patience_s: float = math.inf,
+    ) -> None:
+        """Takes what is needed to make them.
+
+        Args:
+            create: from a name, what its agents see and do, and how many are in a group, as far as is known.
+            listed: names that the configuration has: these are always made, others up to ``MOST_UNLISTED``.
+            patience_s: how long the run waits for a behavior that no simulator has any more.
+        """
+        self._create = create
+        self._listed = frozenset(listed)
+        self._patience_s = patience_s
+        self._by_name: dict[str, Behavior] = {}
+        self._ids: dict[int, dict[str, _Declared]] = {}
+        """By simulator, for as long as it is there."""
+        self._absent_since: dict[str, float] = {}
+        """When the last simulator that had a behavior left, by ``time.monotonic``."""
+        self._teams_absent_since: dict[_Declared, float] = {}
+        """The same of teams."""
+        self._asked: list[tuple[int, str, Behavior]] = []
+
+    def __getitem__(self, name: str) -> Behavior:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    @property
+    def finished(self) -> bool:
+        """Every behavior has used its step budget, but for those that no simulator has had for too long."""
+        for name, each in self._by_name.items():
+            if not each.finished and not self._is_given_up(name):
+                return False  # as nearly always
+        return bool(self._by_name) and not all(map(self._is_given_up, self))
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Names of the behaviors that the run goes on for."""
+        return [
+            name for name, each in self._by_name.items() if not each.finished and not self._is_given_up(name)
+        ]
+
+    def is_absent(self, name: str) -> bool:
+        """No simulator has the behavior any more."""
+        return name in self._absent_since
+
+    def declare(
+        self, simulator: int, behavior_id: str, spec: BehaviorSpec, first: StepBatch | None = None
+    ) -> None:
+        """Makes the behavior, or checks that it is the one we know.
+
+        first: the first of its agents, if the message that declares it has any.
+
+        Raises:
+            UserError: no settings for it, an impossible name, too many behaviors or actions, or not what an earlier
+                simulator declared.
+        """
+        declared = _Declared(*parse_behavior_id(behavior_id))
+        ids = self._ids.setdefault(simulator, {})
+        for other, known in ids.items():
+            if known == declared and other != behavior_id:
+                raise UserError(
+                    f"behavior id {quoted(behavior_id)}: expected one id for each name and team, {quoted(other)} "
+                    "means the same"
+                )
+        if len(ids) >= MOST_IDS and behavior_id not in ids:
+            raise UserError(
+                f"behavior id {quoted(behavior_id)}: expected at most {MOST_IDS} of one simulator"
+            )
+        _require_sane_sizes(behavior_id, spec)
+        name = declared.name
+        behavior = self._by_name.get(name)
+        if behavior is None:
+            self._require_room(name)
+            behavior = self._by_name[name] = self._create(name, spec, _largest_group(first))
+        elif changed := differences(behavior.spec, spec):
+            raise UserError(
+                f"behavior {quoted(behavior_id)} differs from what was declared before: {changed[:_LONGEST_DIFFERENCE]}"
+            )
+        if behavior.sparring is not None:
+            behavior.sparring.enter(declared.team)
+        ids[behavior_id] = declared
+        self._absent_since.pop(name, None)
+        self._teams_absent_since.pop(declared, None)
+
+    def observe(self, tick: Tick) -> None:
+        """Lets every agent of a tick have its reward, and remembers who asked for an action.
+
+        Whatever it raises, it is about this simulator alone: ``leave`` makes everything as if it had not been there.
+        """
+        ids = self._ids.get(tick.simulator, {})
+        for behavior_id, batch in tick.steps.items():
+            name, team = ids[behavior_id]
+            behavior = self._by_name[name]
+            behavior.observe(TeamSteps(tick.simulator, team, batch))
+            self._asked.append((tick.simulator, behavior_id, behavior))
+        for behavior_id, values in tick.replaced.items():
+            self._by_name[ids[behavior_id][0]].add_replaced_values(values)
+
+    def act(self) -> dict[int, dict[str, ActionBatch]]:
+        """Actions for all who asked, by simulator and behavior id: one forward pass per behavior."""
+        asked, self._asked = self._asked, []
+        decided = {behavior.name: iter(behavior.act()) for behavior in _each_once(asked)}
+        replies: dict[int, dict[str, ActionBatch]] = {}
+        for simulator, behavior_id, behavior in asked:
+            replies.setdefault(simulator, {})[behavior_id] = next(decided[behavior.name])
+        return replies
+
+    def take_turns(self) -> bool:
+        """Lets self-play go on by what was observed. Returns whether another team learns from now on."""
+        players = [(each, each.sparring) for each in self.values() if each.sparring is not None]
+        changes = [self._lose_absent_teams()]
+        changes += [sparring.advance(each.step, finished=each.finished) for each, sparring in players]
+        for each, sparring in players:
+            sparring.choose(each.step)
+        return any(changes)
+
+    def drop(self, simulator: int) -> None:
+        """Forgets the agents of a simulator that begins anew: unfinished pieces, and who asked there."""
+        for behavior in self.values():
+            behavior.drop(simulator)
+        self._asked = [asked for asked in self._asked if asked[0] != simulator]
+
+    def leave(self, simulator: int) -> None:
+        """Forgets a simulator that is gone: its agents, and that it had any behaviors."""
+        self.drop(simulator)
+        now = time.monotonic()
+        lost = set(self._ids.pop(simulator, {}).values())
+        still_there = {declared for ids in self._ids.values() for declared in ids.values()}
+        self._teams_absent_since |= dict.fromkeys(lost - still_there, now)
+        names = {each.name for each in lost} - {each.name for each in still_there}
+        self._absent_since |= dict.fromkeys(names, now)
+
+    def _lose_absent_teams(self) -> bool:
+        """A turn of a team that nobody plays in would never end."""
+        if not self._teams_absent_since:
+            return False
+        late = [team for team, since in self._teams_absent_since.items() if self._is_too_long_ago(since)]
+        changed = False
+        for team in late:
+            del self._teams_absent_since[team]
+            sparring = self._by_name[team.name].sparring
+            changed |= sparring is not None and sparring.leave(team.team)
+        return changed
+
+    def drain_progress(self) -> dict[str, Progress]:
+        """What those who learn did since the last call, by name."""
+        found = ((behavior.name, behavior.drain_progress()) for behavior in self.values())
+        return {name: progress for name, progress in found if progress is not None}
+
+    def _is_given_up(self, name: str) -> bool:
+        since = self._absent_since.get(name)
+        return since is not None and self._is_too_long_ago(since)
+
+    def _is_too_long_ago(self, then: float) -> bool:
+        return time.monotonic() - then >= self._patience_s
+
+    def _require_room(self, name: str) -> None:
+        """A stranger may declare what it likes where there are default settings, but each costs networks and a file."""
+        unlisted = [other for other in self._by_name if other not in self._listed]
+        if name not in self._listed and len(unlisted) >= MOST_UNLISTED:
+            raise UserError(
+                f"behavior {quoted(name)}: expected at most {MOST_UNLISTED} behaviors that only default_settings "
+                "serves; list those that are meant under 'behaviors'"
+            )
+
+
+def _require_sane_sizes(behavior_id: str, spec: BehaviorSpec) -> None:
+    """What a simulator declares decides how large networks are, before it has sent a single one of these numbers."""
+    actions = spec.action_spec
+    if (size := actions.continuous_size + actions.mask_size) > MOST_ACTIONS:
+        raise UserError(
+            f"behavior {quoted(behavior_id)}: expected at most {MOST_ACTIONS} actions, continuous ones and choices of "
+            f"all branches, got {size}"
+        )
+
+
+def _each_once(asked: list[tuple[int, str, Behavior]]) -> list[Behavior]:
+    return list({behavior.name: behavior for _, _, behavior in asked}.values())
+
+
+def _largest_group(batch: StepBatch | None) -> int:
+    """How many agents of one group wait for an action; 1 where there are no groups."""
+    if batch is None:
+        return 1
+    groups = batch.group_ids[batch.num_terminal :]
+    return int(np.unique(groups[groups != 0], return_counts=True)[1].max(initial=1))

@@ -1,0 +1,97 @@
+"""``record-demo`` and ``demo-info``: their flags in, files and words out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING
+
+from trainer_service.errors import UserError
+
+if TYPE_CHECKING:
+    from trainer_service.demonstrations.record import Recorded, Recording
+
+# What is heavy is imported where it is needed: torch takes seconds.
+
+
+class Interrupted(UserError):
+    """Ctrl-C, before there was anything to keep."""
+
+    exit_code = 130
+
+
+def record_demo(parsed: argparse.Namespace, progress: Callable[[int, int], None]) -> int:
+    """``mlagents-style record-demo``. Returns the exit code.
+
+    Raises:
+        UserError: something in the flags cannot be done, or it was interrupted before an episode was complete.
+        BridgeError: a simulator failed, or the file cannot be written.
+    """
+    from trainer_service.demonstrations.record import Recording, check_target
+    from trainer_service.training.stop_signals import StopSignals
+
+    check_target(parsed.output, force=parsed.force)
+    record = _record_expert if parsed.policy == "heuristic" else _record_run
+    recording = Recording(
+        parsed.output, episodes=parsed.episodes, behavior=parsed.behavior, progress=progress
+    )
+    with StopSignals() as signals, recording:
+        record(parsed, recording, lambda: signals.requested)
+    if not recording.recorded.returns:
+        raise Interrupted("interrupted before any episode was complete; nothing was written")
+    if not recording.complete:
+        print("Interrupted: the episodes that were complete are kept.", file=sys.stderr)
+    print(f"{_sum_up(recording.recorded)} in {parsed.output}")
+    return 0
+
+
+def demo_info(parsed: argparse.Namespace) -> int:
+    """``mlagents-style demo-info``. Returns the exit code. Raises DemonstrationError: a file cannot be read."""
+    from trainer_service.demonstrations.info import look_into, to_json, to_text
+    from unity_bridge.demonstrations import open_demonstrations
+
+    found = [look_into(file) for path in parsed.paths for file in open_demonstrations(path)]
+    if parsed.json:
+        print(json.dumps({"files": [to_json(contents) for contents in found]}))
+    else:
+        print("\n".join(map(to_text, found)))
+    return 0
+
+
+def _record_expert(parsed: argparse.Namespace, recording: Recording, stopped: Callable[[], bool]) -> None:
+    from trainer_service.demonstrations.record import open_expert, record_expert
+
+    if parsed.stochastic:
+        raise UserError("--stochastic: an expert draws nothing; it is for the policy of a run")
+    with closing(open_expert(parsed.env, parsed.env_args or ())) as scene:
+        record_expert(scene, recording, seed=parsed.seed, stopped=stopped)
+
+
+def _record_run(parsed: argparse.Namespace, recording: Recording, stopped: Callable[[], bool]) -> None:
+    from trainer_service.demonstrations.record import record_policies
+    from trainer_service.evaluation.simulator import Playground
+    from trainer_service.cli.trained_run import load_policies, options_of, program_for
+    from trainer_service.metrics.console import Console
+    from trainer_service.runs.folder import RunFolder
+    from trainer_service.runs.status import read_lessons
+
+    folder = RunFolder.read(parsed.results_dir, parsed.policy)
+    trained_with = options_of(folder)
+    command = program_for(trained_with, parsed.env, list(parsed.env_args or ()))
+    with ExitStack() as stack:
+        stack.enter_context(Console(tty=False, stream=sys.stderr))
+        playground = Playground(trained_with, command, parsed.seed)
+        bridge = stack.enter_context(playground.open(read_lessons(folder.status)))
+        policies = load_policies(folder.path, device=parsed.torch_device, seed=parsed.seed)
+        record_policies(bridge, policies, recording, deterministic=not parsed.stochastic, stopped=stopped)
+
+
+def _sum_up(recorded: Recorded) -> str:
+    count = len(recorded.returns)
+    return (
+        f"Recorded {count} episode{'s' if count > 1 else ''} of {recorded.behavior}: {recorded.steps:,} steps, "
+        f"mean return {sum(recorded.returns) / count:.3f},"
+    )

@@ -1,0 +1,453 @@
+"""The command line: ``mlagents-style COMMAND …``."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import gc
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainer_service.cli.arguments import build_parser
+from trainer_service.errors import UserError
+
+if TYPE_CHECKING:
+    from trainer_service.callbacks import Callback
+    from trainer_service.config import LoadedOptions, RunOptions
+    from trainer_service.policy import Policy
+    from trainer_service.rollout.episode_scores import Score
+    from trainer_service.training.stop_signals import StopSignals
+
+# Everything heavy is imported in the command that needs it, so that each answers at once.
+
+_SECTION_OF_FLAG: Mapping[str, tuple[str, ...]] = {
+    "checkpoint_settings": (
+        "run_id", "resume", "force", "initialize_from", "inference", "results_dir", "load_model", "train_model",
+        "autosave_interval_s",
+    ),
+    "env_settings": (
+        "env_path", "env_args", "base_port", "num_envs", "num_areas", "timeout_wait", "seed",
+        "max_lifetime_restarts", "restarts_rate_limit_n", "restarts_rate_limit_period_s",
+    ),
+    "engine_settings": (
+        "width", "height", "quality_level", "time_scale", "target_frame_rate", "capture_frame_rate",
+        "no_graphics", "no_graphics_monitor",
+    ),
+    "torch_settings": ("device",),
+}  # fmt: skip
+"""Where in the configuration a flag belongs; it wins there over the file."""
+
+_SILENCE_S = 30.0
+"""How long an evaluation says nothing where nobody may be looking."""
+
+_FILM_S = 120.0
+"""How long a simulator that recorded may take to write the file when all is over."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command. Returns the exit code: 0 well, 1 a simulator failed, 2 the user can mend it."""
+    from unity_bridge.errors import BridgeError, DemonstrationError, LaunchError, PortInUse
+
+    _wait_briefly()
+    atexit.register(gc.freeze)  # torch is a second's work to collect, for a process that ends anyway
+    parsed, unknown = build_parser().parse_known_args(arguments)
+    if unknown:
+        parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    try:
+        return _COMMANDS[parsed.command](parsed)
+    except UserError as error:
+        _complain(str(error))
+        return error.exit_code
+    except (LaunchError, PortInUse, DemonstrationError) as error:
+        _complain(str(error))
+        return 2
+    except BridgeError as error:
+        _complain(str(error))
+        return 1
+    except BrokenPipeError:
+        _fall_silent()  # whoever read our output is gone (`… | head`)
+        return 1
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return 130
+
+
+def _wait_briefly() -> None:
+    """Lets torch's threads wait for each other by spinning, but not for long. Counts when torch is loaded later.
+
+    They wait in vain where another run, or a simulator, has a core that they count on: without a limit two threads
+    then take several times longer than one. If they never spin, the second one gains nothing on a free machine.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+
+def _learn(parsed: argparse.Namespace) -> int:
+    from trainer_service.training.stop_signals import StopSignals
+
+    with StopSignals() as stop:  # first, for what follows takes a second to load
+        return _learn_until(stop, parsed)
+
+
+def _learn_until(stop: StopSignals, parsed: argparse.Namespace) -> int:
+    from trainer_service.config import load_run_options
+    from trainer_service.metrics.console import Console
+    from trainer_service.training.run import train
+
+    given = vars(parsed)
+    for flag in ("torch", "tensorflow"):
+        if flag in given:
+            _note(f"The command line argument --{flag} was removed.")
+    loaded = load_run_options(given.get("trainer_config_path"), _overrides(given))
+    callbacks = _callbacks(given.get("callbacks", []))
+    with Console(debug=loaded.options.debug) as console:
+        _tell_warnings(loaded)
+        outcome = train(
+            loaded.options,
+            console=console,
+            host=given.get("host", "127.0.0.1"),
+            port=given.get("port", 5004),
+            insecure_listen=given.get("insecure_listen", False),
+            callbacks=callbacks,
+            stop=stop,
+        )
+    if not loaded.options.checkpoint_settings.inference:
+        with _whoever_listens():
+            _say_where(loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
+            sys.stdout.flush()
+    return 0
+
+
+def _callbacks(names: Sequence[str]) -> list[Callback]:
+    if not names:
+        return []
+    from trainer_service.callbacks import load_callback
+
+    return [load_callback(name) for name in names]
+
+
+def _check(parsed: argparse.Namespace) -> int:
+    from trainer_service.config import check_files
+
+    checks = check_files(parsed.files)
+    for check in checks:
+        # One line per file for whoever counts them; what lies behind a verdict goes to standard error.
+        print(check, flush=True)
+        for detail in check.details:
+            print(f"  {detail}", file=sys.stderr, flush=True)
+    return 0 if all(check.ok for check in checks) else 2
+
+
+def _evaluate(parsed: argparse.Namespace) -> int:
+    from contextlib import ExitStack
+
+    from trainer_service.evaluation.evaluate import evaluate
+    from trainer_service.evaluation.simulator import Playground
+    from trainer_service.cli.trained_run import load_policies, options_of, program_for
+    from trainer_service.metrics.console import Console
+    from trainer_service.runs.folder import RunFolder
+    from trainer_service.runs.status import read_lessons
+
+    _require_episodes(parsed.episodes)
+    folder = RunFolder.read(parsed.results_dir, parsed.run_id)
+    trained_with = options_of(folder)
+    environment = trained_with.env_settings
+    env = parsed.env or environment.env_path
+    if env is None:
+        raise UserError(
+            f"run '{parsed.run_id}' was trained by simulators that attached; say what to evaluate on with --env"
+        )
+    same = env == environment.env_path  # then it is asked for what it was asked for while training
+    env_args = list(parsed.env_args or (environment.env_args if same else None) or ())
+    command = program_for(trained_with, env, [*env_args, *_recording(env, parsed)])
+    earlier = _stamp(parsed.record)
+    playground = Playground(trained_with, command, parsed.seed, 3.0 if parsed.record is None else _FILM_S)
+    with ExitStack() as stack:
+        # All that is said on the way goes to standard error: standard output is for the result.
+        stack.enter_context(Console(tty=False, stream=sys.stderr))
+        lessons = read_lessons(folder.status)
+        for where in playground.describe(lessons):
+            logging.getLogger(__name__).info("%s", where)
+        bridge = stack.enter_context(playground.open(lessons))
+        policies = load_policies(folder.path, parsed.checkpoint, device=parsed.torch_device, seed=parsed.seed)
+        scores = evaluate(
+            bridge,
+            policies,
+            episodes=parsed.episodes,
+            deterministic=not parsed.stochastic,
+            progress=_progress(),
+        )
+    _print_scores(parsed, policies, scores)
+    if parsed.record is not None:
+        if _stamp(parsed.record) == earlier:
+            raise UserError(f"--record: the simulator ended without writing '{parsed.record}'")
+        print(f"Recorded {parsed.record}", file=sys.stderr)
+    return 0
+
+
+def _record_demo(parsed: argparse.Namespace) -> int:
+    from trainer_service.cli.demonstrations import record_demo
+
+    _require_episodes(parsed.episodes)
+    return record_demo(parsed, _progress())
+
+
+def _demo_info(parsed: argparse.Namespace) -> int:
+    from trainer_service.cli.demonstrations import demo_info
+
+    return demo_info(parsed)
+
+
+def _require_episodes(episodes: int) -> None:
+    if episodes < 1:
+        raise UserError(f"--episodes: expected at least 1, got {episodes}")
+
+
+def _simulate(parsed: argparse.Namespace) -> int:
+    from unity_bridge.simulators.__main__ import main as simulate
+
+    # What `learn` starts finds modules in the current folder, as `python -m` does; a console script does not.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    return simulate([parsed.env, *parsed.rest])
+
+
+def _export(parsed: argparse.Namespace) -> int:
+    from trainer_service.interop.onnx_export import export_run
+    from trainer_service.runs.folder import RunFolder
+
+    folder = RunFolder.read(parsed.results_dir, parsed.run_id)
+    written = export_run(folder, step=parsed.step, checkpoint=parsed.checkpoint, output=parsed.output)
+    for path, policy in written.items():
+        print(f"Exported {policy.behavior} (step {policy.step}) to {path}")
+    return 0
+
+
+def _import_checkpoint(parsed: argparse.Namespace) -> int:
+    from trainer_service.cli.import_checkpoint import import_results
+    from trainer_service.metrics.console import Console
+
+    with Console(tty=False, stream=sys.stderr):
+        imported = import_results(parsed.results_folder, parsed.run_id, results_dir=parsed.results_dir)
+    for name, conversion in imported.conversions.items():
+        print(f"Imported {name} (step {conversion.checkpoint.step}) into {imported.folder}")
+        for part in conversion.left_behind:
+            print(f"  not taken over: {part}")
+    return 0
+
+
+def _schema(parsed: argparse.Namespace) -> int:
+    from trainer_service.config import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
+    return 0
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from trainer_service.doctor import Patient, examine
+
+    given = vars(parsed)
+    config: Path | None = given["trainer_config_path"]
+    options = _readable_options(config, _overrides(given))
+    patient = Patient(
+        results_dir=Path(options.checkpoint_settings.results_dir),
+        port=given.get("port", 5004),
+        device=options.torch_settings.device,
+        config=config,
+        env=options.env_settings.env_path,
+        options=options,
+    )
+    findings = []
+    for finding in examine(patient):
+        findings.append(finding)
+        if not parsed.json:
+            print(finding, flush=True)
+    broken = [finding.subject for finding in findings if finding.verdict == "fail"]
+    if parsed.json:
+        print(json.dumps({"ok": not broken, "checks": [finding.to_json() for finding in findings]}))
+    elif broken:
+        print(f"To mend: {', '.join(dict.fromkeys(broken))}")
+    return 2 if broken else 0
+
+
+def _readable_options(config: Path | None, overrides: Mapping[str, Any]) -> RunOptions:
+    """What the file and the flags say; only the flags if the file has mistakes, which are told elsewhere."""
+    from trainer_service.config import load_run_options
+    from trainer_service.errors import ConfigError
+
+    try:
+        return load_run_options(config, overrides).options
+    except ConfigError:
+        if config is None:
+            raise
+        return load_run_options(None, overrides).options
+
+
+def _recording(env: str, parsed: argparse.Namespace) -> list[str]:
+    """What the simulator is told of the film that is wanted."""
+    from unity_bridge.programs.launcher import BUNDLED_SCHEMES
+    from unity_bridge.simulators.rendering.films import problem_with
+
+    target: Path | None = parsed.record
+    if target is None:
+        return []
+    for flag, least in (("record_episodes", 1), ("record_seconds", 0)):
+        if (given := getattr(parsed, flag)) is not None and not least <= given < float("inf"):
+            name = flag.replace("_", "-")
+            raise UserError(f"--{name}: expected at least {least}, got {given}")
+    if env.partition(":")[0] not in BUNDLED_SCHEMES:
+        raise UserError(
+            f"--record: '{env}' is a program of its own; only bundled environments can be recorded"
+        )
+    if problem := problem_with(target):
+        raise UserError(f"--record: {problem}")
+    limits = {"--record-episodes": parsed.record_episodes, "--record-seconds": parsed.record_seconds}
+    told = [word for flag, limit in limits.items() if limit is not None for word in (flag, str(limit))]
+    return ["--record", str(target.absolute()), *told]
+
+
+def _stamp(path: Path | None) -> int | None:
+    """When a file was written, to tell an earlier one from a new one; None where there is none."""
+    return path.stat().st_mtime_ns if path is not None and path.exists() else None
+
+
+def _progress() -> Callable[[int, int], None]:
+    """Says on standard error how many episodes are done: all the time on a terminal, elsewhere now and then."""
+    if sys.stderr.isatty():
+        return lambda done, wanted: print(
+            f"\r{done} of {wanted} episodes", end="\n" if done >= wanted else "", file=sys.stderr, flush=True
+        )
+    said_s = time.monotonic()
+
+    def say(done: int, wanted: int) -> None:
+        nonlocal said_s
+        if time.monotonic() - said_s >= _SILENCE_S:
+            said_s = time.monotonic()
+            print(f"{done} of {wanted} episodes", file=sys.stderr, flush=True)
+
+    return say
+
+
+def _print_scores(
+    parsed: argparse.Namespace, policies: Mapping[str, Policy], scores: Mapping[str, Score]
+) -> None:
+    results = {name: score.to_json() for name, score in scores.items()}
+    if parsed.json:
+        step = max((policies[name].step for name in scores), default=0)
+        print(json.dumps({"run_id": parsed.run_id, "step": step, "behaviors": results}))
+        return
+    for name, result in results.items():
+        print(f"{name} (step {policies[name].step}): {_in_words(result)}")
+        for team, of_team in result.get("teams", {}).items():
+            print(f"  team {team}: {_in_words(of_team)}")
+
+
+def _in_words(result: Mapping[str, Any]) -> str:
+    """A score as people read it."""
+    words = (
+        f"mean return {_with_spread(result['mean_return'], result['std_return'])} "
+        f"over {result['episodes']} episodes, mean length {result['mean_length']:.1f}"
+    )
+    if not result["group_episodes"]:
+        return words
+    return (
+        f"{words}; mean group return {_with_spread(result['mean_group_return'], result['std_group_return'])} "
+        f"over {result['group_episodes']} episodes of groups"
+    )
+
+
+def _with_spread(mean: float, deviation: float) -> str:
+    from trainer_service.metrics import readable
+
+    return f"{readable(mean, deviation)} ± {readable(deviation, mean)}"
+
+
+def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that are present, nested as in the file."""
+    overrides: dict[str, Any] = {}
+    for section, flags in _SECTION_OF_FLAG.items():
+        present = {flag: given[flag] for flag in flags if flag in given}
+        if present:
+            overrides[section] = present
+    for flag in ("debug", "deterministic"):
+        if flag in given:
+            overrides[flag] = given[flag]
+    return overrides
+
+
+def _tell_warnings(loaded: LoadedOptions) -> None:
+    for warning in loaded.warnings:
+        logging.getLogger(__name__).warning("%s", warning)
+
+
+def _say_where(options: RunOptions, folder: Path, behaviors: Sequence[str], interrupted: bool) -> None:
+    if not behaviors:
+        print("\nStopped before any simulator came; there is nothing to save.")
+        return
+    saved = options.checkpoint_settings
+    location = "" if saved.results_dir == "results" else f" --results-dir={saved.results_dir}"
+    print(f"\n{'Interrupted' if interrupted else 'Finished'}. Everything is in {folder}")
+    for name in behaviors:
+        print(f"  policy of {name}: {folder / name / 'checkpoint.pt'}")
+        if (model := folder / f"{name}.onnx").exists():
+            print(f"  model for Unity: {model}")
+    print(f"  curves: tensorboard --logdir {saved.results_dir}")
+    print(f"  score:  mlagents-style evaluate {saved.run_id}{location}")
+    if interrupted:
+        print("  go on:  the same command with --resume")
+
+
+@contextmanager
+def _whoever_listens() -> Iterator[None]:
+    """What is said within is said in vain, and no failure, where the terminal or the pipe is gone."""
+    try:
+        yield
+    except OSError:
+        _fall_silent()
+
+
+def _fall_silent() -> None:
+    """Nothing more can be said, not even by the interpreter when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
+
+
+def _complain(message: str) -> None:
+    from unity_bridge.complaints import harmless
+
+    with _whoever_listens():
+        print(harmless(f"mlagents-style: error: {message}"), file=sys.stderr, flush=True)
+
+
+def _note(message: str) -> None:
+    print(f"[WARNING] {message}", file=sys.stderr)
+
+
+_COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "learn": _learn,
+    "check": _check,
+    "evaluate": _evaluate,
+    "record-demo": _record_demo,
+    "demo-info": _demo_info,
+    "simulate": _simulate,
+    "export": _export,
+    "import-checkpoint": _import_checkpoint,
+    "schema": _schema,
+    "doctor": _doctor,
+}
+"""What each command does. Its flags are in ``arguments.py``."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The ``hyperparameters`` of each trainer type."""

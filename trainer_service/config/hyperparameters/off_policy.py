@@ -1,0 +1,202 @@
+"""What learners of action values, and off-policy actor-critics beside sac, are tuned with. Not in ML-Agents."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from trainer_service.config.hyperparameters.on_policy import (
+    GroupSettings,
+    Hyperparameters,
+    ReplaySettings,
+    Schedule,
+)
+from trainer_service.config.section import Section
+from trainer_service.config.values import Count, Flag, NonNegative, Positive, PositiveCount, UnitInterval
+
+
+class RandomSettings(Hyperparameters):
+    """Acts at random and learns nothing: what others are measured against. None of its keys matters."""
+
+
+class OffPolicyHyperparameters(Hyperparameters):
+    """What learners from a replay buffer have in common."""
+
+    batch_size: PositiveCount = 128
+    """Rows of one gradient step, drawn from the replay buffer; for learners of groups a row is a group's moment."""
+
+    buffer_size: PositiveCount = 50000
+    """Rows that the replay buffer holds; for learners of groups a row is a group's moment."""
+
+    learning_rate: Positive = 1e-3
+    """Step size of Adam at the start."""
+
+    learning_rate_schedule: Schedule = "constant"
+    """How the learning rate moves over max_steps."""
+
+    max_grad_norm: Positive | None = 10.0
+    """Gradients longer than this are scaled down to it; null never does."""
+
+    buffer_init_steps: Count = 0
+    """Agent steps recorded before the first update; at least a batch."""
+
+    steps_per_update: Positive = 1.0
+    """Agent steps for each gradient step."""
+
+    save_replay_buffer: Flag = False
+    """Whether the replay buffer is saved and resumed with the run."""
+
+    replay: ReplaySettings = ReplaySettings()
+    """How minibatches are drawn."""
+
+    n_step: PositiveCount = 1
+    """Rewards that a target adds up before it asks the target network; fewer where the episode, or a piece of
+    experience (four times as long, at most time_horizon), ends before."""
+
+    tau: UnitInterval = 0.01
+    """Share of the network that moves into its target at each update."""
+
+    target_update: PositiveCount | None = None
+    """Updates after which the target becomes a copy of the network; tau is not used then. Null: tau."""
+
+
+class ExplorationSettings(Section):
+    """How often a learner of action values acts at random while it learns."""
+
+    exploration_initial: UnitInterval = 1.0
+    """Share of uniformly random actions at the start."""
+
+    exploration_final: UnitInterval = 0.05
+    """The same at the end of exploration_steps, and after."""
+
+    exploration_steps: PositiveCount = 50000
+    """Over how much the share falls, in exploration_unit; or agent steps over which the noise on continuous actions
+    does."""
+
+    exploration_unit: Literal["steps", "episodes"] = "steps"
+    """What exploration_steps counts: agent steps, or finished episodes of agents."""
+
+
+class NoiseSettings(Section):
+    """What is added to continuous actions while they are learned."""
+
+    exploration_noise: NonNegative = 0.1
+    """Deviation of the noise at the start; actions lie between −1 and 1."""
+
+    noise_final: NonNegative | None = None
+    """The same at the end of exploration_steps, and after. Null: as at the start."""
+
+    noise: Literal["gaussian", "ou"] = "gaussian"
+    """``gaussian``: fresh at each step. ``ou``: an Ornstein-Uhlenbeck process, which drifts."""
+
+    exploration_steps: PositiveCount = 50000
+    """Agent steps over which the noise falls."""
+
+
+class DQNSettings(ExplorationSettings, OffPolicyHyperparameters):
+    """Deep Q-learning (Mnih et al. 2015), by default with two estimates (van Hasselt et al. 2016)."""
+
+    learning_rate: Positive = 5e-4
+    """Step size of Adam at the start."""
+
+    double: Flag = True
+    """Whether the network itself chooses the action whose value the target network gives."""
+
+    dueling: Flag = False
+    """Whether a state's value and its actions' advantages are learned apart (Wang et al. 2016)."""
+
+
+class DDPGSettings(NoiseSettings, OffPolicyHyperparameters):
+    """Deep deterministic policy gradient (Lillicrap et al. 2016). Continuous actions."""
+
+    buffer_init_steps: Count = 1000
+    """Agent steps recorded before the first update; at least a batch."""
+
+    tau: UnitInterval = 0.005
+    """Share of the networks that moves into their targets at each update."""
+
+
+class TeamOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
+    """What learners of whole groups from a replay buffer have in common."""
+
+    share: Literal["full", "none"] = "none"
+    """``full``: one network for all agents of the behavior. ``none``: one for each place in the group."""
+
+    reward_mode: Literal["individual", "team_sum"] = "individual"
+    """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
+
+
+class TeamValueSettings(ExplorationSettings, TeamOffPolicySettings):
+    """What learners of a group's action values have in common. Discrete actions."""
+
+    double: Flag = True
+    """Whether the network itself chooses the action whose value the target network gives."""
+
+
+class IDQNSettings(TeamValueSettings):
+    """Independent deep Q-learning: each agent of a group for itself (Tampuu et al. 2017)."""
+
+
+class VDNSettings(TeamValueSettings):
+    """Value decomposition networks: agents' values add up to the group's (Sunehag et al. 2018)."""
+
+    reward_mode: Literal["team_sum"] = "team_sum"
+    """Nothing else can be learned here: it is the group's value that agents' values make up."""
+
+
+class QMIXSettings(VDNSettings):
+    """Agents' values make up the group's, weighted by what the state says (Rashid et al. 2018)."""
+
+    mixer_units: PositiveCount = 32
+    """Width of the network that mixes agents' values."""
+
+    hypernet_units: PositiveCount = 64
+    """Width of the networks that make its weights from the state."""
+
+    state: Literal["joint", "environment"] = "joint"
+    """What the mixer sees: all members' observations, or the simulator's sensor ``global_state``."""
+
+
+class ShareSettings(TeamValueSettings):
+    """Deep Q-learning of a group whose agents share what they think of their observations."""
+
+    reward_mode: Literal["individual", "team_sum"] = "team_sum"
+    """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
+
+    thought_units: PositiveCount = 32
+    """Width of a thought."""
+
+    share_iterations: Count = 4
+    """How often thoughts are averaged with the neighbour's before anybody acts on them."""
+
+    mix: Literal["ring_simultaneous", "ring_sequential"] = "ring_simultaneous"
+    """``ring_simultaneous``: all at once. ``ring_sequential``: one after the other; the last hears the first twice."""
+
+
+class ConsensusSettings(ShareSettings):
+    """The same, with value heads that are averaged over the group from time to time."""
+
+    consensus_every: PositiveCount = 100
+    """Moments of groups after which they are averaged."""
+
+
+class SICSettings(TeamValueSettings):
+    """Deep Q-learning of a group whose agents send each other messages."""
+
+    reward_mode: Literal["individual", "team_sum"] = "team_sum"
+    """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
+
+    message_units: PositiveCount = 32
+    """Width of a message."""
+
+
+class MADDPGSettings(NoiseSettings, TeamOffPolicySettings):
+    """Multi-agent DDPG with central critics (Lowe et al. 2017). Continuous actions, discrete ones, or both."""
+
+    gumbel_temperature: Positive = 1.0
+    """Temperature of the softmax that stands for a discrete action while the policy learns."""
+
+    hard_gumbel: Flag = False
+    """Whether critics are shown whole discrete actions then, with the gradient of soft ones."""
+
+    logits_penalty: NonNegative = 1e-3
+    """Weight of the squared outputs of the policy in its loss."""

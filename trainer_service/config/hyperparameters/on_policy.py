@@ -1,0 +1,261 @@
+"""What each trainer type is tuned with: the ``hyperparameters`` of a behavior."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from trainer_service.config.section import Section
+from trainer_service.config.values import (
+    Count,
+    Flag,
+    NonNegative,
+    Positive,
+    PositiveCount,
+    UnitInterval,
+)
+
+Schedule = Literal["constant", "linear"]
+"""``linear`` falls from the given value towards a small floor at max_steps; ``constant`` stays."""
+
+
+class Hyperparameters(Section):
+    """What every trainer type has."""
+
+    batch_size: PositiveCount = 1024
+    """Rows of one gradient step."""
+
+    buffer_size: PositiveCount = 10240
+    """On-policy: rows collected before an update. Off-policy: rows that the replay buffer holds."""
+
+    learning_rate: Positive = 3e-4
+    """Step size of Adam at the start."""
+
+    learning_rate_schedule: Schedule = "linear"
+    """How the learning rate moves over max_steps."""
+
+    max_grad_norm: Positive | None = None
+    """Gradients longer than this are scaled down to it; null never does. Not in ML-Agents."""
+
+    @classmethod
+    def unknown_key(cls, key: str) -> str:
+        from trainer_service.config.hyperparameters.registry import (
+            HYPERPARAMETERS,  # which imports this module
+        )
+
+        owners = [kind for kind, model in HYPERPARAMETERS.items() if key in model.model_fields]
+        if not owners:
+            return super().unknown_key(key)
+        mine = " or ".join(kind for kind, model in HYPERPARAMETERS.items() if model is cls)
+        return f"unknown key: '{key}' is a key of {', '.join(owners)}, not of {mine}"
+
+
+def _as_learning_rate_schedule(validated: dict[str, Any]) -> Schedule:
+    schedule: Schedule = validated["learning_rate_schedule"]
+    return schedule
+
+
+class OnPolicyHyperparameters(Hyperparameters):
+    """What ppo and its relatives have in common."""
+
+    max_grad_norm: Positive | None = 0.5
+    """Gradients longer than this are scaled down to it; null never does. Not in ML-Agents."""
+
+    beta: NonNegative = 5e-3
+    """Weight of the entropy bonus at the start."""
+
+    epsilon: Positive = 0.2
+    """ε of the clipped surrogate at the start. Smaller is more cautious."""
+
+    lambd: UnitInterval = 0.95
+    """λ of generalized advantage estimation; 0 trusts the critic, 1 trusts the returns."""
+
+    num_epoch: PositiveCount = 3
+    """Passes over each rollout before it is thrown away."""
+
+    beta_schedule: Schedule = Field(default_factory=_as_learning_rate_schedule)
+    """How beta moves over max_steps; as learning_rate_schedule where not given."""
+
+    epsilon_schedule: Schedule = Field(default_factory=_as_learning_rate_schedule)
+    """How epsilon moves over max_steps; as learning_rate_schedule where not given."""
+
+    @property
+    def rate_of_critic(self) -> float:
+        """Step size of the critic's Adam at the start."""
+        return self.learning_rate
+
+
+class PPOSettings(OnPolicyHyperparameters):
+    """Proximal policy optimization (Schulman et al. 2017)."""
+
+    shared_critic: Flag = False
+    """Whether the value heads sit on the actor's body instead of a network of their own."""
+
+
+class GroupSettings(Section):
+    """What learners of whole groups have in common. Not in ML-Agents."""
+
+    group_size: PositiveCount | None = None
+    """Most agents of a group; null means as many as the first message shows in one."""
+
+    share: Literal["full", "none"] = "full"
+    """``full``: one actor for all agents of the behavior. ``none``: one for each place in the group."""
+
+    agent_ids: Flag = False
+    """With one actor for all: whether it is told the agent's place in its group."""
+
+
+class TeamHyperparameters(GroupSettings, OnPolicyHyperparameters):
+    """What learners of whole groups on their own policy have in common."""
+
+
+class CentralCriticSettings(TeamHyperparameters):
+    """What learners with a critic of its own pace have in common."""
+
+    max_grad_norm: Positive | None = 10.0
+    """Gradients of actor and critic longer than this are scaled down to it, each by itself; null never does."""
+
+    critic_learning_rate: Positive | None = None
+    """Step size of the critic's Adam; null means learning_rate. Follows the same schedule."""
+
+    @property
+    def rate_of_critic(self) -> float:
+        return self.critic_learning_rate or self.learning_rate
+
+
+class MAPPOSettings(CentralCriticSettings):
+    """Multi-agent PPO with a central critic (Yu et al. 2022)."""
+
+    reward_mode: Literal["individual", "team_sum"] = "individual"
+    """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
+
+    state: Literal["joint", "environment", "agent"] = "joint"
+    """What the critic sees: all members' observations; the simulator's sensor ``global_state``; or for each member
+    the joint observations, its own and its place."""
+
+    value_normalization: Literal["none", "valuenorm", "popart"] = "valuenorm"
+    """Whether the critic works in units of the returns' running scale."""
+
+    value_loss: Literal["mse", "huber"] = "huber"
+    """How errors of the critic count."""
+
+    huber_delta: Positive = 10.0
+    """With ``huber``: errors beyond it count linearly, in the critic's units."""
+
+    clip_value: Flag = True
+    """Whether values are kept within epsilon of those that the critic had before the update, in its units."""
+
+    advantage_normalization: Literal["none", "global", "per_agent"] = "global"
+    """Over what advantages get zero mean and unit deviation."""
+
+
+class HAPPOSettings(MAPPOSettings):
+    """Heterogeneous-agent PPO: agents learn one after the other (Kuba et al. 2022)."""
+
+    share: Literal["full", "none"] = "none"
+    """``none``: one actor for each place in the group, as the method wants it."""
+
+    fixed_order: Flag = False
+    """Whether agents always learn in the order of their places; a weaker method."""
+
+
+class POCASettings(TeamHyperparameters):
+    """Posthumous credit assignment for groups of agents (Cohen et al. 2021)."""
+
+
+class COMASettings(CentralCriticSettings):
+    """Counterfactual multi-agent policy gradients (Foerster et al. 2018). Discrete actions of one branch."""
+
+    beta: NonNegative = 0.0
+    """Weight of the entropy bonus at the start."""
+
+    lambd: UnitInterval = 0.8
+    """λ of the returns that the critic learns."""
+
+    num_epoch: PositiveCount = 1
+    """Passes over each rollout. More than one needs ratio_clip."""
+
+    value_normalization: Literal["none", "valuenorm", "popart"] = "none"
+    """Whether the critic works in units of the returns' running scale."""
+
+    ratio_clip: Positive | None = None
+    """Clips the probability ratio as PPO does, so that a rollout may serve more than once; null: plain gradient."""
+
+    agent_ids: Flag = True
+    """With one actor for all: whether it is told the agent's place in its group."""
+
+    exploration_initial: UnitInterval = 0.5
+    """Share of uniformly random actions at the start."""
+
+    exploration_final: UnitInterval = 0.01
+    """The same at the end of exploration_steps, and after."""
+
+    exploration_steps: PositiveCount = 100000
+    """Agent steps over which the share falls."""
+
+    target_update: PositiveCount = 200
+    """Gradient steps of the critic after which its target becomes a copy of it."""
+
+    state: Literal["joint", "environment"] = "joint"
+    """What the critic sees beside actions: all members' observations, or the simulator's sensor ``global_state``."""
+
+
+def _as_steps_per_update(validated: dict[str, Any]) -> float:
+    steps: float = validated["steps_per_update"]
+    return steps
+
+
+class ReplaySettings(Section):
+    """How a minibatch is drawn from the replay buffer. Not in ML-Agents."""
+
+    type: Literal["uniform", "prioritized"] = "uniform"
+    """``prioritized`` draws more often what the critic was wrong about (Schaul et al. 2016)."""
+
+    alpha: UnitInterval = 0.6
+    """With ``prioritized``: how much the error counts; 0 draws uniformly, 1 in proportion."""
+
+    beta: UnitInterval = 0.4
+    """With ``prioritized``: how much of the bias this brings is corrected at the start; 1 is all of it."""
+
+    beta_updates: Count = 5000
+    """With ``prioritized``: updates over which beta rises to 1; 0 is there at once."""
+
+    @property
+    def exponent(self) -> float | None:
+        """``alpha`` where priorities count, None where all rows are drawn alike."""
+        return self.alpha if self.type == "prioritized" else None
+
+
+class SACSettings(Hyperparameters):
+    """Soft actor-critic (Haarnoja et al. 2018)."""
+
+    batch_size: PositiveCount = 128
+    """Rows of one gradient step, drawn from the replay buffer."""
+
+    buffer_size: PositiveCount = 50000
+    """Rows that the replay buffer holds."""
+
+    learning_rate_schedule: Schedule = "constant"
+    """How the learning rate moves over max_steps."""
+
+    buffer_init_steps: Count = 0
+    """Rows collected before the first update."""
+
+    init_entcoef: NonNegative = 1.0
+    """Entropy coefficient at the start; it is tuned from there."""
+
+    save_replay_buffer: Flag = False
+    """Whether the replay buffer is saved and resumed with the run."""
+
+    tau: UnitInterval = 0.005
+    """Share of the critic that moves into its target at each update."""
+
+    steps_per_update: Positive = 1.0
+    """Agent steps for each policy update."""
+
+    reward_signal_steps_per_update: Positive = Field(default_factory=_as_steps_per_update)
+    """Agent steps for each update of the reward signals; as steps_per_update where not given."""
+
+    replay: ReplaySettings = ReplaySettings()
+    """How minibatches are drawn. Not in ML-Agents."""

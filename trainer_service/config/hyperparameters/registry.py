@@ -1,0 +1,45 @@
+"""The trainer types, by the name that users write."""
+
+from __future__ import annotations
+
+from trainer_service.config.hyperparameters.off_policy import (
+    ConsensusSettings,
+    DDPGSettings,
+    DQNSettings,
+    IDQNSettings,
+    MADDPGSettings,
+    QMIXSettings,
+    RandomSettings,
+    ShareSettings,
+    SICSettings,
+    VDNSettings,
+)
+from trainer_service.config.hyperparameters.on_policy import (
+    COMASettings,
+    HAPPOSettings,
+    Hyperparameters,
+    MAPPOSettings,
+    POCASettings,
+    PPOSettings,
+    SACSettings,
+)
+
+HYPERPARAMETERS: dict[str, type[Hyperparameters]] = {
+    "ppo": PPOSettings,
+    "mappo": MAPPOSettings,
+    "happo": HAPPOSettings,
+    "poca": POCASettings,
+    "coma": COMASettings,
+    "sac": SACSettings,
+    "dqn": DQNSettings,
+    "idqn": IDQNSettings,
+    "vdn": VDNSettings,
+    "qmix": QMIXSettings,
+    "dqn_share": ShareSettings,
+    "dqn_consensus": ConsensusSettings,
+    "sic": SICSettings,
+    "ddpg": DDPGSettings,
+    "maddpg": MADDPGSettings,
+    "random": RandomSettings,
+}
+"""The trainer types, and what each is tuned with."""

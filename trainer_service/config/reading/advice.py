@@ -1,0 +1,62 @@
+"""What is legal in a configuration, yet probably not meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
+from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters, SACSettings
+from trainer_service.config.reading.document import Problem
+from trainer_service.config.run_options import RunOptions
+from trainer_service.config.section import Location
+from trainer_service.config.trainer import TrainerSettings
+
+
+def advice(options: RunOptions) -> list[Problem]:
+    """Everything odd about ``options``."""
+    return [*_about_behaviors(options), *_about_checkpoints(options)]
+
+
+def _about_behaviors(options: RunOptions) -> Iterator[Problem]:
+    if not options.behaviors and options.default_settings is None:
+        yield Problem((), "neither 'behaviors' nor 'default_settings': every behavior will be refused")
+    if options.default_settings is not None:
+        yield from _about_behavior(("default_settings",), options.default_settings)
+    for name, settings in options.behaviors.items():
+        yield from _about_behavior(("behaviors", name), settings)
+
+
+def _about_behavior(location: Location, settings: TrainerSettings) -> Iterator[Problem]:
+    tuning = settings.hyperparameters
+    if isinstance(tuning, OnPolicyHyperparameters) and tuning.batch_size > tuning.buffer_size:
+        where = (*location, "hyperparameters", "batch_size")
+        yield Problem(
+            where,
+            f"{tuning.batch_size} is more than the buffer_size of {tuning.buffer_size}: one step per epoch",
+        )
+    if isinstance(tuning, OffPolicyHyperparameters | SACSettings) and tuning.batch_size > tuning.buffer_size:
+        where = (*location, "hyperparameters", "batch_size")
+        yield Problem(
+            where,
+            f"{tuning.batch_size} is more than the buffer_size of {tuning.buffer_size}: a batch has rows twice",
+        )
+    if settings.threaded:
+        yield Problem(
+            (*location, "threaded"), "has no effect: simulators never wait for a trainer thread here"
+        )
+    if settings.self_play and not 0 <= settings.self_play.play_against_latest_model_ratio <= 1:
+        where = (*location, "self_play", "play_against_latest_model_ratio")
+        yield Problem(where, "is a probability and should lie between 0 and 1")
+
+
+def _about_checkpoints(options: RunOptions) -> Iterator[Problem]:
+    if options.checkpoint_settings.load_model:
+        yield Problem(
+            ("checkpoint_settings", "load_model"),
+            "the --load option is deprecated and has no effect: use --resume instead",
+        )
+    if options.checkpoint_settings.train_model:
+        yield Problem(
+            ("checkpoint_settings", "train_model"),
+            "the --train option is deprecated and has no effect: training is the default, --inference only acts",
+        )

@@ -1,0 +1,160 @@
+"""From a YAML file and the command line to RunOptions, or to every mistake at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from trainer_service.config.reading.advice import advice
+from trainer_service.config.reading.document import Document, Problem, read_document
+from trainer_service.config.reading.legacy import modernized
+from trainer_service.config.reading.merge import merged, with_defaults
+from trainer_service.config.reading.reporter import Reporter
+from trainer_service.config.run_options import RunOptions
+from trainer_service.config.section import Location, details_of, plain
+from trainer_service.errors import ConfigError
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class LoadedOptions:
+    """What a run is told, and what the person who wrote it should hear."""
+
+    options: RunOptions
+
+    warnings: tuple[str, ...]
+    """One line each, with file and line."""
+
+
+def load_run_options(path: str | Path | None, overrides: Mapping[str, Any] = _NOTHING) -> LoadedOptions:
+    """The options of a run.
+
+    Args:
+        path: a YAML file; None trains any behavior with the built-in defaults.
+        overrides: what the command line says, nested as in the file; it wins over the file. Besides the
+            file's keys it may hold ``deterministic``, which then holds for every behavior.
+
+    Raises:
+        ConfigError: one line for every mistake, with file, line, path, what was expected and what came.
+    """
+    document = (
+        Document("built-in defaults", {"default_settings": {}}) if path is None else read_document(Path(path))
+    )
+    loaded = options_from_document(document, overrides)
+    if mistake := _nothing_to_start(loaded.options):
+        raise ConfigError(*Reporter(document, overrides).lines([mistake]))
+    return loaded
+
+
+def parse_run_options(values: Mapping[str, Any], *, label: str = "configuration") -> LoadedOptions:
+    """The options in a mapping with the structure of the YAML file; ``label`` names it in messages.
+
+    Raises:
+        ConfigError: one line for every mistake.
+    """
+    return options_from_document(Document(label, dict(values)))
+
+
+def options_from_document(document: Document, overrides: Mapping[str, Any] = _NOTHING) -> LoadedOptions:
+    """What ``document`` and the command line say together. Raises ConfigError with every mistake."""
+    reporter = Reporter(document, overrides)
+    modern, notices = modernized(document.values)
+    raw = _with_inheritance(_with_command_line(modern, overrides))
+    try:
+        options = RunOptions.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(*reporter.lines([*document.problems, *_mistakes(error)])) from None
+    if document.problems:
+        raise ConfigError(*reporter.lines(document.problems))
+    options, conflicts = _with_one_start(options, overrides)
+    return LoadedOptions(options, reporter.lines([*notices, *_untyped(raw), *conflicts, *advice(options)]))
+
+
+def dump_run_options(options: RunOptions) -> str:
+    """``options`` as a YAML file with every default written out, which loads as equal options."""
+    text: str = yaml.safe_dump(options.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return text
+
+
+def _with_command_line(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    sections = {key: value for key, value in overrides.items() if key != "deterministic"}
+    raw = {**raw, **{key: _override(raw.get(key), value) for key, value in sections.items()}}
+    if overrides.get("deterministic"):
+        raw["default_settings"] = _deterministic(raw.get("default_settings"))
+        if isinstance(behaviors := raw.get("behaviors"), Mapping):
+            raw["behaviors"] = {name: _deterministic(behavior) for name, behavior in behaviors.items()}
+    return raw
+
+
+def _override(base: Any, over: Any) -> Any:
+    """``over`` laid on ``base``; a malformed section stays, to be reported."""
+    if isinstance(over, Mapping) and base is not None:
+        return merged(base, over) if isinstance(base, Mapping) else base
+    return over
+
+
+def _deterministic(behavior: Any) -> Any:
+    if not isinstance(behavior, Mapping):
+        return behavior
+    return {
+        **behavior,
+        "network_settings": _override(behavior.get("network_settings"), {"deterministic": True}),
+    }
+
+
+def _with_inheritance(raw: dict[str, Any]) -> dict[str, Any]:
+    behaviors, defaults = raw.get("behaviors"), raw.get("default_settings")
+    if not isinstance(behaviors, Mapping):
+        return raw
+    return {**raw, "behaviors": {name: with_defaults(defaults, own) for name, own in behaviors.items()}}
+
+
+def _mistakes(error: ValidationError) -> Iterator[Problem]:
+    for details in details_of(error):
+        # pydantic marks a mapping's bad key, as opposed to the value under it, with one more step
+        location: Location = tuple(part for part in details["loc"] if part != "[key]")
+        yield Problem(location, plain(details))
+
+
+def _with_one_start(options: RunOptions, overrides: Mapping[str, Any]) -> tuple[RunOptions, list[Problem]]:
+    """A run either resumes or starts from another one. The command line decides, then ``resume`` does."""
+    settings = options.checkpoint_settings
+    if not settings.resume or settings.initialize_from is None:
+        return options, []
+    command_line = overrides.get("checkpoint_settings", _NOTHING)
+    kept: dict[str, Any]
+    if "initialize_from" in command_line and "resume" not in command_line:
+        kept, dropped = {"resume": False}, "resume"
+    else:
+        kept, dropped = {"initialize_from": None}, "initialize_from"
+    text = f"both resume and initialize_from='{settings.initialize_from}' are set; {dropped} is ignored"
+    options = options.model_copy(update={"checkpoint_settings": settings.model_copy(update=kept)})
+    return options, [Problem(("checkpoint_settings",), text)]
+
+
+def _untyped(raw: Mapping[str, Any]) -> Iterator[Problem]:
+    """Hyperparameters that do not say whose they are. ``raw`` is valid."""
+    places: list[tuple[Location, Any]] = [(("default_settings",), raw.get("default_settings"))]
+    places += ((("behaviors", name), behavior) for name, behavior in raw.get("behaviors", {}).items())
+    for location, behavior in places:
+        if behavior and "hyperparameters" in behavior and "trainer_type" not in behavior:
+            yield Problem(
+                (*location, "hyperparameters"), "no trainer_type is given, so these are read as ppo's"
+            )
+
+
+def _nothing_to_start(options: RunOptions) -> Problem | None:
+    settings = options.env_settings
+    if settings.num_envs == 1 or settings.env_path is not None:
+        return None
+    text = (
+        f"expected 1 while env_path (--env) is not given, got {settings.num_envs}; "
+        "without it any number of simulators may attach by themselves"
+    )
+    return Problem(("env_settings", "num_envs"), text)

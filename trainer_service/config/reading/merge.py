@@ -1,0 +1,48 @@
+"""How defaults, behaviors and the command line come together, before anything is validated.
+
+Merging raw mappings, not validated settings: what nobody wrote must not count as written when a behavior
+changes its trainer type, or when a schedule follows the learning rate's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
+
+_DEFAULT_TRAINER_TYPE = "ppo"
+
+
+def merged(base: Any, over: Any) -> Any:
+    """``over`` laid on ``base``: mappings merge key by key, everything else replaces."""
+    if not isinstance(base, Mapping) or not isinstance(over, Mapping):
+        return over
+    return {**base, **{key: merged(base.get(key), value) for key, value in over.items()}}
+
+
+def with_defaults(default_settings: Any, behavior: Any) -> Any:
+    """One behavior's mapping on top of ``default_settings``.
+
+    As in ML-Agents a behavior inherits the default's reward signals, memory, cloning and self-play. Unlike
+    there it may change the trainer type: hyperparameters that the new type does not have are left behind.
+    """
+    if not isinstance(default_settings, Mapping) or not isinstance(behavior, Mapping):
+        return behavior
+    inherited = {"reward_signals": {"extrinsic": {}}, **default_settings}
+    trainer_type = behavior.get("trainer_type", trainer_type_of(inherited))
+    if trainer_type != trainer_type_of(inherited):
+        inherited["hyperparameters"] = _known_to(trainer_type, inherited.get("hyperparameters", {}))
+    return merged(inherited, behavior)
+
+
+def trainer_type_of(settings: Mapping[str, Any]) -> Any:
+    """The trainer type that a behavior's mapping asks for."""
+    return settings.get("trainer_type", _DEFAULT_TRAINER_TYPE)
+
+
+def _known_to(trainer_type: Any, hyperparameters: Any) -> Any:
+    model = HYPERPARAMETERS.get(trainer_type) if isinstance(trainer_type, str) else None
+    if model is None or not isinstance(hyperparameters, Mapping):
+        return hyperparameters
+    return {key: value for key, value in hyperparameters.items() if key in model.model_fields}

@@ -1,0 +1,1 @@
+"""Recording demonstrations, and looking into recordings."""

@@ -1,0 +1,218 @@
+"""Makes recordings of demonstrators: of a scene's own expert, or of a trained run's policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from trainer_service.behaviors.registry import parse_behavior_id
+from trainer_service.errors import UserError
+from trainer_service.evaluation.evaluate import Player, policies_for
+from trainer_service.policy import Policy
+from trainer_service.rollout.whole_episodes import WholeEpisodes
+from unity_bridge.demonstrations import SUFFIX, DemonstrationWriter
+from unity_bridge.errors import SimulatorLost
+from unity_bridge.server.bridge import Bridge, Departure
+from unity_bridge.simulators.command import open_for, parse
+from unity_bridge.simulators.registry import SCENES
+from unity_bridge.simulators.scene import Demonstrator, SceneError
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+
+_PATIENCE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What was recorded."""
+
+    behavior: str
+    returns: tuple[float, ...]
+    """Of each episode, raw: the agent's own rewards."""
+
+    steps: int
+
+
+class Recording:
+    """One behavior's episodes on their way into a file. What is complete when its ``with`` block ends is kept."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        episodes: int,
+        behavior: str | None = None,
+        progress: Callable[[int, int], None] = lambda done, wanted: None,
+    ) -> None:
+        """
+        Args:
+            path: of the file.
+            episodes: the first so many that start.
+            behavior: which; may be left out if there is only one.
+            progress: told how many episodes of how many are done.
+        """
+        self._path = path
+        self._episodes = WholeEpisodes(episodes)
+        self._wanted = behavior
+        self._progress = progress
+        self._specs: dict[str, BehaviorSpec] = {}
+        self._writer: DemonstrationWriter | None = None
+        self._returns: list[float] = []
+        self._steps = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._writer is None:
+            return
+        if kind is None and self._returns:
+            self._writer.close()
+        else:
+            self._writer.abandon()
+
+    @property
+    def complete(self) -> bool:
+        """Every episode that was asked for is there."""
+        return self._episodes.complete
+
+    @property
+    def behavior(self) -> str:
+        """The name of the one that is recorded; empty before any is declared."""
+        return self._wanted or next(iter(self._specs), "")
+
+    @property
+    def recorded(self) -> Recorded:
+        """What is there so far."""
+        return Recorded(self.behavior, tuple(self._returns), self._steps)
+
+    def declare(self, specs: Mapping[str, BehaviorSpec]) -> None:
+        """Hears of behaviors, by full id, and begins the file.
+
+        Raises:
+            UserError: the one that is wanted is not there, or there are several and none was named.
+            DemonstrationError: the file cannot be written.
+        """
+        self._specs |= {parse_behavior_id(behavior_id)[0]: spec for behavior_id, spec in specs.items()}
+        names = ", ".join(self._specs)
+        if len(self._specs) > 1 and self._wanted is None:
+            raise UserError(f"a recording holds one behavior, here are {names}; choose with --behavior")
+        if self._specs and self.behavior not in self._specs:
+            raise UserError(f"--behavior: expected one of {names}, got '{self.behavior}'")
+        if self._specs and self._writer is None:
+            self._writer = DemonstrationWriter(
+                self._path, self.behavior, self._specs[self.behavior], name=self._path.stem
+            )
+
+    def observe(self, simulator: int, behavior_id: str, batch: StepBatch) -> None:
+        """Hears what a tick says of a behavior; writes the episodes that it ended."""
+        name, team = parse_behavior_id(behavior_id)
+        if name != self.behavior or self._writer is None:
+            return
+        for episode in self._episodes.observe(simulator, team, batch):
+            self._writer.write(episode)
+            self._returns.append(float(episode.rewards.sum(dtype=float)))
+            self._steps += len(episode)
+            self._progress(len(self._returns), self._episodes.wanted)
+
+    def acted(self, simulator: int, behavior_id: str, batch: StepBatch, actions: ActionBatch) -> None:
+        """Hears what was answered to a tick."""
+        name, team = parse_behavior_id(behavior_id)
+        if name == self.behavior:
+            self._episodes.acted(simulator, team, batch, actions)
+
+
+def record_expert(
+    scene: Demonstrator, recording: Recording, *, seed: int, stopped: Callable[[], bool]
+) -> None:
+    """Lets a scene's own expert play until everything is recorded, or somebody asks to stop.
+
+    Raises:
+        SceneError: the scene went wrong.
+        UserError, DemonstrationError: as from ``Recording.declare``.
+    """
+    recording.declare(scene.behaviors)
+    steps = scene.reset(seed)
+    while True:
+        for behavior_id, batch in steps.items():
+            recording.observe(0, behavior_id, batch)
+        if recording.complete or stopped():
+            return
+        actions = scene.expert()
+        for behavior_id, waiting in actions.items():
+            recording.acted(0, behavior_id, steps[behavior_id], waiting)
+        steps = scene.step(actions)
+
+
+def record_policies(
+    bridge: Bridge,
+    policies: Mapping[str, Policy],
+    recording: Recording,
+    *,
+    deterministic: bool,
+    stopped: Callable[[], bool],
+) -> None:
+    """Lets trained policies play until everything is recorded, or somebody asks to stop.
+
+    Raises:
+        UserError: a simulator with a behavior that has no policy, or a different one; or as from ``declare``.
+        BridgeError: a simulator failed; or the file cannot be written.
+    """
+    players = {name: Player(policy, deterministic) for name, policy in policies.items()}
+    plays: dict[str, str] = {}
+    while not (recording.complete or stopped()):
+        for event in bridge.receive(_PATIENCE_S):
+            if isinstance(event, Departure):
+                raise SimulatorLost(event.reason)
+            plays |= policies_for(event, policies)
+            recording.declare(event.new_specs)
+            replies: dict[str, ActionBatch] = {}
+            for behavior_id, batch in event.steps.items():
+                name, team = parse_behavior_id(behavior_id)
+                recording.observe(event.simulator, behavior_id, batch)
+                replies[behavior_id] = players[plays[name]].act(event.simulator, team, batch)
+                recording.acted(event.simulator, behavior_id, batch, replies[behavior_id])
+            bridge.reply(event.simulator, replies)
+
+
+def open_expert(env: str, arguments: Sequence[str]) -> Demonstrator:
+    """A scene that can show how it is done, with arguments as ``simulate`` takes them.
+
+    Raises:
+        UserError: there is no such scene, or it has no expert.
+    """
+    scheme, _, _ = env.partition(":")
+    experts = [f"sim:{name}" for name, bundled in SCENES.items() if hasattr(bundled.kind, "expert")]
+    if scheme != "sim":
+        raise UserError(
+            f"'{env}' has no expert of its own; expected one of {', '.join(experts)}, "
+            "or the policy of a run with --policy RUN_ID"
+        )
+    wanted = parse([env, *arguments])
+    for flag in ("seed", "episodes", "record"):
+        if getattr(wanted, flag) is not None:
+            raise UserError(f"--env-args --{flag}: of no use for a recording of an expert")
+    try:
+        scene, _ = open_for(wanted)
+    except SceneError as error:
+        raise UserError(str(error)) from None
+    if not isinstance(scene, Demonstrator):
+        raise UserError(f"'{env}' has no expert of its own; expected one of {', '.join(experts)}")
+    return scene
+
+
+def check_target(path: Path, *, force: bool) -> None:
+    """Raises UserError unless a recording may be written there."""
+    if path.is_dir():
+        raise UserError(f"-o: expected the name of a file, got the folder '{path}'")
+    if path.suffix != SUFFIX:
+        raise UserError(
+            f"-o: expected a name that ends in {SUFFIX}, got '{path}'; say '{path.with_suffix(SUFFIX)}'"
+        )
+    if path.exists() and not force:
+        raise UserError(f"'{path}' exists; --force replaces it")

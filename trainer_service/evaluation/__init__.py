@@ -1,0 +1,1 @@
+"""Scoring frozen policies, after a run or in the middle of one."""

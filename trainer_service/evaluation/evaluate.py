@@ -1,0 +1,148 @@
+"""How good a frozen policy is: its own simulator, its own seeds, every started episode counted to its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.behaviors.registry import parse_behavior_id
+from trainer_service.errors import UserError
+from trainer_service.policy import Policy
+from trainer_service.rollout.agent_indices import GroupPlaces
+from trainer_service.rollout.episode_scores import EpisodeLedger, Score
+from trainer_service.rollout.group_trajectories import group_keys
+from trainer_service.rollout.recurrent_states import RememberedByAgent
+from trainer_service.runs.checkpoint import differences
+from unity_bridge.errors import SimulatorLost
+from unity_bridge.server.bridge import Bridge, Departure, Tick
+from unity_bridge.steps import ActionBatch, StepBatch
+
+_PATIENCE_S = 0.5
+_logger = logging.getLogger(__name__)
+
+
+def evaluate(
+    bridge: Bridge,
+    policies: Mapping[str, Policy],
+    *,
+    episodes: int,
+    deterministic: bool,
+    progress: Callable[[int, int], None] = lambda done, wanted: None,
+    look_up: Callable[[], None] = lambda: None,
+) -> dict[str, Score]:
+    """Plays until every policy that a behavior shows up for has had its episodes.
+
+    Args:
+        bridge: with its simulators on their way.
+        policies: by behavior name.
+        episodes: of each behavior, counted per agent.
+        deterministic: likeliest actions instead of drawn ones.
+        progress: told how many episodes of how many are done.
+        look_up: called at least twice a second; what it raises ends the evaluation.
+
+    Raises:
+        UserError: a simulator with a behavior that has no policy, or a different one: see ``policies_for``.
+        BridgeError: a simulator failed; its evaluation would not be one.
+    """
+    ledgers: dict[str, EpisodeLedger] = {}
+    players = {name: Player(policy, deterministic) for name, policy in policies.items()}
+    plays: dict[str, str] = {}
+    done = -1
+    while not ledgers or not all(ledger.complete for ledger in ledgers.values()):
+        look_up()
+        for event in bridge.receive(_PATIENCE_S):
+            if isinstance(event, Departure):
+                raise SimulatorLost(event.reason)
+            plays |= policies_for(event, policies)
+            replies: dict[str, ActionBatch] = {}
+            for behavior_id, batch in event.steps.items():
+                name, team = parse_behavior_id(behavior_id)
+                name = plays[name]
+                ledger = ledgers.setdefault(name, EpisodeLedger(episodes))
+                ledger.observe(event.simulator, team, batch)
+                replies[behavior_id] = players[name].act(event.simulator, team, batch)
+            bridge.reply(event.simulator, replies)
+        ended = sum(ledger.num_ended for ledger in ledgers.values())
+        if ended != done:
+            done = ended
+            progress(done, episodes * max(len(ledgers), 1))
+    for name, ledger in ledgers.items():
+        if ledger.num_endless:
+            _logger.warning(
+                "'%s': %d episodes of groups did not end and are not counted.", name, ledger.num_endless
+            )
+    return {name: ledger.score() for name, ledger in ledgers.items()}
+
+
+class Player:
+    """A policy, what each of its agents remembers, and who is who."""
+
+    def __init__(self, policy: Policy, deterministic: bool) -> None:
+        self._policy = policy
+        self._deterministic = deterministic
+        self._remembered = RememberedByAgent(policy.memory_size)
+        self._places = GroupPlaces()
+
+    def act(self, simulator: int, team: int, batch: StepBatch) -> ActionBatch:
+        """Decides for everyone who waits. Raises UserError where a group is larger than the policy was trained for."""
+        rows, memories = self._remembered.recall(simulator, team, batch)
+        first = batch.num_terminal
+        places = self._seated(simulator, team, batch) if self._policy.places else None
+        if first == len(batch):
+            return ActionBatch.zeros(0, self._policy.spec.action_spec)
+        actions, memories = self._policy.predict(
+            [sensor[first:] for sensor in batch.observations],
+            memories,
+            batch.allowed_actions[first:],
+            places=places,
+            groups=group_keys(batch, team)[first:] if self._policy.communicates else None,
+            deterministic=self._deterministic,
+        )
+        self._remembered.keep(rows, memories)
+        return actions
+
+    def _seated(self, simulator: int, team: int, batch: StepBatch) -> NDArray[np.int64]:
+        """The places of all who wait."""
+        places = self._places.assign(simulator, team, batch).places[batch.num_terminal :]
+        largest, known = int(places.max(initial=-1)) + 1, self._policy.places
+        if largest > known:
+            raise UserError(
+                f"behavior '{self._policy.behavior}': a group of at least {largest} agents came, its policy was "
+                f"trained for {known} and tells them apart"
+            )
+        return places
+
+
+def policies_for(tick: Tick, policies: Mapping[str, Policy]) -> dict[str, str]:
+    """Whose policy plays each behavior that a simulator declares, by their names.
+
+    That of the same name; or, where there is one policy for one behavior with the same sensors and actions, that one:
+    the same task is called by other names elsewhere.
+
+    Raises:
+        UserError: there is none, or it is of a different behavior.
+    """
+    found: dict[str, str] = {}
+    for behavior_id, spec in tick.new_specs.items():
+        name, _ = parse_behavior_id(behavior_id)
+        found[name] = name if name in policies else _only_one(name, tick, policies)
+        if changed := differences(policies[found[name]].spec, spec):
+            raise UserError(f"behavior '{name}' is not what its policy was trained for: {changed}")
+    return found
+
+
+def _only_one(name: str, tick: Tick, policies: Mapping[str, Policy]) -> str:
+    declared = {parse_behavior_id(behavior_id)[0] for behavior_id in tick.new_specs}
+    fitting = [
+        policy.behavior
+        for policy in policies.values()
+        if len(policies) == len(declared) == 1
+        and all(differences(policy.spec, spec) is None for spec in tick.new_specs.values())
+    ]
+    if not fitting:
+        raise UserError(f"the run has no policy for behavior '{name}'; it has {', '.join(policies)}")
+    _logger.info("The policy of '%s' plays '%s'.", fitting[0], name)
+    return fitting[0]

@@ -1,0 +1,227 @@
+"""Evaluations while a run goes on: when, what becomes of them, and which policy was the best."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.curriculum import Curriculum
+from trainer_service.config import EvaluationSettings, RunOptions
+from trainer_service.errors import UserError
+from trainer_service.evaluation.evaluate import evaluate
+from trainer_service.evaluation.simulator import Playground
+from trainer_service.interop.onnx_export import ExportError, export_policy
+from trainer_service.metrics import JsonLines, Series, Summary, SummaryWriter, TensorBoardWriter, readable
+from trainer_service.policy import Policy
+from trainer_service.rollout.episode_scores import Evaluation, Score
+from trainer_service.runs.checkpoint import Checkpoint, SpoiledError, save_checkpoint
+from trainer_service.runs.files import SaveError
+from trainer_service.runs.folder import RunFolder
+from unity_bridge.errors import BridgeError
+from unity_bridge.programs.launcher import Command
+
+_logger = logging.getLogger(__name__)
+
+Play = Callable[[Mapping[str, Policy], EvaluationSettings], Mapping[str, Score]]
+"""Lets policies play on a simulator of their own. Raises GivenUp, UserError or BridgeError."""
+
+
+class GivenUp(Exception):
+    """Somebody asked the run to stop in the middle of an evaluation."""
+
+
+class Examiner:
+    """Looks how good the policies are, whenever another ``every_steps`` agent steps were made.
+
+    Every evaluation starts a simulator of its own, with the same seeds each time: scores can be compared, and a
+    run that is resumed goes on as if it had never stopped. Nothing random of the training is touched. An
+    evaluation that fails costs a warning, not the run.
+    """
+
+    def __init__(
+        self,
+        settings: EvaluationSettings,
+        play: Play,
+        folder: RunFolder,
+        board: Sequence[TensorBoardWriter] = (),
+        device: str = "cpu",
+    ) -> None:
+        """
+        Args:
+            settings: when and what.
+            play: how.
+            folder: of the run, which is written to.
+            board: where scores are drawn.
+            device: where the policies compute.
+        """
+        self._settings = settings
+        self._play = play
+        self._folder = folder
+        self._board = board
+        self._device = device
+        self._log = JsonLines(folder.evaluations)
+        self._started = time.perf_counter()
+        self._next = 0
+        self._best: dict[str, float] = {}
+        """The best score of each behavior that showed up; −∞ without any."""
+        self._improved: set[str] = set()
+
+    def examine(self, behaviors: Mapping[str, Behavior]) -> list[Evaluation]:
+        """Evaluates if it is time to. Returns what came out: nothing, if it is not."""
+        for behavior in behaviors.values():
+            if behavior.name not in self._best:
+                self._welcome(behavior)
+        if not behaviors or max(behavior.step for behavior in behaviors.values()) < self._next:
+            return []
+        self._next = self._after(max(behavior.step for behavior in behaviors.values()))
+        checkpoints = {name: each.checkpoint() for name, each in behaviors.items() if not each.diverged}
+        policies = {
+            name: Policy(checkpoint, device=self._device, seed=self._settings.seed)
+            for name, checkpoint in checkpoints.items()
+        }
+        try:
+            scores = self._play(policies, self._settings)
+        except GivenUp:
+            _logger.info("The evaluation was given up.")
+            return []
+        except (UserError, BridgeError) as error:
+            _logger.warning("An evaluation failed: %s. The run goes on.", error)
+            return []
+        return [self._judge(checkpoints[name], score) for name, score in scores.items()]
+
+    def finish(self) -> None:
+        """Writes the model of each behavior's best policy beside its weights."""
+        for name in sorted(self._improved):
+            path = self._folder.best(name).with_suffix(".onnx")
+            try:
+                policy = Policy.load(self._folder.best(name))
+                export_policy(policy.network(), policy.inputs, path)
+            except (ExportError, UserError) as error:
+                _logger.warning("'%s': %s. Its best weights are safe; export them later.", name, error)
+            else:
+                _logger.info("Exported %s", path)
+
+    def _welcome(self, behavior: Behavior) -> None:
+        """Remembers what a run that goes on had found before."""
+        name = behavior.name
+        self._log.truncate_after(name, behavior.step)
+        scores = [row["score"] for row in self._log.rows() if row.get("behavior") == name]
+        self._best[name] = max((score for score in scores if score is not None), default=-np.inf)
+        self._next = max(self._next, self._after(behavior.step))
+
+    def _after(self, step: int) -> int:
+        return (step // self._settings.every_steps + 1) * self._settings.every_steps
+
+    def _judge(self, checkpoint: Checkpoint, score: Score) -> Evaluation:
+        name = checkpoint.behavior
+        is_best = score.value is not None and score.value > self._best[name]
+        wall_s = time.perf_counter() - self._started
+        evaluation = Evaluation(name, checkpoint.step, wall_s, score, is_best)
+        try:
+            if score.value is not None and is_best:
+                # Weights first: a line that says so must not stand before they are safe.
+                save_checkpoint(checkpoint, self._folder.best(name))
+                self._best[name] = score.value
+                self._improved.add(name)
+            self._log.append(evaluation.to_json())
+            for board in self._board:
+                board.write(_summary(evaluation))
+        except (SaveError, SpoiledError) as error:
+            _logger.warning("%s. The run goes on.", error)
+        _logger.info("%s", _line(evaluation))
+        return evaluation
+
+
+class StopRequest(Protocol):
+    """Says whether somebody asked the run to end."""
+
+    @property
+    def requested(self) -> bool: ...
+
+
+def examiner_for(
+    options: RunOptions,
+    command: Command | None,
+    folder: RunFolder,
+    curriculum: Curriculum,
+    writers: Iterable[SummaryWriter],
+    stop: StopRequest,
+    progress: Callable[[int, int], None] = lambda done, wanted: None,
+) -> Examiner | None:
+    """Who evaluates a run, where it is wanted and the run's simulator is a program.
+
+    Args:
+        options: of the run.
+        command: its simulator.
+        folder: where its results go; nobody evaluates for a folder that is only read.
+        curriculum: its lessons, which the evaluations take part in.
+        writers: TensorBoard's among them gets the scores.
+        stop: ends an evaluation early.
+        progress: told at least twice a second how many episodes of how many are done.
+    """
+    if options.evaluation is None or command is None or not folder.writable:
+        return None
+    playground = Playground(options, command, options.evaluation.seed)
+
+    done = (0, 0)
+
+    def count(*episodes: int) -> None:
+        nonlocal done
+        done = (episodes[0], episodes[1])
+
+    def look_up() -> None:
+        progress(*done)
+        if stop.requested:
+            raise GivenUp
+
+    def play(policies: Mapping[str, Policy], settings: EvaluationSettings) -> Mapping[str, Score]:
+        nonlocal done
+        done = (0, settings.episodes)
+        lessons = {name: lesson.number for name, lesson in curriculum.lessons.items()}
+        drawn = settings.stochastic
+        with playground.open(lessons) as bridge:
+            return evaluate(
+                bridge,
+                policies,
+                episodes=settings.episodes,
+                deterministic=not drawn,
+                progress=count,
+                look_up=look_up,
+            )
+
+    board = [writer for writer in writers if isinstance(writer, TensorBoardWriter)]
+    return Examiner(options.evaluation, play, folder, board)
+
+
+def _summary(evaluation: Evaluation) -> Summary:
+    """The same for TensorBoard."""
+    score = evaluation.score
+    columns = {
+        "Evaluation/Cumulative Reward": score.returns,
+        "Evaluation/Group Cumulative Reward": score.group_returns,
+        "Evaluation/Episode Length": score.lengths,
+    }
+    series = {tag: Series.over(np.array(values, np.float64)) for tag, values in columns.items() if values}
+    return Summary(
+        behavior=evaluation.behavior,
+        step=evaluation.step,
+        wall_s=evaluation.wall_s,
+        steps_per_s=0.0,
+        series=series,
+    )
+
+
+def _line(evaluation: Evaluation) -> str:
+    result = evaluation.score.to_json()
+    words = [f"{evaluation.behavior}. Evaluation at step {evaluation.step}"]
+    if result["episodes"]:
+        mean, deviation = result["mean_return"], result["std_return"]
+        words.append(f"Mean Reward: {readable(mean, deviation)}. Std of Reward: {readable(deviation, mean)}")
+    if result["group_episodes"]:
+        words.append(f"Mean Group Reward: {readable(result['mean_group_return'])}")
+    return ". ".join([*words, "Best so far." if evaluation.is_best else "Not the best."])

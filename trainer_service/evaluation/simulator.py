@@ -1,0 +1,78 @@
+"""Where frozen policies play: a simulator of their own, with seeds of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from trainer_service.curriculum import Curriculum, with_sampler_seeds
+from trainer_service.config import RunOptions
+from unity_bridge.programs.launcher import Command
+from unity_bridge.server.bridge import Bridge, BridgeSettings
+from unity_bridge.side_channels import EngineSettings, parameter_records
+
+
+@dataclass(frozen=True, slots=True)
+class Playground:
+    """What it takes to open one."""
+
+    options: RunOptions
+    """Of the run whose policies will play."""
+
+    command: Command
+    """The simulator."""
+
+    seed: int
+    """Of the simulator and of the samplers: who is judged shall not meet the very values it has learned on."""
+
+    shutdown_grace_s: float = 3.0
+    """How long the simulator may take to leave."""
+
+    def describe(self, lessons: Mapping[str, int]) -> list[str]:
+        """Says where each environment parameter stands."""
+        curriculum = self._curriculum(lessons)
+        return [curriculum.describe(parameter) for parameter in curriculum.lessons]
+
+    @contextmanager
+    def open(self, lessons: Mapping[str, int]) -> Iterator[Bridge]:
+        """Starts the simulator; it is gone when the context is.
+
+        Args:
+            lessons: the number of the lesson that each environment parameter is in.
+
+        Raises:
+            BridgeError: it could not be started.
+        """
+        told = parameter_records(self._curriculum(lessons).messages())
+        settings = BridgeSettings(
+            seed=self.seed,
+            greeting=lambda simulator: told,
+            num_areas=self.options.env_settings.num_areas,
+            timeout_wait_s=self.options.env_settings.timeout_wait,
+            engine=engine_settings(self.options),
+            max_lifetime_restarts=0,
+            shutdown_grace_s=self.shutdown_grace_s,
+        )
+        with Bridge(settings) as bridge:
+            bridge.launch(self.command, 1)
+            yield bridge
+
+    def _curriculum(self, lessons: Mapping[str, int]) -> Curriculum:
+        parameters = with_sampler_seeds(self.options.environment_parameters or {}, self.seed, anew=True)
+        curriculum = Curriculum(parameters)
+        curriculum.resume(lessons, {})
+        return curriculum
+
+
+def engine_settings(options: RunOptions) -> EngineSettings:
+    """What the simulators' engine is told with the first reset."""
+    engine = options.engine_settings
+    return EngineSettings(
+        width=engine.width,
+        height=engine.height,
+        quality_level=engine.quality_level,
+        time_scale=engine.time_scale,
+        target_frame_rate=engine.target_frame_rate,
+        capture_frame_rate=engine.capture_frame_rate,
+    )

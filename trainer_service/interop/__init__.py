@@ -1,0 +1,1 @@
+"""Models of others and for others: ONNX out, checkpoints of ML-Agents in."""

@@ -1,0 +1,290 @@
+"""Checkpoints that ML-Agents 1.1.0 wrote, read without unpickling and turned into ours.
+
+Such a file is a dictionary of state dicts: ``Policy``, ``global_step``, ``Optimizer:…`` and ``Module:…``. It says
+neither what the sensors are nor with which settings it was trained, so both must be known from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.config import PPOSettings, TrainerSettings
+from trainer_service.errors import UserError
+from trainer_service.interop.mlagents_names import (
+    ACTOR,
+    CRITIC,
+    Source,
+    has_own_actor,
+    parameter_keys,
+    source_of,
+    statistic_of,
+    tensor_keys,
+)
+from trainer_service.networks.allowance import Allowance
+from trainer_service.runs.checkpoint import Checkpoint, parse_checkpoint, read_archive
+from unity_bridge.specs import BehaviorSpec
+
+_STEP, _COUNTER = "global_step", "_GlobalSteps__global_step"
+_ADAM = "Optimizer:value_optimizer"
+_TRAINER_OF: Mapping[str, str] = {"Optimizer:q_network": "sac", "Optimizer:adam": "poca", _ADAM: "ppo"}
+"""The trainer that wrote a file, by what it contains. SAC's files have PPO's optimizer too, so SAC comes first."""
+_NAMED = 6
+"""How many tensors an error message names."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MLAgentsCheckpoint:
+    """What is in the file."""
+
+    path: Path
+    step: int
+    modules: Mapping[str, Mapping[str, Any]]
+    """State dicts of the policy, the critic, the optimizer …"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conversion:
+    """A checkpoint of ours, and what was in the file but not taken over, in words."""
+
+    checkpoint: Checkpoint
+    left_behind: tuple[str, ...] = ()
+
+
+Origin = Checkpoint | MLAgentsCheckpoint
+"""Whatever a run can start from."""
+
+
+def load_origin(path: Path) -> Origin:
+    """Reads a checkpoint of ours or of ML-Agents onto the CPU.
+
+    Raises:
+        UserError: the file is missing, damaged, or neither; or by a trainer of ML-Agents that cannot be read.
+    """
+    content = read_archive(path)
+    return _parse(content, path) if is_mlagents(content) else parse_checkpoint(content, path)
+
+
+def load_mlagents_checkpoint(path: Path) -> MLAgentsCheckpoint:
+    """Reads a ``.pt`` of ML-Agents onto the CPU, without executing anything that it says.
+
+    Raises:
+        UserError: the file is missing or damaged, not by ML-Agents, or by a trainer of it that cannot be read.
+    """
+    content = read_archive(path)
+    if not is_mlagents(content):
+        raise UserError(f"'{path}' is not a checkpoint of ML-Agents: it has no modules {ACTOR} and {_STEP}")
+    return _parse(content, path)
+
+
+def is_mlagents(content: Any) -> bool:
+    """Whether ML-Agents wrote what was found in a file."""
+    return isinstance(content, dict) and ACTOR in content and _STEP in content
+
+
+def as_checkpoint(
+    origin: Origin, behavior: str, spec: BehaviorSpec, settings: TrainerSettings, *, seed: int
+) -> Conversion:
+    """The origin as a checkpoint of ours, for a behavior that is known by now.
+
+    ``seed`` starts the random streams of a converted one; ML-Agents saves none.
+
+    Raises:
+        UserError: the file is of other sensors, actions or settings.
+    """
+    if isinstance(origin, Checkpoint):
+        return Conversion(origin)
+    where = f"behavior '{behavior}': '{origin.path}'"
+    hyper = _require_supported(origin, settings, where)
+    try:
+        with Allowance(origin.modules):  # an imported run brings its settings along
+            algorithm = ALGORITHMS[settings.trainer_type](spec, settings, Compute(torch.device("cpu"), seed))
+    except ValueError as error:
+        raise UserError(f"behavior '{behavior}': {error}") from None
+    # What a fresh algorithm would save says which tensors are needed, and serves for what no file holds.
+    fresh = algorithm.state_dict()
+    plan = _Plan.of(origin, spec, settings, fresh, shared_critic=hyper.shared_critic)
+    _require_fit(plan, where)
+    state = {**fresh, **plan.weights()}
+    left_behind = [
+        f"{name}, a reward signal's network, which starts anew"
+        for name in origin.modules
+        if name.startswith("Module:")
+    ]
+    try:
+        state["optimizer"] = plan.moments(origin.modules[_ADAM])
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        left_behind.append(f"the optimizer's moments, which start anew: {' '.join(str(error).split())}")
+    return Conversion(Checkpoint(behavior, origin.step, spec, settings, state), tuple(left_behind))
+
+
+def _parse(content: Mapping[str, Any], path: Path) -> MLAgentsCheckpoint:
+    written_by = next((trainer for module, trainer in _TRAINER_OF.items() if module in content), None)
+    if written_by not in (None, "ppo"):
+        raise UserError(
+            f"'{path}' was written by the trainer '{written_by}' of ML-Agents; only those of 'ppo' can be read so far"
+        )
+    try:
+        step = int(content[_STEP][_COUNTER])
+        if step < 0:
+            raise ValueError(f"it has taken {step} steps")
+        if written_by is None or not all(map(_is_module, content.values())):
+            raise ValueError(f"its modules are {list(content)}")
+    except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        reason = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise UserError(f"'{path}' is not a complete checkpoint of ML-Agents 1.1.0: {reason}") from None
+    return MLAgentsCheckpoint(path, step, content)
+
+
+def _is_module(found: object) -> bool:
+    return isinstance(found, dict) and all(isinstance(key, str) for key in found)
+
+
+def _require_supported(origin: MLAgentsCheckpoint, settings: TrainerSettings, where: str) -> PPOSettings:
+    hyper = settings.hyperparameters
+    if not isinstance(hyper, PPOSettings):
+        raise UserError(f"{where} is of the trainer 'ppo', the configuration says '{settings.trainer_type}'")
+    _require_same_memory(origin, settings, where)
+    shared = has_own_actor(origin.modules.get(CRITIC, {}))
+    if shared != hyper.shared_critic:
+        raise UserError(
+            f"{where} was trained with shared_critic {shared}, the configuration says {hyper.shared_critic}"
+        )
+    return hyper
+
+
+def _require_same_memory(origin: MLAgentsCheckpoint, settings: TrainerSettings, where: str) -> None:
+    told = origin.modules[ACTOR].get("memory_size_vector")
+    theirs = told.max().nan_to_num().item() if isinstance(told, Tensor) and told.numel() else 0
+    memory = settings.network_settings.memory
+    if theirs != (0 if memory is None else memory.memory_size):
+        configured = "has none" if memory is None else f"says {memory.memory_size}"
+        raise UserError(
+            f"{where} was trained with a memory_size of {theirs:g}, the configuration {configured}"
+        )
+    if memory is not None and memory.type != "lstm":
+        raise UserError(f"{where} remembers with an lstm, the configuration says memory.type '{memory.type}'")
+
+
+def _require_fit(plan: _Plan, where: str) -> None:
+    if faults := list(plan.faults()):
+        more = f" and {len(faults) - _NAMED} more" if len(faults) > _NAMED else ""
+        raise UserError(
+            f"{where} does not fit the behavior and its settings (hidden_units, num_layers, memory, normalize, "
+            "vis_encode_type, goal_conditioning_type, shared_critic, reward_signals): "
+            f"{'; '.join(faults[:_NAMED])}{more}"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """Which tensors of the file become which of ours."""
+
+    modules: Mapping[str, Mapping[str, Any]]
+    """Of the file: the policy and, unless it is shared, the critic."""
+
+    parts: Mapping[str, Mapping[str, tuple[Source, Tensor]]]
+    """Of ours, ``network`` in the order of its parameters and ``normalizer``: of each tensor, where it lies and
+    another one of its shape and type."""
+
+    @classmethod
+    def of(
+        cls,
+        origin: MLAgentsCheckpoint,
+        spec: BehaviorSpec,
+        settings: TrainerSettings,
+        fresh: Mapping[str, Any],
+        *,
+        shared_critic: bool,
+    ) -> _Plan:
+        """fresh: the state of a new algorithm for that spec and these settings."""
+        network, signals = settings.network_settings, list(settings.reward_signals)
+        parts = {
+            "network": {
+                name: (source_of(name, spec, network, signals), like)
+                for name, like in fresh["network"].items()
+            },
+            "normalizer": {name: (statistic_of(name), like) for name, like in fresh["normalizer"].items()},
+        }
+        if shared_critic:  # then the critic is the actor once more
+            parts = {
+                part: {
+                    name: (source._replace(module=ACTOR), like) for name, (source, like) in tensors.items()
+                }
+                for part, tensors in parts.items()
+            }
+        used = [ACTOR] if shared_critic else [ACTOR, CRITIC]
+        return cls({name: origin.modules.get(name, {}) for name in used}, parts)
+
+    def faults(self) -> Iterator[str]:
+        """What does not fit, in words: tensors that are missing, of another shape, or of no use here."""
+        used: dict[str, set[str]] = {name: set() for name in self.modules}
+        for source, like in self._tensors():
+            used[source.module].update(source.keys)
+            missing = [key for key in source.keys if not isinstance(self._found(source.module, key), Tensor)]
+            yield from (f"{key} is missing in {source.module}" for key in missing)
+            if not missing:
+                yield from self._misfit(source, like)
+        for module, tensors in self.modules.items():
+            # Statistics are the same in both: they have seen the same trajectories.
+            known = used[module] | used[ACTOR]
+            yield from (f"{key} of {module} has no place" for key in tensor_keys(tensors) if key not in known)
+
+    def weights(self) -> dict[str, dict[str, Tensor]]:
+        """Network and normalizer, as our algorithm loads them."""
+        return {
+            part: {
+                name: self._joined(source).reshape(like.shape).to(like.dtype)
+                for name, (source, like) in tensors.items()
+            }
+            for part, tensors in self.parts.items()
+        }
+
+    def moments(self, optimizer: Mapping[str, Any]) -> dict[str, Any]:
+        """Adam's state in the order of our parameters.
+
+        Raises AttributeError, KeyError, TypeError, ValueError or RuntimeError where it is not known of each.
+        """
+        places = [
+            (module, key) for module, tensors in self.modules.items() for key in parameter_keys(tensors)
+        ]
+        number_of = {place: number for number, place in enumerate(places)}
+        wanted = [(source.module, key) for source, _ in self.parts["network"].values() for key in source.keys]
+        entries = [(self._found(*place), optimizer["state"].get(number_of[place])) for place in wanted]
+        if any(entry is None for _, entry in entries):
+            raise ValueError("the file does not hold those of every parameter")
+        steps = {int(entry["step"]) for _, entry in entries}
+        if len(steps) != 1:
+            raise ValueError(f"parameters have taken different numbers of steps, {sorted(steps)}")
+        mean, square = (
+            torch.cat([entry[moment].reshape(tensor.shape).flatten() for tensor, entry in entries])
+            for moment in ("exp_avg", "exp_avg_sq")
+        )
+        return {"steps": steps.pop(), "mean": mean, "square": square}
+
+    def _tensors(self) -> Iterator[tuple[Source, Tensor]]:
+        for tensors in self.parts.values():
+            yield from tensors.values()
+
+    def _found(self, module: str, key: str) -> Any:
+        return self.modules[module].get(key)
+
+    def _joined(self, source: Source) -> Tensor:
+        parts = [self._found(source.module, key) for key in source.keys]
+        return torch.cat([part.reshape(1) if part.ndim == 0 else part for part in parts])
+
+    def _misfit(self, source: Source, like: Tensor) -> Iterator[str]:
+        try:
+            shape = tuple(self._joined(source).shape)
+        except RuntimeError:  # parts of different widths
+            shape = tuple(self._found(source.module, source.keys[0]).shape)
+        # There the deviations are a row, and a count was made a vector above.
+        if shape not in (tuple(like.shape), (1, *like.shape)):
+            where = f"{' with '.join(source.keys)} of {source.module}"
+            yield f"{where} has shape {shape}, expected {tuple(like.shape)}"

@@ -1,0 +1,291 @@
+"""Policies as ONNX files, with the names, shapes and constants that Unity's ML-Agents packages look for.
+
+Inputs ``obs_0`` …, with discrete actions ``action_masks`` (1 = allowed), and with memory ``recurrent_in``, which
+is zeros at an episode's start and ``recurrent_out`` of the step before afterwards. Outputs, in this order, those
+of an action kind only where the behavior has it::
+
+    version_number                     float32 [1]            3
+    memory_size                        float32 [1]            floats of an agent's memory, 0 without
+    continuous_actions                 float32 [batch, size]  drawn inside the graph
+    continuous_action_output_shape     float32 [1]            size
+    deterministic_continuous_actions   float32 [batch, size]
+    discrete_actions                   int64 [batch, branches]
+    discrete_action_output_shape       float32 [1, branches]  choices of each branch
+    deterministic_discrete_actions     int64 [batch, branches]
+    recurrent_out                      float32 [batch, 1, memory_size]   only with memory
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from trainer_service.algorithms import PolicyNetwork
+from trainer_service.errors import UserError
+from trainer_service.interop.onnx_check import Arrays, compared
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.policy import Policy, checkpoints_of
+from trainer_service.runs.files import write_atomic
+from trainer_service.runs.folder import RunFolder
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+
+if TYPE_CHECKING:
+    import onnx
+
+OPSET = 9
+"""Version of the operator set that the files use: what ML-Agents writes, so what its packages are tried with."""
+NEWEST_OPSET = 15
+"""The newest that the packages' inference engines promise to read."""
+MODEL_VERSION = 3.0
+"""Unity's ``ModelApiVersion.MLAgents2_0``."""
+
+_FORBIDDEN = 1e8
+"""How far below the others a forbidden choice's logit lies: its probability is zero in single precision."""
+
+_logger = logging.getLogger(__name__)
+
+
+class ExportError(UserError):
+    """A policy that could not be written as a model; the weights are not concerned."""
+
+
+def export_policy(network: PolicyNetwork, spec: BehaviorSpec, *paths: Path) -> None:
+    """Writes the same model to every path, each replaced in one piece. Warns if it does not say what the policy says.
+
+    Raises:
+        ExportError: onnx is not installed, or the policy cannot be expressed; nothing was written.
+        SaveError: a file could not be written.
+    """
+    try:
+        model = to_onnx(network, spec)
+    except ImportError as error:
+        raise ExportError(f"no model could be written: {error}. Install it with: pip install onnx") from None
+    except Exception as error:
+        # torch's exporter raises whatever the operator at hand raises. A model that is missing can be
+        # written later from the checkpoint; a run that ended over it cannot.
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ExportError(f"no model could be written: {reason[:300]}") from error
+    for path in paths:
+        write_atomic(path, model)
+    if difference := compared(model, spec, network.memory_size, _Answers(network, spec)):
+        _logger.warning("model '%s' %s", paths[0], difference)
+
+
+def export_run(
+    folder: RunFolder, *, step: int | None = None, checkpoint: Path | None = None, output: Path | None = None
+) -> dict[Path, Policy]:
+    """Writes models from checkpoints that exist.
+
+    Args:
+        folder: the run. Without ``step`` and ``checkpoint`` the newest policy of each of its behaviors becomes
+            the run's final model.
+        step: the policies of that step instead, each beside its checkpoint.
+        checkpoint: that file instead, the model beside it.
+        output: where the models go instead: a file that ends with .onnx, for one behavior, or a folder.
+
+    Returns:
+        What was written, and which policy.
+
+    Raises:
+        UserError: no such checkpoint, one that is damaged, or several behaviors for one file.
+        ExportError, SaveError: see ``export_policy``.
+    """
+    if checkpoint is not None:
+        sources = {checkpoint.with_suffix(".onnx"): checkpoint}
+    elif step is not None:
+        sources = {path.with_suffix(".onnx"): path for path in _of_step(folder, step)}
+    else:
+        sources = {folder.final_model(name): path for name, path in checkpoints_of(folder.path).items()}
+    policies = {target: Policy.load(source) for target, source in sources.items()}
+    if output is not None:
+        policies = _redirected(policies, output)
+    for target, policy in policies.items():
+        export_policy(policy.network(), policy.inputs, target)
+    return policies
+
+
+def to_onnx(network: PolicyNetwork, spec: BehaviorSpec) -> bytes:
+    """The policy as an ONNX file, checked. Draws from no random stream of the caller's.
+
+    Raises:
+        ImportError: onnx is not installed.
+        Exception: what torch's exporter or the ONNX checker finds fault with.
+    """
+    import onnx
+
+    file = io.BytesIO()
+    graph = _Graph(network, spec.action_spec).eval()
+    inputs = input_shapes(spec, network.memory_size)
+    outputs = output_names(spec.action_spec, network.memory_size)
+    dynamic = [*inputs, *(name for name in outputs if name.endswith("_actions") or name == "recurrent_out")]
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), torch.no_grad():
+        warnings.simplefilter("ignore")  # the exporter is old and says so each time; nobody here can mend it
+        torch.onnx.export(
+            graph,
+            tuple(torch.zeros(1, *shape) for shape in inputs.values()),
+            file,  # type: ignore[arg-type]  # the old exporter takes a file too, whatever the signature says
+            input_names=list(inputs),
+            output_names=outputs,
+            dynamic_axes={name: {0: "batch"} for name in dynamic},
+            opset_version=OPSET,
+            dynamo=False,  # the new exporter writes newer operators than asked for, and takes seconds
+        )
+    model = onnx.load_model_from_string(file.getvalue())
+    _require_opset(model)
+    _declare_inputs(model, inputs)
+    checked = model.SerializeToString()
+    onnx.checker.check_model(checked)
+    return checked
+
+
+def input_shapes(spec: BehaviorSpec, memory_size: int) -> dict[str, tuple[int, ...]]:
+    """Names of a model's inputs, in order, and their shapes without the batch dimension."""
+    shapes = {f"obs_{index}": sensor.shape for index, sensor in enumerate(spec.observation_specs)}
+    if spec.action_spec.discrete_branches:
+        shapes["action_masks"] = (spec.action_spec.mask_size,)
+    if memory_size:
+        shapes["recurrent_in"] = (1, memory_size)
+    return shapes
+
+
+def output_names(actions: ActionSpec, memory_size: int) -> list[str]:
+    """Names of a model's outputs, in order."""
+    names = ["version_number", "memory_size"]
+    if actions.continuous_size:
+        names += ["continuous_actions", "continuous_action_output_shape", "deterministic_continuous_actions"]
+    if actions.discrete_branches:
+        names += ["discrete_actions", "discrete_action_output_shape", "deterministic_discrete_actions"]
+    if memory_size:
+        names.append("recurrent_out")
+    return names
+
+
+def _of_step(folder: RunFolder, step: int) -> list[Path]:
+    names = [entry.name for entry in sorted(folder.path.iterdir()) if entry.is_dir()]
+    found = [path for name in names if (path := folder.path / name / f"{name}-{step}.pt").is_file()]
+    if not found:
+        there = sorted(path.stem for name in names for path in (folder.path / name).glob("*-*.pt"))
+        raise UserError(
+            f"'{folder.path}' has no checkpoint of step {step}; it has {', '.join(there) or 'none'}"
+        )
+    return found
+
+
+def _redirected(policies: dict[Path, Policy], output: Path) -> dict[Path, Policy]:
+    if output.suffix != ".onnx":
+        return {output / f"{policy.behavior}.onnx": policy for policy in policies.values()}
+    if len(policies) > 1:
+        names = ", ".join(policy.behavior for policy in policies.values())
+        raise UserError(f"--output: '{output}' is one file for the behaviors {names}; expected a folder")
+    (policy,) = policies.values()
+    return {output: policy}
+
+
+class _Answers:
+    """What a policy says to the inputs of its model."""
+
+    def __init__(self, network: PolicyNetwork, spec: BehaviorSpec) -> None:
+        self._graph = _Graph(network, spec.action_spec).eval()
+        self._names = output_names(spec.action_spec, network.memory_size)
+        self._asked = 0
+
+    def __call__(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
+        tensors = [torch.from_numpy(array) for array in inputs.values()]
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            self._asked += 1
+            torch.default_generator.manual_seed(self._asked)  # not torch's own: that one is every device's
+            outputs = dict(zip(self._names, self._graph(*tensors), strict=True))
+            outputs["logits"] = self._graph.logits(*tensors)
+        return {name: output.numpy() for name, output in outputs.items()}
+
+
+class _Graph(nn.Module):
+    """A policy from a model's inputs to its outputs, as it is traced."""
+
+    version_number: Tensor
+    memory_size: Tensor
+    continuous_shape: Tensor
+    discrete_shape: Tensor
+
+    def __init__(self, network: PolicyNetwork, actions: ActionSpec) -> None:
+        super().__init__()
+        self.network = network
+        self._branches = actions.discrete_branches
+        self._continuous = actions.continuous_size > 0
+        self.register_buffer("version_number", torch.tensor([MODEL_VERSION]))
+        self.register_buffer("memory_size", torch.tensor([float(network.memory_size)]))
+        self.register_buffer("continuous_shape", torch.tensor([float(actions.continuous_size)]))
+        self.register_buffer("discrete_shape", torch.tensor([self._branches], dtype=torch.float32))
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        parameters, masks, kept = self._decide(list(inputs))
+        outputs: list[Tensor] = [self.version_number, self.memory_size]
+        if self._continuous:
+            drawn, likeliest = self.network.numbers(parameters)
+            outputs += [drawn, self.continuous_shape, likeliest]
+        if self._branches:
+            drawn, likeliest = self._choices(parameters.logits, *masks)
+            outputs += [drawn, self.discrete_shape, likeliest]
+        return (*outputs, *kept)
+
+    def _decide(self, inputs: list[Tensor]) -> tuple[ActionParameters, list[Tensor], list[Tensor]]:
+        """What the policy says, the masks, and the memory afterwards: the latter two none or one."""
+        size = self.network.memory_size
+        memories = [inputs.pop().reshape(-1, size)] if size else []
+        masks = [inputs.pop()] if self._branches else []
+        if not memories:
+            return self.network.forward(inputs), masks, []
+        parameters, kept = self.network.step(inputs, *memories)
+        return parameters, masks, [kept.reshape(-1, 1, size)]
+
+    def logits(self, *inputs: Tensor) -> Tensor:
+        """Of all choices, side by side, those that are forbidden far below the others. [B, choices]"""
+        parameters, masks, _ = self._decide(list(inputs))
+        return _masked(parameters.logits, *masks)
+
+    def _choices(self, logits: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
+        masked = _masked(logits, masks)
+        drawn, likeliest, start = [], [], 0
+        for size in self._branches:
+            chosen = self.network.choices(masked[:, start : start + size])
+            drawn.append(chosen[0])
+            likeliest.append(chosen[1])
+            start += size
+        return _side_by_side(drawn), _side_by_side(likeliest)
+
+
+def _masked(logits: Tensor, *masks: Tensor) -> Tensor:
+    for allowed in masks:
+        # Arithmetic where a condition would be clearer: old inference engines have no Where.
+        logits = logits * allowed - _FORBIDDEN * (1.0 - allowed)
+    return logits
+
+
+def _side_by_side(columns: Sequence[Tensor]) -> Tensor:
+    return columns[0] if len(columns) == 1 else torch.cat(list(columns), dim=-1)
+
+
+def _declare_inputs(model: onnx.ModelProto, inputs: Mapping[str, tuple[int, ...]]) -> None:
+    """Names every input, in order: tracing drops one that influences nothing, and Unity would miss it."""
+    import onnx
+
+    declared = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", *shape])
+        for name, shape in inputs.items()
+    ]
+    del model.graph.input[:]
+    model.graph.input.extend(declared)
+
+
+def _require_opset(model: onnx.ModelProto) -> None:
+    versions = {each.domain: each.version for each in model.opset_import}
+    if versions != {"": OPSET} or OPSET > NEWEST_OPSET:
+        raise ValueError(f"the exporter wrote operator sets {versions}; expected version {OPSET} alone")

@@ -1,0 +1,286 @@
+"""What a run says while it runs: log lines in ML-Agents' form, and on a terminal a live table below them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TextIO
+
+import trainer_service
+from trainer_service.metrics import Summary, readable
+from trainer_service.runs.status import COMPATIBLE_MLAGENTS_VERSION
+from unity_bridge.complaints import harmless
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+    from rich.console import RenderableType
+    from rich.live import Live
+    from rich.table import Table
+
+_LOGGERS = ("trainer_service", "unity_bridge")
+_REFRESH_INTERVAL_S = 0.5  # drawing takes about 2 ms: half a percent of the time
+_NARROW_COLUMNS = 100
+
+_logger = logging.getLogger(__name__)
+
+
+class Console:
+    """Shows a run for as long as its ``with`` block lasts.
+
+    Everything that our packages log appears as a line. On a terminal a table with a row per behavior stays
+    below the lines, drawn in the calling thread at most twice a second. A terminal that closes silences a
+    run but does not end it.
+    """
+
+    def __init__(self, *, tty: bool | None = None, debug: bool = False, stream: TextIO | None = None) -> None:
+        """Prepares, without output.
+
+        Args:
+            tty: whether to draw the table; None asks the stream.
+            debug: also show debug messages, and of each message when and where it was logged.
+            stream: where to write; None is standard output.
+        """
+        self._tty = tty
+        self._debug = debug
+        self._stream = stream
+        self._handler: logging.Handler | None = None
+        self._previous_levels: dict[str, int] = {}
+        self._terminal: RichConsole | None = None
+        self._live: Live | None = None
+        self._rows: dict[str, _Row] = {}
+        self._started_s = 0.0
+        self._next_refresh_s = 0.0
+        self._doing = ""
+
+    def __enter__(self) -> Self:
+        stream = sys.stdout if self._stream is None else self._stream
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a behavior's name may be beyond an old terminal
+        self._stream = stream
+        self._started_s = time.monotonic()
+        if _is_terminal(stream) if self._tty is None else self._tty:
+            self._start_table(stream)
+        self._start_logging(stream)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            with contextlib.suppress(OSError):
+                self._live.stop()
+            self._live = None
+        for name, level in self._previous_levels.items():
+            logger = logging.getLogger(name)
+            logger.setLevel(level)
+            if self._handler is not None:
+                logger.removeHandler(self._handler)
+
+    def banner(self, *, communicator_api: str, pytorch: str) -> None:
+        """Says which versions are at work, in lines that begin as ML-Agents' do."""
+        compatible = f"{COMPATIBLE_MLAGENTS_VERSION} (compatible)"
+        self._print(
+            " Version information:\n"
+            f"  trainer-service: {trainer_service.__version__},\n"
+            f"  ml-agents: {compatible},\n"
+            f"  ml-agents-envs: {compatible},\n"
+            f"  Communicator API: {communicator_api},\n"
+            f"  PyTorch: {pytorch}"
+        )
+
+    def log(self, message: str, level: int = logging.INFO) -> None:
+        """Logs one line."""
+        _logger.log(level, "%s", message, stacklevel=2)
+
+    def progress(self, behavior: str, step: int, max_steps: int, steps_per_s: float) -> None:
+        """Says how far a behavior is. Costs next to nothing: call it as often as you like."""
+        if self._live is None:
+            return
+        row = self._rows.get(behavior)
+        if row is None:
+            row = self._rows[behavior] = _Row()
+        row.step = step
+        row.max_steps = max_steps
+        row.steps_per_s = steps_per_s
+        if time.monotonic() >= self._next_refresh_s:
+            self._refresh()
+
+    def doing(self, what: str, *, at_once: bool = False) -> None:
+        """Shows below the table what goes on. Costs next to nothing, unless it shall be there at once."""
+        self._doing = what
+        if self._live is not None and (at_once or time.monotonic() >= self._next_refresh_s):
+            self._refresh()
+
+    @property
+    def has_table(self) -> bool:
+        """Whether there is a table that shows what is called ``progress``."""
+        return self._live is not None
+
+    def summary(self, summary: Summary, max_steps: int) -> None:
+        """Shows the statistics of a summary in the table; its line in the log is ``ConsoleWriter``'s work."""
+        self._rows.setdefault(summary.behavior, _Row()).summary = summary
+        self.progress(summary.behavior, summary.step, max_steps, summary.steps_per_s)
+
+    def checkpoint(self, behavior: str, step: int) -> None:
+        """Shows that a behavior was saved."""
+        self._rows.setdefault(behavior, _Row()).checkpoint = step
+
+    def _start_table(self, stream: TextIO) -> None:
+        # Imported only here: a run without a terminal does without them.
+        from rich.console import Console as RichConsole
+        from rich.live import Live
+
+        self._terminal = RichConsole(file=stream, force_terminal=True)
+        self._live = Live(console=self._terminal, auto_refresh=False, get_renderable=self._table)
+        self._live.start()
+
+    def _start_logging(self, stream: TextIO) -> None:
+        handler = _TableHandler(self._terminal) if self._terminal is not None else _LineHandler(stream)
+        if self._debug:
+            line_format = "%(asctime)s %(levelname)s [%(filename)s:%(lineno)d] %(message)s"
+            handler.setFormatter(_Formatter(line_format, "%Y-%m-%d %H:%M:%S"))
+        else:
+            handler.setFormatter(_Formatter("[%(levelname)s] %(message)s"))
+        self._handler = handler
+        for name in _LOGGERS:
+            logger = logging.getLogger(name)
+            self._previous_levels[name] = logger.level
+            logger.setLevel(logging.DEBUG if self._debug else logging.INFO)
+            logger.addHandler(handler)
+
+    def _print(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            if self._terminal is not None:
+                _print_above(self._terminal, text)
+            else:
+                print(text, file=self._stream, flush=True)
+
+    def _refresh(self) -> None:
+        if self._live is not None:
+            with contextlib.suppress(OSError):
+                self._live.refresh()
+        self._next_refresh_s = time.monotonic() + _REFRESH_INTERVAL_S
+
+    def _table(self) -> RenderableType:
+        from rich.console import Group
+
+        if self._terminal is None or not self._rows:
+            return Group()
+        elapsed_s = time.monotonic() - self._started_s
+        return _draw(self._rows, elapsed_s, self._doing, wide=self._terminal.width >= _NARROW_COLUMNS)
+
+
+@dataclass(slots=True)
+class _Row:
+    """What the table shows of one behavior."""
+
+    step: int = 0
+    max_steps: int = 0
+    steps_per_s: float = 0.0
+    summary: Summary | None = None
+    checkpoint: int | None = None
+
+
+def _draw(rows: Mapping[str, _Row], elapsed_s: float, doing: str, *, wide: bool) -> Table:
+    """Returns the table and what goes on; ``wide`` has columns that a narrow terminal lacks."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("Behavior", no_wrap=True)
+    table.add_column("")
+    for header in ("Step", "Reward", *(["Length"] if wide else []), "Steps/s", "Elapsed"):
+        table.add_column(header, justify="right", no_wrap=True)
+    if wide:
+        table.add_column("Saved at", justify="right", no_wrap=True)
+    for behavior, row in rows.items():
+        table.add_row(
+            Text(behavior),  # as it is: brackets in a name are no markup
+            ProgressBar(total=max(row.max_steps, 1), completed=row.step, width=16 if wide else 8),
+            f"{row.step:,} / {row.max_steps:,}",
+            _reward(row.summary),
+            *([_length(row.summary)] if wide else []),
+            f"{row.steps_per_s:,.0f}",
+            _clock(elapsed_s),
+            *(["–" if row.checkpoint is None else f"{row.checkpoint:,}"] if wide else []),
+        )
+    if below := list(filter(None, [_lessons(rows.values()), doing])):
+        table.caption, table.caption_justify = Text("\n".join(below)), "left"
+    return table
+
+
+def _lessons(rows: Iterable[_Row]) -> str:
+    """Where each curriculum stood at the newest summary; what never changes has no lesson to speak of."""
+    newest = max((row.summary for row in rows if row.summary), key=lambda each: each.wall_s, default=None)
+    lessons = {} if newest is None else newest.lessons
+    changing = [f"{name} {lesson.name}" for name, lesson in lessons.items() if lesson.name != name]
+    return f"Lessons: {', '.join(changing)}" if changing else ""
+
+
+def _reward(summary: Summary | None) -> str:
+    if summary is None or summary.stats.mean_return is None:
+        return "–"
+    mean, deviation = summary.stats.mean_return, summary.stats.std_return or 0.0
+    text = f"{readable(mean, deviation)} ± {readable(deviation, mean)}"
+    group = summary.stats.mean_group_return
+    return text if group is None else f"{text} (group {readable(group)})"
+
+
+def _length(summary: Summary | None) -> str:
+    length = None if summary is None else summary.stats.mean_length
+    return "–" if length is None else f"{length:.1f}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    # A dumb terminal cannot move its cursor back up to draw the table again.
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in {"dumb", "unknown"}
+
+
+def _print_above(terminal: RichConsole, text: str) -> None:
+    # As it is: names may look like markup, and numbers in colours would be noise.
+    terminal.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+class _Formatter(logging.Formatter):
+    """Writes out control characters and ends overlong lines, should what strangers said have come so far."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return harmless(super().format(record))
+
+
+class _LineHandler(logging.StreamHandler[TextIO]):
+    """Writes lines; goes on in silence when nobody reads them any more."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
+
+
+class _TableHandler(logging.Handler):
+    """Prints lines above the table."""
+
+    def __init__(self, terminal: RichConsole) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            _print_above(self._terminal, self.format(record))
+        except OSError:
+            pass  # the terminal is gone, the run goes on
+        except Exception:
+            self.handleError(record)

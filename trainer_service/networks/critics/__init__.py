@@ -1,0 +1,1 @@
+"""Critics that see a whole group."""

@@ -1,0 +1,82 @@
+"""COMA's critic: what each of an agent's choices is worth, given what all others see and do. F moments, n places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.critics.value_scale import ScaledValues, Scaling
+from trainer_service.networks.encoders.encoder import ObservationEncoder
+from trainer_service.networks.encoders.layers import make_body
+from trainer_service.networks.encoders.memory import make_memory
+from trainer_service.networks.policies.actor_critic import as_floats
+from unity_bridge.specs import BehaviorSpec
+
+
+class COMACritic(nn.Module):
+    """Q(s, (a₋ᵢ, ·)) of every agent i in one pass per agent, one number per own choice and reward signal.
+
+    It sees the state, the agent's own observations and place, and everyone's actions with the agent's own left out.
+    """
+
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        settings: NetworkSettings,
+        *,
+        sees: Sequence[int],
+        state: Sequence[int],
+        places: int,
+        signals: int,
+        scaling: Scaling,
+    ) -> None:
+        """sees: sensors of an agent; state: sensors of the state, or none for all agents' observations."""
+        super().__init__()
+        self._sees, self._state = tuple(sees), tuple(state)
+        self._places, self._choices = places, spec.action_spec.mask_size
+        sensors = spec.observation_specs
+        self.encoder = ObservationEncoder([sensors[i] for i in sees], settings)
+        self.of_state = ObservationEncoder([sensors[i] for i in state], settings) if state else None
+        encoded = self.encoder.output_size
+        joint = places * (encoded + 1) if self.of_state is None else self.of_state.output_size
+        inputs = joint + encoded + places + places * self._choices
+        self.body = make_body(inputs, settings)
+        self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
+        features = settings.hidden_units if self.memory is None else self.memory.output_size
+        self.value = ScaledValues(features, signals, scaling, members=self._choices)
+
+    def forward(
+        self, observations: Sequence[Tensor], actions: Tensor, members: Tensor, filled: Tensor | None = None
+    ) -> Tensor:
+        """[F, n, A, signals], in units of the scale of returns: see ``value``. Of places where nobody is: anything.
+
+        observations: [R, …] per sensor; actions: one-hot, [R, A]; members: int64 [F, n], who is at each place, −1
+        where nobody is; filled: which moments there are of sequences that begin without memory, bool [Q, L].
+        """
+        observations = as_floats(observations)
+        encoded = self.encoder.forward([observations[i] for i in self._sees])
+        each, there = _table(encoded)[members], (members >= 0).to(encoded.dtype)
+        joint = torch.cat([each.flatten(start_dim=1), there], dim=1)
+        if self.of_state is not None:
+            state = self.of_state.forward([observations[i] for i in self._state])
+            joint = state[members.amax(dim=1)]
+        done = _table(actions)[members]
+        features = self.body.forward(self._inputs(joint, each, done))
+        if self.memory is not None and filled is not None:
+            features = self.memory.unroll_each(features, filled)
+        return self.value.forward(features)
+
+    def _inputs(self, joint: Tensor, each: Tensor, done: Tensor) -> Tensor:
+        """Of every agent: the state, what it sees, its place, and everyone's actions but its own. [F, n, inputs]"""
+        place = torch.eye(self._places, device=done.device, dtype=done.dtype)
+        others = (done.unsqueeze(1) * (1.0 - place).unsqueeze(2)).flatten(start_dim=2)
+        shape = (len(each), self._places, -1)
+        return torch.cat([joint.unsqueeze(1).expand(shape), each, place.expand(shape), others], dim=2)
+
+
+def _table(rows: Tensor) -> Tensor:
+    """The rows, and one of zeros for nobody, which −1 finds."""
+    return torch.cat([rows, rows.new_zeros((1, rows.shape[1]))])

@@ -1,0 +1,93 @@
+"""A critic that sees what all agents of a group see. F moments of groups of up to n agents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.critics.value_scale import ScaledValues, Scaling
+from trainer_service.networks.encoders.encoder import ObservationEncoder
+from trainer_service.networks.encoders.layers import make_body
+from trainer_service.networks.encoders.memory import make_memory
+from trainer_service.networks.policies.actor_critic import as_floats
+from unity_bridge.specs import BehaviorSpec
+
+CentralState = Literal["joint", "environment", "agent"]
+
+
+class JointCritic(nn.Module):
+    """Values of a group's members, one per reward signal, or of the group as a whole.
+
+    ``joint``: what it sees are all members' observations side by side, absent ones as zeros, and who is there. A
+    value per place sits on one body. ``environment``: the same from what the simulator says of the world.
+    ``agent``: the joint state, the member's own observations and its place, for each member by itself.
+    """
+
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        settings: NetworkSettings,
+        *,
+        sees: Sequence[int],
+        state: CentralState,
+        places: int,
+        signals: int,
+        members: int,
+        scaling: Scaling,
+    ) -> None:
+        """sees: sensors of the state; places: n; members: how many values a moment has, n or 1 for the group's."""
+        super().__init__()
+        self._sees = tuple(sees)
+        self._kind = state
+        self._places, self._members = places, members
+        self.encoder = ObservationEncoder([spec.observation_specs[i] for i in sees], settings)
+        encoded = self.encoder.output_size
+        joint = encoded if state == "environment" else places * (encoded + 1)
+        inputs = joint + encoded + places if state == "agent" else joint
+        self.body = make_body(inputs, settings)
+        self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
+        features = settings.hidden_units if self.memory is None else self.memory.output_size
+        own_row = state == "agent"
+        self.value = ScaledValues(features, signals, scaling, members=1 if own_row else members)
+
+    def forward(
+        self, observations: Sequence[Tensor], members: Tensor, filled: Tensor | None = None
+    ) -> Tensor:
+        """Values in units of the scale of returns: see ``value``.
+
+        observations: [R, …] per sensor; members: int64 [F, n], whose observation is at each place, −1 where
+        nobody is; filled: which moments there are of sequences that begin without memory, bool [Q, L].
+
+        Returns [F, members, signals].
+        """
+        encoded = self.encoder.forward(as_floats([observations[i] for i in self._sees]))
+        inputs = self._inputs(encoded, members)
+        if self._kind != "agent":
+            return self.value.forward(self._features(inputs.unsqueeze(1), filled).squeeze(1))
+        return self.value.forward(self._features(inputs[:, : self._members], filled)).squeeze(2)
+
+    def _inputs(self, encoded: Tensor, members: Tensor) -> Tensor:
+        # −1 finds the row of zeros that stands for nobody.
+        table = torch.cat([encoded, encoded.new_zeros((1, encoded.shape[1]))])
+        if self._kind == "environment":
+            return table[members.amax(dim=1)]
+        each = table[members]
+        there = (members >= 0).to(encoded.dtype)
+        joint = torch.cat([each.flatten(start_dim=1), there], dim=1)
+        if self._kind == "joint":
+            return joint
+        place = functional.one_hot(torch.arange(self._places, device=joint.device), self._places)
+        shape = (len(members), self._places, -1)
+        return torch.cat([joint.unsqueeze(1).expand(shape), each, place.to(joint.dtype).expand(shape)], dim=2)
+
+    def _features(self, inputs: Tensor, filled: Tensor | None) -> Tensor:
+        """[F, n, inputs], of as many as there are values for, to [F, n, features]."""
+        features = self.body.forward(inputs)
+        if self.memory is None or filled is None:
+            return features
+        return self.memory.unroll_each(features, filled)

@@ -1,0 +1,124 @@
+"""The critic of MA-POCA, Cohen et al. 2021 (arXiv:2111.05992): any number of agents, by attention.
+
+F moments, n places, R agents that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.critics.groups_by_size import Crowds, sorted_by_size
+from trainer_service.networks.critics.leave_one_out import attend, told_by_heads
+from trainer_service.networks.critics.value_scale import ScaledValues
+from trainer_service.networks.encoders.encoder import ObservationEncoder
+from trainer_service.networks.encoders.layers import make_body, normal_linear, standardized
+from trainer_service.networks.encoders.memory import make_memory
+from trainer_service.networks.policies.actor_critic import as_floats
+from unity_bridge.specs import BehaviorSpec
+
+_HEADS = 4
+
+
+class POCACritic(nn.Module):
+    """The group's value from what its agents see, and for each agent a baseline that also knows what the others did.
+
+    One network for both: agents whose action is not shown are embedded by one layer, those whose action is shown by
+    another; they attend to each other, and the mean of those who are there goes on, with their number beside it.
+    """
+
+    most: Tensor
+    """The most agents that were ever there at once."""
+
+    def __init__(
+        self, spec: BehaviorSpec, settings: NetworkSettings, *, sees: Sequence[int], signals: int
+    ) -> None:
+        """sees: the sensors of an agent that count."""
+        super().__init__()
+        self._sees = tuple(sees)
+        units, actions = settings.hidden_units, spec.action_spec
+        self.encoder = ObservationEncoder([spec.observation_specs[i] for i in sees], settings)
+        deviation = (0.125 / units) ** 0.5
+        encoded = self.encoder.output_size
+        self.seen = normal_linear(encoded, units, deviation=deviation)
+        shown = encoded + actions.continuous_size + actions.mask_size
+        self.seen_acting = normal_linear(shown, units, deviation=deviation)
+        self.query, self.key, self.mix, self.output = (
+            normal_linear(units, units, deviation=deviation) for _ in range(4)
+        )
+        self.body = make_body(units, settings)
+        self.memory = None if settings.memory is None else make_memory(units, settings.memory)
+        features = units if self.memory is None else self.memory.output_size
+        # One more input: how many are there.
+        self.value = ScaledValues(features + 1, signals, "none")
+        self.register_buffer("most", torch.ones(()))
+
+    def forward(
+        self, observations: Sequence[Tensor], actions: Tensor, members: Tensor, filled: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Values of the group, [F, signals], and every agent's baseline, [F, n, signals].
+
+        The baseline of who is absent means nothing; without memory it is 0.
+
+        observations: of any rows, one tensor per sensor; actions: what the same rows did, continuous and one-hot
+        side by side; members: int64 [F, n], the row of who is at each place, −1 where nobody is; filled: which
+        moments there are of sequences that begin without memory, bool [Q, L].
+        """
+        crowds = sorted_by_size(members, one_more=self.memory is not None)
+        self._count(crowds)
+        encoded = self.encoder.forward(as_floats([observations[i][crowds.rows] for i in self._sees]))
+        features = self.body.forward(self._pooled(encoded, actions[crowds.rows], crowds))
+        if self.memory is None or filled is None:
+            said = self._valued(features, crowds.agents)
+            # What −1 finds.
+            said = torch.cat([said, said.new_zeros((1, said.shape[1]))])[crowds.found]
+        else:
+            everyone = crowds.found.flatten()
+            every = filled.repeat(len(crowds.found), 1)
+            start = features.new_zeros((len(every), self.memory.size))
+            features = self.memory.unroll(features[everyone], start, every)
+            said = self._valued(features, crowds.agents[everyone]).view(*crowds.found.shape, -1)
+        return said[0], said[1:].transpose(0, 1)
+
+    def _pooled(self, encoded: Tensor, actions: Tensor, crowds: Crowds) -> Tensor:
+        """The mean of all agents after they attended to each other, of every version of every moment: [N, units]."""
+        rows = [size * moments for size, moments in crowds.sizes]
+        acting = torch.cat([encoded, actions], dim=1)
+        pieces = zip(crowds.sizes, torch.split(encoded, rows), torch.split(acting, rows), strict=True)
+        return torch.cat([self._of_size(size, *inputs) for (size, _), *inputs in pieces])
+
+    def _of_size(self, size: int, seen: Tensor, acting: Tensor) -> Tensor:
+        """Of moments with as many agents. There are no gaps, so nothing is masked but an agent's other kind."""
+        embedded = [
+            functional.silu(layer.forward(inputs)).view(-1, size, layer.out_features)
+            for layer, inputs in ((self.seen, seen), (self.seen_acting, acting))
+        ]
+        units = self.seen.out_features
+        entities = standardized(torch.stack(embedded, dim=1), units).view(-1, units)
+        query, key, mix = (
+            layer.forward(entities).view(-1, _HEADS, units // _HEADS)
+            for layer in (self.query, self.key, self.mix)
+        )
+        told = told_by_heads(mix, self.output.weight, entities + self.output.bias)
+        attended = attend(query, key, told, self._who_acts(size, entities.device))
+        return standardized(attended, units).mean(dim=2).flatten(0, 1)
+
+    def _who_acts(self, size: int, device: torch.device) -> Tensor:
+        """Nobody in the group's value, all but one in its baseline, and all in that of who is absent."""
+        nobody = torch.zeros((1, size), dtype=torch.bool, device=device)
+        all_but_one = ~torch.eye(size, dtype=torch.bool, device=device)
+        return torch.cat([nobody, all_but_one] + [~nobody] * (self.memory is not None))
+
+    def _valued(self, features: Tensor, agents: Tensor) -> Tensor:
+        """What is known, and how many are there, to values: [N, signals]."""
+        share = 2.0 * agents.to(features.dtype).unsqueeze(1) / self.most - 1.0
+        return self.value.forward(torch.cat([features, share], dim=1)).squeeze(1)
+
+    @torch.no_grad()
+    def _count(self, crowds: Crowds) -> None:
+        if self.training and crowds.sizes:
+            self.most.clamp_(min=float(crowds.sizes[-1][0]))

@@ -1,0 +1,96 @@
+"""A critic's last layer, whose outputs are in units of the running scale of returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.networks.encoders.layers import xavier_linear
+from trainer_service.ops.value_scale import ReturnMoments, no_moments, preserved, scale_of, updated_moments
+
+Scaling = Literal["none", "valuenorm", "popart"]
+
+
+class ScaledValues(nn.Module):
+    """Linear; what it puts out times σ plus μ is a value. One μ and σ per reward signal, whoever's the value is.
+
+    The moments behind μ and σ are float64. Where a device has no such numbers (Apple's), they stay on the CPU.
+    """
+
+    mean: Tensor
+    square: Tensor
+    weight: Tensor
+
+    def __init__(self, features: int, signals: int, scaling: Scaling, *, members: int = 1) -> None:
+        """members: of how many agents each row of features tells the values."""
+        super().__init__()
+        self.linear = xavier_linear(features, members * signals)
+        self._shape = (members, signals)
+        self._scaling = scaling
+        for name, start in no_moments(signals)._asdict().items():
+            self.register_buffer(name, start)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[..., features] to [..., members, signals], in units of the scale."""
+        values: Tensor = self.linear.forward(features)
+        return values.view(*features.shape[:-1], *self._shape)
+
+    def scale(self) -> tuple[Tensor, Tensor]:
+        """μ and σ of every signal, [signals] each, in the type and on the device of the values."""
+        like = self.linear.bias
+        if self._scaling == "none":
+            return like.new_zeros(len(self.mean)), like.new_ones(len(self.mean))
+        mean, deviation = (part.to(like.dtype).to(like.device) for part in scale_of(self._moments()))
+        return mean, deviation
+
+    def raw(self, values: Tensor) -> Tensor:
+        """In reward units. Shape kept, signals last."""
+        mean, deviation = self.scale()
+        return values * deviation + mean
+
+    def scaled(self, returns: Tensor) -> Tensor:
+        """The other way round."""
+        mean, deviation = self.scale()
+        return (returns - mean) / deviation
+
+    @torch.no_grad()
+    def count(self, returns: Tensor) -> None:
+        """Moves the scale towards these returns, [B, signals]; with PopArt what was learned stays as it is."""
+        if self._scaling == "none":
+            return
+        before = scale_of(self._moments())
+        home = self.mean.device
+        for name, moved in updated_moments(self._moments(), returns.to(home))._asdict().items():
+            getattr(self, name).copy_(moved)
+        if self._scaling == "popart":
+            weight, bias = preserved(
+                self.linear.weight.to(home),
+                self.linear.bias.to(home),
+                self._everyone(before),
+                self._everyone(scale_of(self._moments())),
+            )
+            self.linear.weight.copy_(weight)
+            self.linear.bias.copy_(bias)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """What every move of a module to another device or type goes through."""
+        moments = self._moments()
+        for name in moments._fields:
+            setattr(self, name, None)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch has no types here
+        for name, moment in moments._asdict().items():
+            try:
+                setattr(self, name, fn(moment))
+            except TypeError:  # no float64 there
+                setattr(self, name, moment)
+        return self
+
+    def _everyone(self, scale: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        mean, deviation = scale
+        return mean.repeat(self._shape[0]), deviation.repeat(self._shape[0])
+
+    def _moments(self) -> ReturnMoments:
+        return ReturnMoments(self.mean, self.square, self.weight)

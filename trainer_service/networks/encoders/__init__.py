@@ -1,0 +1,1 @@
+"""From sensors to features: encoders, bodies, memory and normalization."""

@@ -1,0 +1,77 @@
+"""From a list of sensors to one feature vector per agent."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.encoders.entities import EntityAttention
+from trainer_service.networks.encoders.pictures import picture_encoder
+from unity_bridge.specs import ObservationSpec, ObservationType
+
+
+class ObservationEncoder(nn.Module):
+    """Vectors and encoded pictures side by side in sensor order, then what attention makes of all entities.
+
+    Sensors of any other shape are laid out flat, as if they were vectors.
+    """
+
+    def __init__(self, sensors: Sequence[ObservationSpec], settings: NetworkSettings) -> None:
+        """Raises ValueError, naming the sensor, for pictures that are too small for their encoder."""
+        super().__init__()
+        if not sensors:
+            raise ValueError("the behavior has no sensors: there is nothing to decide from")
+        self.sensors = nn.ModuleList(_sensor_module(sensor, settings) for sensor in sensors)
+        self._only_vectors = all(len(sensor.shape) == 1 for sensor in sensors)
+        self._entities = [i for i, sensor in enumerate(sensors) if sensor.is_entities]
+        self._others = [i for i, sensor in enumerate(sensors) if not sensor.is_entities]
+        sizes = [settings.hidden_units if sensors[i].is_picture else sensors[i].size for i in self._others]
+        context = sum(sizes)
+        self.attention = (
+            EntityAttention([sensors[i] for i in self._entities], context) if self._entities else None
+        )
+        self.output_size = context + (self.attention.output_size if self.attention else 0)
+        self.goal_columns = [
+            slice(end - size, end)
+            for i, size, end in zip(self._others, sizes, itertools.accumulate(sizes), strict=True)
+            if sensors[i].observation_type is ObservationType.GOAL_SIGNAL
+        ]
+        """Where among the features the goals stand. Entities never count: no body is conditioned on them."""
+        self.goals_are_seen = not any(
+            sensor.is_picture and sensor.observation_type is ObservationType.GOAL_SIGNAL for sensor in sensors
+        )
+        """Whether they stand there as they were observed, none of them an encoded picture."""
+
+    def forward(self, observations: Sequence[Tensor]) -> Tensor:
+        """One float tensor [B, *shape] per sensor to [B, output_size]."""
+        if self._only_vectors:
+            return observations[0] if len(observations) == 1 else torch.cat(list(observations), dim=-1)
+        encoded = [module(sensor) for module, sensor in zip(self.sensors, observations, strict=True)]
+        parts = [encoded[i] for i in self._others]
+        if self.attention is not None:
+            context = torch.cat(parts, dim=-1) if parts else None
+            parts.append(self.attention.forward([encoded[i] for i in self._entities], context))
+        return torch.cat(parts, dim=-1)
+
+
+class Flat(nn.Module):
+    """Observations of any shape as vectors."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = self.widest = size
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """[B, …] to [B, size]."""
+        return observations.reshape(-1, self.size)
+
+
+def _sensor_module(sensor: ObservationSpec, settings: NetworkSettings) -> nn.Module:
+    """What a sensor's observations go through on their own."""
+    if sensor.is_picture:
+        return picture_encoder(sensor, settings.vis_encode_type, settings.hidden_units)
+    return nn.Identity() if sensor.is_entities or len(sensor.shape) == 1 else Flat(sensor.size)

@@ -1,0 +1,68 @@
+"""What networks of agents that communicate have in common: they see the whole group, and decide for one of it."""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.networks.groups.group_q_network import TeamQNetwork, require_vectors
+from trainer_service.networks.groups.stacked import StackedLinear
+from unity_bridge.specs import BehaviorSpec
+
+
+class CommunicatingNetwork(TeamQNetwork):
+    """Q_i(a) of each of n agents, from what all of them see. The choices of all branches lie side by side."""
+
+    identities: Tensor
+    """Whom a network for all agents serves, as one-hot. [1, n, n]"""
+
+    def __init__(self, own: BehaviorSpec, places: int, *, shared: bool, ids: bool) -> None:
+        """own: what one agent sees; shared: one network for all of them; ids: whether that is told whom it serves.
+
+        Raises ValueError where a sensor is no vector.
+        """
+        super().__init__(own.action_spec.discrete_branches)
+        require_vectors("a group whose agents communicate", own.observation_specs)
+        self._places = places
+        self._sight = sum(sensor.size for sensor in own.observation_specs)
+        self._ids = shared and ids
+        self.register_buffer("identities", torch.eye(places).unsqueeze(0), persistent=False)
+        self.copies = 1 if shared else places
+        """Networks of each kind."""
+        self.inputs = self._sight + (places if self._ids else 0)
+        self.choices = own.action_spec.mask_size
+
+    @abstractmethod
+    def _values(self, inputs: Tensor) -> Tensor:
+        """[B, n, inputs] to [B, n, choices]."""
+
+    def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
+        """See TeamQNetwork."""
+        seen = torch.cat(list(observations), dim=2)
+        if self._ids:
+            # Arithmetic where expanding would be clearer: old inference engines cannot.
+            seen = torch.cat([seen, seen[:, :, :1] * 0.0 + self.identities], dim=2)
+        return self._values(seen)
+
+    def q_values(self, observations: Sequence[Tensor]) -> Tensor:
+        """See GreedyNetwork. Only the last two sensors count: what the group sees, [B, n·d], and whose turn it is, as
+        one-hot [B, n]."""
+        group, who = observations[-2], observations[-1]
+        values = self.group_q_values([group.reshape(-1, self._places, self._sight)])
+        return (values * who.unsqueeze(2)).sum(dim=1)
+
+
+def layers_of(copies: int, sizes: Sequence[int]) -> nn.ModuleList:
+    """One layer from each width to the next, of so many networks side by side."""
+    return nn.ModuleList(StackedLinear(copies, before, after) for before, after in itertools.pairwise(sizes))
+
+
+def each(layer: StackedLinear, features: Tensor) -> Tensor:
+    """A layer of every agent's own, or one for all of them. [B, n, inputs] to [B, n, outputs]"""
+    if layer.count > 1:
+        return layer.forward(features)
+    return features @ layer.weight.squeeze(0) + layer.bias

@@ -1,0 +1,123 @@
+"""Actors that decide alone, and critics that are told what everyone sees and does. B moments, n places.
+
+All agents are computed at once, be it by networks of their own or by one that serves them all. Sensors are vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.groups.group_q_network import require_vectors
+from trainer_service.networks.groups.stacked import (
+    StackedBody,
+    StackedLinear,
+    StackedNormedBody,
+    make_stacked_body,
+)
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.policies.deterministic_actor import DirectActions
+from unity_bridge.specs import BehaviorSpec
+
+
+class GroupActors(nn.Module):
+    """μ_i(o_i): numbers before tanh, and logits of choices."""
+
+    memory_size = 0
+    """They remember nothing."""
+
+    def __init__(
+        self,
+        own: BehaviorSpec,
+        settings: NetworkSettings,
+        *,
+        sees: Sequence[int],
+        places: int,
+        shared: bool,
+        ids: bool,
+    ) -> None:
+        """own: what an agent sees itself, and what it can do; sees: which of the observations of ``policy`` that is.
+
+        shared: one network for all; ids: it is told whom it serves, by the last of those observations, one-hot.
+        Without sharing that says whose network decides. Raises ValueError where a sensor is no vector.
+        """
+        super().__init__()
+        require_vectors("maddpg", own.observation_specs)
+        self._sees = tuple(sees)
+        self._places = places
+        self._shared, self._ids = shared, shared and ids
+        self.actions = DirectActions(own.action_spec)
+        count = 1 if shared else places
+        inputs = sum(sensor.size for sensor in own.observation_specs) + (places if self._ids else 0)
+        self.body = make_stacked_body(count, inputs, settings)
+        self.output = StackedLinear(count, self.body.output_size, self.actions.size, gain=0.1)
+
+    def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
+        """Of M single agents, from normalized observations, one [M, …] per sensor."""
+        seen = torch.cat([observations[i] for i in self._sees], dim=1)
+        if self._shared:
+            told = torch.cat([seen, observations[-1]], dim=1) if self._ids else seen
+            return self.actions.forward(self._of(0, told))
+        who = observations[-1]
+        if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
+            # In plain products, for inference engines that know no others.
+            one_by_one = [self._of(k, seen) * who[:, k : k + 1] for k in range(self._places)]
+            return self.actions.forward(torch.stack(one_by_one).sum(dim=0))
+        everyone = seen.unsqueeze(1).expand(-1, self._places, -1)
+        outputs = self.output.forward(self.body.forward(everyone))
+        return self.actions.forward((outputs * who.unsqueeze(2)).sum(dim=1))
+
+    def group_policy(self, observations: Sequence[Tensor]) -> ActionParameters:
+        """Of whole groups: everything [B, n, …]. observations: what each member sees itself."""
+        seen = torch.cat(list(observations), dim=2)
+        return self.actions.forward(_each(self.body, self.output, seen, self._shared, self._ids))
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """There is no memory to step on."""
+        raise ValueError("there is no memory to step on")
+
+    def _of(self, agent: int, seen: Tensor) -> Tensor:
+        return self.output.of(agent, self.body.of(agent, seen))
+
+
+class GroupCritics(nn.Module):
+    """Q_i(x, a): what a group's actions are worth to each of its agents, present or not."""
+
+    def __init__(self, own: BehaviorSpec, settings: NetworkSettings, *, places: int, shared: bool) -> None:
+        """own, shared: as for the actors; a critic for all is told whom it serves."""
+        super().__init__()
+        self._shared = shared
+        seen = sum(sensor.size for sensor in own.observation_specs)
+        done = own.action_spec.continuous_size + own.action_spec.mask_size
+        inputs = places * (seen + 1 + done) + (places if shared else 0)
+        count = 1 if shared else places
+        self.body = make_stacked_body(count, inputs, settings)
+        self.value = StackedLinear(count, self.body.output_size, 1, gain=0.1)
+
+    def forward(self, observations: Sequence[Tensor], present: Tensor, actions: Tensor) -> Tensor:
+        """Values [B, n].
+
+        observations: what members see, zeros for who is not there, one [B, n, …] per sensor; present: bool [B, n];
+        actions: everyone's, as each critic is told them, numbers and one-hot choices: [B, n critics or 1, n, C + K].
+        """
+        groups, places = present.shape
+        seen = torch.cat([*observations, present.unsqueeze(2).to(actions.dtype)], dim=2).flatten(1)
+        told = (actions * present.view(groups, 1, places, 1)).flatten(2).expand(-1, places, -1)
+        inputs = torch.cat([seen.unsqueeze(1).expand(-1, places, -1), told], dim=2)
+        return _each(self.body, self.value, inputs, self._shared, self._shared).squeeze(2)
+
+
+def _each(
+    body: StackedBody | StackedNormedBody, head: StackedLinear, inputs: Tensor, shared: bool, ids: bool
+) -> Tensor:
+    """Every agent's features, [B, n, F], through networks of their own or through one. ids: it is told whose."""
+    if not shared:
+        return head.forward(body.forward(inputs))
+    groups, places = inputs.shape[:2]
+    rows = inputs.flatten(0, 1)
+    if ids:
+        rows = torch.cat([rows, torch.eye(places, device=rows.device).repeat(groups, 1)], dim=1)
+    return head.forward(body.forward(rows.unsqueeze(1))).view(groups, places, -1)

@@ -1,0 +1,124 @@
+"""Action values of the agents of a group: by one network for all of them, or by one for each."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.encoders.layers import kaiming_linear
+from trainer_service.networks.groups.stacked import StackedLinear, make_stacked_body
+from trainer_service.networks.policies.actor_critic import Trunk, as_floats
+from trainer_service.networks.policies.q_network import GreedyNetwork
+from unity_bridge.specs import BehaviorSpec, ObservationSpec
+
+_GAIN = 0.1
+"""Near zero: nothing is known yet, and no choice looks better than another."""
+
+
+class TeamQNetwork(GreedyNetwork):
+    """Decides for single agents, and says what whole groups' choices are worth."""
+
+    @abstractmethod
+    def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
+        """Q_i(o_i, ·) of every member: [B, n, K].
+
+        observations: normalized, what each member sees itself, one [B, n, …] per sensor; zeros for who is not there.
+        """
+
+
+class SharedQNetwork(TeamQNetwork):
+    """One network for all agents, perhaps told whom it serves."""
+
+    def __init__(
+        self, own: BehaviorSpec, settings: NetworkSettings, *, sees: Sequence[int], ids: int
+    ) -> None:
+        """own: what an agent sees itself; sees: which of the observations of ``q_values`` that is.
+
+        ids: length of the agents' ids, which are the last of those observations; 0 where it is not told.
+        """
+        super().__init__(own.action_spec.discrete_branches)
+        self._sees = (*sees, -1) if ids else tuple(sees)
+        self._ids = ids
+        told = (*own.observation_specs, ObservationSpec("ids", (ids,))) if ids else own.observation_specs
+        self.trunk = Trunk(BehaviorSpec(told, own.action_spec), settings)
+        self.q = kaiming_linear(self.trunk.output_size, own.action_spec.mask_size, gain=_GAIN)
+
+    def q_values(self, observations: Sequence[Tensor]) -> Tensor:
+        """See GreedyNetwork."""
+        return self._of([observations[i] for i in self._sees])
+
+    def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
+        """See TeamQNetwork."""
+        groups, places = observations[0].shape[:2]
+        rows = [sensor.flatten(0, 1) for sensor in observations]
+        if self._ids:
+            rows.append(torch.eye(self._ids, device=rows[0].device).repeat(groups, 1))
+        return self._of(rows).view(groups, places, -1)
+
+    def _of(self, observations: Sequence[Tensor]) -> Tensor:
+        return self.q.forward(self.trunk.forward(as_floats(observations)))
+
+
+class OwnQNetworks(TeamQNetwork):
+    """A network for each place of a group, all of them computed at once. Sensors are vectors."""
+
+    def __init__(
+        self, own: BehaviorSpec, settings: NetworkSettings, *, sees: Sequence[int], places: int
+    ) -> None:
+        """own, sees: as for SharedQNetwork. The last of the observations of ``q_values`` says whose network decides.
+
+        Raises ValueError where a sensor is no vector.
+        """
+        super().__init__(own.action_spec.discrete_branches)
+        require_vectors("share: none", own.observation_specs)
+        self._sees = tuple(sees)
+        self._places = places
+        inputs = sum(sensor.size for sensor in own.observation_specs)
+        self.body = make_stacked_body(places, inputs, settings)
+        self.q = StackedLinear(places, self.body.output_size, own.action_spec.mask_size, gain=_GAIN)
+
+    def q_values(self, observations: Sequence[Tensor]) -> Tensor:
+        """See GreedyNetwork."""
+        seen = torch.cat([observations[i] for i in self._sees], dim=1)
+        who = observations[-1]
+        if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
+            # In plain products, for inference engines that know no others.
+            one_by_one = [
+                self.q.of(k, self.body.of(k, seen)) * who[:, k : k + 1] for k in range(self._places)
+            ]
+            return torch.stack(one_by_one).sum(dim=0)
+        place, position, rows = _seats(who)
+        seated = seen.new_zeros(rows, self._places, seen.shape[1])
+        seated[position, place] = seen
+        return self._of(seated)[position, place]
+
+    def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
+        """See TeamQNetwork."""
+        return self._of(torch.cat(list(observations), dim=2))
+
+    def _of(self, features: Tensor) -> Tensor:
+        return self.q.forward(self.body.forward(features))
+
+
+def require_vectors(why: str, sensors: Sequence[ObservationSpec]) -> None:
+    """Raises ValueError for a sensor that is no vector."""
+    for sensor in sensors:
+        if len(sensor.shape) != 1:
+            raise ValueError(
+                f"{why} needs sensors that are vectors; '{sensor.name}' has shape {sensor.shape}"
+            )
+
+
+def _seats(who: Tensor) -> tuple[Tensor, Tensor, int]:
+    """A table with a column per place in which each of M agents has a cell: its column, its row, and the rows needed.
+
+    who: one-hot [M, n].
+    """
+    before = who.cumsum(dim=0) - who
+    place = who.argmax(dim=1)
+    position = before.gather(1, place.unsqueeze(1)).squeeze(1).long()
+    return place, position, int(position.max()) + 1 if len(position) else 0

@@ -1,0 +1,52 @@
+"""Values from shared thoughts: every agent averages what it makes of its observation with the next one's, in a ring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.config.hyperparameters.off_policy import ShareSettings
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.groups.communication import CommunicatingNetwork, each, layers_of
+from trainer_service.networks.groups.stacked import StackedLinear
+from trainer_service.ops.communication import ring_mixing
+from unity_bridge.specs import BehaviorSpec
+
+
+class ThoughtNetwork(CommunicatingNetwork):
+    """Q_i(a) = V_i(g_i) + tanh(W_i [h_i, g_i])_a with thoughts h_i = encoder_i(o_i), mixed to g = M h around the ring.
+
+    The part that depends on the action lies within (−1, 1): two actions' values never differ by 2 or more. With several
+    branches each has such a part, and the value is spread over them.
+    """
+
+    mixing: Tensor
+    """M. [n, n]"""
+
+    def __init__(
+        self, own: BehaviorSpec, settings: NetworkSettings, hyper: ShareSettings, places: int
+    ) -> None:
+        """own: what one agent sees. Raises ValueError where a sensor is no vector."""
+        super().__init__(own, places, shared=hyper.share == "full", ids=hyper.agent_ids)
+        width, copies = hyper.thought_units, self.copies
+        hidden = [settings.hidden_units] * max(settings.num_layers, 1)
+        self.encoder = layers_of(copies, [self.inputs, *hidden, width])
+        self.critic = StackedLinear(copies, width, 1)
+        nn.init.zeros_(self.critic.weight)
+        self.advantage = StackedLinear(copies, 2 * width, self.choices)
+        in_turn = hyper.mix == "ring_sequential"
+        mixing = ring_mixing(places, hyper.share_iterations, in_turn=in_turn)
+        self.register_buffer("mixing", mixing, persistent=False)
+
+    def _values(self, inputs: Tensor) -> Tensor:
+        """[B, n, inputs] to [B, n, choices]."""
+        thoughts = inputs
+        for layer in cast(Iterable[StackedLinear], self.encoder):
+            thoughts = torch.relu(each(layer, thoughts))
+        shared = self.mixing @ thoughts
+        value = each(self.critic, shared)
+        advantage = torch.tanh(each(self.advantage, torch.cat([thoughts, shared], dim=2)))
+        return value / len(self.actions.branches) + advantage

@@ -1,0 +1,1 @@
+"""Networks that decide for one agent."""

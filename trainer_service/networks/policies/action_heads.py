@@ -1,0 +1,132 @@
+"""The action heads: what a policy's last features say about actions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.networks.encoders.layers import kaiming_linear
+from trainer_service.ops import distributions as dist
+from unity_bridge.specs import ActionSpec
+
+SQUASH_LIMIT = 3.0
+"""A continuous action goes out as clip(a, −3, 3)/3, so that a unit Gaussian covers [−1, 1]."""
+
+
+def executed(continuous: Tensor) -> Tensor:
+    """Continuous actions as the simulator gets them: clip(a, −3, 3)/3. Shape kept."""
+    return continuous.clamp(-SQUASH_LIMIT, SQUASH_LIMIT) / SQUASH_LIMIT
+
+
+class ActionParameters(NamedTuple):
+    """Parameters of the action distribution for B agents; empty tensors stand for absent action kinds."""
+
+    mean: Tensor
+    """[B, continuous size]"""
+
+    log_sigma: Tensor
+    """[continuous size]: independent of the observation."""
+
+    logits: Tensor
+    """Of every choice, branches side by side, before masking. [B, sum of branches]"""
+
+
+class ActionHeads(nn.Module):
+    """Gaussian with a learned, state-independent deviation; a categorical per branch."""
+
+    offsets: Tensor
+    """Where each branch's choices start among all. int64 [branches]"""
+
+    def __init__(self, features: int, spec: ActionSpec) -> None:
+        super().__init__()
+        self.branches: Sequence[int] = spec.discrete_branches
+        offsets = torch.tensor(dist.choice_offsets(self.branches), dtype=torch.int64)
+        self.register_buffer("offsets", offsets, persistent=False)
+        self.mean = kaiming_linear(features, spec.continuous_size, gain=0.2) if spec.continuous_size else None
+        self.log_sigma = nn.Parameter(torch.zeros(spec.continuous_size)) if spec.continuous_size else None
+        self.logits = kaiming_linear(features, spec.mask_size, gain=0.1) if self.branches else None
+
+    def forward(self, features: Tensor) -> ActionParameters:
+        """features: [B, F]."""
+        absent = features[:, :0]
+        mean, log_sigma, logits = absent, features.new_empty(0), absent
+        if self.mean is not None and self.log_sigma is not None:
+            mean, log_sigma = self.mean.forward(features), self.log_sigma
+        if self.logits is not None:
+            logits = self.logits.forward(features)
+        return ActionParameters(mean, log_sigma, logits)
+
+    def sample(
+        self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Draws actions. allowed: bool [B, sum of branches], or None where everything is.
+
+        Returns continuous actions [B, C] before squashing, choices int64 [B, branches], and the joint
+        log-probability of each row [B].
+        """
+        continuous, log_sigma = parameters.mean, parameters.log_sigma
+        log_prob: Tensor | None = None
+        if self.mean is not None:
+            noise = torch.empty_like(continuous).normal_(generator=generator)
+            continuous = torch.addcmul(continuous, noise, log_sigma.exp())
+            log_prob = dist.standard_gaussian_log_prob(noise, log_sigma)
+        if self.logits is None:
+            discrete = self._no_choices(parameters)
+        else:
+            log_choices = dist.masked_log_softmax(parameters.logits, allowed, self.branches)
+            discrete = dist.sample_categorical(log_choices, self.branches, generator)
+            chosen = dist.categorical_log_prob(log_choices, discrete + self.offsets)
+            log_prob = chosen if log_prob is None else log_prob + chosen
+        return continuous, discrete, continuous.new_zeros(len(continuous)) if log_prob is None else log_prob
+
+    def most_likely(
+        self, parameters: ActionParameters, allowed: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The same without chance: the mean, and each branch's likeliest choice."""
+        discrete = self._no_choices(parameters)
+        if self.logits is not None:
+            log_choices = dist.masked_log_softmax(parameters.logits, allowed, self.branches)
+            discrete = dist.greedy_categorical(log_choices, self.branches)
+        return parameters.mean, discrete, self.log_prob(parameters, allowed, parameters.mean, discrete)
+
+    def log_prob(
+        self, parameters: ActionParameters, allowed: Tensor | None, continuous: Tensor, discrete: Tensor
+    ) -> Tensor:
+        """Joint log-probability over all dimensions and branches. Shape [B]."""
+        log_prob = parameters.mean.new_zeros(len(parameters.mean))
+        if self.mean is not None:
+            log_prob = dist.gaussian_log_prob(continuous, parameters.mean, parameters.log_sigma)
+        if self.logits is not None:
+            log_choices = dist.masked_log_softmax(parameters.logits, allowed, self.branches)
+            log_prob = log_prob + dist.categorical_log_prob(log_choices, discrete + self.offsets)
+        return log_prob
+
+    def entropy(self, parameters: ActionParameters, allowed: Tensor | None) -> Tensor:
+        """Mean over the batch, in ML-Agents' scale (see ops.distributions). A scalar."""
+        entropy = parameters.mean.new_zeros(())
+        if self.mean is not None:
+            entropy = entropy + dist.gaussian_entropy(parameters.log_sigma)
+        if self.logits is not None:
+            log_choices = dist.masked_log_softmax(parameters.logits, allowed, self.branches)
+            entropy = entropy + dist.categorical_entropy(log_choices).mean()
+        return entropy
+
+    def squared_error(
+        self, parameters: ActionParameters, target: Tensor, generator: torch.Generator
+    ) -> Tensor | None:
+        """How far from its target each executed number is expected to be: E[(a − target)²] = (μ/3 − target)² + (σ/3)².
+
+        As if nothing were clipped, or what lies beyond the limit would never come back. target: [B, C], in [−1, 1].
+        Returns [B, C], or None where there are no numbers. Nothing is drawn.
+        """
+        if self.mean is None:
+            return None
+        spread = (parameters.log_sigma.exp() / SQUASH_LIMIT).square()
+        return (parameters.mean / SQUASH_LIMIT - target).square() + spread
+
+    @staticmethod
+    def _no_choices(parameters: ActionParameters) -> Tensor:
+        return torch.empty((len(parameters.mean), 0), dtype=torch.int64, device=parameters.mean.device)

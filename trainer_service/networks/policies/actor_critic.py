@@ -1,0 +1,168 @@
+"""Policy and critic of one behavior.
+
+Modules call each other's ``forward``: nobody hooks into them, and for a small batch the detour through
+``__call__`` costs as much as a layer's arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.encoders.encoder import ObservationEncoder
+from trainer_service.networks.encoders.goals import ConditionalBody
+from trainer_service.networks.encoders.layers import LinearBody, NormedBody, make_body, xavier_linear
+from trainer_service.networks.encoders.memory import Sequences, make_memory
+from trainer_service.networks.policies.action_heads import ActionHeads, ActionParameters
+from unity_bridge.specs import BehaviorSpec
+
+_MOST_ROWS = 4096
+_MOST_FLOATS = 1 << 20
+
+
+class Trunk(nn.Module):
+    """Encoder, body and perhaps memory: what actor and critic each have, or share."""
+
+    def __init__(self, spec: BehaviorSpec, settings: NetworkSettings, *, memory_start: int = 0) -> None:
+        """memory_start: column of all that an agent remembers where this trunk's part begins."""
+        super().__init__()
+        self.encoder = ObservationEncoder(spec.observation_specs, settings)
+        self.body = body_for(self.encoder, self.encoder.output_size, settings)
+        self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
+        self.memory_size = 0 if self.memory is None else self.memory.size
+        self.output_size = settings.hidden_units if self.memory is None else self.memory.output_size
+        self._own = slice(memory_start, memory_start + self.memory_size)
+
+    def forward(self, observations: Sequence[Tensor]) -> Tensor:
+        """Normalized observations, one float tensor [B, …] per sensor, to [B, hidden_units]; without memory."""
+        return self.body.forward(self.encoder.forward(observations))
+
+    def unroll(self, features: Tensor, sequences: Sequences | None) -> Tensor:
+        """What ``forward`` gave, seen in its order in time: [B, output_size]. The same where there is no memory."""
+        if self.memory is None or sequences is None:
+            return features
+        return self.memory.unroll(features, sequences.memories[:, self._own], sequences.filled)
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of B agents that remember all of ``memories``: [B, output_size], and what this trunk keeps."""
+        if self.memory is None:
+            raise ValueError("there is no memory to step on")
+        return self.memory.step(self.forward(observations), memories[:, self._own])
+
+
+def body_for(
+    encoder: ObservationEncoder, inputs: int, settings: NetworkSettings
+) -> LinearBody | NormedBody | ConditionalBody:
+    """The body for what an encoder gives, and perhaps for more after it.
+
+    Raises ValueError for settings that ask for two kinds of body at once.
+    """
+    goal = encoder.goal_columns if settings.goal_conditioning_type == "hyper" else []
+    if not goal:
+        return make_body(inputs, settings)
+    if settings.layer_norm:
+        raise ValueError(
+            "network_settings.layer_norm: true does not go with goals that generate weights; set "
+            "goal_conditioning_type: none"
+        )
+    shape = (inputs, settings.hidden_units, settings.num_layers)
+    return ConditionalBody(*shape, goal, seen=encoder.goals_are_seen)
+
+
+class ActorCritic(nn.Module):
+    """An actor, and a critic with one value head per reward signal.
+
+    With ``shared_critic`` the value heads sit on the actor's trunk. Where there is memory, each trunk has its own:
+    what an agent remembers is the actor's part, then the critic's. Observations are one tensor [B, *shape] per
+    sensor: floats, vectors normalized already, or uint8 for pictures whose bytes stand for byte/255.
+    """
+
+    def __init__(
+        self, spec: BehaviorSpec, settings: NetworkSettings, *, value_heads: int, shared_critic: bool
+    ) -> None:
+        """Raises ValueError where a sensor does not fit the networks that the settings ask for."""
+        super().__init__()
+        self.actor = Trunk(spec, settings)
+        self.critic = None if shared_critic else Trunk(spec, settings, memory_start=self.actor.memory_size)
+        self.memory_size = self.actor.memory_size + (self.critic.memory_size if self.critic else 0)
+        """Floats that an agent remembers from step to step, 0 without memory."""
+        self.actions = ActionHeads(self.actor.output_size, spec.action_spec)
+        self.value = xavier_linear(self.actor.output_size, value_heads)
+        self.chunk = rows_at_once(self)
+
+    def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
+        """The distribution of each agent's action."""
+        return self.actions.forward(self.actor.forward(as_floats(observations)))
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """The same with memory, of one step: also what each agent remembers afterwards.
+
+        memories: [B, memory_size], or the actor's part alone where nobody asks for values later.
+        """
+        observations = as_floats(observations)
+        features, kept = self.actor.step(observations, memories)
+        if self.critic is not None and memories.shape[1] > self.actor.memory_size:
+            kept = torch.cat([kept, self.critic.step(observations, memories)[1]], dim=1)
+        return self.actions.forward(features), kept
+
+    def value_trunk(self) -> Trunk:
+        """The trunk that the value heads sit on."""
+        return self.actor if self.critic is None else self.critic
+
+    def values(self, observations: Sequence[Tensor]) -> Tensor:
+        """One value per reward signal; without memory. Shape [B, value_heads]."""
+        return self.value.forward(self.value_trunk().forward(as_floats(observations)))
+
+    def policy_and_values(
+        self, observations: Sequence[Tensor], sequences: Sequences | None = None
+    ) -> tuple[ActionParameters, Tensor]:
+        """Both, with a shared trunk computed once. sequences: how rows follow each other, for who has memory."""
+        observations = as_floats(observations)
+        features = critic_features = self.actor.unroll(self.actor.forward(observations), sequences)
+        if self.critic is not None:
+            critic_features = self.critic.unroll(self.critic.forward(observations), sequences)
+        return self.actions.forward(features), self.value.forward(critic_features)
+
+
+def as_floats(observations: Sequence[Tensor]) -> list[Tensor]:
+    """What observations stand for: bytes as byte/255, floats as they are."""
+    return [sensor / 255 if sensor.dtype == torch.uint8 else sensor for sensor in observations]
+
+
+def rows_at_once(network: nn.Module) -> int:
+    """As many rows as keep the network's widest layer within a few megabytes."""
+    widest: int = max(getattr(module, "widest", 1) for module in network.modules())
+    return min(_MOST_ROWS, max(1, _MOST_FLOATS // widest))
+
+
+def in_chunks(rows: int, size: int) -> list[slice]:
+    """Slices that cover ``rows`` in pieces of at most ``size``: a large batch that stays in the cache."""
+    return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
+
+
+def batched_values(
+    network: ActorCritic,
+    observations: Sequence[Tensor],
+    chunk: int | None = None,
+    sequences: Sequences | None = None,
+) -> Tensor:
+    """Values of any number of observations, without gradients. Shape [N, value_heads].
+
+    chunk: rows at once; by default as many as keep the widest layer within a few megabytes.
+    sequences: how the rows follow each other, for who has memory.
+    """
+    rows = len(observations[0])
+    if chunk is None:
+        chunk = network.chunk
+    with torch.inference_mode():
+        pieces = [[sensor[piece] for sensor in observations] for piece in in_chunks(rows, chunk)]
+        if not pieces:
+            return torch.empty((0, network.value.out_features))
+        if sequences is None:
+            return torch.cat([network.values(piece) for piece in pieces])
+        trunk = network.value_trunk()
+        features = torch.cat([trunk.forward(as_floats(piece)) for piece in pieces])
+        return network.value.forward(trunk.unroll(features, sequences))

@@ -1,0 +1,106 @@
+"""A policy that draws nothing, and the critic that is told what it does. B agents, C numbers, K choices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.encoders.encoder import ObservationEncoder
+from trainer_service.networks.encoders.layers import kaiming_linear, xavier_linear
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.policies.actor_critic import Trunk, as_floats, body_for
+from trainer_service.ops import distributions as dist
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+
+_NO_SPREAD = -20.0
+"""ln σ of numbers that are drawn from nothing: of no weight beside rounding."""
+
+
+class DirectActions(nn.Module):
+    """What a network's outputs say about actions: numbers through tanh, logits of choices."""
+
+    def __init__(self, spec: ActionSpec) -> None:
+        super().__init__()
+        self.continuous_size = spec.continuous_size
+        self.branches: Sequence[int] = spec.discrete_branches
+        self.size = spec.continuous_size + spec.mask_size
+
+    def forward(self, outputs: Tensor) -> ActionParameters:
+        """[..., C + K] to parameters: means before tanh, and no deviation to speak of."""
+        numbers, logits = torch.split(outputs, [self.continuous_size, self.size - self.continuous_size], -1)
+        return ActionParameters(numbers, torch.full_like(numbers, _NO_SPREAD), logits)
+
+    def most_likely(
+        self, parameters: ActionParameters, allowed: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Numbers in [−1, 1], each branch's likeliest choice int64 [B, branches], and its log-probability [B]."""
+        return self._decided(parameters, self._log_choices(parameters, allowed), None)
+
+    def sample(
+        self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The same with choices drawn; numbers are what they are."""
+        return self._decided(parameters, self._log_choices(parameters, allowed), generator)
+
+    def _log_choices(self, parameters: ActionParameters, allowed: Tensor | None) -> Tensor | None:
+        return dist.masked_log_softmax(parameters.logits, allowed, self.branches) if self.branches else None
+
+    def _decided(
+        self, parameters: ActionParameters, log_choices: Tensor | None, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        numbers, rows = torch.tanh(parameters.mean), len(parameters.mean)
+        if log_choices is None:
+            none = torch.empty((rows, 0), dtype=torch.int64, device=numbers.device)
+            return numbers, none, numbers.new_zeros(rows)
+        if generator is None:
+            discrete = dist.greedy_categorical(log_choices, self.branches)
+        else:
+            discrete = dist.sample_categorical(log_choices, self.branches, generator)
+        offsets = torch.tensor(dist.choice_offsets(self.branches), device=discrete.device)
+        return numbers, discrete, dist.categorical_log_prob(log_choices, discrete + offsets)
+
+
+class DeterministicActor(nn.Module):
+    """μ(o), for continuous actions."""
+
+    memory_size = 0
+
+    def __init__(self, spec: BehaviorSpec, settings: NetworkSettings) -> None:
+        """Raises ValueError where a sensor does not fit the networks that the settings ask for."""
+        super().__init__()
+        self.actor = Trunk(spec, settings)
+        self.actions = DirectActions(spec.action_spec)
+        self.output = kaiming_linear(self.actor.output_size, self.actions.size, gain=0.2)
+
+    def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
+        """What each agent does, before tanh, for observations as ActorCritic takes them."""
+        features = self.actor.forward(as_floats(observations))
+        return self.actions.forward(self.output.forward(features))
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """There is no memory to step on."""
+        raise ValueError("there is no memory to step on")
+
+    def forward(self, observations: Sequence[Tensor]) -> Tensor:
+        """What each agent does. [B, C] in [−1, 1]."""
+        return torch.tanh(self.policy(observations).mean)
+
+
+class ActionCritic(nn.Module):
+    """Q(o, a)."""
+
+    def __init__(self, spec: BehaviorSpec, settings: NetworkSettings) -> None:
+        super().__init__()
+        self.encoder = ObservationEncoder(spec.observation_specs, settings)
+        inputs = self.encoder.output_size + spec.action_spec.continuous_size
+        self.body = body_for(self.encoder, inputs, settings)
+        self.value = xavier_linear(settings.hidden_units, 1)
+
+    def forward(self, observations: Sequence[Tensor], actions: Tensor) -> Tensor:
+        """Normalized observations and actions [B, C] to [B]."""
+        encoded = self.encoder.forward(as_floats(observations))
+        features = self.body.forward(torch.cat([encoded, actions], dim=-1))
+        return self.value.forward(features).squeeze(-1)

@@ -1,0 +1,124 @@
+"""The actors of a team: one for all its agents, or one each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.encoders.memory import Sequences
+from trainer_service.networks.policies.action_heads import ActionHeads, ActionParameters
+from trainer_service.networks.policies.actor_critic import Trunk, as_floats
+from unity_bridge.specs import BehaviorSpec
+
+
+class Actor(nn.Module):
+    """A trunk and its action heads."""
+
+    def __init__(self, spec: BehaviorSpec, settings: NetworkSettings) -> None:
+        super().__init__()
+        self.trunk = Trunk(spec, settings)
+        self.actions = ActionHeads(self.trunk.output_size, spec.action_spec)
+
+    def forward(self, observations: Sequence[Tensor], sequences: Sequences | None) -> ActionParameters:
+        """[B, …] per sensor to the actions of B agents; sequences say how the rows follow each other."""
+        features = self.trunk.unroll(self.trunk.forward(observations), sequences)
+        return self.actions.forward(features)
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """One step of B agents that remember."""
+        features, kept = self.trunk.step(observations, memories)
+        return self.actions.forward(features), kept
+
+
+class TeamActors(nn.Module):
+    """π(a|o) of every agent. With an actor each, a sensor that holds their place as one-hot tells agents apart."""
+
+    def __init__(
+        self, spec: BehaviorSpec, settings: NetworkSettings, *, sees: Sequence[int], chosen_by: int | None
+    ) -> None:
+        """sees: the sensors that an actor decides from; chosen_by: the one that says whose actor decides, if any."""
+        super().__init__()
+        self._sees = tuple(sees)
+        self._chosen_by = chosen_by
+        own = replace(spec, observation_specs=tuple(spec.observation_specs[i] for i in sees))
+        count = 1 if chosen_by is None else spec.observation_specs[chosen_by].size
+        self.each = nn.ModuleList(Actor(own, settings) for _ in range(count))
+        self.memory_size = self.actor.memory_size
+
+    def __iter__(self) -> Iterator[Actor]:
+        return iter(cast(Sequence[Actor], self.each))
+
+    @property
+    def actor(self) -> Trunk:
+        """The first one's trunk, which all others resemble."""
+        return next(iter(self)).trunk
+
+    @property
+    def actions(self) -> ActionHeads:
+        """The first one's heads: what can be done is the same for all."""
+        return next(iter(self)).actions
+
+    def policy(self, observations: Sequence[Tensor], sequences: Sequences | None = None) -> ActionParameters:
+        """What B agents do. One tensor [B, …] per sensor, as the normalizer leaves them."""
+        seen = self._seen(observations)
+        if self._chosen_by is None:
+            return next(iter(self)).forward(seen, sequences)
+        who = observations[self._chosen_by]
+        if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
+            return _weighted([actor.forward(seen, sequences) for actor in self], who)
+        return self._apart(who, seen, sequences)
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """The same of one step with memory, [B, memory_size]; also what is remembered next."""
+        seen = self._seen(observations)
+        if self._chosen_by is None:
+            return next(iter(self)).step(seen, memories)
+        # Everyone computes everything: a step is small, and this is what an exported model does.
+        who = observations[self._chosen_by]
+        found = [actor.step(seen, memories) for actor in self]
+        kept = sum(one * who[:, k : k + 1] for k, (_, one) in enumerate(found))
+        return _weighted([parameters for parameters, _ in found], who), cast(Tensor, kept)
+
+    def _seen(self, observations: Sequence[Tensor]) -> list[Tensor]:
+        return as_floats([observations[i] for i in self._sees])
+
+    def _apart(self, who: Tensor, seen: list[Tensor], sequences: Sequences | None) -> ActionParameters:
+        """Each actor on its own agents' rows."""
+        numbers = who.argmax(dim=1)
+        rows = [(numbers == k).nonzero().squeeze(1) for k in range(len(self.each))]
+        parts = [
+            actor.forward([sensor[mine] for sensor in seen], _sequences_of(sequences, numbers, k))
+            for k, (actor, mine) in enumerate(zip(self, rows, strict=True))
+        ]
+        back = torch.argsort(torch.cat(rows))
+        return _gathered(parts, lambda columns: torch.cat(columns)[back])
+
+
+def _sequences_of(sequences: Sequences | None, numbers: Tensor, k: int) -> Sequences | None:
+    """The sequences of one agent: all steps of a sequence are of the same."""
+    if sequences is None:
+        return None
+    lengths = sequences.filled.sum(dim=1)
+    mine = numbers[lengths.cumsum(dim=0) - lengths] == k
+    return Sequences(sequences.memories[mine], sequences.filled[mine])
+
+
+def _weighted(parts: Sequence[ActionParameters], who: Tensor) -> ActionParameters:
+    return _gathered(
+        parts,
+        lambda columns: cast(Tensor, sum(one * who[:, k : k + 1] for k, one in enumerate(columns))),
+    )
+
+
+def _gathered(parts: Sequence[ActionParameters], join: Callable[[list[Tensor]], Tensor]) -> ActionParameters:
+    """Deviations become [B, C], for they are no longer everyone's."""
+    return ActionParameters(
+        join([part.mean for part in parts]),
+        join([part.log_sigma.expand_as(part.mean) for part in parts]),
+        join([part.logits for part in parts]),
+    )

@@ -1,0 +1,84 @@
+"""Networks that say what actions are worth."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.encoders.layers import kaiming_linear
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.policies.actor_critic import Trunk, as_floats
+from trainer_service.ops.q_learning import dueling, masked_argmax
+from unity_bridge.specs import BehaviorSpec
+
+
+class GreedyChoices:
+    """The action heads of a network whose logits are action values: nothing is drawn."""
+
+    def __init__(self, branches: Sequence[int]) -> None:
+        self.branches = tuple(branches)
+
+    def most_likely(
+        self, parameters: ActionParameters, allowed: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """No numbers [B, 0], the best allowed choices int64 [B, branches], and ln 1 for each row [B]."""
+        chosen = masked_argmax(parameters.logits, allowed, self.branches)
+        return parameters.mean, chosen, parameters.logits.new_zeros(len(chosen))
+
+    def sample(
+        self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The same."""
+        return self.most_likely(parameters, allowed)
+
+
+class GreedyNetwork(nn.Module, ABC):
+    """What decides by the values of discrete actions: the part of a learner of values that is exported."""
+
+    memory_size = 0
+    """It remembers nothing."""
+
+    def __init__(self, branches: Sequence[int]) -> None:
+        super().__init__()
+        self.actions = GreedyChoices(branches)
+
+    @abstractmethod
+    def q_values(self, observations: Sequence[Tensor]) -> Tensor:
+        """Normalized observations, one tensor [B, …] per sensor, to the value of every choice. [B, K]"""
+
+    def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
+        """Values in the place of logits."""
+        q = self.q_values(observations)
+        return ActionParameters(q[:, :0], q.new_empty(0), q)
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """There is no memory to step on."""
+        raise ValueError("there is no memory to step on")
+
+
+class QNetwork(GreedyNetwork):
+    """The value of every choice of one agent, from sensors of any kind."""
+
+    def __init__(self, spec: BehaviorSpec, settings: NetworkSettings, *, dueling: bool) -> None:
+        """dueling: whether a state's value and its actions' advantages are learned apart.
+
+        Raises ValueError where a sensor does not fit the networks that the settings ask for.
+        """
+        super().__init__(spec.action_spec.discrete_branches)
+        self.trunk = Trunk(spec, settings)
+        features, choices = self.trunk.output_size, spec.action_spec.mask_size
+        # Near zero: nothing is known yet, and no choice looks better than another.
+        self.q = kaiming_linear(features, choices, gain=0.1)
+        self.value = kaiming_linear(features, 1, gain=0.1) if dueling else None
+
+    def q_values(self, observations: Sequence[Tensor]) -> Tensor:
+        """See GreedyNetwork."""
+        features = self.trunk.forward(as_floats(observations))
+        q = self.q.forward(features)
+        if self.value is None:
+            return q
+        return dueling(self.value.forward(features), q, self.actions.branches)

@@ -1,0 +1,268 @@
+"""Policy and critics of soft actor-critic."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.encoders.encoder import ObservationEncoder
+from trainer_service.networks.encoders.goals import ConditionalBody
+from trainer_service.networks.encoders.layers import kaiming_linear, xavier_linear
+from trainer_service.networks.encoders.memory import Sequences
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.policies.actor_critic import Trunk, as_floats
+from trainer_service.ops import distributions as dist
+from trainer_service.ops.soft_actor_critic import Drawn, tanh_correction
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+
+CRITICS = 2
+"""Two, and the smaller value counts: one alone believes its own errors (Fujimoto et al. 2018, arXiv:1802.09477)."""
+
+_LOG_SIGMA_RANGE = (-20.0, 2.0)
+
+
+class Seen(NamedTuple):
+    """What B agents saw, and where that matters what they had seen before."""
+
+    observations: Sequence[Tensor]
+    """Normalized, one float tensor per sensor. Shapes [B, …], or of all steps of the sequences: [R, …]."""
+
+    sequences: Sequences | None = None
+    """How the R steps follow each other; None without memory."""
+
+    asked: Tensor | None = None
+    """Which of the R steps are asked about. int64 [B]"""
+
+    def pick(self, features: Tensor) -> Tensor:
+        """Of features of all steps those that are asked about. [R, F] to [B, F]."""
+        return features if self.asked is None else features[self.asked]
+
+
+class SquashedHeads(nn.Module):
+    """tanh of a Gaussian whose deviation depends on the observation; a categorical per branch."""
+
+    offsets: Tensor
+    """Where each branch's choices start among all. int64 [branches]"""
+
+    def __init__(self, features: int, spec: ActionSpec) -> None:
+        super().__init__()
+        self.branches: Sequence[int] = spec.discrete_branches
+        offsets = torch.tensor(dist.choice_offsets(self.branches), dtype=torch.int64)
+        self.register_buffer("offsets", offsets, persistent=False)
+        size = spec.continuous_size
+        self.mean = kaiming_linear(features, size, gain=0.2) if size else None
+        self.log_sigma = kaiming_linear(features, size, gain=0.2) if size else None
+        self.logits = kaiming_linear(features, spec.mask_size, gain=0.1) if self.branches else None
+
+    def forward(self, features: Tensor) -> ActionParameters:
+        """[B, F] to parameters, with log σ [B, continuous size]."""
+        mean = log_sigma = logits = features[:, :0]
+        if self.mean is not None and self.log_sigma is not None:
+            mean = self.mean.forward(features)
+            log_sigma = self.log_sigma.forward(features).clamp(*_LOG_SIGMA_RANGE)
+        if self.logits is not None:
+            logits = self.logits.forward(features)
+        return ActionParameters(mean, log_sigma, logits)
+
+    def draw(self, parameters: ActionParameters, allowed: Tensor | None, noise: torch.Generator) -> Drawn:
+        """Numbers by reparameterization: the gradient passes through what is drawn. allowed: bool [B, K]."""
+        continuous, log_prob = parameters.mean, None
+        if self.mean is not None:
+            z = torch.empty_like(continuous).normal_(generator=noise)
+            unbounded = continuous + z * parameters.log_sigma.exp()
+            continuous = torch.tanh(unbounded)
+            log_prob = dist.standard_gaussian_log_prob(z, parameters.log_sigma) - tanh_correction(unbounded)
+        return Drawn(continuous, log_prob, self._log_choices(parameters, allowed))
+
+    def sample(
+        self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Continuous actions in (−1, 1), choices int64 [B, branches], and the log-probability of both together."""
+        drawn = self.draw(parameters, allowed, generator)
+        discrete = torch.empty((len(drawn.continuous), 0), dtype=torch.int64, device=parameters.mean.device)
+        if drawn.log_choices is not None:
+            discrete = dist.sample_categorical(drawn.log_choices, self.branches, generator)
+        return drawn.continuous, discrete, self._joint(drawn, discrete)
+
+    def most_likely(
+        self, parameters: ActionParameters, allowed: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The same without chance: tanh of the mean, and each branch's likeliest choice."""
+        mean, log_prob = parameters.mean, None
+        if self.mean is not None:
+            density = dist.gaussian_log_prob(mean, mean, parameters.log_sigma)
+            log_prob = density - tanh_correction(mean)
+        drawn = Drawn(torch.tanh(mean), log_prob, self._log_choices(parameters, allowed))
+        discrete = torch.empty((len(mean), 0), dtype=torch.int64, device=mean.device)
+        if drawn.log_choices is not None:
+            discrete = dist.greedy_categorical(drawn.log_choices, self.branches)
+        return drawn.continuous, discrete, self._joint(drawn, discrete)
+
+    def squared_error(
+        self, parameters: ActionParameters, target: Tensor, generator: torch.Generator
+    ) -> Tensor | None:
+        """How far from its target each number is, when drawn. target: [B, C], in [−1, 1]. Returns [B, C] or None."""
+        if self.mean is None:
+            return None
+        return (self.draw(parameters, None, generator).continuous - target).square()
+
+    def _log_choices(self, parameters: ActionParameters, allowed: Tensor | None) -> Tensor | None:
+        if self.logits is None:
+            return None
+        return dist.masked_log_softmax(parameters.logits, allowed, self.branches)
+
+    def _joint(self, drawn: Drawn, discrete: Tensor) -> Tensor:
+        joint = drawn.continuous.new_zeros(len(discrete)) if drawn.log_prob is None else drawn.log_prob
+        if drawn.log_choices is None:
+            return joint
+        return joint + dist.categorical_log_prob(drawn.log_choices, discrete + self.offsets)
+
+
+class SoftActor(nn.Module):
+    """The policy."""
+
+    def __init__(self, spec: BehaviorSpec, settings: NetworkSettings) -> None:
+        """Raises ValueError where a sensor does not fit the networks that the settings ask for."""
+        super().__init__()
+        self.actor = Trunk(spec, settings)
+        self.memory_size = self.actor.memory_size
+        self.actions = SquashedHeads(self.actor.output_size, spec.action_spec)
+
+    def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
+        """The distribution of each agent's action, for observations as ActorCritic takes them."""
+        return self.actions.forward(self.actor.forward(as_floats(observations)))
+
+    def policy_after(self, seen: Seen) -> ActionParameters:
+        """The same, with whatever came before."""
+        features = self.actor.unroll(self.actor.forward(seen.observations), seen.sequences)
+        return self.actions.forward(seen.pick(features))
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """The same with memory, one step: also what each agent remembers afterwards. memories: [B, memory size]."""
+        features, kept = self.actor.step(as_floats(observations), memories)
+        return self.actions.forward(features), kept
+
+
+class SoftCritics(nn.Module):
+    """Two critics Q(s, a), each with its own encoder and body, computed side by side.
+
+    Their weights are stacked, so one batched product serves both: with minibatches of some hundred rows, starting
+    an operation costs as much as its arithmetic.
+
+    With memory a critic sums up what was seen in a trunk of its own, and one more layer joins that with an action.
+    So what is remembered does not hang on the action that is asked about, and one pass over a sequence serves for
+    any. Of all that an agent remembers, the critics' part follows the actor's.
+    """
+
+    def __init__(self, spec: BehaviorSpec, settings: NetworkSettings, *, value_heads: int) -> None:
+        super().__init__()
+        self._values = (value_heads, max(spec.action_spec.mask_size, 1))
+        self.encoders = _encoders(spec, settings)
+        self.memory_size = sum(each.memory_size for each in self._trunks())
+        first = cast("ObservationEncoder | Trunk", self.encoders[0])
+        inputs = first.output_size + spec.action_spec.continuous_size
+        goal: list[slice] = []
+        if isinstance(first, ObservationEncoder) and settings.goal_conditioning_type == "hyper":
+            goal = first.goal_columns
+        layers = 1 if self.memory_size else max(settings.num_layers, 1)
+        if goal:
+            shape = (inputs, settings.hidden_units, settings.num_layers)
+            seen = cast(ObservationEncoder, first).goals_are_seen
+            self.body: nn.ModuleList = nn.ModuleList(
+                ConditionalBody(*shape, goal, seen=seen) for _ in range(CRITICS)
+            )
+        else:
+            sizes = [inputs] + [settings.hidden_units] * layers
+            self.body = nn.ModuleList(
+                StackedLinear([kaiming_linear(before, after) for _ in range(CRITICS)])
+                for before, after in itertools.pairwise(sizes)
+            )
+        outputs = value_heads * self._values[1]
+        self.q = StackedLinear([xavier_linear(settings.hidden_units, outputs) for _ in range(CRITICS)])
+        self._conditional = bool(goal)
+
+    def forward(self, observations: Sequence[Tensor], continuous: Tensor) -> Tensor:
+        """Normalized observations and [B, C] to [critics, B, value heads, choices or 1]; without memory."""
+        return self.values(self.sum_up(Seen(observations)), continuous)
+
+    def sum_up(self, seen: Seen) -> list[Tensor]:
+        """What critics know of a situation before they are told an action: [B, F] of each, or one for both."""
+        if not self.memory_size:
+            return [cast(ObservationEncoder, each).forward(seen.observations) for each in self.encoders]
+        return [
+            seen.pick(trunk.unroll(trunk.forward(seen.observations), seen.sequences))
+            for trunk in self._trunks()
+        ]
+
+    def values(self, situations: list[Tensor], continuous: Tensor) -> Tensor:
+        """What ``sum_up`` gave and [B, C] to [critics, B, value heads, choices or 1]."""
+        inputs = [torch.cat([each, continuous], dim=-1) for each in situations]
+        return self.q.forward(self._features(inputs)).view(CRITICS, -1, *self._values)
+
+    def remember(self, observations: Sequence[Tensor], memories: Tensor) -> Tensor:
+        """What critics remember after a step, of agents that remember all of ``memories``. [B, memory_size]"""
+        return torch.cat([trunk.step(observations, memories)[1] for trunk in self._trunks()], dim=1)
+
+    def heads_from(
+        self, state: Mapping[str, Tensor], heads: Sequence[int | None], known: int
+    ) -> dict[str, Tensor]:
+        """Our last layer with value heads taken from another's state; None keeps ours. known: how many it has."""
+        mixed = {}
+        for name, own in self.q.state_dict(prefix="q.").items():
+            mine, theirs = (
+                each.unflatten(-1, (count, -1))
+                for each, count in ((own.clone(), self._values[0]), (state[name], known))
+            )
+            for head, source in enumerate(heads):
+                if source is not None:
+                    mine[..., head, :] = theirs[..., source, :]
+            mixed[name] = mine.flatten(-2)
+        return mixed
+
+    def _trunks(self) -> list[Trunk]:
+        return [each for each in self.encoders if isinstance(each, Trunk)]
+
+    def _features(self, inputs: list[Tensor]) -> Tensor:
+        if self._conditional:
+            return torch.stack(
+                [
+                    cast(ConditionalBody, body).forward(inputs[min(critic, len(inputs) - 1)])
+                    for critic, body in enumerate(self.body)
+                ]
+            )
+        features = inputs[0].expand(CRITICS, -1, -1) if len(inputs) == 1 else torch.stack(inputs)
+        for layer in self.body:
+            features = functional.silu(cast(StackedLinear, layer).forward(features))
+        return features
+
+
+def _encoders(spec: BehaviorSpec, settings: NetworkSettings) -> nn.ModuleList:
+    """Of each critic, or one for both where there is nothing to learn; trunks where there is memory."""
+    if settings.memory is not None:
+        size = settings.memory.memory_size
+        return nn.ModuleList(
+            Trunk(spec, settings, memory_start=size * (1 + critic)) for critic in range(CRITICS)
+        )
+    encoders = [ObservationEncoder(spec.observation_specs, settings) for _ in range(CRITICS)]
+    # Vectors pass an encoder unchanged: then one will do.
+    learned = any(True for _ in encoders[0].parameters())
+    return nn.ModuleList(encoders if learned else encoders[:1])
+
+
+class StackedLinear(nn.Module):
+    """N linear layers of one shape, each on its own input, as one batched product."""
+
+    def __init__(self, layers: Sequence[nn.Linear]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.stack([layer.weight.detach().T for layer in layers]))
+        self.bias = nn.Parameter(torch.stack([layer.bias.detach()[None] for layer in layers]))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[N, B, inputs] to [N, B, outputs]."""
+        return torch.baddbmm(self.bias, features, self.weight)

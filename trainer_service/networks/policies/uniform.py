@@ -1,0 +1,70 @@
+"""A policy that looks at nothing and does anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.ops.q_learning import random_choices
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+
+
+class UniformHeads:
+    """Numbers uniform in [−1, 1], choices uniform among the allowed ones."""
+
+    def __init__(self, spec: ActionSpec) -> None:
+        self.branches = spec.discrete_branches
+        self._chance = torch.Generator()
+        """For who asks for the likeliest action: none is likelier than another."""
+
+    def sample(
+        self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Numbers [B, C], choices int64 [B, branches], and the joint log-density of each row [B]."""
+        logits = parameters.logits
+        if allowed is None:
+            allowed = torch.ones_like(logits, dtype=torch.bool)
+        numbers = torch.empty_like(parameters.mean).uniform_(-1.0, 1.0, generator=generator)
+        choices = logits.new_empty((len(logits), 0), dtype=torch.int64)
+        log_prob = logits.new_full((len(logits),), -math.log(2.0) * numbers.shape[1])
+        if self.branches:
+            choices = random_choices(allowed, self.branches, generator)
+            for part in torch.split(allowed, list(self.branches), dim=-1):
+                log_prob = log_prob - part.sum(dim=-1).clamp(min=1).log()
+        return numbers, choices, log_prob
+
+    def most_likely(
+        self, parameters: ActionParameters, allowed: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The same, drawn from a stream of its own."""
+        device = parameters.logits.device
+        if self._chance.device.type != device.type:
+            self._chance = torch.Generator(device)
+        return self.sample(parameters, allowed, self._chance)
+
+
+class UniformNetwork(nn.Module):
+    """Knows how many numbers and choices there are, and nothing else."""
+
+    memory_size = 0
+
+    def __init__(self, spec: BehaviorSpec) -> None:
+        super().__init__()
+        self.actions = UniformHeads(spec.action_spec)
+        self._seen = spec.observation_specs[0].size
+        self._sizes = (spec.action_spec.continuous_size, spec.action_spec.mask_size)
+
+    def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
+        """Zeros for every agent. observations: one tensor [B, …] per sensor."""
+        # Made from what was seen, so that a traced model has as many rows; in operators that every engine knows.
+        nothing = observations[0].reshape(-1, self._seen)[:, :1].float() * 0.0
+        mean, logits = (nothing @ nothing.new_zeros((1, size)) for size in self._sizes)
+        return ActionParameters(mean, mean.new_zeros(mean.shape[1]), logits)
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """There is no memory to step on."""
+        raise ValueError("there is no memory to step on")

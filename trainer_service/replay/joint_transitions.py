@@ -1,0 +1,313 @@
+"""Moments of groups kept for learning from them many times: what everyone saw, did and got at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.replay.ring import (
+    FIRST_PIECES,
+    FIRST_ROWS,
+    Arrays,
+    Rows,
+    named,
+    observation_columns,
+)
+from trainer_service.replay.row_replay import RowReplay
+from trainer_service.rollout.joint_steps import find_frames
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import Observation, as_floats
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JointSample:
+    """B moments of groups with n places. Where nobody is, everything is zero, and every choice allowed."""
+
+    rows: Rows
+    """Where they stand in the buffer. Shape [B]."""
+
+    weights: Floats | None
+    """What corrects for some having been likelier than others, at most 1; None where all were alike. Shape [B]."""
+
+    observations: tuple[Observation, ...]
+    """Seen when agents decided, one array per sensor. Shapes [B, n, *sensor shape]."""
+
+    next_observations: tuple[Observation, ...]
+    """Seen after the ``n_step`` moments, or what an agent saw last. Shapes as above."""
+
+    present: Bools
+    """Who decided. Shape [B, n]."""
+
+    next_present: Bools
+    """Whose observation is among the next ones: nobody's whose task ended. Shape [B, n]."""
+
+    continuous_actions: Floats
+    """Shape [B, n, continuous size]."""
+
+    discrete_actions: NDArray[np.int64]
+    """Shape [B, n, branches]."""
+
+    allowed_actions: Bools
+    """Shape [B, n, sum of branches]."""
+
+    next_allowed_actions: Bools
+    """Shape [B, n, sum of branches]."""
+
+    rewards: Floats
+    """Each agent's own and its group's, added up over the moments, later ones discounted. Shape [B, n]."""
+
+    team_rewards: Floats
+    """The same of everyone's own rewards, and once the group's. Shape [B]."""
+
+    terminated: Bools
+    """The agent's task ended within the moments. Shape [B, n]."""
+
+    discounts: Floats
+    """What a value of the next observations counts, γ to the power of moments that lie between. Shape [B, n]."""
+
+
+class _Window(NamedTuple):
+    """What the moments of a target brought, from B rows on."""
+
+    at: Rows
+    """The row of the last decision in it at each place, the first row where there is none. [B, n]"""
+
+    end: Rows | None
+    """The row of the group's last moment in it; None where agents are followed each for itself. [B]"""
+
+    rewards: Floats
+    terminated: Bools
+    moments: Rows
+    """[B, n]"""
+
+
+class JointReplay(RowReplay[JointSample]):
+    """The last ``capacity`` moments, each a row.
+
+    What comes next is either followed for the group or for each agent. For the group, it is the group's next moment:
+    who joins is in it, and who is not asked then is seen as it is asked again, or was seen last. For each agent, it
+    is the agent's own next decision, whoever may have taken its place by then, and however many moments lie between.
+    The two differ where agents die, come, or decide at different times.
+
+    A moment takes, for each place, as many bytes as an agent's observations and actions in ``Replay``, and 26; every
+    trajectory takes its last observation besides.
+    """
+
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        capacity: int,
+        *,
+        places: int,
+        discount: float,
+        alpha: float | None = None,
+        n_step: int = 1,
+        follow_each: bool = False,
+        sensors: Sequence[int] | None = None,
+    ) -> None:
+        """places: most agents of a group. discount: γ, for rewards of several moments. alpha: see RowReplay.
+
+        sensors: which of the spec's sensors are kept, in order; None for all. follow_each: see above.
+        """
+        self._kept = range(len(spec.observation_specs)) if sensors is None else tuple(sensors)
+        kept = BehaviorSpec(tuple(spec.observation_specs[i] for i in self._kept), spec.action_spec)
+        steps = _moment_columns(kept, min(FIRST_ROWS, capacity), places)
+        super().__init__(capacity, steps, _final_columns(kept), alpha)
+        self._places = np.arange(places)
+        self._discount = discount
+        self._n_step = n_step
+        self._follow_each = follow_each
+
+    def _take(self, trajectories: Trajectories) -> Rows:
+        """Takes complete stretches of groups.
+
+        Raises ValueError for trajectories of no groups, or of larger ones than there are places.
+        """
+        # Numbered by stretch, so that no row needs an older trajectory than the rows before it.
+        order = np.argsort(_groups_of(trajectories), kind="stable")
+        numbers = self._pieces + np.argsort(order)
+        steps = _moments_of(trajectories, len(self._places), numbers, self._kept)
+        finals = {
+            **named(tuple(trajectories.final_observations[i] for i in self._kept)),
+            "allowed_actions": trajectories.final_allowed_actions,
+            "terminated": trajectories.terminated,
+        }
+        return self._lay(steps, {name: column[order] for name, column in finals.items()})
+
+    def _piece_of(self, row: int) -> int:
+        return int(self._steps["oldest"][row])
+
+    def _gather(self, rows: Rows, weights: Floats | None) -> JointSample:
+        steps = self._steps
+        window = self._own_window(rows) if self._follow_each else self._window(rows)
+        next_rows, next_present, finals = self._next(window)
+        final_pieces = steps["piece"][window.at[finals], finals[1]] % self._piece_slots
+
+        def successors(name: str) -> NDArray[Any]:
+            found, ends = steps[name][next_rows, self._places], self._finals[name][final_pieces]
+            if found.dtype != ends.dtype:
+                found, ends = as_floats(found), as_floats(ends)
+            found[~next_present] = name == "allowed_actions"
+            found[finals] = ends
+            return found
+
+        sensors = [f"observations.{sensor}" for sensor in range(len(self._kept))]
+        return JointSample(
+            rows=rows,
+            weights=weights,
+            observations=tuple(steps[name][rows] for name in sensors),
+            next_observations=tuple(successors(name) for name in sensors),
+            present=steps["present"][rows],
+            next_present=next_present,
+            continuous_actions=steps["continuous_actions"][rows],
+            discrete_actions=steps["discrete_actions"][rows].astype(np.int64),
+            allowed_actions=steps["allowed_actions"][rows],
+            next_allowed_actions=successors("allowed_actions"),
+            rewards=window.rewards,
+            team_rewards=self._team_rewards(rows),
+            terminated=window.terminated,
+            discounts=(self._discount**window.moments).astype(np.float32),
+        )
+
+    def _next(self, window: _Window) -> tuple[Rows, Bools, tuple[Any, ...]]:
+        """The rows of the next observations [B, n], who is there [B, n], and who was seen last instead."""
+        steps, at, places = self._steps, window.at, self._places
+        ahead = steps["ahead"][at, places]
+        own = steps["present"][at, places]
+        next_rows = self._wrapped(at + ahead)
+        joined: Bools = np.zeros_like(own)
+        if window.end is not None:
+            below = self._wrapped(window.end + 1)
+            joined = steps["follows"][window.end][:, None] & steps["present"][below]
+            next_rows = np.where(joined, below[:, None], next_rows)
+        finals = own & ~joined & (ahead == 0) & ~steps["terminated"][at, places]
+        return next_rows, joined | (own & (ahead > 0)) | finals, np.nonzero(finals)
+
+    def _window(self, rows: Rows) -> _Window:
+        """As the group moves on."""
+        steps, at = self._steps, rows
+        # Who is not asked at the window's last moment, or was interrupted before, is found by what it did last.
+        last = np.broadcast_to(rows[:, None], (len(rows), len(self._places)))
+        first, own = steps["piece"][rows], steps["present"][rows]
+        rewards, terminated = steps["rewards"][rows], steps["terminated"][rows]
+        moments = np.ones(len(rows), np.int64)
+        for moment in range(1, self._n_step):
+            going = steps["follows"][at]
+            at = np.where(going, self._wrapped(at + 1), at)
+            last = np.where(steps["present"][at], at[:, None], last)
+            same = going[:, None] & own & (steps["piece"][at] == first)
+            rewards = rewards + np.where(same, self._discount**moment * steps["rewards"][at], 0.0)
+            terminated = terminated | (same & steps["terminated"][at])
+            moments += going
+        moments = np.broadcast_to(moments[:, None], last.shape)
+        return _Window(last, at, rewards.astype(np.float32), terminated, moments)
+
+    def _own_window(self, rows: Rows) -> _Window:
+        """As each agent moves on, from one decision of its own to the next."""
+        steps, places = self._steps, self._places
+        at = np.broadcast_to(rows[:, None], (len(rows), len(places)))
+        rewards, moments = steps["rewards"][rows], np.ones(at.shape, np.int64)
+        going = np.ones(at.shape, np.bool_)
+        for moment in range(1, self._n_step):
+            ahead = steps["ahead"][at, places]
+            going = going & (ahead > 0)
+            at = np.where(going, self._wrapped(at + ahead), at)
+            rewards = rewards + np.where(going, self._discount**moment * steps["rewards"][at, places], 0.0)
+            moments += going
+        return _Window(at, None, rewards.astype(np.float32), steps["terminated"][at, places], moments)
+
+    def _team_rewards(self, rows: Rows) -> Floats:
+        """Of the group's moments from these rows on. [B]"""
+        steps, at = self._steps, rows
+        total, going = steps["team_rewards"][rows], np.ones(len(rows), np.bool_)
+        for moment in range(1, self._n_step):
+            going = going & steps["follows"][at]
+            at = np.where(going, self._wrapped(at + 1), at)
+            total = total + np.where(going, self._discount**moment * steps["team_rewards"][at], 0.0)
+        return total.astype(np.float32)
+
+    def _wrapped(self, rows: Rows) -> Rows:
+        wrapped: Rows = rows % len(self._steps["piece"])
+        return wrapped
+
+
+def _groups_of(trajectories: Trajectories) -> Rows:
+    if trajectories.joint is None:
+        raise ValueError("the trajectories do not say which agents acted together")
+    return trajectories.joint.groups
+
+
+def _moments_of(trajectories: Trajectories, places: int, numbers: Rows, sensors: Sequence[int]) -> Arrays:
+    """The columns of all moments with decisions, in time within each stretch. numbers: of trajectories, [P]."""
+    frames = find_frames(trajectories, places)
+    moments = frames.in_time()
+    rows_of = np.full(len(frames), -1)
+    rows_of[moments] = np.arange(len(moments))
+    rows, slots = rows_of[frames.of_step], frames.slot_of_step
+    pieces = np.repeat(np.arange(len(trajectories.lengths)), trajectories.lengths)
+    last = np.cumsum(trajectories.lengths) - 1
+    ahead = np.diff(rows, append=0)
+    ahead[last] = 0
+    terminated = np.zeros(len(rows), np.bool_)
+    terminated[last] = trajectories.terminated
+
+    def dense(column: NDArray[Any], nobody: Any = 0) -> NDArray[Any]:
+        laid = np.full((len(moments), places, *column.shape[1:]), nobody, column.dtype)
+        laid[rows, slots] = column
+        return laid
+
+    stretch = np.repeat(np.arange(len(frames.lengths)), frames.lengths)
+    stretch_of_piece = _groups_of(trajectories)
+    oldest = np.full(len(frames.lengths), np.iinfo(np.int64).max)
+    np.minimum.at(oldest, stretch_of_piece, numbers)
+    present = dense(np.ones(len(rows), np.bool_))
+    common = dense(trajectories.group_rewards)
+    own = dense(trajectories.rewards)
+    return {
+        **named(tuple(dense(trajectories.observations[i]) for i in sensors)),
+        "present": present,
+        "continuous_actions": dense(trajectories.continuous_actions),
+        "discrete_actions": dense(trajectories.discrete_actions),
+        "allowed_actions": dense(trajectories.allowed_actions, True),
+        "rewards": own + common,
+        "team_rewards": own.sum(axis=1) + common.sum(axis=1) / present.sum(axis=1),
+        "terminated": dense(terminated),
+        "piece": dense(numbers[pieces], -1),
+        "ahead": dense(ahead),
+        "oldest": oldest[stretch],
+        "follows": stretch == np.append(stretch[1:], -1),
+    }
+
+
+def _moment_columns(spec: BehaviorSpec, rows: int, places: int) -> Arrays:
+    actions = spec.action_spec
+    return {
+        **observation_columns(spec, rows, places),
+        "present": np.empty((rows, places), np.bool_),
+        "continuous_actions": np.empty((rows, places, actions.continuous_size), np.float32),
+        "discrete_actions": np.empty((rows, places, actions.discrete_size), np.int32),
+        "allowed_actions": np.empty((rows, places, actions.mask_size), np.bool_),
+        "rewards": np.empty((rows, places), np.float32),
+        "team_rewards": np.empty(rows, np.float32),
+        "terminated": np.empty((rows, places), np.bool_),
+        "piece": np.empty((rows, places), np.int64),
+        "ahead": np.empty((rows, places), np.int64),
+        "oldest": np.empty(rows, np.int64),
+        "follows": np.empty(rows, np.bool_),
+    }
+
+
+def _final_columns(spec: BehaviorSpec) -> Arrays:
+    return {
+        **observation_columns(spec, FIRST_PIECES),
+        "allowed_actions": np.empty((FIRST_PIECES, spec.action_spec.mask_size), np.bool_),
+        "terminated": np.empty(FIRST_PIECES, np.bool_),
+    }

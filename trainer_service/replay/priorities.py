@@ -1,0 +1,66 @@
+"""What the critic was wrong about comes up more often, Schaul et al. 2016 (arXiv:1511.05952)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.replay.sum_tree import SumTree
+
+Slots = NDArray[np.int64]
+
+_LEAST = 1e-6
+"""ε: what is predicted perfectly today is still drawn now and then."""
+
+
+class Priorities:
+    """P(i) = p_i^α / Σ p^α, with p = |δ| + ε once i has been learned from.
+
+    Before that it is as urgent as the most urgent one; the first of all have p = 1. i is a slot below ``capacity``.
+    """
+
+    def __init__(self, capacity: int, alpha: float) -> None:
+        """alpha: 0 draws uniformly, 1 in proportion to the error."""
+        self._capacity = capacity
+        self._alpha = alpha
+        self._tree = SumTree(capacity)
+
+    def __getitem__(self, slots: Slots) -> NDArray[np.float64]:
+        """p^α of these slots, shape kept."""
+        return self._tree[slots]
+
+    @property
+    def largest(self) -> float:
+        """p^α of the most urgent; 0 where there is nothing."""
+        return self._tree.largest
+
+    def add(self, slots: Slots) -> None:
+        """Puts something new there."""
+        self._tree.set(slots, np.full(len(slots), self._tree.largest or 1.0))
+
+    def forget(self, slots: Slots) -> None:
+        """Nothing is there any more."""
+        self._tree.set(slots, np.zeros(len(slots)))
+
+    def draw(
+        self, count: int, of: int, rng: np.random.Generator, beta: float
+    ) -> tuple[Slots, NDArray[np.float32]]:
+        """``count`` slots, one from each of as many equal shares of the priorities' sum, and their weights.
+
+        Weights are w_i = (N · P(i))^−β, divided by the largest among those drawn. of: N, how many can be drawn.
+        """
+        masses = (np.arange(count) + rng.random(count)) * (self._tree.total / count)
+        slots = self._tree.find(masses)
+        weights = (of * self._tree[slots] / self._tree.total) ** -beta
+        return slots, (weights / weights.max()).astype(np.float32)
+
+    def learn(self, slots: Slots, errors: NDArray[np.floating[Any]]) -> None:
+        """Says how wrong the critic was: |δ|, shape as ``slots``."""
+        self._tree.set(slots, (np.abs(errors).astype(np.float64) + _LEAST) ** self._alpha)
+
+    def replace(self, slots: Slots, priorities: NDArray[np.float64]) -> None:
+        """Begins anew with p^α of these slots, and nothing elsewhere."""
+        self._tree = SumTree(self._capacity)
+        self._tree.set(slots, priorities)

@@ -1,0 +1,146 @@
+"""Replay for policies with memory: what is drawn are whole sequences, with what was remembered before each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.replay.priorities import Priorities
+from trainer_service.replay.transitions import Arrays, Replay, Rows, Sample, SequencesOfSample
+from trainer_service.rollout.sequences import StepRanges
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import BehaviorSpec
+
+_SHARE_OF_WORST = 0.9
+
+
+class SequenceReplay(Replay):
+    """The last ``capacity`` transitions, drawn as the trajectories in which they came.
+
+    A trajectory is a sequence: it never crosses the end of an episode, and is no longer than whoever collects them
+    allows. All that are whole are drawn alike, with replacement, so all their steps are too, however long they are;
+    one whose first steps are overwritten is not drawn any more, for it has lost its start. Besides what Replay
+    keeps, a trajectory takes what the agent remembered before its first step (four bytes per float), and 16 bytes.
+    """
+
+    def __init__(self, spec: BehaviorSpec, capacity: int, memory_size: int) -> None:
+        super().__init__(spec, capacity)
+        self._taken = 0
+        """Steps that ever came."""
+        self._finals |= {
+            "memories": np.empty((self._piece_slots, memory_size), np.float32),
+            "length": np.empty(self._piece_slots, np.int64),
+            "end": np.empty(self._piece_slots, np.int64),
+        }
+
+    def add(self, trajectories: Trajectories) -> Rows:
+        """As Replay.add."""
+        rows = super().add(trajectories)
+        self._taken += len(trajectories)
+        return rows
+
+    def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:
+        """Draws ``count`` sequences. Raises ValueError where there are none."""
+        return self._gather_whole(rng.integers(self._first_whole, self._pieces, size=count), None)
+
+    def state(self) -> Arrays:
+        """As Replay.state."""
+        return {**super().state(), "taken": np.array(self._taken, np.int64)}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
+        """As Replay.load_state. Raises ValueError also where no sequence fits into this buffer."""
+        self._taken = int(state["taken"])
+        kept = super().load_state(state)
+        if self._size and self._first_whole == self._pieces:
+            raise ValueError(f"none of its sequences fits into a buffer of {self.capacity} steps")
+        return kept
+
+    @property
+    def _first_whole(self) -> int:
+        """The number of the oldest trajectory of which nothing is overwritten."""
+        first = self._first_piece
+        if first == self._pieces:
+            return first
+        slot = first % self._piece_slots
+        start = self._finals["end"][slot] - self._finals["length"][slot]
+        return first if start >= self._taken - self._size else first + 1
+
+    def _gather_whole(self, numbers: Rows, weights: NDArray[np.float32] | None) -> Sample:
+        """Trajectories by their numbers; weights: of each."""
+        slots = numbers % self._piece_slots
+        lengths = self._finals["length"][slots]
+        before_head = self._taken - self._finals["end"][slots] + lengths
+        rows = StepRanges(self._head - before_head, lengths).steps() % self.capacity
+        sample = self._gather(rows, None if weights is None else np.repeat(weights, lengths))
+        return replace(sample, sequences=SequencesOfSample(lengths, self._finals["memories"][slots]))
+
+    def _finals_of(self, trajectories: Trajectories) -> Arrays:
+        ends = np.cumsum(trajectories.lengths)
+        return {
+            **super()._finals_of(trajectories),
+            "memories": trajectories.memories[ends - trajectories.lengths],
+            "length": trajectories.lengths,
+            "end": self._taken + ends,
+        }
+
+
+class PrioritizedSequenceReplay(SequenceReplay):
+    """Every whole trajectory has a priority; see Priorities.
+
+    Its error is 0.9 times the largest and 0.1 times the mean error of its steps, as in Kapturowski et al. 2019
+    (Recurrent experience replay in distributed reinforcement learning): a mean alone would hide single surprises.
+    """
+
+    def __init__(self, spec: BehaviorSpec, capacity: int, memory_size: int, alpha: float) -> None:
+        """alpha: 0 draws uniformly, 1 in proportion to the error."""
+        super().__init__(spec, capacity, memory_size)
+        self.prioritized = True
+        # Whole trajectories have at least one step each, so their numbers differ by less than the capacity.
+        self._priorities = Priorities(capacity, alpha)
+
+    def add(self, trajectories: Trajectories) -> Rows:
+        """As Replay.add."""
+        oldest, newest = self._first_whole, self._pieces
+        rows = super().add(trajectories)
+        self._priorities.forget(self._slots(oldest, min(self._first_whole, newest)))
+        self._priorities.add(self._slots(max(self._first_whole, newest), self._pieces))
+        return rows
+
+    def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:
+        """As SequenceReplay.sample."""
+        first = self._first_whole
+        slots, weights = self._priorities.draw(count, self._pieces - first, rng, beta)
+        return self._gather_whole(first + (slots - first) % self.capacity, weights)
+
+    def reprioritize(self, rows: Rows, errors: NDArray[np.floating[Any]]) -> None:
+        """As Replay.reprioritize, for all rows of a sample in their order."""
+        numbers = self._steps["piece"][rows]
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        absolute = np.abs(errors)
+        lengths = np.diff(starts, append=len(rows))
+        mean = np.add.reduceat(absolute, starts) / lengths
+        worst = np.maximum.reduceat(absolute, starts)
+        mixed = _SHARE_OF_WORST * worst + (1.0 - _SHARE_OF_WORST) * mean
+        self._priorities.learn(numbers[starts] % self.capacity, mixed)
+
+    def state(self) -> Arrays:
+        """As Replay.state, with the priorities of whole trajectories."""
+        return {
+            **super().state(),
+            "priorities": self._priorities[self._slots(self._first_whole, self._pieces)],
+        }
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
+        """As SequenceReplay.load_state. The state of a uniform buffer will do: then all are alike."""
+        kept = super().load_state(state)
+        slots = self._slots(self._first_whole, self._pieces)
+        priorities = state.get("priorities", np.ones(len(slots)))
+        self._priorities.replace(slots, priorities[len(priorities) - len(slots) :])
+        return kept
+
+    def _slots(self, first: int, end: int) -> Rows:
+        return np.arange(first, end) % self.capacity

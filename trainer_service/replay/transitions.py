@@ -1,0 +1,198 @@
+"""Transitions kept for learning from them many times, the oldest of them overwritten by the newest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.replay.ring import (
+    FIRST_PIECES,
+    FIRST_ROWS,
+    Arrays,
+    Rows,
+    named,
+    observation_columns,
+)
+from trainer_service.replay.row_replay import RowReplay
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import Observation, as_floats
+
+__all__ = ["Arrays", "Replay", "Rows", "Sample", "SequencesOfSample"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SequencesOfSample:
+    """How B transitions follow each other: N sequences, every one's steps in time, one sequence after the other."""
+
+    lengths: Rows
+    """Steps of each. Shape [N]; the sum is B."""
+
+    memories: NDArray[np.float32]
+    """What the agent remembered before each. Shape [N, memory size]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """B transitions, in any order, each perhaps more than once."""
+
+    rows: Rows
+    """Where they stand in the buffer. Shape [B]."""
+
+    weights: NDArray[np.float32] | None
+    """What corrects for some having been likelier than others, at most 1; None where all were alike. Shape [B]."""
+
+    observations: tuple[Observation, ...]
+    """Seen when the agent decided, one array per sensor. Shapes [B, *sensor shape]."""
+
+    next_observations: tuple[Observation, ...]
+    """Seen next in the same episode; after its last step, what the agent saw last. Shapes as above."""
+
+    continuous_actions: NDArray[np.float32]
+    """Shape [B, continuous size]."""
+
+    discrete_actions: NDArray[np.int64]
+    """Shape [B, branches]."""
+
+    allowed_actions: NDArray[np.bool_]
+    """When the agent decided. Shape [B, sum of branches]."""
+
+    next_allowed_actions: NDArray[np.bool_]
+    """When it decided next. Shape [B, sum of branches]."""
+
+    task_rewards: NDArray[np.float32]
+    """The agent's own and its group's. Shape [B]."""
+
+    terminated: NDArray[np.bool_]
+    """The task ended with the step: what was seen next is worth nothing. Shape [B]."""
+
+    sequences: SequencesOfSample | None = None
+    """None where every transition stands for itself."""
+
+    discounts: NDArray[np.float32] | None = None
+    """What values of what was seen next are multiplied by: γᵏ after k steps; None where k is always 1. Shape [B]."""
+
+
+class Replay(RowReplay[Sample]):
+    """The last ``capacity`` transitions, each a row.
+
+    Trajectories lie in the order in which they came, so what an agent saw next is mostly the row below; only what it
+    saw after the last step of each trajectory is kept apart. A transition takes as many bytes as its observations
+    (four per float, one per byte of a picture), 4 per continuous action and per branch, 1 per choice that may be
+    forbidden, and 13; a trajectory takes its last observation besides. Memory grows up to that with what there is.
+
+    With n steps a transition reaches from a decision to what was seen n decisions later, or at the trajectory's end if
+    that is sooner, and its reward is Σ_{k<n} γᵏ r_k. That is put together when it is drawn.
+    """
+
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        capacity: int,
+        *,
+        alpha: float | None = None,
+        n_step: int = 1,
+        gamma: float = 1.0,
+    ) -> None:
+        """alpha: see RowReplay; n_step: rewards of a transition; gamma: their discount."""
+        rows = min(FIRST_ROWS, capacity)
+        super().__init__(capacity, _step_columns(spec, rows), _final_columns(spec, FIRST_PIECES), alpha)
+        self._sensors = len(spec.observation_specs)
+        self._n_step = n_step
+        self._gamma = np.float32(gamma)
+
+    def _take(self, trajectories: Trajectories) -> Rows:
+        return self._lay(_steps_of(trajectories, self._pieces), self._finals_of(trajectories))
+
+    def _finals_of(self, trajectories: Trajectories) -> Arrays:
+        """What is kept once for each trajectory."""
+        return {
+            **named(trajectories.final_observations),
+            "allowed_actions": trajectories.final_allowed_actions,
+            "terminated": trajectories.terminated,
+        }
+
+    def _gather(self, rows: Rows, weights: NDArray[np.float32] | None) -> Sample:
+        steps, finals = self._steps, self._finals
+        ahead, rewards, discounts = self._look_ahead(rows)
+        last = np.flatnonzero(steps["last"][ahead])
+        pieces = steps["piece"][rows[last]] % self._piece_slots
+        following = (ahead + 1) % len(steps["piece"])
+        terminated = np.zeros(len(rows), np.bool_)
+        terminated[last] = finals["terminated"][pieces]
+
+        def successors(name: str) -> NDArray[Any]:
+            found, ends = steps[name][following], finals[name][pieces]
+            if found.dtype != ends.dtype:
+                found, ends = as_floats(found), as_floats(ends)
+            found[last] = ends
+            return found
+
+        sensors = [f"observations.{sensor}" for sensor in range(self._sensors)]
+        return Sample(
+            rows=rows,
+            weights=weights,
+            observations=tuple(steps[name][rows] for name in sensors),
+            next_observations=tuple(successors(name) for name in sensors),
+            continuous_actions=steps["continuous_actions"][rows],
+            discrete_actions=steps["discrete_actions"][rows].astype(np.int64),
+            allowed_actions=steps["allowed_actions"][rows],
+            next_allowed_actions=successors("allowed_actions"),
+            task_rewards=rewards,
+            terminated=terminated,
+            discounts=discounts,
+        )
+
+    def _look_ahead(self, rows: Rows) -> tuple[Rows, NDArray[np.float32], NDArray[np.float32] | None]:
+        """Where the last of each transition's steps stands, what all of them pay, and γᵏ. Shapes [B]."""
+        steps = self._steps
+        rewards = steps["task_rewards"][rows]
+        if self._n_step == 1:
+            return rows, rewards, None
+        discounts = np.full(len(rows), self._gamma)
+        ahead = rows.copy()
+        for _ in range(self._n_step - 1):
+            going = np.flatnonzero(~steps["last"][ahead])
+            ahead[going] = (ahead[going] + 1) % len(steps["piece"])
+            rewards[going] += discounts[going] * steps["task_rewards"][ahead[going]]
+            discounts[going] *= self._gamma
+        return ahead, rewards, discounts
+
+
+def _step_columns(spec: BehaviorSpec, rows: int) -> Arrays:
+    actions = spec.action_spec
+    return {
+        **observation_columns(spec, rows),
+        "continuous_actions": np.empty((rows, actions.continuous_size), np.float32),
+        "discrete_actions": np.empty((rows, actions.discrete_size), np.int32),
+        "allowed_actions": np.empty((rows, actions.mask_size), np.bool_),
+        "task_rewards": np.empty(rows, np.float32),
+        "piece": np.empty(rows, np.int64),
+        "last": np.empty(rows, np.bool_),
+    }
+
+
+def _final_columns(spec: BehaviorSpec, pieces: int) -> Arrays:
+    return {
+        **observation_columns(spec, pieces),
+        "allowed_actions": np.empty((pieces, spec.action_spec.mask_size), np.bool_),
+        "terminated": np.empty(pieces, np.bool_),
+    }
+
+
+def _steps_of(trajectories: Trajectories, first_piece: int) -> Arrays:
+    lengths = trajectories.lengths
+    last = np.zeros(len(trajectories), np.bool_)
+    last[np.cumsum(lengths) - 1] = True
+    return {
+        **named(trajectories.observations),
+        "continuous_actions": trajectories.continuous_actions,
+        "discrete_actions": trajectories.discrete_actions,
+        "allowed_actions": trajectories.allowed_actions,
+        "task_rewards": trajectories.rewards + trajectories.group_rewards,
+        "piece": first_piece + np.repeat(np.arange(len(lengths)), lengths),
+        "last": last,
+    }

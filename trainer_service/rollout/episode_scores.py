@@ -1,0 +1,224 @@
+"""What frozen policies score: which episodes count, and what is said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.rollout.agent_indices import GroupPlaces, reported_places
+from trainer_service.rollout.agents import AgentRows, agent_keys
+from trainer_service.rollout.group_returns import GroupReturns
+from unity_bridge.steps import StepBatch
+
+LEAST_PATIENCE = 1000
+"""Ticks that groups may take to end after the agents, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Returns of one behavior's episodes, raw."""
+
+    returns: tuple[float, ...]
+    """Of agents, each the sum of its own rewards."""
+
+    lengths: tuple[int, ...]
+    """Decisions of the same episodes."""
+
+    teams: tuple[int, ...]
+    """The team of the agent in each of them."""
+
+    group_returns: tuple[float, ...] = ()
+    """Of groups: the group's reward and its members' own. Empty without groups."""
+
+    group_teams: tuple[int, ...] = ()
+    """The team of each group."""
+
+    places: tuple[int, ...] = ()
+    """Where the agent of each episode stood in its group, from 0 on; −1 for agents of no group. As many as there are
+    episodes, or none."""
+
+    @property
+    def value(self) -> float | None:
+        """The one number to compare policies by: the mean group return, the mean return without groups."""
+        return _mean(self.group_returns or self.returns)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that ``evaluate --json`` prints for a behavior: of all its teams, and if there are several,
+        under ``teams`` of each;
+        if its groups have several members, under ``places`` of each of those."""
+        result: dict[str, Any] = {
+            "episodes": len(self.returns),
+            "mean_return": _mean(self.returns),
+            "std_return": _std(self.returns),
+            "mean_length": _mean(self.lengths),
+            "mean_group_return": _mean(self.group_returns),
+            "std_group_return": _std(self.group_returns),
+            "group_episodes": len(self.group_returns),
+        }
+        teams = sorted({*self.teams, *self.group_teams})
+        if len(teams) > 1:
+            result["teams"] = {str(team): self._of(team).to_json() for team in teams}
+        elif len(set(self.places)) > 1:
+            result["places"] = {str(place): self._of_place(place) for place in sorted(set(self.places))}
+        return result
+
+    def returns_at(self, place: int) -> list[float]:
+        """Of those agents that stood there in their groups."""
+        return [value for value, other in zip(self.returns, self.places, strict=True) if other == place]
+
+    def _of_place(self, place: int) -> dict[str, Any]:
+        returns = self.returns_at(place)
+        return {"episodes": len(returns), "mean_return": _mean(returns), "std_return": _std(returns)}
+
+    def _of(self, team: int) -> Score:
+        own = [i for i, other in enumerate(self.teams) if other == team]
+        groups = [i for i, other in enumerate(self.group_teams) if other == team]
+        return Score(
+            tuple(self.returns[i] for i in own),
+            tuple(self.lengths[i] for i in own),
+            tuple(self.teams[i] for i in own),
+            tuple(self.group_returns[i] for i in groups),
+            tuple(self.group_teams[i] for i in groups),
+            tuple(self.places[i] for i in own) if self.places else (),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What one behavior scored."""
+
+    behavior: str
+    step: int
+    """Agent steps that the policy was trained for."""
+    wall_s: float
+    """Since the start of the run."""
+    score: Score
+    is_best: bool
+    """No policy of the run scored higher before."""
+
+    def to_json(self) -> dict[str, Any]:
+        """One line of evaluations.jsonl."""
+        place = {"behavior": self.behavior, "step": self.step, "wall_s": round(self.wall_s, 3)}
+        return {**place, **self.score.to_json(), "score": self.score.value, "best": self.is_best}
+
+
+@dataclass(slots=True, eq=False)
+class EpisodeLedger:
+    """Counts the first ``wanted`` episodes of agents that *start*, however long they take, and the episodes of
+    all groups that started before that number was reached.
+
+    Taking the first that *end* would favour short ones: twelve agents that fall at once would fill the list
+    before one that balances has come to its end.
+    """
+
+    wanted: int
+    _agents: AgentRows = field(default_factory=AgentRows)
+    _episode: NDArray[np.int64] = field(default_factory=lambda: np.full(16, -1, np.int64))
+    """Number of the running episode of each row; −1 where none runs."""
+    _started: int = 0
+    _returns: NDArray[np.float64] = field(init=False)
+    _lengths: NDArray[np.int64] = field(init=False)
+    _teams: NDArray[np.int64] = field(init=False)
+    _places: NDArray[np.int64] = field(init=False)
+    _ended: NDArray[np.bool_] = field(init=False)
+    _seats: GroupPlaces = field(default_factory=GroupPlaces)
+    _groups: GroupReturns = field(default_factory=GroupReturns)
+    _groups_wanted: int = 0
+    _group_scores: dict[int, tuple[float, int]] = field(default_factory=dict)
+    """Return and team of the groups' counted episodes that have ended, by number."""
+    _ticks: int = 0
+    _ticks_for_agents: int = 0
+    """Ticks until the last counted episode of an agent ended."""
+
+    def __post_init__(self) -> None:
+        self._returns = np.zeros(self.wanted)
+        self._lengths = np.zeros(self.wanted, np.int64)
+        self._teams = np.zeros(self.wanted, np.int64)
+        self._places = np.zeros(self.wanted, np.int64)
+        self._ended = np.zeros(self.wanted, np.bool_)
+
+    @property
+    def complete(self) -> bool:
+        """Every counted episode has ended, of agents and of groups, or there are groups that seem to have no end."""
+        if not self._ended.all():
+            return False
+        patience = max(LEAST_PATIENCE, 10 * self._ticks_for_agents)
+        return not self.num_endless or self._ticks - self._ticks_for_agents > patience
+
+    @property
+    def num_endless(self) -> int:
+        """Counted episodes of groups that have not ended."""
+        return self._groups_wanted - len(self._group_scores)
+
+    @property
+    def num_ended(self) -> int:
+        """Counted episodes of agents that have ended."""
+        return int(np.count_nonzero(self._ended))
+
+    def observe(self, simulator: int, team: int, batch: StepBatch) -> None:
+        """Adds a tick's rewards to the running episodes; ends and starts them."""
+        self._ticks += 1
+        if not self._ended.all():
+            self._ticks_for_agents = self._ticks
+        more_wanted = self._started < self.wanted
+        self._observe_agents(simulator, team, batch)
+        ended = self._groups.observe(simulator, team, batch)
+        if more_wanted:
+            self._groups_wanted = self._groups.begun
+        for number, earned in zip(ended.numbers.tolist(), ended.returns.tolist(), strict=True):
+            if number < self._groups_wanted:
+                self._group_scores[number] = (earned, team)
+
+    def score(self) -> Score:
+        """Of the counted episodes that have ended."""
+        groups = [score for _, score in sorted(self._group_scores.items())]
+        return Score(
+            tuple(self._returns[self._ended].tolist()),
+            tuple(self._lengths[self._ended].tolist()),
+            tuple(self._teams[self._ended].tolist()),
+            tuple(earned for earned, _ in groups),
+            tuple(team for _, team in groups),
+            tuple(self._places[self._ended].tolist()),
+        )
+
+    def _observe_agents(self, simulator: int, team: int, batch: StepBatch) -> None:
+        keys = agent_keys(batch.agent_ids, team)
+        first = batch.num_terminal
+        places = reported_places(batch, self._seats.assign(simulator, team, batch))[first:]
+        if first:
+            rows = self._agents.find(simulator, keys[:first])
+            self._credit(rows[rows >= 0], batch.rewards[:first][rows >= 0], ends=True)
+        rows = self._agents.assign(simulator, keys[first:])
+        if self._agents.capacity > len(self._episode):
+            more = np.full(2 * self._agents.capacity, -1, np.int64)
+            more[: len(self._episode)] = self._episode
+            self._episode = more
+        running = self._episode[rows] >= 0
+        self._credit(rows[running], batch.rewards[first:][running], ends=False)
+        for row, place in zip(rows[~running].tolist(), places[~running].tolist(), strict=True):
+            self._episode[row] = self._started
+            if self._started < self.wanted:
+                self._teams[self._started] = team
+                self._places[self._started] = place
+            self._started += 1
+
+    def _credit(self, rows: NDArray[np.int64], rewards: NDArray[np.float32], *, ends: bool) -> None:
+        episodes = self._episode[rows]
+        counted = (episodes >= 0) & (episodes < self.wanted)
+        self._returns[episodes[counted]] += rewards[counted]
+        self._lengths[episodes[counted]] += 1
+        if ends:
+            self._ended[episodes[counted]] = True
+            self._episode[rows] = -1
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _std(values: Sequence[float]) -> float | None:
+    return float(np.std(values)) if values else None

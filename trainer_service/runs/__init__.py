@@ -1,0 +1,1 @@
+"""The folder of a run on disk: its files, lock, status and checkpoints."""

@@ -1,0 +1,260 @@
+"""One behavior's checkpoint: a single file that holds all a continued run needs, and that unpickles nothing."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainer_service.config import TrainerSettings
+from trainer_service.config.names import behavior_name_problem
+from trainer_service.config.values import shown
+from trainer_service.errors import UserError
+from trainer_service.runs.archive import ArchiveError, read_tensors
+from trainer_service.runs.files import write_atomic
+from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
+
+_FORMAT = 1
+_MOST_PARTS = 1000
+"""Sensors, and branches of actions."""
+_MOST_NUMBERS = 2**24
+"""That an agent sees at once: a picture of 2,000 x 2,000 in colour. A model is traced with as many zeros."""
+UNFIT = (AttributeError, LookupError, TypeError, ValueError, RuntimeError, MemoryError)
+"""What a learner may raise when it is made from settings, or loads a state, that are none of its own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """Everything about one behavior at one step."""
+
+    behavior: str
+    step: int
+    spec: BehaviorSpec
+    settings: TrainerSettings
+    algorithm: Mapping[str, Any]
+    """What the algorithm's ``state_dict`` gave: tensors and plain Python."""
+    self_play: Mapping[str, Any] | None = None
+    """The same of self-play: snapshots, ratings, whose turn it is. None where there is none."""
+
+
+class SpoiledError(UserError):
+    """A checkpoint holds what is no number, and must not take the place of a good one."""
+
+
+def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
+    """Writes the same bytes to every path, each replaced in one piece.
+
+    Raises:
+        SpoiledError: a tensor in it is not finite. Nothing was written.
+        SaveError: a file could not be written.
+    """
+    for part in ("algorithm", "self_play"):
+        if (spoiled := _not_finite(getattr(checkpoint, part))) is not None:
+            raise SpoiledError(
+                f"'{checkpoint.behavior}' is not saved at step {checkpoint.step}: "
+                f"{part}{spoiled} is NaN or infinite"
+            )
+    file = io.BytesIO()
+    torch.save(
+        {
+            "format": _FORMAT,
+            "behavior": checkpoint.behavior,
+            "step": checkpoint.step,
+            "spec": _plain_spec(checkpoint.spec),
+            "settings": checkpoint.settings.model_dump(mode="json"),
+            "algorithm": dict(checkpoint.algorithm),
+            "self_play": checkpoint.self_play,
+        },
+        file,
+    )
+    for path in paths:
+        write_atomic(path, file.getvalue())
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Reads a checkpoint onto the CPU.
+
+    Raises:
+        UserError: the file is missing, damaged, or was not written by this trainer.
+    """
+    return parse_checkpoint(read_archive(path), path)
+
+
+def read_archive(path: Path) -> Any:
+    """What torch saved in a file, onto the CPU. Executes nothing of what the file says.
+
+    Raises:
+        UserError: the file is missing or damaged, or holds more than tensors and plain Python.
+    """
+    try:
+        return read_tensors(path)
+    except FileNotFoundError:
+        raise UserError(f"checkpoint '{path}' does not exist") from None
+    except (OSError, ArchiveError) as error:
+        raise UserError(
+            f"checkpoint '{path}' is damaged: {_first_line(error)}{_alternatives(path)}"
+        ) from None
+
+
+def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
+    """The record that ``read_archive`` found in a file of ours.
+
+    Raises:
+        UserError: it is not such a record.
+    """
+    if isinstance(content, dict) and "Policy" in content:
+        raise UserError(
+            f"'{path}' was written by ML-Agents; make a run of it with: mlagents-style import-checkpoint"
+        )
+    if not isinstance(content, dict) or "format" not in content:
+        raise UserError(f"'{path}' is not a checkpoint of this trainer{_alternatives(path)}")
+    if type(found := content["format"]) is not int or found != _FORMAT:
+        raise UserError(f"checkpoint '{path}' has format {shown(found)}; this version reads {_FORMAT}")
+    try:
+        return Checkpoint(
+            behavior=_behavior_name(content["behavior"]),
+            step=_step(content["step"]),
+            spec=_spec(content["spec"]),
+            settings=TrainerSettings.model_validate(content["settings"]),
+            algorithm=_mapping(content["algorithm"]),
+            self_play=None if content.get("self_play") is None else _mapping(content["self_play"]),
+        )
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UserError(
+            f"checkpoint '{path}' is of no use: {_first_line(error)}{_alternatives(path)}"
+        ) from None
+
+
+def _behavior_name(found: object) -> str:
+    """A name that a folder or a file may have: models and recordings are called after it."""
+    if not isinstance(found, str):
+        raise ValueError(f"expected the name of a behavior, got {shown(found)}")
+    if reason := behavior_name_problem(found):
+        raise ValueError(f"the behavior's name {shown(found)} {reason}")
+    return found
+
+
+def _mapping(found: object) -> Mapping[str, Any]:
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise ValueError(f"expected a mapping of names, got {shown(found)}")
+    return found
+
+
+def _whole(found: object) -> int:
+    if type(found) is not int:
+        raise ValueError(f"expected a whole number, got {shown(found)}")
+    return found
+
+
+def _text(found: object) -> str:
+    if not isinstance(found, str):
+        raise ValueError(f"expected a name, got {shown(found)}")
+    return found
+
+
+def _step(found: object) -> int:
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 2**63:
+        raise ValueError(f"expected a step, got {shown(found)}")
+    return found
+
+
+def differences(known: BehaviorSpec, declared: BehaviorSpec) -> str | None:
+    """How a declared behavior differs from the one a policy was trained for, in words; None where it does not."""
+    if known == declared:
+        return None
+    if known.action_spec != declared.action_spec:
+        return f"actions were {_describe_actions(known.action_spec)}, now {_describe_actions(declared.action_spec)}"
+    if len(known.observation_specs) != len(declared.observation_specs):
+        return f"it had {len(known.observation_specs)} sensors, now {len(declared.observation_specs)}"
+    for before, now in zip(known.observation_specs, declared.observation_specs, strict=True):
+        if before.shape != now.shape:
+            return f"sensor '{now.name}' had shape {before.shape}, now {now.shape}"
+        if before.observation_type != now.observation_type:
+            return f"sensor '{now.name}' was {before.observation_type.name}, now {now.observation_type.name}"
+    return None
+
+
+def _not_finite(content: Any) -> str | None:
+    """Where in nested mappings and lists the first tensor is that is not finite, such as ``.network.body``.
+
+    The least and the greatest number tell, so nothing is allocated; 100 MB take 9 to 60 ms.
+    """
+    if isinstance(content, torch.Tensor):
+        if not content.is_floating_point() or content.numel() == 0:
+            return None
+        return None if all(map(torch.isfinite, torch.aminmax(content.detach()))) else ""
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(content, Mapping):
+        items = content.items()
+    elif isinstance(content, list | tuple):
+        items = enumerate(content)
+    for key, value in items:
+        if (place := _not_finite(value)) is not None:
+            return f".{key}{place}"
+    return None
+
+
+def _describe_actions(spec: ActionSpec) -> str:
+    return f"{spec.continuous_size} continuous and branches {list(spec.discrete_branches)}"
+
+
+def _alternatives(path: Path) -> str:
+    """What else could be used: the numbered checkpoints beside a damaged one, newest first."""
+    others = sorted(
+        (other for other in path.parent.glob("*-*.pt") if other != path),
+        key=lambda other: other.stat().st_mtime,
+        reverse=True,
+    )
+    if not others:
+        return ""
+    return f". The newest other checkpoint is '{others[0]}'"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def _plain_spec(spec: BehaviorSpec) -> dict[str, Any]:
+    return {
+        "observations": [
+            {
+                "name": sensor.name,
+                "shape": list(sensor.shape),
+                "dimension_property": [int(flag) for flag in sensor.dimension_property],
+                "observation_type": int(sensor.observation_type),
+            }
+            for sensor in spec.observation_specs
+        ],
+        "actions": {
+            **asdict(spec.action_spec),
+            "discrete_branches": list(spec.action_spec.discrete_branches),
+        },
+    }
+
+
+def _spec(plain: Mapping[str, Any]) -> BehaviorSpec:
+    parts = max(len(plain["observations"]), len(plain["actions"]["discrete_branches"]))
+    if parts > _MOST_PARTS:
+        raise ValueError(f"expected at most {_MOST_PARTS} sensors and branches, got {parts}")
+    spec = BehaviorSpec(
+        tuple(
+            ObservationSpec(
+                name=_text(sensor["name"]),
+                shape=tuple(map(_whole, sensor["shape"])),
+                dimension_property=tuple(DimensionProperty(flag) for flag in sensor["dimension_property"]),
+                observation_type=ObservationType(sensor["observation_type"]),
+            )
+            for sensor in plain["observations"]
+        ),
+        ActionSpec(
+            _whole(plain["actions"]["continuous_size"]),
+            tuple(map(_whole, plain["actions"]["discrete_branches"])),
+        ),
+    )
+    if (numbers := sum(sensor.size for sensor in spec.observation_specs)) > _MOST_NUMBERS:
+        raise ValueError(f"expected agents that see at most {_MOST_NUMBERS} numbers, got {numbers}")
+    return spec

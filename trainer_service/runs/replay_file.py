@@ -1,0 +1,67 @@
+"""What a behavior has lived through and will learn from again: a file beside its checkpoint, of plain arrays."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.errors import UserError
+from trainer_service.runs.archive import open_plain
+from trainer_service.runs.files import write_atomic_by
+
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+_DAMAGED = (
+    OSError, EOFError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError, MemoryError, RuntimeError,
+    zipfile.BadZipFile,
+)  # fmt: skip
+"""What reading a file may raise that is not what it claims to be, and taking its arrays over."""
+
+
+def save_experience(arrays: Mapping[str, NDArray[Any]], path: Path) -> None:
+    """Writes the arrays, one after the other: no second copy of them in memory. Raises SaveError."""
+
+    def write(file: BinaryIO) -> None:
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # its keywords are arrays, and one flag
+
+    write_atomic_by(path, write)
+
+
+def load_experience(path: Path, into: Callable[[Mapping[str, NDArray[Any]]], None]) -> None:
+    """Gives the arrays to ``into``, each read when it is asked for. Executes nothing of what the file says.
+
+    Raises:
+        UserError: the file is damaged, or holds something else than ``into`` expects.
+    """
+    try:
+        # Opened here, for numpy forgets to close what turns out to be damaged.
+        with path.open("rb") as file:
+            _require_honest(file)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                into(arrays)
+    except _DAMAGED as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise UserError(
+            f"replay buffer '{path}' cannot be used: {reason}. Remove it to go on with an empty one"
+        ) from None
+
+
+def _require_honest(file: BinaryIO) -> None:
+    """Raises ValueError where an array claims more numbers than there are: numpy makes room before it reads."""
+    with open_plain(file) as archive:
+        for entry in archive.infolist():
+            with archive.open(entry) as part:
+                shape, _, dtype = _HEADERS[np.lib.format.read_magic(part)](part)
+                if dtype.hasobject:
+                    raise ValueError(f"'{entry.filename}' holds Python objects, which are never unpickled")
+                if math.prod(shape) * dtype.itemsize != entry.file_size - part.tell():
+                    raise ValueError(f"'{entry.filename}' claims to be {shape} of {dtype}, which it is not")

@@ -1,0 +1,154 @@
+"""What is said to simulators and heard from them beside steps and actions."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from uuid import UUID
+
+import torch
+
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.curriculum import Curriculum
+from trainer_service.behaviors.registry import parse_behavior_id
+from trainer_service.config import RunOptions
+from trainer_service.metrics.statistics import MOST_NAMES
+from trainer_service.training import analytics
+from unity_bridge.complaints import SAID, Complaints, quoted
+from unity_bridge.errors import WireError
+from unity_bridge.server.bridge import Bridge, SimulatorInfo, Tick
+from unity_bridge.side_channels import (
+    STATS,
+    Aggregation,
+    SideChannelRecord,
+    TrainingEnvironmentInitialized,
+    analytics_records,
+    parameter_records,
+    parse_stat,
+)
+from unity_bridge.side_channels.channel_hub import ChannelHub
+
+_logger = logging.getLogger(__name__)
+
+MOST_MESSAGES = 10_000
+"""On side channels, of one tick of one simulator."""
+
+LONGEST_NAME = 200
+"""Of a statistic, in characters."""
+
+
+class Channels:
+    """The side channels of a run: environment parameters, statistics, analytics, and those that users wrote."""
+
+    def __init__(
+        self, options: RunOptions, curriculum: Curriculum, hub: ChannelHub, *, device_type: str = "cpu"
+    ) -> None:
+        """Takes what there is to say.
+
+        Args:
+            options: of the run, for simulators that want to hear of it.
+            curriculum: the environment parameters.
+            hub: the channels of users.
+            device_type: where the run computes: ``cpu``, ``cuda`` ….
+        """
+        self._options = options
+        self._curriculum = curriculum
+        self._hub = hub
+        self._device_type = device_type
+        self._behaviors: dict[int, set[str]] = {}
+        """Names of the behaviors that each simulator has."""
+        self._complaints = Complaints(_logger)
+        self._unheard: set[UUID] = set()
+        """Channels that nobody listens to, as far as it was said."""
+
+    def greeting(self, simulator: int, info: SimulatorInfo) -> list[SideChannelRecord]:
+        """What a simulator hears with its first reset: parameters as they are in force, and the rest."""
+        introduction: list[SideChannelRecord] = []
+        if analytics.CAPABILITY in info.capabilities:
+            introduction = analytics_records([self._run_message(simulator)])
+        return [*self.parameters(), *introduction, *self._hub.greeting(simulator)]
+
+    def announce(self, behavior: Behavior, bridge: Bridge) -> None:
+        """Tells the simulator that speaks for all, if it wants to hear, of a behavior that is trained now."""
+        info = bridge.simulators.get(0)
+        if info is not None and analytics.CAPABILITY in info.capabilities:
+            message = analytics.behavior_message(behavior.name, behavior.settings, self._options)
+            bridge.send(analytics_records([message]), 0)
+
+    def parameters(self) -> list[SideChannelRecord]:
+        """All environment parameters as they are in force."""
+        return parameter_records(self._curriculum.messages())
+
+    def outgoing(self, simulator: int) -> list[SideChannelRecord]:
+        """What users' channels want to say to a simulator now."""
+        return self._hub.outgoing(simulator)
+
+    def hear(self, tick: Tick, behaviors: Mapping[str, Behavior]) -> None:
+        """Takes what a simulator said. Its statistics belong to every behavior that it has."""
+        if tick.new_specs:
+            names = {parse_behavior_id(behavior_id)[0] for behavior_id in tick.new_specs}
+            self._behaviors.setdefault(tick.simulator, set()).update(names)
+        if len(tick.messages) > MOST_MESSAGES:
+            self._complaints.say(
+                "too many",
+                f"Simulator {tick.simulator} says {len(tick.messages)} things on side channels with one message; the "
+                f"first {MOST_MESSAGES} are heard.",
+            )
+        for record in tick.messages[:MOST_MESSAGES]:
+            if record.channel == STATS:
+                self._hear_stat(tick.simulator, record.body, behaviors)
+            elif not self._hub.deliver(tick.simulator, record):
+                self._complain_of_unheard(tick.simulator, record.channel)
+
+    def drop(self, simulator: int) -> None:
+        """Forgets a simulator that left."""
+        self._behaviors.pop(simulator, None)
+        self._hub.drop(simulator)
+
+    def _run_message(self, simulator: int) -> TrainingEnvironmentInitialized:
+        if simulator != 0:
+            return analytics.anonymous_environment_message()
+        return analytics.environment_message(
+            self._options, torch_version=torch.__version__, device_type=self._device_type
+        )
+
+    def _hear_stat(self, simulator: int, body: bytes, behaviors: Mapping[str, Behavior]) -> None:
+        try:
+            stat = parse_stat(body)
+        except WireError as error:
+            self._complaints.say("bad statistic", f"Simulator {simulator}: ignored: {str(error)[:200]}.")
+            return
+        if not math.isfinite(stat.value):
+            self._complaints.say(
+                "not finite",
+                f"Simulator {simulator}: ignored: statistic {quoted(stat.name)} is {stat.value}.",
+            )
+            return
+        if len(stat.name) > LONGEST_NAME or not stat.name.isprintable():
+            self._complaints.say(
+                "name",
+                f"Simulator {simulator}: ignored: statistic {quoted(stat.name)}: expected a name of at most "
+                f"{LONGEST_NAME} printable characters.",
+            )
+            return
+        # What is latest among several simulators is chance, so one of them speaks for all.
+        if stat.aggregation is Aggregation.MOST_RECENT and simulator != min(self._behaviors, default=0):
+            return
+        for name in self._behaviors.get(simulator, ()):
+            if not behaviors[name].add_stat(stat):
+                self._complaints.say(
+                    ("names", name),
+                    f"Simulator {simulator}: ignored: statistic {quoted(stat.name)}: '{name}' has {MOST_NAMES} "
+                    "names of statistics, and gets no more.",
+                    most=1,
+                )
+
+    def _complain_of_unheard(self, simulator: int, channel: UUID) -> None:
+        """Once for each of the first channels: it will be spoken on again and again."""
+        if channel not in self._unheard and len(self._unheard) < SAID:
+            self._unheard.add(channel)
+            self._complaints.say(
+                "unheard",
+                f"Simulator {simulator} speaks on side channel {channel}, which nobody listens to.",
+            )

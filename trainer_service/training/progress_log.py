@@ -1,0 +1,199 @@
+"""How far a run is, said whenever nothing else was said for a while: what it is doing, and how long it will take."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.metrics import Summary, readable
+from trainer_service.metrics.console import Console
+
+SILENCE_S = 30.0
+"""How long nothing may be said of a behavior, whatever ``summary_freq`` is."""
+
+FORECAST_S = 300.0
+"""How often it is said how long the run will take, also where summaries come all the time; for the first time after a
+fifth of it."""
+
+_LOOK_S = 0.5
+_LEAST_S = 5.0
+"""Of what is shorter no speed is told."""
+
+_logger = logging.getLogger(__name__)
+
+
+class ProgressLog:
+    """Looks at a run twice a second: on a terminal the table shows what goes on, elsewhere a line does now and then.
+
+    Everything happens in the calls, in the thread of the run. Those in between cost a look at the clock. As a summary
+    writer it hears when a behavior had its line.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        hint: Callable[[float, int], str] = lambda now, steps: "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            console: where to show it.
+            hint: told the time and all agent steps; what it returns is said, unless it is empty.
+            clock: in seconds.
+        """
+        self._hint = hint
+        self._console = console
+        self._clock = clock
+        self._next_look_s = 0.0
+        self._first: dict[str, _Mark] = {}
+        self._told: dict[str, _Mark] = {}
+        """Where behaviors were when something was said of them last."""
+        self._said_s = clock()
+        """When anything was said last."""
+        self._forecast_s = self._said_s + FORECAST_S / 5
+        """When it is said next how long the run will take."""
+
+    def look(self, behaviors: Mapping[str, Behavior]) -> None:
+        """Call it at every tick."""
+        now = self._clock()
+        if now < self._next_look_s:
+            return
+        self._next_look_s = now + _LOOK_S
+        if not behaviors:
+            self._say(now, "Waiting for the first step of a simulator.")
+            return
+        collecting: list[str] = []
+        for each in behaviors.values():
+            self._first.setdefault(each.name, _Mark(each.step, now))
+            told = self._told.setdefault(each.name, _Mark(each.step, now))
+            self._console.progress(each.name, each.step, each.settings.max_steps, each.steps_per_s)
+            if collected := _collected(each):
+                collecting.append(f"{each.name}: {collected}")
+            if now - told.at_s >= SILENCE_S:
+                self._tell(each, told, now)
+        if advice := self._hint(now, sum(each.step for each in behaviors.values() if each.training)):
+            _logger.info("%s", advice)
+        left_s = [left for each in behaviors.values() if (left := self._left_s(each, now)) is not None]
+        forecast = [f"About {_duration(max(left_s))} left"] if left_s else []
+        if forecast and now >= self._forecast_s:
+            self._forecast_s = now + FORECAST_S
+            if not self._console.has_table:
+                _logger.info("%s.", forecast[0])
+        self._console.doing(". ".join([*forecast, *collecting]))
+
+    def updating(self, behavior: str, minibatch: int, of: int) -> None:
+        """Call it before every minibatch of an update."""
+        self._during(lambda: f"{behavior}. Updating: minibatch {minibatch + 1} of {of}")
+
+    def evaluating(self, episodes: int, of: int) -> None:
+        """Call it now and then while episodes are played to evaluate."""
+        self._during(lambda: f"Evaluating: {episodes} of {of} episodes")
+
+    def write(self, summary: Summary) -> None:
+        """Hears that something was said of a behavior."""
+        self._said_s = self._clock()
+        self._told[summary.behavior] = _Mark(summary.step, self._said_s)
+
+    def truncate_after(self, behavior: str, step: int) -> None:
+        """Nothing to do: what was said was said."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def _during(self, text: Callable[[], str]) -> None:
+        now = self._clock()
+        if now < self._next_look_s:
+            return
+        self._next_look_s = now + _LOOK_S
+        self._console.doing(text())
+        self._say(now, f"{text()}.")
+
+    def _say(self, now: float, line: str) -> None:
+        """Says something that is no news, if nothing else was said."""
+        if now - self._said_s >= SILENCE_S:
+            self._said_s = now
+            if not self._console.has_table:
+                _logger.info("%s", line)
+
+    def _tell(self, behavior: Behavior, before: _Mark, now: float) -> None:
+        """Says how far a behavior is."""
+        self._told[behavior.name] = _Mark(behavior.step, now)
+        so_far = behavior.so_far(wall_s=now)
+        if so_far.stats.episodes:
+            self._console.summary(so_far, behavior.settings.max_steps)
+        if self._console.has_table:
+            return
+        self._said_s = now
+        parts = [behavior.name, _steps(behavior)]
+        if behavior.step == before.step:
+            parts.append(f"No step came for {_duration(now - before.at_s)}")
+        elif (rate := self._rate(behavior, now)) is not None:
+            left = self._left_s(behavior, now)
+            about = "" if left is None else f", about {_duration(left)} left"
+            self._forecast_s = now + FORECAST_S
+            parts.append(f"{rate:,.{0 if rate >= 10 else 1}f} steps/s{about}")
+        parts += _episodes(so_far)
+        if collected := _collected(behavior):
+            parts.append(f"Collected {collected}")
+        _logger.info("%s.", ". ".join(parts))
+
+    def _rate(self, behavior: Behavior, now: float) -> float | None:
+        """Agent steps per second since it showed up, updates included."""
+        first = self._first.get(behavior.name)
+        if first is None or now - first.at_s < _LEAST_S or behavior.step <= first.step:
+            return None
+        return (behavior.step - first.step) / (now - first.at_s)
+
+    def _left_s(self, behavior: Behavior, now: float) -> float | None:
+        """Until its step budget is used; None where there is none, or nobody knows."""
+        rate = self._rate(behavior, now)
+        if rate is None or not behavior.training:
+            return None
+        return (behavior.settings.max_steps - behavior.step) / rate
+
+
+class _Mark(NamedTuple):
+    """Where a behavior was at some time."""
+
+    step: int
+    at_s: float
+
+
+def _steps(behavior: Behavior) -> str:
+    if not behavior.training:
+        return f"{behavior.step:,} steps, not training"
+    most = behavior.settings.max_steps
+    return f"{behavior.step:,} of {most:,} steps ({100 * behavior.step // max(most, 1)} %)"
+
+
+def _episodes(so_far: Summary) -> list[str]:
+    stats = so_far.stats
+    if stats.mean_return is None:
+        return ["No episode was completed since the last summary"]
+    episodes = "1 episode" if stats.episodes == 1 else f"{stats.episodes:,} episodes"
+    words = [
+        f"Mean return of {episodes} since the last summary: {readable(stats.mean_return, stats.std_return)}"
+    ]
+    if stats.mean_group_return is not None:
+        words.append(f"Of groups: {readable(stats.mean_group_return)}")
+    return words
+
+
+def _collected(behavior: Behavior) -> str:
+    """How much of what the next update takes is there."""
+    collected = behavior.collected
+    return "" if collected is None else f"{collected[0]:,} of {collected[1]:,} steps for the next update"
+
+
+def _duration(seconds: float) -> str:
+    """As people say it: ``40 s``, ``12 min``, ``3 h 05 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min"

@@ -1,0 +1,294 @@
+"""What a run leaves behind: summaries, checkpoints and the list of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.curriculum import Curriculum
+from trainer_service.callbacks import Hooks
+from trainer_service.errors import UserError
+from trainer_service.interop.onnx_export import ExportError, export_policy
+from trainer_service.metrics import SummaryWriter
+from trainer_service.metrics.console import Console
+from trainer_service.metrics.timers import Timers
+from trainer_service.runs.checkpoint import SpoiledError, save_checkpoint
+from trainer_service.runs.files import SaveError, write_atomic
+from trainer_service.runs.folder import RunFolder
+from trainer_service.runs.replay_file import save_experience
+from trainer_service.runs.status import (
+    COMPATIBLE_MLAGENTS_VERSION,
+    BehaviorStatus,
+    CheckpointRecord,
+    TrainingStatus,
+    prune_checkpoints,
+)
+from unity_bridge.server.session import API_VERSION
+from unity_bridge.side_channels import Aggregation, StatMessage
+
+_logger = logging.getLogger(__name__)
+_RETRY_S = 60.0
+"""How long a save that failed waits before it is tried again."""
+
+
+class Recorder:
+    """Writes a run's folder. While the run goes on, a full disk costs a warning, not the run.
+
+    A folder that was opened to be read (``--inference``) gets nothing.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        console: Console,
+        writers: Sequence[SummaryWriter],
+        timers: Timers,
+        status: TrainingStatus,
+        expected: Iterable[str] = (),
+        autosave_s: float = 300.0,
+        curriculum: Curriculum | None = None,
+        hooks: Hooks | None = None,
+    ) -> None:
+        """Records a run.
+
+        Args:
+            folder, console, writers, timers: where to.
+            status: what the run had saved before: nothing, unless it is resumed.
+            expected: the behaviors that the configuration names.
+            autosave_s: how often checkpoint.pt is renewed between the checkpoints of ``checkpoint_interval``;
+                what a power cut can cost at most.
+            curriculum: whose lessons go into summaries, and are stored with the weights that have met them.
+            hooks: who hears of numbered checkpoints.
+        """
+        self._folder = folder
+        self._console = console
+        self._writers = writers
+        self._timers = timers
+        self._started = time.perf_counter()
+        self._next_save: dict[str, int] = {}
+        self._saved_at: dict[str, int] = {}
+        """At which steps this process saved last, numbered."""
+        self._saved_ghosts: dict[str, int] = {}
+        """How many steps others had played against them by then."""
+        self._retry_at: dict[str, float] = {}
+        self._complained: set[str] = set()
+        self._status = status
+        self._expected = list(expected)
+        self._autosave_s = autosave_s
+        self._autosave_at: dict[str, float] = {}
+        self._curriculum = curriculum or Curriculum({})
+        self._hooks = hooks or Hooks()
+
+    def watch(self, behavior: Behavior) -> None:
+        """Starts to record a behavior that just showed up."""
+        interval = behavior.settings.checkpoint_interval
+        self._next_save[behavior.name] = (behavior.step // interval + 1) * interval
+        listed = self._status.behavior(behavior.name).with_files(self._folder.numbered_files(behavior.name))
+        self._status = self._status.with_behavior(behavior.name, listed)
+        self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
+        if behavior.name in self._expected:
+            self._expected.remove(behavior.name)
+
+    def report(self, behavior: Behavior) -> None:
+        """Writes the summary and the checkpoint of a behavior, where they are due."""
+        if behavior.summary_due():
+            self._summarize(behavior)
+        if self._is_saved(behavior):
+            return
+        if behavior.finished or behavior.step >= self._next_save[behavior.name]:
+            self._save_in_passing(behavior, self._save)
+        elif time.monotonic() >= self._autosave_at[behavior.name]:
+            self._save_in_passing(behavior, self._autosave)
+
+    def renew(self, behaviors: Iterable[Behavior]) -> None:
+        """Renews what ``--resume`` continues from, so that a run that is killed goes on in the lessons it has
+        reached, and after the evaluations it has made."""
+        for behavior in behaviors:
+            self._autosave_at[behavior.name] = 0.0  # until it has succeeded
+            self._save_in_passing(behavior, self._autosave)
+
+    def finish(self, behaviors: Sequence[Behavior]) -> None:
+        """Saves everything for the last time.
+
+        Raises:
+            SaveError: something could not be written; everything else was.
+            SpoiledError: weights are no numbers any more; the last good ones stay.
+        """
+        failures: list[Exception] = []
+        if behaviors:
+            self._name_missing()
+        if self._folder.writable:
+            for behavior in behaviors:
+                try:
+                    if not self._is_saved(behavior) or self._is_behind(behavior):
+                        self._save(behavior)
+                    self._finalize(behavior)
+                except Exception as error:  # one device that is lost, or one bug, is not to cost the others
+                    failures.append(error)
+            try:
+                self._folder.write_timers(self._timers.to_json(_versions()))
+            except SaveError as error:
+                failures.append(error)
+        for writer in self._writers:
+            writer.close()
+        for failure in failures[1:]:
+            _logger.error("%s", failure, exc_info=None if isinstance(failure, UserError) else failure)
+        if failures:
+            raise failures[0]
+
+    def _summarize(self, behavior: Behavior) -> None:
+        self._name_missing()
+        summary = behavior.summarize(time.perf_counter() - self._started)
+        summary = replace(summary, lessons=self._curriculum.lessons)
+        for writer in self._writers:
+            try:
+                writer.write(summary)
+            except SaveError as error:
+                self._complain_once(str(error))
+        self._console.summary(summary, behavior.settings.max_steps)
+
+    def _save_in_passing(self, behavior: Behavior, save: Callable[[Behavior], None]) -> None:
+        if not self._folder.writable or time.monotonic() < self._retry_at.get(behavior.name, 0.0):
+            return
+        try:
+            save(behavior)
+        except (SaveError, SpoiledError) as error:
+            self._retry_at[behavior.name] = time.monotonic() + _RETRY_S
+            behavior.add_stat(StatMessage("Saving/Failures", 1.0, Aggregation.SUM))
+            _logger.warning("%s. The run goes on; the next try is in %g s.", error, _RETRY_S)
+
+    def _autosave(self, behavior: Behavior) -> None:
+        """Renews what ``--resume`` continues from, and nothing else."""
+        if not behavior.diverged:
+            self._save_experience(behavior)
+            save_checkpoint(behavior.checkpoint(), self._folder.checkpoint(behavior.name))
+            if self._curriculum.lessons:
+                self._store(self._status.behavior(behavior.name), behavior)
+        self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
+
+    def _is_saved(self, behavior: Behavior) -> bool:
+        """Nothing was learned since this process saved it last."""
+        saved_at = self._saved_at.get(behavior.name)
+        if saved_at is None:
+            return False
+        return saved_at == behavior.step or (behavior.finished and saved_at >= behavior.settings.max_steps)
+
+    def _is_behind(self, behavior: Behavior) -> bool:
+        """It learned nothing, but has played since: its rating and its opponents are others now."""
+        return self._saved_ghosts.get(behavior.name, 0) != _ghost_steps(behavior)
+
+    def _save(self, behavior: Behavior) -> None:
+        """Weights first: whatever fails after them, they are safe."""
+        if behavior.diverged:
+            _logger.warning("'%s' is not saved: its weights are no numbers any more.", behavior.name)
+            return
+        name, step = behavior.name, behavior.step
+        numbered = self._folder.numbered(name, step)
+        self._save_experience(behavior)
+        # What --resume reads comes first: a run that is killed in between goes on from here, not from before.
+        save_checkpoint(behavior.checkpoint(), self._folder.checkpoint(name), numbered)
+        files = [path.as_posix() for path in (*self._export(behavior), numbered)]
+        record = CheckpointRecord(
+            steps=step,
+            file_path=files[0],
+            reward=behavior.drain_mean_return(),
+            creation_time=time.time(),
+            auxiliary_file_paths=tuple(files[1:]),
+        )
+        self._list(behavior, record)
+        self._console.checkpoint(name, step)
+        self._autosave_at[name] = time.monotonic() + self._autosave_s
+        self._saved_at[name] = step
+        self._saved_ghosts[name] = _ghost_steps(behavior)
+        interval = behavior.settings.checkpoint_interval
+        self._next_save[name] = (step // interval + 1) * interval
+        _logger.info("Saved %s", numbered)
+        self._hooks.checkpoint_saved(name, numbered)
+
+    def _save_experience(self, behavior: Behavior) -> None:
+        experience = behavior.experience()
+        if experience is not None:
+            save_experience(experience, self._folder.replay(behavior.name))
+
+    def _export(self, behavior: Behavior) -> list[Path]:
+        """Writes the model of this step; returns its path, or nothing if that failed.
+
+        A warning then says why, and nothing else depends on it.
+        """
+        path = self._folder.numbered(behavior.name, behavior.step, ".onnx")
+        self._console.doing(f"{behavior.name}: exporting a model for Unity", at_once=True)
+        try:
+            export_policy(behavior.policy_network(), behavior.inputs, path)
+        except (ExportError, SaveError) as error:
+            _logger.warning("'%s': %s. Its weights are safe; export them later.", behavior.name, error)
+            return []
+        _logger.info("Exported %s", path)
+        return [path]
+
+    def _list(self, behavior: Behavior, record: CheckpointRecord) -> None:
+        status = self._status.behavior(behavior.name).with_checkpoint(record)
+        removed: frozenset[str] = frozenset()
+        if behavior.settings.keep_checkpoints > 0:
+            status, removed = prune_checkpoints(status, behavior.settings.keep_checkpoints)
+        self._store(status, behavior)
+        self._folder.remove(behavior.name, removed)
+
+    def _finalize(self, behavior: Behavior) -> None:
+        """Copies the newest model to where it is taken home from, and lists it as the final one."""
+        status = self._status.behavior(behavior.name)
+        if not status.checkpoints:
+            return
+        newest = status.checkpoints[-1]
+        model = self._folder.numbered(behavior.name, newest.steps, ".onnx")
+        home = self._folder.final_model(behavior.name)
+        file_path = newest.file_path
+        if model.name in newest.file_names and model.is_file():
+            write_atomic(home, model.read_bytes())
+            _logger.info("Copied %s to %s.", model, home)
+            file_path = home.as_posix()
+        self._store(replace(status, final_checkpoint=replace(newest, file_path=file_path)), behavior)
+
+    def _store(self, status: BehaviorStatus, behavior: Behavior) -> None:
+        """Writes what is saved of a behavior, and where its lessons stood then."""
+        elo = None if behavior.sparring is None else behavior.sparring.rating
+        status = replace(status, standing=self._curriculum.standing(behavior.name), elo=elo)
+        lessons = {name: lesson.number for name, lesson in self._curriculum.lessons.items()}
+        self._status = replace(
+            self._status.with_behavior(behavior.name, status), lessons={**self._status.lessons, **lessons}
+        )
+        self._folder.write_status(self._status)
+
+    def _name_missing(self) -> None:
+        """By the first summary every behavior has had its chance to show up."""
+        if self._expected:
+            _logger.warning(
+                "No simulator has declared %s, which the configuration names; declared were %s.",
+                ", ".join(f"'{name}'" for name in self._expected),
+                ", ".join(f"'{name}'" for name in self._next_save),
+            )
+            self._expected = []
+
+    def _complain_once(self, message: str) -> None:
+        if message not in self._complained:
+            self._complained.add(message)
+            _logger.warning("%s. The run goes on without it.", message)
+
+
+def _ghost_steps(behavior: Behavior) -> int:
+    return 0 if behavior.sparring is None else behavior.sparring.ghost_steps
+
+
+def _versions() -> dict[str, str]:
+    """What timers.json says besides the versions it knows itself."""
+    return {
+        "mlagents_version": COMPATIBLE_MLAGENTS_VERSION,
+        "mlagents_envs_version": COMPATIBLE_MLAGENTS_VERSION,
+        "communication_protocol_version": API_VERSION,
+        "pytorch_version": torch.__version__,
+    }

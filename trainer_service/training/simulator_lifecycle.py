@@ -1,0 +1,187 @@
+"""Where simulators come, go, and begin anew; what goes wrong with one of them is nobody else's loss."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import torch
+
+from trainer_service.curriculum import Curriculum, LessonChange
+from trainer_service.behaviors.registry import Behaviors
+from trainer_service.callbacks import CallbackError
+from trainer_service.errors import UserError
+from trainer_service.runs.files import SaveError
+from trainer_service.training.channels import Channels
+from trainer_service.training.recorder import Recorder
+from unity_bridge.complaints import Complaints, quoted
+from unity_bridge.errors import WireError
+from unity_bridge.server.bridge import Bridge, Departure, Tick
+from unity_bridge.specs import BehaviorSpec
+
+_logger = logging.getLogger(__name__)
+
+MOST_MADE_AT_ONCE = 4
+"""Behaviors that one turn of the loop makes: whoever declares more waits, and the others go on meanwhile."""
+
+_PARTICULARS = re.compile(r"['\"(:0-9]")
+"""Where a reason begins to speak of this one case."""
+
+_OUR_OWN = (CallbackError, SaveError, torch.OutOfMemoryError)
+"""What no simulator is to blame for."""
+
+
+class _Newcomer:
+    """A tick that declares behaviors, until all of them are there."""
+
+    def __init__(self, tick: Tick) -> None:
+        self.tick = tick
+        self.left: list[tuple[str, BehaviorSpec]] = list(tick.new_specs.items())[::-1]
+
+
+class Desk:
+    """Takes in what the bridge tells of simulators: who left, who declares what, who asks for actions."""
+
+    def __init__(self, bridge: Bridge, behaviors: Behaviors, channels: Channels, recorder: Recorder) -> None:
+        self._bridge = bridge
+        self._behaviors = behaviors
+        self._channels = channels
+        self._recorder = recorder
+        self._outdated: set[int] = set()
+        """Simulators whose agents live in a lesson or a turn that is over: their next tick is answered with a reset."""
+        self._newcomers: list[_Newcomer] = []
+        self._hear = partial(channels.hear, behaviors=behaviors)
+        self._complaints = Complaints(_logger)
+        self._missing: list[str] = []
+
+    @property
+    def is_declaring(self) -> bool:
+        """Behaviors wait to be made."""
+        return bool(self._newcomers)
+
+    def admit(self, events: Iterable[Tick | Departure]) -> list[Tick]:
+        """Says goodbye to simulators that left, makes behaviors that are new; returns the ticks to observe."""
+        made = len(self._behaviors)
+        waiting, self._newcomers = self._newcomers, []
+        ticks = [each.tick for each in waiting if self._enter(each, made)]
+        for event in events:
+            if isinstance(event, Departure):
+                self._say_goodbye(event)
+                # Its last words came too late: a successor may use the same number, and must find no old agents.
+                ticks = [tick for tick in ticks if tick.simulator != event.simulator]
+                self._newcomers = [each for each in self._newcomers if each.tick.simulator != event.simulator]
+            elif not event.new_specs or self._enter(_Newcomer(event), made):
+                ticks.append(event)
+        return self._begin_anew([tick for tick in ticks if self._goes_well(tick, "hearing", self._hear)])
+
+    def observe(self, ticks: list[Tick]) -> list[Tick]:
+        """Lets agents have their rewards; returns the ticks whose simulators get an answer."""
+        return [tick for tick in ticks if self._goes_well(tick, "observing", self._behaviors.observe)]
+
+    def teach(self, changes: Sequence[LessonChange], curriculum: Curriculum, ticks: list[Tick]) -> list[Tick]:
+        """Tells simulators of new lessons; returns the ticks that still want actions.
+
+        Saved before it is told: a run that is killed right after goes on in these lessons, with these weights.
+        """
+        self._recorder.renew(self._behaviors.values())
+        self._bridge.send(self._channels.parameters())
+        for change in changes:
+            _logger.info("%s", curriculum.describe(change.parameter))
+        if any(change.require_reset for change in changes):
+            return self.restart(ticks)
+        return ticks
+
+    def restart(self, ticks: list[Tick]) -> list[Tick]:
+        """Lets every simulator begin anew, at its next tick; returns the ticks that still want actions: none."""
+        self._outdated.update(self._bridge.simulators)
+        return self._begin_anew(ticks)
+
+    def say_who_is_missing(self) -> None:
+        """Tells, once, what a run still waits for whose other behaviors have used their step budgets."""
+        if not any(behavior.finished for behavior in self._behaviors.values()):
+            return
+        unfinished = self._behaviors.unfinished
+        if unfinished == self._missing:
+            return
+        self._missing = unfinished
+        for name in unfinished:
+            behavior = self._behaviors[name]
+            _logger.info(
+                "The run goes on for '%s', which is at step %d of %d%s.",
+                name, behavior.step, behavior.settings.max_steps,
+                "; no simulator has it any more" if self._behaviors.is_absent(name) else "",
+            )  # fmt: skip
+
+    def _begin_anew(self, ticks: list[Tick]) -> list[Tick]:
+        """Resets the outdated simulators among the ticks; returns the other ticks."""
+        for tick in ticks:
+            if tick.simulator in self._outdated:
+                self._outdated.discard(tick.simulator)
+                self._behaviors.drop(tick.simulator)
+                self._bridge.reset(tick.simulator, self._channels.outgoing(tick.simulator))
+                ticks = [other for other in ticks if other is not tick]
+        return ticks
+
+    def _say_goodbye(self, departure: Departure) -> None:
+        if departure.restarted:
+            _logger.warning("%s", departure.reason)  # as often as its budget allows
+        else:
+            why = departure.reason.partition(": ")[2]
+            self._complaints.say(("departed", _PARTICULARS.split(why)[0]), departure.reason)
+        self._dismiss(departure.simulator)
+
+    def _dismiss(self, simulator: int) -> None:
+        self._outdated.discard(simulator)
+        self._behaviors.leave(simulator)
+        self._channels.drop(simulator)
+
+    def _enter(self, newcomer: _Newcomer, made_before: int) -> bool:
+        """Makes the behaviors that a tick declares. False where it has to wait, or its simulator had to be refused."""
+        tick = newcomer.tick
+        while newcomer.left:
+            if len(self._behaviors) - made_before >= MOST_MADE_AT_ONCE:
+                self._newcomers.append(newcomer)
+                return False
+            declare = partial(self._declare, *newcomer.left.pop())
+            # Once others train, what one simulator declares does not end their run.
+            if not self._goes_well(tick, "declaring", declare, fatal=not self._behaviors):
+                return False
+        return True
+
+    def _declare(self, behavior_id: str, spec: BehaviorSpec, tick: Tick) -> None:
+        known = set(self._behaviors)
+        self._behaviors.declare(tick.simulator, behavior_id, spec, tick.steps.get(behavior_id))
+        for name in set(self._behaviors) - known:
+            self._recorder.watch(self._behaviors[name])
+            self._channels.announce(self._behaviors[name], self._bridge)
+            _logger.info("Connected new brain: %s", behavior_id)
+
+    def _goes_well(self, tick: Tick, doing: str, work: Callable[[Tick], None], *, fatal: bool = True) -> bool:
+        """Does something with a tick. Where that fails its simulator is refused, and all others go on.
+
+        fatal: a launched simulator that does not fit the configuration ends the run, because it will never fit.
+        """
+        number = tick.simulator
+        try:
+            work(tick)
+            return True
+        except _OUR_OWN:
+            raise
+        except (UserError, WireError) as error:
+            info = self._bridge.simulators.get(number)
+            if fatal and isinstance(error, UserError) and info is not None and info.launched:
+                raise
+            reason = str(error)
+            self._complaints.say("refused", f"Simulator {number} is refused: {reason}", level=logging.ERROR)
+        except Exception as error:
+            reason = (
+                f"{doing} its message failed in the trainer: {type(error).__name__}: {quoted(str(error))}"
+            )
+            self._complaints.say(
+                (doing, type(error).__name__), f"Simulator {number} is refused: {reason}", error=error
+            )
+        self._dismiss(number)
+        self._bridge.reject(number, reason)
+        return False

@@ -1,0 +1,150 @@
+"""Ctrl-C, SIGTERM and a closed terminal as a request: the run saves and ends by itself. Twice, it ends at once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from unity_bridge.programs.launcher import kill_programs
+
+_NUMBERS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)
+)
+"""What asks a run to end: SIGHUP is a terminal that closed (tmux, ssh); Windows says SIGBREAK instead."""
+_GENTLE = {getattr(signal, name) for name in ("SIGHUP",) if hasattr(signal, name)}
+"""What never ends a process at once."""
+_ONE_PRESS_S = 0.05
+"""Signals that come closer together are one request: who forwards signals sends a second copy of what the terminal,
+systemd or a shell sends to everybody."""
+_MANY = 4096
+"""More signals than come in that time."""
+_NO_SIGNAL = b"\0"
+"""Tells the thread that it is not needed any more."""
+_PATIENCE_S = 1.0
+"""How long after a signal an update may go on. Shorter ones end as if nothing was: then a run goes on exactly."""
+_SAYING_S = 0.2
+"""How long the last words may take, where nobody reads them."""
+
+_logger = logging.getLogger(__name__)
+
+
+class BrokenOff(Exception):
+    """The run is to end, and what was going on has taken too long to be waited for."""
+
+
+class StopSignals:
+    """A context in which the first signal only asks, and the second ends the process at once.
+
+    The second one does so whatever the main thread is busy with, also inside a library's C code, for a thread
+    of our own waits for it. It takes the launched simulators along; the exit code is 128 + the signal's number
+    (130 after Ctrl-C), as shells have it. Nothing is saved then, and no file is left half written. SIGHUP never is
+    the second one: a terminal that closes sends it, and the shell in it once more.
+
+    A SIGHUP that is ignored (``nohup``) stays so. Outside the main thread signals cannot be caught, and
+    nothing ever asks.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._signalled_s: float | None = None
+        """When the first signal came."""
+        self._previous: dict[int, Any] = {}
+        self._previous_wakeup = -1
+        self._mouth, self._ear = socket.socketpair()
+        self._listener = threading.Thread(target=self._listen, name="signals", daemon=True)
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        self._mouth.setblocking(False)
+        self._listener.start()
+        self._previous_wakeup = signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
+        for number in _NUMBERS:
+            if signal.getsignal(number) is not signal.SIG_IGN or number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._listener.ident is not None:
+            while self._previous:
+                number, handler = self._previous.popitem()
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(self._previous_wakeup)
+            self._mouth.setblocking(True)
+            self._mouth.send(_NO_SIGNAL)
+            self._listener.join()
+        self._mouth.close()
+        self._ear.close()
+
+    def ask(self) -> None:
+        """Asks as a signal does."""
+        self.requested = True
+
+    def break_off(self) -> None:
+        """Call it where something long may end early. Raises BrokenOff if a signal has waited for a while."""
+        if self._signalled_s is not None and time.monotonic() - self._signalled_s > _PATIENCE_S:
+            raise BrokenOff
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.ask()
+        if self._signalled_s is None:
+            self._signalled_s = time.monotonic()
+
+    def _listen(self) -> None:
+        """Waits for the first signal and the second. Nothing here may wait for the main thread, or for a lock of
+        the log's."""
+        if self._hear(self._previous) is None:
+            return
+        _say(
+            lambda: _logger.info("Asked to stop: saving what was learned. Asked once more, it ends at once.")
+        )
+        time.sleep(_ONE_PRESS_S)
+        self._ear.setblocking(False)
+        with suppress(BlockingIOError):
+            if _NO_SIGNAL in self._ear.recv(_MANY):
+                return
+        self._ear.setblocking(True)
+        number = self._hear(self._previous.keys() - _GENTLE)
+        if number is not None:
+            _end_at_once(number)
+
+    def _hear(self, numbers: Collection[int]) -> int | None:
+        """Waits for one of these signals, whatever others come. None if there will be no more."""
+        while (heard := self._ear.recv(1)) != _NO_SIGNAL:
+            if heard[0] in numbers:
+                return heard[0]
+        return None
+
+
+def _end_at_once(number: int) -> None:
+    kill_programs()
+    _say(_last_words).join(_SAYING_S)
+    os._exit(128 + number)
+
+
+def _last_words() -> None:
+    words = (
+        "\nEnded at once. What was learned since the last checkpoint is lost; --resume goes on from there.\n"
+    )
+    with suppress(OSError, ValueError, AttributeError):
+        if sys.stdout.isatty():
+            words = "\x1b[?25h" + words  # the cursor, which a live table hides
+        os.write(sys.stderr.fileno(), words.encode())
+
+
+def _say(words: Callable[[], None]) -> threading.Thread:
+    """Says something in a thread of its own, for a terminal that is stopped would keep the sayer waiting."""
+    thread = threading.Thread(target=words, name="last words", daemon=True)
+    thread.start()
+    return thread

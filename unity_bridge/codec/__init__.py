@@ -1,0 +1,1 @@
+"""Messages to frozen records of arrays, and back."""

@@ -1,0 +1,197 @@
+"""Messages to records and back: the one module that the rest of the package needs to cross the wire.
+
+Everything here is a pure function of bytes, except that a StepDecoder remembers the layouts that it met.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from unity_bridge.codec.actions import decode_actions, encode_actions
+from unity_bridge.codec.sensor_layout import SensorLayout, tell_layout
+from unity_bridge.codec.sensor_reader import COMPRESSIBLE_RANK, is_compressed, require_floats
+from unity_bridge.codec.step_decoder import StepDecoder
+from unity_bridge.codec.step_encoder import encode_steps
+from unity_bridge.complaints import quoted
+from unity_bridge.errors import WireError
+from unity_bridge.specs import (
+    MOST_DIMENSIONS,
+    ActionSpec,
+    BehaviorSpec,
+    DimensionProperty,
+    ObservationSpec,
+    ObservationType,
+)
+from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
+from unity_bridge.wire.brain_parameters_pb2 import ActionSpecProto, BrainParametersProto
+from unity_bridge.wire.observation_pb2 import ObservationProto
+from unity_bridge.wire.space_type_pb2 import continuous
+
+__all__ = [
+    "Description",
+    "StepDecoder",
+    "decode_actions",
+    "decode_behavior_spec",
+    "encode_actions",
+    "encode_behavior_spec",
+    "encode_steps",
+]
+
+# What a simulator claims must not decide how much memory and time its next message takes. These limits are far above
+# anything that can be learned from; the largest of ML-Agents' examples sees 84 x 84 x 3 numbers and has 39 actions.
+
+LARGEST_ACTION = 1 << 16
+"""Most continuous actions, and most discrete choices in all, that a behavior may claim."""
+
+MOST_BRANCHES = 1024
+"""Discrete branches that a behavior may claim."""
+
+LARGEST_OBSERVATION = 1 << 24
+"""Most numbers that an agent may claim to see: a picture of 2364 x 2364 in three colours."""
+
+LARGEST_VECTOR = 1 << 21
+"""Most numbers of an observation that is no picture, being the inputs of a dense layer."""
+
+MOST_CHANNELS = 4096
+"""Of a picture, because each may come as a file of its own."""
+
+MOST_SENSORS = 256
+
+LONGEST_NAME = 1000
+"""Characters of the name of a behavior or sensor."""
+
+
+_KNOWN_PROPERTIES = functools.reduce(operator.or_, DimensionProperty).value
+
+
+class Description(NamedTuple):
+    """What is known of a behavior from its first message."""
+
+    spec: BehaviorSpec
+
+    layouts: tuple[SensorLayout, ...]
+    """How each sensor's values lie in this simulator's messages; other simulators may send them otherwise."""
+
+
+def decode_behavior_spec(
+    brain: BrainParametersProto, first_row: bytes, package_version: str = ""
+) -> Description:
+    """What a behavior sees and does: its actions as declared, its sensors as in its first agent's info.
+
+    Args:
+        brain: The declaration. Old simulators fill in only the deprecated fields, which are read then.
+        first_row: A serialized AgentInfoProto from the message that carried the declaration.
+        package_version: What the simulator said of itself; tells in which order its pictures lie.
+
+    Raises:
+        WireError: The row cannot be parsed, or one of the two describes what cannot be; names the behavior.
+    """
+    where = f"behavior {quoted(brain.brain_name)}"
+    _require_short(brain.brain_name, where)
+    try:
+        info = AgentInfoProto.FromString(first_row)
+    except DecodeError as error:
+        raise WireError(f"{where}: expected an AgentInfoProto, got {len(first_row)} other bytes") from error
+    if len(info.observations) > MOST_SENSORS:
+        raise WireError(f"{where}: expected at most {MOST_SENSORS} sensors, got {len(info.observations)}")
+    declared = [
+        _decode_sensor(observation, f"{where}, sensor {index} {quoted(observation.name)}")
+        for index, observation in enumerate(info.observations)
+    ]
+    sensors = [tell_layout(sensor, package_version) for sensor in declared]
+    for index, (sensor, _) in enumerate(sensors):
+        if len(sensor.shape) == COMPRESSIBLE_RANK and sensor.shape[0] > MOST_CHANNELS:
+            raise WireError(
+                f"{where}, sensor {index} {quoted(sensor.name)}: "
+                f"expected at most {MOST_CHANNELS} channels, got {sensor.shape[0]}"
+            )
+    size = sum(sensor.size for sensor in declared)
+    if size > LARGEST_OBSERVATION:
+        raise WireError(
+            f"{where}: expected at most {LARGEST_OBSERVATION} numbers in all observations, got {size}"
+        )
+    spec = BehaviorSpec(tuple(spec for spec, _ in sensors), _decode_action_spec(brain, where))
+    return Description(spec, tuple(layout for _, layout in sensors))
+
+
+def encode_behavior_spec(behavior_id: str, spec: ActionSpec) -> BrainParametersProto:
+    """The declaration of a behavior, to be sent beside its first agent's info, which shows the sensors."""
+    return BrainParametersProto(
+        brain_name=behavior_id,
+        is_training=True,
+        action_spec=ActionSpecProto(
+            num_continuous_actions=spec.continuous_size,
+            num_discrete_actions=spec.discrete_size,
+            discrete_branch_sizes=spec.discrete_branches,
+        ),
+    )
+
+
+def _decode_sensor(observation: ObservationProto, where: str) -> ObservationSpec:
+    """The sensor as declared. What comes compressed is believed up to a size; its files are read with the row."""
+    _require_short(observation.name, where)
+    shape = tuple(observation.shape)
+    if max(len(shape), len(observation.dimension_properties)) > MOST_DIMENSIONS:
+        raise WireError(
+            f"{where}: expected at most {MOST_DIMENSIONS} dimensions, "
+            f"got {len(shape)} and properties of {len(observation.dimension_properties)}"
+        )
+    try:
+        spec = ObservationSpec(
+            name=observation.name,
+            shape=shape,
+            dimension_property=tuple(map(_dimension_property, observation.dimension_properties)),
+            observation_type=ObservationType(observation.observation_type),
+        )
+    except ValueError as error:
+        raise WireError(f"{where}: {error}") from error
+    if spec.size > LARGEST_OBSERVATION:
+        raise WireError(f"{where}: expected at most {LARGEST_OBSERVATION} numbers, got shape {shape}")
+    if not is_compressed(observation, len(shape)):
+        require_floats(observation, spec.size, f"{where}, shape {shape}")
+    if len(shape) != COMPRESSIBLE_RANK and spec.size > LARGEST_VECTOR:
+        raise WireError(
+            f"{where}: expected at most {LARGEST_VECTOR} numbers where it is no picture, got shape {shape}"
+        )
+    return spec
+
+
+def _dimension_property(flags: int) -> DimensionProperty:
+    """Flags that we know. Python remembers every combination that it is ever asked for."""
+    return DimensionProperty(flags & _KNOWN_PROPERTIES)
+
+
+def _require_short(name: str, where: str) -> None:
+    if len(name) > LONGEST_NAME:
+        raise WireError(f"{where}: expected a name of at most {LONGEST_NAME} characters, got {len(name)}")
+
+
+def _decode_action_spec(brain: BrainParametersProto, where: str) -> ActionSpec:
+    declared = brain.action_spec
+    continuous_size, branches = declared.num_continuous_actions, tuple(declared.discrete_branch_sizes)
+    if declared.num_discrete_actions not in (0, len(branches)):
+        raise WireError(
+            f"{where}: num_discrete_actions is {declared.num_discrete_actions}, "
+            f"but discrete_branch_sizes lists {len(branches)}"
+        )
+    if not continuous_size and not branches:
+        sizes = tuple(brain.vector_action_size_deprecated)
+        if brain.vector_action_space_type_deprecated == continuous:
+            continuous_size = sizes[0] if sizes else 0
+        else:
+            branches = sizes
+    if len(branches) > MOST_BRANCHES:
+        raise WireError(f"{where}: expected at most {MOST_BRANCHES} branches, got {len(branches)}")
+    if continuous_size > LARGEST_ACTION or sum(branches) > LARGEST_ACTION:
+        raise WireError(
+            f"{where}: expected at most {LARGEST_ACTION} actions, "
+            f"got {continuous_size} continuous ones and {sum(branches)} discrete choices"
+        )
+    try:
+        return ActionSpec(continuous_size, branches)
+    except ValueError as error:
+        raise WireError(f"{where}: {error}") from error

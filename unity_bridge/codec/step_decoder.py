@@ -1,0 +1,357 @@
+"""What agents saw and earned, from bytes: serialized AgentInfoProtos to a StepBatch. The trainer's side."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from unity_bridge.codec.agent_info_layout import (
+    ACTION_MASK,
+    DONE,
+    GROUP_ID,
+    GROUP_REWARD,
+    ID,
+    MAX_STEP_REACHED,
+    REWARD,
+    agent_info_values,
+    observation_name,
+)
+from unity_bridge.codec.columns import Columns, SensorColumn, joined
+from unity_bridge.codec.rows import RowLayout, read_varints
+from unity_bridge.codec.sensor_layout import SensorLayout, layouts_as_declared
+from unity_bridge.codec.sensor_reader import SensorReader, is_compressed
+from unity_bridge.codec.unusable_values import UnusableValues
+from unity_bridge.complaints import Complaints, quoted
+from unity_bridge.errors import WireError
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import Observation, StepBatch
+from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
+
+MOST_LAYOUTS = 256
+"""Layouts that a decoder remembers. Zeros are left out and ids grow, so an ordinary run meets a few dozen."""
+
+MOST_OF_A_LENGTH = 16
+"""Layouts of one length that it remembers, and so tries on a row. An ordinary run meets two or three."""
+
+MOST_NEW_LAYOUTS = 16
+"""Layouts that it learns from one message, because each is tried on all rows of its length that are left. The rest of
+the message is then read row by row: every row is looked at a bounded number of times, however unlike they are."""
+
+ROOM_BESIDE_SENSORS = 4096
+"""Bytes that a row may take for its scalars, and for fields that later versions of the protocol may add."""
+
+MOST_CHOICES = 1 << 26
+"""Choices of all agents of one message: a thousand agents with 65 536 each. They take memory without being sent."""
+
+BYTES_PER_CHOICE = 2
+"""Most that a mask takes for each choice: a list that is not packed."""
+
+_complaints = Complaints(logging.getLogger(__name__))
+
+
+class StepDecoder:
+    """Turns one behavior's rows, as they came from one simulator, into step batches.
+
+    Every row is held against the behavior's spec; whatever breaks it is refused with the behavior, the agent and
+    the sensor in the text. Values that cannot be used, such as NaN, become 0 as long as they are few.
+    """
+
+    def __init__(
+        self,
+        behavior_id: str,
+        spec: BehaviorSpec,
+        layouts: Sequence[SensorLayout] | None = None,
+        *,
+        refuse_unusable: bool = False,
+    ) -> None:
+        """A decoder that has seen no row yet.
+
+        Args:
+            behavior_id: for error messages.
+            spec: of the behavior.
+            layouts: how each sensor's values lie in the messages; like in our arrays if None.
+            refuse_unusable: refuses each message with NaN or infinity, and replaces nothing.
+        """
+        self._where = f"behavior {quoted(behavior_id)}"
+        if layouts is None:
+            layouts = layouts_as_declared(spec.observation_specs)
+        self._mask_size = spec.action_spec.mask_size
+        self._sensors = tuple(
+            SensorReader(index, *pair)
+            for index, pair in enumerate(zip(spec.observation_specs, layouts, strict=True))
+        )
+        self._may_be_compressed = any(sensor.may_be_compressed for sensor in self._sensors)
+        self._fewest_bytes = 4 * sum(sensor.size for sensor in self._sensors if not sensor.may_be_compressed)
+        self._most_bytes = (
+            ROOM_BESIDE_SENSORS
+            + BYTES_PER_CHOICE * self._mask_size
+            + sum(sensor.most_bytes for sensor in self._sensors)
+        )
+        self._layouts: dict[int, list[RowLayout]] = {}
+        self._unusable = UnusableValues(self._where, [sensor.name for sensor in self._sensors])
+        self._refuse_unusable = refuse_unusable
+        self.replaced = 0
+        """Values of the last message that were replaced by 0."""
+
+    def decode(self, rows: Sequence[bytes]) -> StepBatch:
+        """The rows as a batch, terminal rows first, each kind in the order in which it came.
+
+        An agent may own a terminal row and, after it, a deciding row. Simulators can also end an episode
+        right after its agent asked for a decision. Then the deciding row comes first, and its action is
+        going to be executed in the next episode: here that row becomes the first of the next episode, and
+        what it earned moves to the terminal row, so nothing is lost or counted twice. If the same agent
+        owned yet another terminal row before both, the episode between them saw no action at all, and its
+        terminal row is dropped.
+
+        Args:
+            rows: Serialized AgentInfoProtos of one message.
+
+        Raises:
+            WireError: A row cannot be parsed or breaks the spec, one agent's rows contradict each other, or too
+                many values could not be used lately (see UnusableValues).
+        """
+        columns = self._arrays(self._read(rows))
+        if self._refuse_unusable:
+            self._unusable.refuse(columns)
+        else:
+            self.replaced = self._unusable.replace(columns)
+        return self._batch(self._sorted(columns))
+
+    def decode_in_order(self, rows: Sequence[bytes]) -> Columns[Observation]:
+        """The rows as they came, each a moment of its own: for recordings, where an agent owns many.
+
+        Observations are [N, *sensor shape].
+
+        Raises:
+            WireError: A row cannot be parsed, breaks the spec, or holds NaN or infinity.
+        """
+        columns = self._arrays(self._read(rows))
+        self._unusable.refuse(columns)
+        return columns.with_arrays(self._shaped(columns))
+
+    def _read(self, rows: Sequence[bytes]) -> Columns[SensorColumn]:
+        """The rows as columns, those that share a layout at once, the rest one by one."""
+        lengths = list(map(len, rows))
+        different = set(lengths)
+        if different and min(different) < self._fewest_bytes:
+            # Refuses the row. The spec's sizes are claims: no memory is taken for floats that did not come.
+            short = lengths.index(min(different))
+            self._parse(short, rows[short])
+        if different and max(different) > self._most_bytes:
+            long = lengths.index(max(different))
+            raise WireError(
+                f"{self._where}, row {long}: expected at most {self._most_bytes} bytes, got {lengths[long]}"
+            )
+        if len(rows) * self._mask_size > MOST_CHOICES:
+            raise WireError(
+                f"{self._where}: expected agents with {MOST_CHOICES} choices at most, "
+                f"got {len(rows)} with {self._mask_size}"
+            )
+        room = tuple(sensor.column(len(rows)) for sensor in self._sensors)
+        columns = Columns.empty(len(rows), self._mask_size, room)
+        if len(different) == 1:
+            self._read_equally_long(columns, rows, np.arange(len(rows)), MOST_NEW_LAYOUTS)
+            return columns
+        rows_of: dict[int, list[int]] = {}
+        for row, length in enumerate(lengths):
+            rows_of.setdefault(length, []).append(row)
+        to_learn = MOST_NEW_LAYOUTS
+        for indices in rows_of.values():
+            to_learn = self._read_equally_long(columns, rows, np.array(indices), to_learn)
+        return columns
+
+    def _arrays(self, columns: Columns[SensorColumn]) -> Columns[Observation]:
+        """The columns once all rows are read: an array for every sensor."""
+        if not self._may_be_compressed:
+            return cast("Columns[Observation]", columns)
+        wheres = [f"{self._where}, {sensor.name}" for sensor in self._sensors]
+        return columns.with_arrays(joined(columns.observations, wheres))
+
+    def _read_equally_long(
+        self, columns: Columns[SensorColumn], rows: Sequence[bytes], indices: NDArray[np.intp], to_learn: int
+    ) -> int:
+        """Reads the rows at ``indices``, all of one length, into the columns.
+
+        Learns up to ``to_learn`` layouts from them; returns how many may still be learned.
+        """
+        layouts = self._layouts.get(len(rows[indices[0]]), ())
+        for place, layout in enumerate(layouts):
+            left = self._read_fitting(columns, rows, layout, indices)
+            if place and len(left) < len(indices):
+                self._prefer(layout)
+            indices = left
+            if not len(indices):
+                return to_learn
+        while len(indices):
+            first = int(indices[0])
+            info = self._parse(first, rows[first])
+            learned = self._learn(rows[first], info) if to_learn else None
+            if learned:
+                to_learn -= 1
+                indices = self._read_fitting(columns, rows, learned, indices)
+            else:
+                self._store_info(columns, first, info)
+                indices = indices[1:]
+        return to_learn
+
+    def _read_fitting(
+        self,
+        columns: Columns[SensorColumn],
+        rows: Sequence[bytes],
+        layout: RowLayout,
+        indices: NDArray[np.intp],
+    ) -> NDArray[np.intp]:
+        """Reads the rows that have the layout; returns the indices of those that have not."""
+        alike = rows if len(indices) == len(rows) else [rows[index] for index in indices.tolist()]
+        data = b"".join(alike)
+        if layout.fits(data):
+            self._store_table(columns, indices, layout.table(data))
+            return indices[:0]
+        fitting = layout.fitting(data)
+        if not np.count_nonzero(fitting):
+            return indices
+        self._store_table(columns, indices[fitting], layout.table(data)[fitting])
+        return indices[~fitting]
+
+    def _learn(self, row: bytes, info: AgentInfoProto) -> RowLayout | None:
+        """The layout of a row that fits the spec but no layout met before; None where it has no usual one."""
+        compressed = self._may_be_compressed and any(
+            is_compressed(seen, len(sensor.spec.shape))
+            for sensor, seen in zip(self._sensors, info.observations, strict=True)
+        )
+        values = None if compressed else agent_info_values(row)
+        if not values:
+            return None
+        if sum(map(len, self._layouts.values())) == MOST_LAYOUTS:
+            self._layouts.clear()
+        layout = RowLayout(row, values)
+        self._prefer(layout)
+        return layout
+
+    def _prefer(self, layout: RowLayout) -> None:
+        """Tries the layout before all others of its length from now on, and forgets what is tried too late."""
+        others = [other for other in self._layouts.get(layout.size, ()) if other is not layout]
+        self._layouts[layout.size] = [layout, *others[: MOST_OF_A_LENGTH - 1]]
+
+    def _parse(self, index: int, row: bytes) -> AgentInfoProto:
+        """The row as a message whose observations fit the spec."""
+        try:
+            info = AgentInfoProto.FromString(row)
+        except DecodeError as error:
+            raise WireError(
+                f"{self._where}, row {index}: expected an AgentInfoProto, got {len(row)} other bytes"
+            ) from error
+        if len(info.observations) != len(self._sensors):
+            raise WireError(
+                f"{self._where}, agent {info.id}: "
+                f"expected {len(self._sensors)} sensors, got {len(info.observations)}"
+            )
+        for sensor, observation in zip(self._sensors, info.observations, strict=True):
+            sensor.require_fit(observation, f"{self._where}, agent {info.id}, {sensor.name}")
+        return info
+
+    def _store_table(
+        self, columns: Columns[SensorColumn], where: NDArray[np.intp], table: NDArray[np.void]
+    ) -> None:
+        names = table.dtype.names or ()
+        for sensor, target in enumerate(columns.observations):
+            target[where] = table[observation_name(sensor)]
+        if ID in names:
+            columns.agent_ids[where] = read_varints(table[ID])
+        if REWARD in names:
+            columns.rewards[where] = table[REWARD]
+        if DONE in names:
+            columns.done[where] = table[DONE]
+        if MAX_STEP_REACHED in names:
+            columns.interrupted[where] = table[MAX_STEP_REACHED]
+        if ACTION_MASK in names:
+            if table[ACTION_MASK].shape[1] == self._mask_size:
+                columns.allowed[where] = table[ACTION_MASK] == 0
+            else:
+                self._tell_of_mask(columns.agent_ids[where][0], table[ACTION_MASK].shape[1])
+        if GROUP_ID in names:
+            columns.group_ids[where] = read_varints(table[GROUP_ID])
+        if GROUP_REWARD in names:
+            columns.group_rewards[where] = table[GROUP_REWARD]
+
+    def _store_info(self, columns: Columns[SensorColumn], index: int, info: AgentInfoProto) -> None:
+        columns.agent_ids[index] = info.id
+        columns.rewards[index] = info.reward
+        columns.done[index] = info.done
+        columns.interrupted[index] = info.max_step_reached
+        columns.group_ids[index] = info.group_id
+        columns.group_rewards[index] = info.group_reward
+        for sensor, column, seen in zip(self._sensors, columns.observations, info.observations, strict=True):
+            sensor.store(column, index, seen, f"{self._where}, agent {info.id}, {sensor.name}")
+        if len(info.action_mask) == self._mask_size:
+            columns.allowed[index] = np.logical_not(info.action_mask)
+        elif info.action_mask:
+            self._tell_of_mask(info.id, len(info.action_mask))
+
+    def _tell_of_mask(self, agent: int, size: int) -> None:
+        """A mask of another length forbids nothing, as with ML-Agents."""
+        _complaints.say(
+            (self._where, ACTION_MASK),
+            f"{self._where}, agent {agent}: expected an action mask of {self._mask_size} choices, got one of {size}; "
+            "it forbids nothing",
+        )
+
+    def _sorted(self, columns: Columns[Observation]) -> Columns[Observation]:
+        """Terminal rows first; at most one of each kind per agent."""
+        done = columns.done
+        if len(set(columns.agent_ids.tolist())) < len(done):
+            return columns.take(self._untangle(columns))
+        if np.count_nonzero(done) and np.any(done[1:] > done[:-1]):
+            return columns.take(np.argsort(~done, kind="stable"))
+        return columns
+
+    def _untangle(self, columns: Columns[Observation]) -> NDArray[np.intp]:
+        """Returns the rows to keep, terminal ones first; moves rewards as decode() tells."""
+        terminal: dict[int, int] = {}
+        deciding: dict[int, int] = {}
+        unplayed: set[int] = set()
+        for row, (agent, done) in enumerate(
+            zip(columns.agent_ids.tolist(), columns.done.tolist(), strict=True)
+        ):
+            if not done and agent in deciding:
+                raise WireError(f"{self._where}, agent {agent}: two rows of one message ask for a decision")
+            if not done:
+                deciding[agent] = row
+            elif agent not in terminal:
+                terminal[agent] = row
+                if agent in deciding:
+                    _move_rewards(columns, source=deciding[agent], target=row)
+            elif deciding.get(agent, -1) > terminal[agent] and agent not in unplayed:
+                unplayed.add(agent)
+            else:
+                raise WireError(f"{self._where}, agent {agent}: two rows of one message end the same episode")
+        return np.array([*terminal.values(), *deciding.values()], np.intp)
+
+    def _batch(self, columns: Columns[Observation]) -> StepBatch:
+        return StepBatch(
+            agent_ids=columns.agent_ids,
+            observations=self._shaped(columns),
+            rewards=columns.rewards,
+            terminated=columns.done & ~columns.interrupted,
+            truncated=columns.done & columns.interrupted,
+            allowed_actions=columns.allowed,
+            group_ids=columns.group_ids,
+            group_rewards=columns.group_rewards,
+        )
+
+    def _shaped(self, columns: Columns[Observation]) -> tuple[Observation, ...]:
+        return tuple(
+            values.reshape(sensor.batch_shape)
+            for values, sensor in zip(columns.observations, self._sensors, strict=True)
+        )
+
+
+def _move_rewards(columns: Columns[Observation], *, source: int, target: int) -> None:
+    for rewards in (columns.rewards, columns.group_rewards):
+        rewards[target] += rewards[source]
+        rewards[source] = 0.0

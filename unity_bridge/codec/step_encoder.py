@@ -1,0 +1,204 @@
+"""What agents saw and earned, as bytes: a serialized ListAgentInfoProto. The simulator's side."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.codec.agent_info_layout import (
+    ACTION_MASK,
+    DONE,
+    GROUP_ID,
+    GROUP_REWARD,
+    ID,
+    MAX_STEP_REACHED,
+    REWARD,
+    agent_info_values,
+    observation_name,
+)
+from unity_bridge.codec.compressed_rows import encode_compressed
+from unity_bridge.codec.rows import RowLayout, Value, varint_width, write_varints
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import StepBatch
+from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
+from unity_bridge.wire.unity_rl_output_pb2 import UnityRLOutputProto
+
+LENGTH = "length"
+"""Name, in a layout, of the value that says how long the rest of the row is."""
+
+LARGEST_INT32 = 2**31 - 1
+
+LONG_ROW = 1 << 12
+"""Bytes from which on it is cheaper to copy what stays of a row than to look at each of its bytes."""
+
+
+class Gap(NamedTuple):
+    """Bytes that some rows leave out."""
+
+    start: int
+    stop: int
+    """Both counted from the first byte of the column's value; −1 is its tag."""
+
+    absent: NDArray[np.bool_]
+    """Which rows leave them out. Shape [N]."""
+
+    def after(self, start: int) -> Gap:
+        """The same bytes, counted from the first byte of the row."""
+        return Gap(start + self.start, start + self.stop, self.absent)
+
+
+class Column(NamedTuple):
+    """One field of every row, left out where it is zero."""
+
+    name: str
+
+    values: NDArray[Any]
+    """As they are written: [N], or [N, width] for the bytes of varints."""
+
+    width: int
+    """Bytes of the widest value; 0 where all rows leave the field out."""
+
+    gaps: tuple[Gap, ...]
+
+
+def encode_steps(batch: StepBatch, spec: BehaviorSpec) -> bytes:
+    """One behavior's rows as a serialized ListAgentInfoProto, in the batch's order.
+
+    As from Unity, zeros are left out. Masks are sent, for all rows, as soon as one row forbids something.
+    Pictures that are bytes are sent as PNG files, other observations as floats.
+
+    Without compressed pictures every row is first written in full, as a record of a table; then the bytes of the
+    zeros are cut out.
+
+    Raises:
+        ValueError: The observations do not have the spec's shapes, or an id is not one of 0 to 2³¹ − 1.
+    """
+    _require_shapes(batch, spec)
+    if not len(batch):
+        return b""
+    columns = [column for column in _columns(batch) if column.width]
+    if 1 in [values.itemsize for values in batch.observations]:  # bytes
+        return encode_compressed(batch, spec)
+    masked = bool(np.count_nonzero(batch.allowed_actions) < batch.allowed_actions.size)
+    layout = _full_layout(spec, masked, tuple((column.name, column.width) for column in columns))
+    table = layout.blank(len(batch))
+    for sensor, values in enumerate(batch.observations):
+        table[observation_name(sensor)] = values.reshape(len(batch), -1)
+    if masked:
+        table[ACTION_MASK] = ~batch.allowed_actions
+    for column in columns:
+        table[column.name] = column.values
+    return _without_zeros(table, layout, columns)
+
+
+def _columns(batch: StepBatch) -> list[Column]:
+    return [
+        _fixed(REWARD, batch.rewards, np.int32),
+        _fixed(DONE, batch.terminated | batch.truncated, np.int8),
+        _fixed(MAX_STEP_REACHED, batch.truncated, np.int8),
+        _varint(ID, batch.agent_ids),
+        _varint(GROUP_ID, batch.group_ids),
+        _fixed(GROUP_REWARD, batch.group_rewards, np.int32),
+    ]
+
+
+def _fixed(name: str, values: NDArray[Any], bits: type[np.signedinteger[Any]]) -> Column:
+    # Minus zero is not left out: only a value whose bits are all zero is the default.
+    absent = values.view(bits) == 0
+    missing = np.count_nonzero(absent)
+    width = values.itemsize if missing < len(absent) else 0
+    return Column(name, values, width, (Gap(-1, width, absent),) if missing else ())
+
+
+def _varint(name: str, numbers: NDArray[np.int64]) -> Column:
+    largest = int(numbers.view(np.uint64).max())  # a negative number looks like a huge one
+    if largest > LARGEST_INT32:
+        raise ValueError(f"{name}: expected numbers of 0 to {LARGEST_INT32}, got {numbers.tolist()}")
+    if not largest:
+        return Column(name, numbers, 0, ())
+    width = varint_width(largest)
+    gaps = (Gap(-1, 1, numbers == 0), *_narrow(numbers, width))
+    return Column(name, write_varints(numbers, width), width, gaps)
+
+
+def _narrow(numbers: NDArray[np.int64], width: int) -> list[Gap]:
+    """The bytes of varints that shorter ones do not have."""
+    return [Gap(byte, byte + 1, numbers < 1 << 7 * byte) for byte in range(1, width)]
+
+
+@lru_cache(maxsize=256)
+def _full_layout(spec: BehaviorSpec, masked: bool, widths: tuple[tuple[str, int], ...]) -> RowLayout:
+    """The layout of a row that leaves out nothing but the columns which every row leaves out.
+
+    A row begins with its tag and length as an element of the list.
+    """
+    width_of = dict(widths)
+    info = AgentInfoProto(
+        reward=1.0 if REWARD in width_of else 0.0,
+        done=DONE in width_of,
+        max_step_reached=MAX_STEP_REACHED in width_of,
+        id=1 << 7 * (width_of[ID] - 1) if ID in width_of else 0,
+        action_mask=[True] * spec.action_spec.mask_size if masked else (),
+        group_id=1 << 7 * (width_of[GROUP_ID] - 1) if GROUP_ID in width_of else 0,
+        group_reward=1.0 if GROUP_REWARD in width_of else 0.0,
+    )
+    for sensor in spec.observation_specs:
+        observation = info.observations.add(
+            shape=sensor.shape,
+            dimension_properties=[int(flags) for flags in sensor.dimension_property],
+            observation_type=sensor.observation_type.value,
+            name=sensor.name,
+        )
+        observation.float_data.data.extend([1.0] * sensor.size)
+    example = UnityRLOutputProto.ListAgentInfoProto(value=[info]).SerializeToString()
+    start = len(example) - info.ByteSize()
+    values = agent_info_values(example, start) or {}
+    return RowLayout(example, {LENGTH: Value.number(1, start), **values})
+
+
+def _without_zeros(table: NDArray[np.void], layout: RowLayout, columns: list[Column]) -> bytes:
+    """Writes the rows' lengths, and cuts out of every row what it leaves out."""
+    head = layout.values[LENGTH]
+    lengths = np.full(len(table), layout.size - head.stop)
+    gaps = [gap.after(layout.values[column.name].start) for column in columns for gap in column.gaps]
+    gaps = [gap for gap in gaps if np.count_nonzero(gap.absent)]
+    for start, stop, absent in gaps:
+        lengths -= (stop - start) * absent
+    width = head.stop - head.start
+    table[LENGTH] = write_varints(lengths, width)
+    gaps += [gap.after(head.start) for gap in _narrow(lengths, width)]
+    if layout.size >= LONG_ROW:
+        return _cut_out(table, gaps)
+    data = table.tobytes()
+    if not gaps:
+        return data
+    kept = np.ones((len(table), layout.size), np.bool_)
+    for start, stop, absent in gaps:
+        kept[absent, start:stop] = False
+    return np.frombuffer(data, np.uint8)[kept.ravel()].tobytes()
+
+
+def _cut_out(table: NDArray[np.void], gaps: list[Gap]) -> bytes:
+    """What lies between the gaps, end to end. Gaps never overlap."""
+    ends = [
+        (row * table.itemsize + start, row * table.itemsize + stop)
+        for start, stop, absent in gaps
+        for row in np.flatnonzero(absent).tolist()
+    ]
+    starts, stops = zip(*sorted(ends), strict=True) if ends else ((), ())
+    data = table.view(np.uint8).data
+    return b"".join(data[begin:end] for begin, end in zip((0, *stops), (*starts, len(data)), strict=True))
+
+
+def _require_shapes(batch: StepBatch, spec: BehaviorSpec) -> None:
+    expected = [sensor.shape for sensor in spec.observation_specs]
+    shapes = [values.shape[1:] for values in batch.observations]
+    if shapes != expected:
+        raise ValueError(f"expected observations of shapes {expected}, got {shapes}")
+    if batch.allowed_actions.shape[1] != spec.action_spec.mask_size:
+        raise ValueError(
+            f"expected masks of {spec.action_spec.mask_size} choices, got {batch.allowed_actions.shape[1]}"
+        )

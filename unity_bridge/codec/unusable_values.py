@@ -1,0 +1,151 @@
+"""Values that nobody can learn from, replaced by 0 and counted, or refused where they do not stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.codec.columns import Columns
+from unity_bridge.complaints import Complaints
+from unity_bridge.errors import WireError
+from unity_bridge.steps import Observation
+
+LARGEST_REWARD = 1e10
+"""Rewards and group rewards beyond ± this are replaced: what is learned from the others would be nothing beside it."""
+
+LARGEST_OBSERVED = 1e15
+"""Observed numbers beyond ± this are replaced: sums of their squares would come near to what a float holds."""
+
+TOLERATED_SHARE = 0.01
+"""Of all values; whoever sends more for long has a simulation that came apart, and must not be trained on zeros."""
+
+MOST_IN_EXCESS = 100
+"""Replaced values beyond the tolerated share of those that came, before a conversation is ended."""
+
+MOST_ROWS_IN_A_ROW = 100
+"""Rows of one agent, one after the other, of which more than the tolerated share was replaced, before that."""
+
+_MOST_WATCHED = 1000
+"""Agents whose rows are counted so."""
+
+_complaints = Complaints(logging.getLogger(__name__))
+
+
+class UnusableValues:
+    """Finds what is NaN, infinite or out of all proportion in the messages of one simulator about one behavior.
+
+    A division by zero once in a while costs that value: it becomes 0, which the log and the summaries tell. A
+    simulation that came apart costs its simulator: the message is refused once more than ``MOST_IN_EXCESS`` values
+    were replaced beyond ``TOLERATED_SHARE`` of all that came (what is below that share pays the excess off), or once
+    ``MOST_ROWS_IN_A_ROW`` rows of one agent, with no better one between them, had more than that share replaced.
+    """
+
+    def __init__(self, where: str, sensors: Sequence[str]) -> None:
+        """where: names the behavior in messages; sensors: name the observations."""
+        self._where = where
+        self._sensors = sensors
+        self._total = 0
+        self._excess = 0.0
+        self._rows_in_a_row: dict[int, int] = {}
+        """Of agents whose last row had too much replaced."""
+
+    def replace(self, columns: Columns[Observation]) -> int:
+        """Writes 0 over what cannot be used; returns how many values that were.
+
+        Raises:
+            WireError: there were too many lately.
+        """
+        usable = _all_within(columns.rewards, LARGEST_REWARD)
+        usable &= _all_within(columns.group_rewards, LARGEST_REWARD)
+        for values in columns.observations:
+            usable &= values.dtype == np.uint8 or _all_within(values, LARGEST_OBSERVED)
+        if usable and not self._excess and not self._rows_in_a_row:
+            return 0
+        return self._replace(columns)
+
+    def refuse(self, columns: Columns[Observation]) -> None:
+        """Raises WireError if anything is NaN or infinite, however few; what is finite may be as large as it is."""
+        for name, values, largest in self._named(columns):
+            finite = np.isfinite(values)
+            if not finite.all():
+                raise WireError(self._text(columns, name, values, ~finite, largest))
+
+    def _replace(self, columns: Columns[Observation]) -> int:
+        in_row = np.zeros(len(columns.done), np.int64)
+        size = 0
+        worst = ""
+        for name, values, largest in self._named(columns):
+            size += values.size
+            unusable = _unusable(values, largest)
+            count = np.count_nonzero(unusable)
+            if not count:
+                continue
+            text = self._text(columns, name, values, unusable, largest)
+            worst = worst or text
+            others = f" ({count - 1} more in this message)" if count > 1 else ""
+            _complaints.say((self._where, name), f"{text}: it was replaced by 0{others}")
+            in_row += np.count_nonzero(unusable.reshape(len(in_row), -1), axis=1)
+            values[unusable] = 0
+        replaced = int(in_row.sum())
+        self._total += replaced
+        self._excess = max(0.0, self._excess + replaced - TOLERATED_SHARE * size)
+        agent = self._most_often_spoiled(columns, in_row > TOLERATED_SHARE * size / max(len(in_row), 1))
+        if replaced and self._excess > MOST_IN_EXCESS:
+            raise WireError(f"{worst}; {self._total} values could not be used, too many of those that came")
+        if agent is not None:
+            raise WireError(
+                f"{worst}; {self._total} values could not be used, some of them "
+                f"in each of the last {MOST_ROWS_IN_A_ROW} rows of agent {agent}"
+            )
+        return replaced
+
+    def _most_often_spoiled(self, columns: Columns[Observation], spoiled: NDArray[np.bool_]) -> int | None:
+        """Counts rows; an agent of which too many came in a row, if there is one."""
+        ids = set(columns.agent_ids[spoiled].tolist())
+        before = self._rows_in_a_row
+        absent = before.keys() - set(columns.agent_ids.tolist())
+        counts = {agent: before[agent] for agent in absent} | {
+            agent: before.get(agent, 0) + 1 for agent in ids
+        }
+        self._rows_in_a_row = counts if len(counts) <= _MOST_WATCHED else {}
+        return next((agent for agent in ids if counts[agent] > MOST_ROWS_IN_A_ROW), None)
+
+    def _named(self, columns: Columns[Observation]) -> Iterator[tuple[str, Observation, float]]:
+        """What may hold such values: its name, the values, and how large they may be. Bytes cannot."""
+        yield "reward", columns.rewards, LARGEST_REWARD
+        yield "group reward", columns.group_rewards, LARGEST_REWARD
+        for name, values in zip(self._sensors, columns.observations, strict=True):
+            if values.dtype != np.uint8:
+                yield name, values, LARGEST_OBSERVED
+
+    def _text(
+        self,
+        columns: Columns[Observation],
+        name: str,
+        values: Observation,
+        unusable: NDArray[np.bool_],
+        largest: float,
+    ) -> str:
+        """Where the first of them is, what was expected and what came."""
+        row, *place = map(int, np.unravel_index(unusable.argmax(), unusable.shape))
+        at = f", float {', '.join(map(str, place))}" if place else ""
+        got = values[(row, *place)]
+        expected = f"a number within ±{largest:g}" if np.isfinite(got) else "a finite number"
+        return f"{self._where}, agent {columns.agent_ids[row]}, {name}{at}: expected {expected}, got {got:g}"
+
+
+def _all_within(values: Observation, largest: float) -> bool:
+    """Whether nothing lies beyond ± ``largest``, most of the time: False for NaN, and where many are nearly as large.
+
+    The sum of squares is the cheapest thing to ask, less than whether all are finite.
+    """
+    return bool(np.vdot(values, values) <= largest * largest)
+
+
+def _unusable(values: Observation, largest: float) -> NDArray[np.bool_]:
+    """Which values are NaN, or lie beyond ± ``largest``."""
+    unusable: NDArray[np.bool_] = ~(np.abs(values) <= largest)
+    return unusable

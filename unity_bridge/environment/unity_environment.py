@@ -1,0 +1,240 @@
+"""The low-level Python API of ML-Agents on our bridge: programs written for ``mlagents_envs`` run as they are.
+
+    from unity_bridge.environment import UnityEnvironment        # instead of mlagents_envs.environment
+
+    env = UnityEnvironment("sim:3dball", seed=1)                  # or a Unity build; None waits for the Editor
+    env.reset()
+    name = next(iter(env.behavior_specs))
+    for _ in range(100):
+        decisions, terminals = env.get_steps(name)
+        env.set_actions(name, env.behavior_specs[name].action_spec.random_action(len(decisions)))
+        env.step()
+    env.close()
+
+Types and exceptions are those of the installed ``mlagents_envs``. Importing this module makes its side channels
+importable too, which they are not by themselves with a protobuf that is still maintained.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlagents_envs import base_env
+from mlagents_envs.exception import (
+    UnityActionException,
+    UnityEnvironmentException,
+    UnityWorkerInUseException,
+)
+
+from unity_bridge.environment.channels import EnvironmentChannels
+from unity_bridge.environment.low_level_steps import (
+    Steps,
+    action_batch,
+    low_level_spec,
+    low_level_steps,
+    no_steps,
+)
+from unity_bridge.environment.one_simulator import EXIT_WAIT_S, OneSimulator
+from unity_bridge.errors import BridgeError, PortInUse
+from unity_bridge.programs.launcher import resolve_program
+from unity_bridge.server.session import API_VERSION, Step
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch
+
+if TYPE_CHECKING:
+    from mlagents_envs.side_channel import SideChannel
+
+
+class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published package ships no types
+    """One simulator, driven step by step.
+
+    Where it differs from the class of the same name in ``mlagents_envs``: pictures are (C, H, W) whatever the
+    package of the build; a launched program gets a port that the system chooses unless ``base_port`` is given;
+    messages may be larger than 4 MiB; every message is checked, and refused as a UnityObservationException; an
+    episode that ended right after its agent asked for a decision has its last reward in the terminal step.
+    """
+
+    API_VERSION = API_VERSION
+    DEFAULT_EDITOR_PORT = 5004
+    BASE_ENVIRONMENT_PORT = 5005
+
+    def __init__(
+        self,
+        file_name: str | None = None,
+        worker_id: int = 0,
+        base_port: int | None = None,
+        seed: int = 0,
+        no_graphics: bool = False,
+        no_graphics_monitor: bool = False,
+        timeout_wait: float = 60,
+        additional_args: Sequence[str] | None = None,
+        side_channels: Sequence[SideChannel] | None = None,
+        log_folder: str | None = None,
+        num_areas: int = 1,
+    ) -> None:
+        """Starts the simulator, or waits for one that attaches, and shakes hands with it.
+
+        Args:
+            file_name: a program, ``sim:NAME``, ``gym:ID``; None waits for the Unity Editor or whoever attaches.
+            worker_id: added to ``base_port``; must be 0 without a program.
+            base_port: None lets the system choose for a program, and means 5004 without one.
+            seed: of the simulator; fits an int32.
+            no_graphics: without a window.
+            no_graphics_monitor: without a window unless ``worker_id`` is 0.
+            timeout_wait: seconds that the simulator may take for each of its messages.
+            additional_args: passed on to the program.
+            side_channels: what they queue rides along with the next reset or step; what comes for them they hear
+                before that reset or step returns.
+            log_folder: where Player-<worker_id>.log goes; None keeps none.
+            num_areas: copies of the training area that the simulator shall make.
+
+        Raises:
+            UnityEnvironmentException: no such program, it ended early, or it speaks another protocol; two side
+                channels have one id.
+            UnityTimeOutException: nobody introduced himself in time.
+            UnityWorkerInUseException: the port is taken.
+        """
+        if file_name is None and worker_id != 0:
+            raise UnityEnvironmentException(
+                f"expected worker_id 0 without a program to start, got {worker_id}"
+            )
+        self._channels = EnvironmentChannels(side_channels or ())
+        self._timeout_s = timeout_wait
+        self._specs: dict[str, BehaviorSpec] = {}
+        self._low_level_specs: dict[str, base_env.BehaviorSpec] = {}
+        self._steps: dict[str, Steps] = {}
+        self._actions: dict[str, ActionBatch] = {}
+        self._was_reset = False
+        self._simulator = OneSimulator(
+            seed=seed, num_areas=num_areas, timeout_s=timeout_wait, outgoing=self._channels.outgoing
+        )
+        self._hold = weakref.finalize(self, self._simulator.close, EXIT_WAIT_S)
+        """Leaves nothing running when the program forgets to close."""
+        try:
+            if file_name is None:
+                self._simulator.listen(self.DEFAULT_EDITOR_PORT if base_port is None else base_port)
+            else:
+                self._simulator.launch(
+                    resolve_program(
+                        file_name,
+                        additional_args or (),
+                        no_graphics=no_graphics,
+                        no_graphics_monitor=no_graphics_monitor,
+                    ),
+                    worker=worker_id,
+                    port=0 if base_port is None else base_port + worker_id,
+                    log_folder=Path(log_folder) if log_folder else None,
+                )
+            self._simulator.meet()
+        except BaseException as error:
+            self._hold()
+            if isinstance(error, PortInUse):
+                raise UnityWorkerInUseException(worker_id) from error
+            if isinstance(error, BridgeError):
+                raise UnityEnvironmentException(str(error)) from error
+            raise
+
+    @property
+    def behavior_specs(self) -> base_env.BehaviorMapping:
+        """What each behavior that was met so far sees and does, by full id (``3DBall?team=0``)."""
+        return base_env.BehaviorMapping(self._low_level_specs)
+
+    def reset(self) -> None:
+        """Starts every agent's episode anew, without ending the old ones.
+
+        Raises:
+            UnityTimeOutException: the simulator said nothing in time.
+            UnityCommunicatorStoppedException: it ended the conversation.
+            UnityEnvironmentException: its process ended, or this environment is closed.
+            UnityObservationException: its message breaks the protocol.
+        """
+        self._require_open()
+        self._take(self._simulator.reset())
+        self._was_reset = True
+
+    def step(self) -> None:
+        """Acts, and waits until some agent has something to say. The first step is a reset; raises like it.
+
+        Agents whose action was not set get zeros.
+        """
+        self._require_open()
+        if not self._was_reset:
+            self.reset()
+            return
+        actions = {behavior: self._actions_of(behavior) for behavior in self._specs}
+        self._take(self._simulator.step(actions))
+
+    def get_steps(self, behavior_name: str) -> Steps:
+        """The agents that wait for an action, and those whose episode ended with the last step.
+
+        Raises:
+            UnityActionException: no such behavior was met.
+        """
+        self._require_known(behavior_name)
+        return self._steps[behavior_name]
+
+    def set_actions(self, behavior_name: str, action: base_env.ActionTuple) -> None:
+        """What the waiting agents do next, in the order of their DecisionSteps.
+
+        Raises:
+            UnityActionException: no such behavior was met, or arrays of other shapes than (agents, size).
+        """
+        self._require_known(behavior_name)
+        spec, agents = self._low_level_specs[behavior_name].action_spec, len(self._steps[behavior_name][0])
+        self._actions[behavior_name] = action_batch(action, agents, spec, behavior_name)
+
+    def set_action_for_agent(self, behavior_name: str, agent_id: int, action: base_env.ActionTuple) -> None:
+        """What one waiting agent does next; arrays of one row.
+
+        Raises:
+            UnityActionException: no such behavior was met, or arrays of other shapes than (1, size).
+            IndexError: the agent does not wait for an action.
+        """
+        self._require_known(behavior_name)
+        spec, decisions = self._low_level_specs[behavior_name].action_spec, self._steps[behavior_name][0]
+        one = action_batch(action, 1, spec, behavior_name)
+        if agent_id not in decisions.agent_id_to_index:
+            raise IndexError(f"agent {agent_id} of '{behavior_name}' does not wait for an action")
+        row = decisions.agent_id_to_index[agent_id]
+        everybody = self._actions.setdefault(behavior_name, self._actions_of(behavior_name))
+        everybody.continuous[row], everybody.discrete[row] = one.continuous[0], one.discrete[0]
+
+    def close(self) -> None:
+        """Says goodbye to the simulator, waits for its process to leave, and frees the port.
+
+        Raises:
+            UnityEnvironmentException: it is closed already.
+        """
+        self._require_open()
+        self._hold.detach()
+        self._simulator.close(self._timeout_s)
+
+    def _take(self, step: Step) -> None:
+        """Makes what the simulator just said the present."""
+        self._actions.clear()
+        for behavior, spec in step.new_specs.items():
+            self._specs[behavior] = spec
+            self._low_level_specs[behavior] = low_level_spec(spec)
+        for behavior, spec in self._specs.items():
+            batch = step.batches.get(behavior)
+            known = self._low_level_specs[behavior]
+            self._steps[behavior] = low_level_steps(batch, spec.action_spec) if batch else no_steps(known)
+        self._channels.deliver(step.messages)
+
+    def _actions_of(self, behavior: str) -> ActionBatch:
+        """What was set, or zeros."""
+        if behavior in self._actions:
+            return self._actions[behavior]
+        return ActionBatch.zeros(len(self._steps[behavior][0]), self._specs[behavior].action_spec)
+
+    def _require_open(self) -> None:
+        if not self._hold.alive:
+            raise UnityEnvironmentException("this environment is closed")
+
+    def _require_known(self, behavior: str) -> None:
+        if behavior not in self._specs:
+            known = ", ".join(self._specs) or "none before the first reset"
+            raise UnityActionException(f"no behavior '{behavior}'; known: {known}")

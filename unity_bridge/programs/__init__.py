@@ -1,0 +1,1 @@
+"""Simulators as programs: finding, starting, watching and stopping them."""

@@ -1,0 +1,89 @@
+"""A simulator's process together with the port that is its own, so that each conversation is tied to a process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from unity_bridge.errors import LaunchError
+from unity_bridge.programs.launcher import Command, Program, RestartBudget
+from unity_bridge.transport.endpoint import Endpoint
+from unity_bridge.transport.inbox import Inbox
+
+_CAPACITY = 8  # one call is in flight in practice; any other shall be heard, and refused by name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exit:
+    """The process behind an endpoint is gone."""
+
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPlan:
+    """Everything needed to start one simulator, and to start it again."""
+
+    number: int
+    command: Command
+    port: int
+    """0 lets the system choose."""
+    run_logs: Path
+    inbox: Inbox
+    """Where the endpoint's events and the Exit go."""
+    restarts: RestartBudget
+
+    def start(self, *, again: bool = False) -> Launched:
+        """A running process and its open port. ``again`` keeps what its predecessor printed.
+
+        Raises:
+            LaunchError: the system refuses to start it.
+            PortInUse: the port is taken.
+        """
+        endpoint = Endpoint("127.0.0.1", self.port, self.inbox, capacity=_CAPACITY)
+        try:
+            program = Program(
+                self.command,
+                worker=self.number,
+                port=endpoint.port,
+                log_folder=self.run_logs,
+                on_exit=lambda: self.inbox.put(Exit(endpoint)),
+                keep_log=again,
+            )
+        except LaunchError:
+            endpoint.stop()
+            raise
+        return Launched(self, program, endpoint)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launched:
+    """A process that was started and the port where it is expected."""
+
+    plan: LaunchPlan
+    program: Program
+    endpoint: Endpoint
+
+    def obituary(self, why: str) -> str:
+        """Why the conversation ended and how the process did, in one line."""
+        if self.program.running:
+            return f"{why}, while its process still runs"
+        exit_text = self.program.exit_text()
+        return f"{why}, then {exit_text}" if why else exit_text
+
+    def spoke(self) -> bool:
+        """Whether the program printed or logged anything."""
+        return bool(self.program.last_lines(1))
+
+    def last_words(self) -> str:
+        """What the program printed last, as the end of a longer message."""
+        lines = self.program.last_lines()
+        if not lines:
+            return f"; it printed nothing (see {self.program.log})"
+        return f"; its last lines ({self.program.log}):\n" + "\n".join(f"  {line}" for line in lines)
+
+    def end(self, grace_s: float) -> None:
+        """Kills the process, whatever it does, and frees the port."""
+        self.program.kill()
+        self.program.wait(grace_s)
+        self.endpoint.stop()

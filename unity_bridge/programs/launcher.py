@@ -1,0 +1,272 @@
+"""Starts simulators' programs, watches them and stops them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from unity_bridge.errors import LaunchError
+from unity_bridge.programs.executables import BUNDLED_SCHEMES, LAUNCHED, Command, resolve_program
+
+__all__ = [
+    "BUNDLED_SCHEMES",
+    "Command",
+    "Program",
+    "RestartBudget",
+    "kill_programs",
+    "resolve_program",
+    "stop_programs",
+]
+
+_TAIL_BYTES = 16_384
+_TRACEBACK, _CRASH = "Traceback (most recent call last):", "Fatal Python error:"
+_TRACEBACK_LINES = 60
+"""How many of the last lines are looked through for a traceback, which is then quoted whole."""
+
+_KILLED = frozenset(
+    -getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
+)
+"""Exit codes of a process that another one ended, as Python tells them."""
+_LAST_START_S = 0.5
+"""How long ``kill_programs`` waits for a program that is being started just then."""
+
+_starting = threading.Lock()
+_programs: set[Program] = set()
+"""Those of this process that have not been seen to end."""
+
+
+class Program:
+    """One simulator's process, from its start to its last word.
+
+    A thread of its own waits for the exit, so nobody polls. The process leads a group of its own: Ctrl-C at
+    the terminal reaches the trainer only, which then says goodbye in its own order.
+    """
+
+    def __init__(
+        self,
+        command: Command,
+        *,
+        worker: int,
+        port: int,
+        log_folder: Path,
+        on_exit: Callable[[], None],
+        keep_log: bool = False,
+    ) -> None:
+        """Starts the process.
+
+        Args:
+            command: what to start.
+            worker: the simulator's number; names its log.
+            port: where it shall connect.
+            log_folder: an existing folder for what it prints.
+            on_exit: called once, in another thread, when the process is gone.
+            keep_log: append to what a predecessor printed.
+
+        Raises:
+            LaunchError: the system refuses to start it.
+        """
+        self.log = log_folder / f"Player-{worker}.log"
+        # A Unity build writes its log by itself; what little it prints goes beside it.
+        self._output = self.log.with_suffix(".out") if command.is_unity_build else self.log
+        if keep_log and command.is_unity_build:
+            _set_aside(
+                self.log
+            )  # the build begins its log anew, and why the last one ended may be in the old
+        self._says_where = command.is_bundled
+        self._exited = threading.Event()
+        with _starting, self._output.open("ab" if keep_log else "wb") as output:
+            self._output_start = output.tell()
+            try:
+                self._process = _start(command.line(worker=worker, port=port, log=self.log), output.fileno())
+            except OSError as error:
+                raise LaunchError(f"env '{command.env}': cannot be started: {_start_hint(error)}") from error
+            self.pid = self._process.pid
+            _programs.add(self)
+        threading.Thread(target=self._watch, args=(on_exit,), name=f"watch-{self.pid}", daemon=True).start()
+
+    def _watch(self, on_exit: Callable[[], None]) -> None:
+        self._process.wait()
+        self._end(force=True)  # what a wrapper script may have left behind
+        self._exited.set()
+        _programs.discard(self)
+        on_exit()
+
+    @property
+    def running(self) -> bool:
+        """Whether its exit has not been noticed yet."""
+        return not self._exited.is_set()
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether it is gone because somebody ended it: a user, or the system that ran out of memory."""
+        return not self.running and self._process.returncode in _KILLED
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits for the exit; False if the time was not enough."""
+        return self._exited.wait(max(0.0, timeout_s))
+
+    def terminate(self) -> None:
+        """Asks the process and its children to leave."""
+        if self.running:
+            self._end(force=False)
+
+    def tell_where(self, patience_s: float) -> None:
+        """Lets a simulator of ours that hangs say in which line, which ends it."""
+        if self.running and self._says_where and sys.platform != "win32":
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGABRT)
+            self.wait(patience_s)
+
+    def kill(self) -> None:
+        """Ends the process and its children."""
+        if self.running:
+            self._end(force=True)
+
+    def exit_text(self) -> str:
+        """How it ended, in words. Only for a process that has."""
+        code = self._process.returncode
+        if code < 0:
+            return f"was killed by {_signal_name(-code)}"
+        return f"exited with code {code if code < 0x8000_0000 else hex(code)}"
+
+    def last_lines(self, count: int = 10) -> list[str]:
+        """The last non-empty lines that it printed or logged, at most ``count``, or as many as a traceback takes."""
+        lines = _last_lines(self._output, self._output_start)
+        if not lines and self._output != self.log:
+            lines = _last_lines(self.log, 0)
+        return _last_of(lines[-_TRACEBACK_LINES:], count)
+
+    def _end(self, *, force: bool) -> None:
+        """Ends the process and its children, or asks them to leave."""
+        if sys.platform == "win32":
+            # The number stays its own while we hold its handle, also when it is gone.
+            command = ["taskkill", *(["/F"] if force else []), "/T", "/PID", str(self.pid)]
+            subprocess.run(command, capture_output=True, check=False)
+            return
+        # Nobody may be left; macOS says so by refusing permission.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL if force else signal.SIGTERM)
+
+
+class RestartBudget:
+    """How often one simulator may be started again, over its lifetime and in any period. −1 is no limit."""
+
+    def __init__(self, *, lifetime: int, per_period: int, period_s: float) -> None:
+        self._lifetime = lifetime
+        self._per_period = per_period
+        self._period_s = period_s
+        self._spent_at: list[float] = []
+
+    def spend(self, now: float) -> str:
+        """Takes one restart from the budget, at a time in seconds. Returns why not; empty if it may be."""
+        recent = sum(now - spent < self._period_s for spent in self._spent_at)
+        if 0 <= self._lifetime <= len(self._spent_at):
+            return f"it was already started again {len(self._spent_at)} of at most {self._lifetime} times"
+        if 0 <= self._per_period <= recent:
+            return (
+                f"it was already started again {recent} of at most {self._per_period} times "
+                f"in the last {self._period_s:g} s"
+            )
+        self._spent_at.append(now)
+        return ""
+
+
+def stop_programs(programs: Sequence[Program], *, grace_s: float) -> None:
+    """Ends programs: asks first, and kills those that are still there after the grace period."""
+    for program in programs:
+        program.terminate()
+    deadline = time.monotonic() + grace_s
+    for program in programs:
+        program.wait(deadline - time.monotonic())
+    for program in programs:
+        program.kill()
+    for program in programs:
+        program.wait(grace_s)
+
+
+def kill_programs() -> None:
+    """Ends every program that this process has started, and lets it start no other.
+
+    For a process that ends at once, in any thread, whatever the others do; nothing else is to follow.
+    """
+    _starting.acquire(timeout=_LAST_START_S)
+    for program in list(_programs):
+        program.kill()
+
+
+def _start(line: Sequence[str], output: int) -> subprocess.Popen[bytes]:
+    """The process in a group of its own, nothing to read, everything it prints going to ``output``."""
+    if sys.platform == "win32":
+        new_session, flags = False, subprocess.CREATE_NEW_PROCESS_GROUP
+    else:
+        new_session, flags = True, 0
+    return subprocess.Popen(
+        line,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=_environment(os.environ),
+        start_new_session=new_session,
+        creationflags=flags,
+    )
+
+
+def _environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """Ours, with no last words lost in a buffer and no proxy on the way to this machine."""
+    no_proxy = ours.get("no_grpc_proxy") or ours.get("no_proxy")
+    exceptions = ",".join(filter(None, (no_proxy, "localhost", "127.0.0.1")))
+    return {**ours, "PYTHONUNBUFFERED": "1", LAUNCHED: "1", "no_grpc_proxy": exceptions}
+
+
+def _start_hint(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    if error.errno == errno.ENOEXEC:
+        return f"{reason}; a script needs a first line that names its interpreter, such as #!/bin/sh"
+    if error.errno == errno.EACCES:
+        return f"{reason}; make sure that it and all beside it may be read and executed: chmod -R 755"
+    if error.errno == errno.ENOENT:
+        return f"{reason}; if it is a script, the interpreter that its first line names is missing"
+    return reason
+
+
+def _set_aside(log: Path) -> None:
+    """Player-0.log becomes Player-0-prev.log, as Unity calls what came before."""
+    with suppress(FileNotFoundError):
+        log.replace(log.with_name(f"{log.stem}-prev{log.suffix}"))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have no names of their own
+        return f"signal {number}"
+
+
+def _last_of(lines: list[str], count: int) -> list[str]:
+    """The last lines, from an exception's traceback on if there is one; or the upper end of where Python crashed."""
+    for start, line in enumerate(lines):
+        if line.startswith(_CRASH):
+            return lines[start : start + count]  # the innermost call comes first there
+        if line.startswith(_TRACEBACK):
+            return lines[min(start, max(0, len(lines) - count)) :]
+    return lines[-count:]
+
+
+def _last_lines(path: Path, start: int) -> list[str]:
+    """Non-empty lines of the end of a file, from ``start`` on; it may be huge, hold anything or not exist."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(start, size - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []
+    return [line.rstrip() for line in text.splitlines() if line.strip()]

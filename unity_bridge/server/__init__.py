@@ -1,0 +1,1 @@
+"""The bridge: every simulator, launched or attached, behind one receive and one reply."""

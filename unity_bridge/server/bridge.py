@@ -1,0 +1,597 @@
+"""The bridge: every simulator, launched or attached, behind one receive and one reply.
+
+Threads, where there are any, end at the inbox. Everything here runs in the caller's thread, so no lock guards
+anything. That includes decoding: done in gRPC's threads it was no faster with 1 or 8 simulators of 12 or 96 agents,
+and simulators that wait together were found apart (1.4 to 1.6 ticks per receive instead of 1.8 to 4.2).
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty
+from types import TracebackType
+from typing import Self
+
+from unity_bridge.complaints import Complaints, quoted, version_text
+from unity_bridge.errors import LaunchError, SimulatorLost, WireError
+from unity_bridge.programs.launched import Exit, Launched, LaunchPlan
+from unity_bridge.programs.launcher import Command, RestartBudget, stop_programs
+from unity_bridge.server.connection import Connection
+from unity_bridge.server.connections import Roster
+from unity_bridge.server.events import Departure, SimulatorInfo, Tick
+from unity_bridge.server.listeners import AttachPoints
+from unity_bridge.server.outbox import Outbox
+from unity_bridge.server.session import (
+    STOP_MESSAGE,
+    Awaited,
+    Goodbye,
+    Reintroduction,
+    Reply,
+    Session,
+    Step,
+    begins_a_conversation,
+)
+from unity_bridge.server.settings import BridgeSettings
+from unity_bridge.server.shutdown import take_leave
+from unity_bridge.side_channels import SideChannelRecord, engine_records
+from unity_bridge.steps import ActionBatch
+from unity_bridge.transport import peers
+from unity_bridge.transport.endpoint import Call, Endpoint, HangUp, readable
+from unity_bridge.transport.inbox import Inbox
+
+__all__ = ["Bridge", "BridgeSettings", "Departure", "SimulatorInfo", "Tick"]
+
+LOGGER = logging.getLogger(__name__)
+
+SAYING_S = 0.5
+"""How long a launched simulator that hangs may take to say where."""
+
+EXIT_WAIT_S = 1.0
+"""How long a launched simulator that hung up or said goodbye may take to exit and tell its exit code."""
+
+READING_S = 0.05
+"""How long events are gathered before those that came are acted on, however many more there are: a thousand
+simulators that wait take half of it."""
+
+BUSY_GRACE_S = 5.0
+"""How long reading may go on without an end before who is late is called silent all the same."""
+
+LOOK_EACH_S = 1.0
+"""How often we look whether those that owe a message, and have for as long, are still there."""
+
+SAID_AFTER_S = 5.0
+"""How long a simulator may owe a message before it is said that we wait for it."""
+
+MOST_INTRODUCTIONS = 1000
+"""How often it is said that somebody has introduced itself; a loop of strangers must not fill the log."""
+
+STRANGER_S = 1.0
+"""How long a stranger is one: to find out whose a connection is takes a millisecond or more."""
+
+_MOST_STRANGERS = 1024
+
+_ONE_CALL_AT_A_TIME = (
+    "expected no other call before the last one is answered; two simulators in one process must open "
+    "channels of their own (in Python: the option grpc.use_local_subchannel_pool)"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rejection:
+    """We want no more of a simulator."""
+
+    connection: Connection
+    reason: str
+
+
+_Event = Call | HangUp | Exit | _Rejection
+
+
+class Bridge:
+    """A context manager that owns the ports, the conversations and the launched processes."""
+
+    def __init__(self, settings: BridgeSettings) -> None:
+        self._settings = settings
+        self._inbox = Inbox()
+        self._run_logs = settings.run_logs or Path(tempfile.mkdtemp(prefix="run_logs-"))
+        self._roster = Roster()
+        self._attach_points = AttachPoints(settings.timeout_wait_s)
+        self._last_departure = ""
+        self._complaints = Complaints(LOGGER)
+        self._proven: set[Command] = set()
+        """Programs of which a simulator has stepped: who dies while it starts up is no proof that they cannot."""
+        self._busy_since: float | None = None
+        """Since when the inbox was never seen empty, as if nothing had been done but reading it."""
+        self._read_until = 0.0
+        self._look_at = 0.0
+        self._strangers: dict[tuple[int, str], float] = {}
+        """Ports and those who have no business there, and until when that need not be found out again."""
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def listen(self, host: str = "127.0.0.1", port: int = 5004) -> int:
+        """Opens a port to which any number of simulators may attach. Returns the port, chosen if 0 was given.
+
+        Raises:
+            PortInUse: another process listens there.
+            BridgeError: the address cannot be bound.
+        """
+        endpoint = Endpoint(host, port, self._inbox, capacity=self._settings.max_attached)
+        self._attach_points.add(endpoint)
+        return endpoint.port
+
+    def launch(self, command: Command, count: int = 1) -> list[int]:
+        """Starts programs, each with a port of its own. Returns their numbers; does not wait for them.
+
+        Raises:
+            LaunchError: the system refuses to start it.
+            PortInUse: a port counted from ``base_port`` is taken.
+        """
+        self._run_logs.mkdir(parents=True, exist_ok=True)
+        self._attach_points.stop_waiting()
+        numbers = [self._roster.take_number() for _ in range(count)]
+        for number in numbers:
+            self._meet(self._plan(number, command).start())
+        return numbers
+
+    def receive(self, timeout_s: float) -> list[Tick | Departure]:
+        """Everything that waits. Blocks until something does; empty if nothing came in time.
+
+        Raises:
+            LaunchError: a launched program never came to a first step, or nobody ever attached.
+            SimulatorLost: a launched simulator is gone and may not be started again, or the last attached
+                one left and no other came.
+        """
+        began = time.monotonic()
+        if self._busy_since is not None:
+            self._busy_since += began - self._read_until
+        until = began + timeout_s
+        happened: list[Tick | Departure] = []
+        while True:
+            # What is in the inbox comes first: a long update may have made us late, not the simulators.
+            for event in self._waiting_events(until):
+                happened += self._handle(event)
+            happened += self._judge_silence()
+            self._read_until = time.monotonic()
+            if happened or self._read_until >= until:
+                return happened
+
+    def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:
+        """Answers a simulator's tick. Agents of behaviors that are left out do nothing.
+
+        A simulator that departed after its tick is answered in vain, which is no error. One whose answer cannot
+        be written is ended by the next ``receive``, like any other broken conversation.
+
+        Raises:
+            ValueError: it has no tick to answer, or not these agents.
+        """
+        connection = self._roster.answerable(simulator)
+        if connection is None:
+            return
+        try:
+            connection.reply(actions, timeout_s=self._settings.timeout_wait_s)
+        except ValueError:
+            raise
+        except Exception as error:
+            self._inbox.put(_Rejection(connection, self._our_failure(connection, "answering it", error)))
+
+    def reset(self, simulator: int, records: Iterable[SideChannelRecord] = ()) -> None:
+        """Answers a simulator's tick with RESET instead of actions, and with side channel records.
+
+        All its agents begin new episodes without a word about the old ones: these are worth nothing, and who
+        keeps their unfinished pieces must drop them. Raises like ``reply``.
+        """
+        connection = self._roster.answerable(simulator)
+        if connection:
+            connection.outbox.put(records)
+            connection.reset(timeout_s=self._settings.timeout_wait_s)
+
+    def send(self, records: Iterable[SideChannelRecord], simulator: int | None = None) -> None:
+        """Queues side channel records for the next reply to a simulator; if None, to everyone.
+
+        Everyone is who has had the first reset: those who come later are greeted. A simulator that departed
+        hears nothing, which is no error.
+
+        Raises:
+            ValueError: there never was a simulator of this number.
+        """
+        if simulator is None:
+            listeners = [each for each in self._roster if each.is_greeted]
+        else:
+            listener = self._roster.listener(simulator)
+            listeners = [listener] if listener else []
+        records = list(records)
+        for connection in listeners:
+            connection.outbox.put(records)
+
+    @property
+    def simulators(self) -> Mapping[int, SimulatorInfo]:
+        """Those who have introduced themselves, by number, until they depart."""
+        return {
+            each.number: SimulatorInfo(
+                each.session.package_version,
+                each.session.communication_version,
+                each.session.capabilities,
+                launched=each.launched is not None,
+            )
+            for each in self._roster
+            if each.session.communication_version
+        }
+
+    def reject(self, simulator: int, reason: str) -> None:
+        """Refuses a simulator's tick for a reason that only the trainer can see; instead of ``reply``.
+
+        The next ``receive`` treats it like any other broken conversation.
+        """
+        connection = self._roster.answerable(simulator)
+        if connection:
+            self._inbox.put(_Rejection(connection, reason))
+
+    def close(self) -> None:
+        """Takes leave of every simulator, ends launched processes, frees the ports. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            take_leave(self._roster, self._inbox, self._settings.shutdown_grace_s)
+        finally:
+            launched = self._roster.launched()
+            stop_programs([each.program for each in launched], grace_s=self._settings.shutdown_grace_s)
+            self._attach_points.stop()
+            for each in launched:
+                each.endpoint.stop()
+            if self._settings.run_logs is None:
+                shutil.rmtree(self._run_logs, ignore_errors=True)
+
+    def _waiting_events(self, until: float) -> list[_Event]:
+        """Everything in the inbox; blocks for the first until then or until somebody's silence is a fact."""
+        events: list[_Event] = []
+        try:
+            events.append(self._inbox.get(timeout=max(0.0, self._nearest(until) - time.monotonic())))
+            enough = time.monotonic() + READING_S
+            while time.monotonic() < enough:
+                events.append(self._inbox.get(timeout=0.0))
+        except Empty:
+            pass
+        return events
+
+    def _nearest(self, until: float) -> float:
+        deadlines = [self._attach_points.deadline, *(each.deadline for each in self._roster)]
+        known = [deadline for deadline in deadlines if deadline is not None]
+        return min([until, *known, self._look_at]) if known else until
+
+    def _handle(self, event: _Event) -> list[Tick | Departure]:
+        match event:
+            case Call():
+                return self._take(event)
+            case HangUp(call):
+                return self._hang_up(call)
+            case Exit(endpoint):
+                connection = self._roster.at(endpoint)
+                return [self._end(connection, connection.farewell)] if connection else []
+            case _Rejection(connection, reason):
+                return self._break_off(connection, reason)
+
+    def _break_off(self, connection: Connection, reason: str) -> list[Tick | Departure]:
+        if connection not in self._roster:
+            return []
+        connection.refuse(reason)
+        return [self._end(connection, reason)]
+
+    def _take(self, call: Call) -> list[Tick | Departure]:
+        """Hears a call, if it is known or shown whose it is."""
+        if call.endpoint in self._attach_points:
+            connection = self._roster.on(call.peer)
+            if (
+                connection is None
+                and self._roster.has_left(call.peer)
+                and not begins_a_conversation(call.data)
+            ):
+                call.answer(STOP_MESSAGE)
+                return []
+            return self._hear(connection or self._welcome(call.peer), call)
+        connection = self._roster.at(call.endpoint)
+        if connection is None:  # of a program that we gave up
+            call.answer(STOP_MESSAGE)
+            return []
+        if connection.peer != call.peer:
+            return self._meet_caller(connection, call)
+        return self._hear(connection, call)
+
+    def _meet_caller(self, connection: Connection, call: Call) -> list[Tick | Departure]:
+        """Somebody new at a launched program's port: the program, or a stranger, who shall not be heard.
+
+        Who is shown to be the program speaks for it. Where nobody can tell, the first to introduce itself does,
+        until its connection ends.
+        """
+        assert connection.launched is not None
+        port, pid = call.endpoint.port, connection.launched.program.pid
+        if time.monotonic() < self._strangers.get((port, call.peer), 0.0):
+            self._turn_away(connection, call)
+            return []
+        is_proven = peers.is_of_process(call.peer, port, pid)
+        if not is_proven and (self._is_taken(connection) or not begins_a_conversation(call.data)):
+            self._remember_stranger(port, call.peer)
+            self._turn_away(connection, call)
+            return []
+        if connection.is_proven and connection.owed_actions:
+            call.refuse(f"{connection.name}: {_ONE_CALL_AT_A_TIME}")
+            return []
+        happened: list[Tick | Departure] = []
+        if is_proven and connection.peer and not connection.is_proven:
+            connection.refuse("another process introduced itself, and it is the one that was started")
+            happened.append(self._depart(connection, "a stranger spoke in its place until now"))
+            connection = self._meet(connection.launched)
+        connection.peer, connection.is_proven = call.peer, is_proven
+        return happened + self._hear(connection, call)
+
+    def _is_taken(self, connection: Connection) -> bool:
+        """Whether somebody speaks for a launched program, and is still there."""
+        if not connection.peer or connection.launched is None:
+            return False
+        return peers.is_connected(connection.peer, connection.launched.endpoint.port) is not False
+
+    def _remember_stranger(self, port: int, peer: str) -> None:
+        if len(self._strangers) >= _MOST_STRANGERS:
+            self._strangers.clear()
+        self._strangers[port, peer] = time.monotonic() + STRANGER_S
+
+    def _turn_away(self, connection: Connection, call: Call) -> None:
+        call.refuse("this port is for a program that the trainer started, and its place is taken")
+        self._complaints.say(
+            ("stranger", connection.number),
+            f"{connection.name}: somebody else ({readable(call.peer)}) speaks at its port, and is refused",
+        )
+
+    def _hear(self, connection: Connection, call: Call) -> list[Tick | Departure]:
+        if connection.owed_actions:
+            call.refuse(f"{connection.name}: {_ONE_CALL_AT_A_TIME}")
+            return []
+        connection.last_call = call
+        try:
+            message = connection.session.receive(call.data)
+        except WireError as error:
+            return self._refuse(connection, call, str(error))
+        except Exception as error:
+            return self._refuse(connection, call, self._our_failure(connection, "reading its message", error))
+        match message:
+            case Step(new_specs, batches, messages, replaced):
+                connection.owed_actions = True
+                self._note_first_step(connection)
+                connection.deadline = None
+                self._roster.ticked(connection)
+                return [Tick(connection.number, new_specs, batches, messages, replaced)]
+            case Reply(data):
+                call.answer(data)
+                connection.expect_message(self._settings.timeout_wait_s)
+                self._log_introduction(connection)
+                return []
+            case Goodbye():
+                call.answer(STOP_MESSAGE)
+                return self._leave(connection, "stopped by itself (status 400)")
+            case Reintroduction():
+                return self._begin_anew(connection, call)
+
+    def _log_introduction(self, connection: Connection) -> None:
+        session = connection.session
+        if session.awaited is not Awaited.CONFIRMATION:
+            return
+        version = version_text(session.package_version) if session.package_version else "(none)"
+        self._complaints.say(
+            "introduction",
+            f"Connected to Unity environment with package version {version} "
+            f"and communication version {version_text(session.communication_version)}",
+            most=MOST_INTRODUCTIONS,
+            level=logging.INFO,
+        )
+        if "baseRLCapabilities" not in session.capabilities:
+            self._complaints.say(
+                "capabilities",
+                f"{connection.name} does not say that it can do what every simulator must: "
+                "its package may be too old for this trainer",
+            )
+
+    def _refuse(self, connection: Connection, call: Call, why: str) -> list[Tick | Departure]:
+        call.refuse(f"{connection.name}: {why}")
+        connection.session.close()
+        return [self._end(connection, why)] if connection in self._roster else []
+
+    def _our_failure(self, connection: Connection, doing: str, error: Exception) -> str:
+        """Why a simulator is ended that met a mistake of ours; the log tells where it was made."""
+        what = f"{doing} failed in the trainer: {type(error).__name__}: {quoted(str(error))}"
+        self._complaints.say(type(error).__name__, f"{connection.name}: {what}", error=error)
+        return what
+
+    def _note_first_step(self, connection: Connection) -> None:
+        if connection.has_stepped:
+            return
+        connection.has_stepped = True
+        if connection.launched is not None:
+            self._proven.add(connection.launched.plan.command)
+
+    def _hang_up(self, call: Call) -> list[Tick | Departure]:
+        connection = self._roster.at(call.endpoint) or self._roster.on(call.peer)
+        if connection is None or connection.last_call is not call:
+            return []
+        happened = self._leave(connection, "closed its connection while it waited for a reply")
+        self._roster.hang_up(call.peer)
+        return happened
+
+    def _judge_silence(self) -> list[Tick | Departure]:
+        """Ends conversations whose time is up. Raises if nobody is attached for too long."""
+        now = time.monotonic()
+        if not self._is_read(now):
+            return []
+        departures: list[Tick | Departure] = []
+        for connection in self._roster:
+            if connection.is_overdue(now):
+                hangs = not connection.farewell
+                reason = connection.farewell or self._silence(connection)
+                departures.append(self._end(connection, reason, hangs=hangs))
+        if now >= self._look_at:
+            self._look_at = now + LOOK_EACH_S
+            departures += self._look_for_the_silent(now)
+        self._attach_points.expect_somebody(now, self._last_departure)
+        return departures
+
+    def _look_for_the_silent(self, now: float) -> list[Tick | Departure]:
+        """Ends those that attached and are gone, where the system tells; says for whom we wait for long."""
+        departures: list[Tick | Departure] = []
+        table: peers.Table | None = None
+        for connection in self._roster:
+            silent_s = connection.silent_s(now, self._settings.timeout_wait_s)
+            if silent_s < LOOK_EACH_S:
+                continue
+            if silent_s >= SAID_AFTER_S and not connection.is_awaited_aloud:
+                self._say_who_is_awaited(connection, silent_s)
+            if connection.launched is None and connection.last_call is not None:
+                table = peers.read_table() if table is None else table
+                port = connection.last_call.endpoint.port
+                is_gone = peers.is_connected(connection.peer, port, table) is False
+                connection.misses = connection.misses + 1 if is_gone else 0
+                if connection.misses > 1:  # the table may miss one that stands, but not twice
+                    owed = connection.session.awaited.value
+                    departures.append(self._end(connection, f"closed its connection; it owed {owed}"))
+        return departures
+
+    def _say_who_is_awaited(self, connection: Connection, silent_s: float) -> None:
+        connection.is_awaited_aloud = True
+        if connection.session.awaited is not Awaited.INTRODUCTION:  # programs may take their time to start
+            owed = connection.session.awaited.value
+            self._complaints.say(
+                ("awaited", connection.number),
+                f"waiting for {connection.name} for {silent_s:.0f} s: it owes {owed}",
+            )
+
+    def _is_read(self, now: float) -> bool:
+        """Whether who has not been heard has said nothing: all is read, or we have read for long enough."""
+        if self._inbox.empty():
+            self._busy_since = None
+        elif self._busy_since is None:
+            self._busy_since = now
+        return self._busy_since is None or now >= self._busy_since + BUSY_GRACE_S
+
+    def _silence(self, connection: Connection) -> str:
+        waited = f"{self._settings.timeout_wait_s:g} s"
+        return f"silent for {waited} (timeout_wait); it owes {connection.session.awaited.value}"
+
+    def _leave(self, connection: Connection, why: str) -> list[Tick | Departure]:
+        """The conversation is over. A process of ours gets a moment to exit and so tell its exit code."""
+        connection.session.close()
+        if connection.launched is None:
+            return [self._end(connection, why)] if connection in self._roster else []
+        connection.farewell = why
+        connection.deadline = time.monotonic() + EXIT_WAIT_S
+        return []
+
+    def _end(self, connection: Connection, why: str, *, hangs: bool = False) -> Departure:
+        """Nothing more will come: forgets who attached, starts again what was launched.
+
+        Raises:
+            LaunchError: launched, and no simulator of its program ever came to its first step.
+            SimulatorLost: launched, and its restarts are used up.
+        """
+        if connection.launched is not None:
+            return self._start_again(connection, connection.launched, why, hangs=hangs)
+        connection.session.close()
+        departure = self._depart(connection, why)
+        if not list(self._roster):
+            self._attach_points.wait_for_another()
+        return departure
+
+    def _depart(self, connection: Connection, why: str, *, restarted: bool = False) -> Departure:
+        self._roster.depart(connection)
+        self._last_departure = f"{connection.name}: {why}"
+        return Departure(connection.number, self._last_departure, restarted)
+
+    def _begin_anew(self, connection: Connection, call: Call) -> list[Tick | Departure]:
+        """The simulator introduced itself once more: another conversation on the same line."""
+        happened: list[Tick | Departure] = []
+        if connection in self._roster:
+            happened.append(self._depart(connection, "introduced itself anew"))
+        if connection.launched is None:
+            return happened + self._hear(self._welcome(call.peer), call)
+        successor = self._meet(connection.launched)
+        successor.peer, successor.is_proven = connection.peer, connection.is_proven
+        return happened + self._hear(successor, call)
+
+    def _welcome(self, peer: str) -> Connection:
+        """A new conversation with one that attached."""
+        self._attach_points.stop_waiting()
+        number = self._roster.take_number()
+        connection = self._converse(number, f"simulator {number} ({readable(peer)})")
+        connection.peer = peer
+        self._roster.enter(connection)
+        return connection
+
+    def _meet(self, launched: Launched) -> Connection:
+        """A new conversation with a process of ours."""
+        number, env = launched.plan.number, launched.plan.command.env
+        connection = self._converse(number, f"simulator {number} ({env}, pid {launched.program.pid})")
+        connection.launched = launched
+        self._roster.enter(connection)
+        return connection
+
+    def _converse(self, number: int, name: str) -> Connection:
+        settings = self._settings
+        outbox = Outbox()
+        session = Session(
+            seed=(settings.seed + number) % 2**31,
+            num_areas=settings.num_areas,
+            greeting=lambda: self._greeting(number, outbox),
+        )
+        return Connection(number, name, session, time.monotonic() + settings.timeout_wait_s, outbox=outbox)
+
+    def _greeting(self, number: int, outbox: Outbox) -> list[SideChannelRecord]:
+        """What a simulator hears with its first reset: ours, and then what is queued for it already."""
+        engine = self._settings.engine
+        ours = [*(engine_records(engine) if engine else ()), *self._settings.greeting(number)]
+        outbox.put_first(ours)
+        return outbox.take()
+
+    def _plan(self, number: int, command: Command) -> LaunchPlan:
+        settings = self._settings
+        return LaunchPlan(
+            number=number,
+            command=command,
+            port=0 if settings.base_port is None else settings.base_port + number,
+            run_logs=self._run_logs,
+            inbox=self._inbox,
+            restarts=RestartBudget(
+                lifetime=settings.max_lifetime_restarts,
+                per_period=settings.restarts_rate_limit_n,
+                period_s=settings.restarts_rate_limit_period_s,
+            ),
+        )
+
+    def _start_again(self, connection: Connection, launched: Launched, why: str, *, hangs: bool) -> Departure:
+        was_killed, why = launched.program.was_killed, launched.obituary(why)
+        if hangs:
+            launched.program.tell_where(SAYING_S)
+        last_words = launched.last_words()
+        departure = self._depart(
+            connection, f"{why}; starting it again{last_words if launched.spoke() else ''}", restarted=True
+        )
+        self._roster.give_up(launched)
+        launched.end(self._settings.shutdown_grace_s)
+        # A program that ends by itself before it ever worked would do so again; who was killed says nothing of it.
+        if launched.plan.command not in self._proven and not was_killed:
+            raise LaunchError(f"{connection.name}: {why}, before its first step{last_words}")
+        refusal = launched.plan.restarts.spend(time.monotonic())
+        if refusal:
+            raise SimulatorLost(f"{connection.name}: {why}; {refusal}{last_words}")
+        self._meet(launched.plan.start(again=True))
+        return departure

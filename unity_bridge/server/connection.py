@@ -1,0 +1,113 @@
+"""What the bridge holds of one simulator while their conversation lasts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from unity_bridge.programs.launched import Launched
+from unity_bridge.server.outbox import Outbox
+from unity_bridge.server.session import STOP_MESSAGE, Awaited, Session
+from unity_bridge.steps import ActionBatch
+from unity_bridge.transport.endpoint import Call
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """One simulator: its conversation, whose turn it is, and how long it may still take."""
+
+    number: int
+
+    name: str
+    """What every text calls the simulator."""
+
+    session: Session
+
+    deadline: float | None
+    """When its silence becomes a fact, by ``time.monotonic``; None while it is not its turn."""
+
+    launched: Launched | None = None
+    """Its process; None if it attached."""
+
+    peer: str = ""
+    """The connection that speaks for it, as gRPC names it; empty until a launched program has introduced itself."""
+
+    is_proven: bool = False
+    """Whether the system says that the connection is the launched program's own."""
+
+    last_call: Call | None = None
+
+    owed_actions: bool = False
+    """Whether the last call is a tick that waits for actions."""
+
+    has_stepped: bool = False
+
+    outbox: Outbox = field(default_factory=Outbox)
+    """What it shall hear on side channels with the next reply."""
+
+    misses: int = 0
+    """How often in a row its connection was not found among those that stand."""
+
+    is_awaited_aloud: bool = False
+    """Whether it was said that we wait for its message."""
+
+    farewell: str = ""
+    """Why the conversation is over, while the process has a moment left to exit."""
+
+    def reply(self, actions: Mapping[str, ActionBatch], *, timeout_s: float) -> None:
+        """Answers the tick that waits; the next message is due within the timeout.
+
+        Raises:
+            ValueError: no tick waits, or not for these actions.
+        """
+        call = self._waiting_call()
+        call.answer(self.session.reply(actions, self.outbox.take()))
+        self.owed_actions = False
+        self.expect_message(timeout_s)
+
+    def reset(self, *, timeout_s: float) -> None:
+        """Answers the tick that waits with RESET; raises like ``reply``."""
+        call = self._waiting_call()
+        call.answer(self.session.reset(self.outbox.take()))
+        self.owed_actions = False
+        self.expect_message(timeout_s)
+
+    def expect_message(self, timeout_s: float) -> None:
+        """From now on it is the simulator's turn, unless the conversation is over."""
+        if self.session.awaited is not Awaited.NOTHING:
+            self.deadline = time.monotonic() + timeout_s
+            self.is_awaited_aloud = False
+            self.misses = 0
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether it has been silent for too long."""
+        return self.deadline is not None and now >= self.deadline
+
+    def silent_s(self, now: float, timeout_s: float) -> float:
+        """How long it has owed a message; 0 while it is not its turn, or its process is about to exit."""
+        return 0.0 if self.deadline is None or self.farewell else now - (self.deadline - timeout_s)
+
+    @property
+    def is_greeted(self) -> bool:
+        """Whether it has had its first reset, and the conversation goes on."""
+        return self.session.awaited in (Awaited.FIRST_STEP, Awaited.STEP)
+
+    def tell_to_stop(self) -> bool:
+        """Ends the conversation by status 400 if a tick waits. Returns whether one did."""
+        if self.last_call is None or not self.owed_actions:
+            return False
+        self.last_call.answer(STOP_MESSAGE)
+        self.owed_actions = False
+        return True
+
+    def refuse(self, reason: str) -> None:
+        """Fails the call that waits, if there is one."""
+        if self.last_call is not None and self.owed_actions:
+            self.last_call.refuse(f"{self.name}: {reason}")
+            self.owed_actions = False
+
+    def _waiting_call(self) -> Call:
+        if self.last_call is None or not self.owed_actions:
+            raise ValueError(f"{self.name} has no tick to answer")
+        return self.last_call

@@ -1,0 +1,71 @@
+"""Ports to which simulators attach by themselves, and how long nobody may do so."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from unity_bridge.complaints import Complaints
+from unity_bridge.errors import BridgeError, LaunchError, SimulatorLost
+from unity_bridge.transport.endpoint import Endpoint
+
+LOGGER = logging.getLogger(__name__)
+
+MOST_SAID = 100
+"""How often it is said that nobody is attached: who presses Play and Stop all day reads it, a loop of strangers does
+not fill the log."""
+
+
+class AttachPoints:
+    """Open ports. Waiting begins when one is opened and again whenever the last simulator left."""
+
+    def __init__(self, timeout_wait_s: float) -> None:
+        self._timeout_wait_s = timeout_wait_s
+        self._endpoints: list[Endpoint] = []
+        self._complaints = Complaints(LOGGER)
+        self.deadline: float | None = None
+        """When somebody must have come, by ``time.monotonic``; None while it need not be."""
+
+    def __contains__(self, endpoint: Endpoint) -> bool:
+        return endpoint in self._endpoints
+
+    def add(self, endpoint: Endpoint) -> None:
+        """An open port, to which somebody shall attach in time."""
+        self._endpoints.append(endpoint)
+        self.deadline = time.monotonic() + self._timeout_wait_s
+
+    def wait_for_another(self) -> None:
+        """The last one left. Says what to do."""
+        self.deadline = time.monotonic() + self._timeout_wait_s
+        self._complaints.say(
+            "nobody",
+            f"Nobody is attached to {self._addresses()}. Press Play in the Unity Editor within "
+            f"{self._timeout_wait_s:g} s to go on, or attach another simulator.",
+            most=MOST_SAID,
+            level=logging.INFO,
+        )
+
+    def stop_waiting(self) -> None:
+        """Somebody is there."""
+        self.deadline = None
+
+    def expect_somebody(self, now: float, last_departure: str) -> None:
+        """Raises when the time is up: SimulatorLost if there was one, who is named, LaunchError if never."""
+        if self.deadline is None or now < self.deadline:
+            return
+        self.deadline = None
+        raise self._loneliness(last_departure)
+
+    def stop(self) -> None:
+        """Frees the ports."""
+        for endpoint in self._endpoints:
+            endpoint.stop()
+
+    def _loneliness(self, last_departure: str) -> BridgeError:
+        nobody = f"nobody attached to {self._addresses()} within {self._timeout_wait_s:g} s"
+        if last_departure:
+            return SimulatorLost(f"{nobody} after the last one left; that was {last_departure}")
+        return LaunchError(f"{nobody} (timeout_wait): start a simulator, or press Play in the Unity Editor")
+
+    def _addresses(self) -> str:
+        return ", ".join(endpoint.address for endpoint in self._endpoints)

@@ -1,0 +1,370 @@
+"""One simulator's conversation, from its introduction to its goodbye, as a state machine over bytes.
+
+    simulator                                  trainer
+    introduction (versions)               →
+                                          ←    initialization (seed, versions, capabilities, areas)
+    confirmation (nothing in it)          →
+                                          ←    RESET, side channels
+    step (agents, new behaviors)          →
+                                          ←    STEP, actions, side channels          … and so on
+
+Either side ends it with status 400. No gRPC in here, and no clock: who calls decides when to stop waiting.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+
+from unity_bridge.codec.messages import Description, StepDecoder, decode_behavior_spec, encode_actions
+from unity_bridge.complaints import quoted, version_text
+from unity_bridge.errors import WireError
+from unity_bridge.side_channels import SideChannelRecord, pack_records, unpack_records
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.transport.limits import LARGEST_HANDSHAKE
+from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
+from unity_bridge.wire.capabilities_pb2 import UnityRLCapabilitiesProto
+from unity_bridge.wire.command_pb2 import CommandProto
+from unity_bridge.wire.header_pb2 import HeaderProto
+from unity_bridge.wire.row_view_pb2 import RowViewMessage, RowViewOutput, RowViewRLOutput
+
+API_VERSION = "1.5.0"
+"""Of the protocol. Simulators of the same major version are understood."""
+
+PACKAGE_VERSION = "1.1.0"
+"""The ML-Agents trainer that we stand in for."""
+
+_PACKAGE_VERSION_FOR_UNITY_1 = "0.20.0"
+"""Unity packages before 2.0 refuse trainers that say they are newer than 0.25."""
+
+MOST_BEHAVIORS = 256
+"""That one simulator may describe, teams counted apart."""
+
+MOST_ROWS = 1 << 17
+"""Rows of agents in one message, of all behaviors: two for each of 65 536 agents. Those that are as unlike as they can
+be are read at fifty thousand a second."""
+
+OK = 200
+STOP = 400
+
+STOP_MESSAGE = RowViewMessage(header=HeaderProto(status=STOP)).SerializeToString()
+"""What ends a conversation from our side."""
+
+_LONGEST_SPEC = 280
+"""Characters of a spec in a message: two of them, and words between, fit into what a refusal can carry."""
+
+_VERSION = re.compile(r"(\d{1,9})\.(\d+)(\.\d+)?([ab]\d+)?")
+
+
+class Awaited(enum.Enum):
+    """What the simulator owes next, in words for messages."""
+
+    INTRODUCTION = "its introduction (the first message of the handshake)"
+    CONFIRMATION = "the second message of the handshake"
+    FIRST_STEP = "its first step, after the reset"
+    STEP = "its next step, after our reply"
+    NOTHING = "nothing: the conversation is over"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A message that is answered at once."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A message that waits for actions."""
+
+    new_specs: Mapping[str, BehaviorSpec]
+    """Behaviors described for the first time, by full behavior id."""
+
+    batches: Mapping[str, StepBatch]
+    """Behaviors with at least one agent in this message, by full behavior id, in alphabetical order."""
+
+    messages: tuple[SideChannelRecord, ...] = ()
+    """What it said on side channels, in order."""
+
+    replaced: Mapping[str, int] = field(default_factory=dict)
+    """Values that could not be used and became 0, of behaviors with any, by full behavior id."""
+
+
+class Goodbye:
+    """The simulator stopped by itself."""
+
+
+class Reintroduction:
+    """The simulator began from the start; this conversation is over and the message belongs to the next."""
+
+
+class Session:
+    """What is known of one conversation. Methods take and return serialized messages."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        num_areas: int,
+        greeting: Callable[[], Iterable[SideChannelRecord]] = tuple,
+        refuse_unusable: bool = False,
+    ) -> None:
+        """A conversation that waits for its first message.
+
+        Args:
+            seed: for the simulator's own randomness; fits an int32.
+            num_areas: copies of the training area that it shall make, at least 1.
+            greeting: what to say on side channels with the first reset; asked when that is due.
+            refuse_unusable: a single NaN ends the conversation; see UnusableValues.
+        """
+        self.awaited = Awaited.INTRODUCTION
+        self.package_version = ""
+        self.communication_version = ""
+        self.capabilities: frozenset[str] = frozenset()
+        """Names of the flags that the simulator set, such as ``trainingAnalytics``."""
+        self._seed = seed
+        self._num_areas = num_areas
+        self._greeting = greeting
+        self._refuse_unusable = refuse_unusable
+        self._specs: dict[str, BehaviorSpec] = {}
+        self._decoders: dict[str, StepDecoder] = {}
+        self._without_agents: dict[str, BrainParametersProto] = {}
+        self._new_specs: dict[str, BehaviorSpec] = {}
+        self._waiting: dict[str, int] = {}
+
+    def receive(self, data: bytes) -> Reply | Step | Goodbye | Reintroduction:
+        """Takes the simulator's next message.
+
+        Raises:
+            WireError: it breaks the protocol; the conversation is over.
+        """
+        if self.awaited is Awaited.NOTHING:
+            return Reintroduction() if begins_a_conversation(data) else Reply(STOP_MESSAGE)
+        try:
+            return self._receive(data)
+        except Exception:
+            self.close()
+            raise
+
+    def reply(self, actions: Mapping[str, ActionBatch], records: Iterable[SideChannelRecord] = ()) -> bytes:
+        """The answer to the last Step. Agents of behaviors that are left out do nothing this time.
+
+        Args:
+            actions: by full behavior id, a row for each agent that waits.
+            records: what to say on side channels.
+
+        Raises:
+            ValueError: actions for agents that did not ask.
+        """
+        for behavior, batch in actions.items():
+            asked = self._waiting.get(behavior, 0)
+            if len(batch) != asked:
+                raise ValueError(f"{len(batch)} actions for {asked} agents of '{behavior}'")
+        self._waiting = {}
+        message = _ok_message(records)
+        rl_input = message.unity_input.rl_input
+        # An empty one counts: without it Unity keeps the agents in its queue and misplaces the next actions.
+        rl_input.SetInParent()
+        for behavior, batch in actions.items():
+            if len(batch):
+                rl_input.agent_actions[behavior] = encode_actions(batch)
+        return message.SerializeToString()
+
+    def reset(self, records: Iterable[SideChannelRecord] = ()) -> bytes:
+        """Another answer to the last Step: all agents begin new episodes, and do not say that the old ones end."""
+        self._waiting = {}
+        message = _ok_message(records)
+        message.unity_input.rl_input.command = CommandProto.RESET
+        return message.SerializeToString()
+
+    def close(self) -> None:
+        """Ends the conversation: whatever still comes is answered with the stop message."""
+        self.awaited = Awaited.NOTHING
+        self._decoders.clear()
+
+    def _receive(self, data: bytes) -> Reply | Step | Goodbye | Reintroduction:
+        if len(data) > LARGEST_HANDSHAKE and self.awaited in (Awaited.INTRODUCTION, Awaited.CONFIRMATION):
+            raise WireError(
+                f"{self.awaited.value}: expected at most {LARGEST_HANDSHAKE} bytes, got {len(data)}"
+            )
+        message = _parse(data)
+        if self.awaited is not Awaited.INTRODUCTION and _is_introduction(message.unity_output):
+            self.close()
+            return Reintroduction()
+        if message.header.status == STOP:
+            self.close()
+            return Goodbye()
+        self._expect_ok(message.header.status)
+        if self.awaited is Awaited.INTRODUCTION:
+            return self._introduce(message.unity_output)
+        if self.awaited is Awaited.CONFIRMATION:
+            self._describe(message.unity_output)
+            self.awaited = Awaited.FIRST_STEP
+            return Reply(self.reset(self._greeting()))
+        self.awaited = Awaited.STEP
+        return self._step(message.unity_output)
+
+    def _expect_ok(self, status: int) -> None:
+        # ML-Agents never looked at the handshake's header, so there a simulator may leave it out.
+        in_handshake = self.awaited in (Awaited.INTRODUCTION, Awaited.CONFIRMATION)
+        if status != OK and not (in_handshake and status == 0):
+            raise WireError(f"header.status: expected {OK} or {STOP}, got {status}")
+
+    def _introduce(self, output: RowViewOutput) -> Reply:
+        if not output.HasField("rl_initialization_output"):
+            raise WireError("first message: expected an introduction (rl_initialization_output), got none")
+        introduction = output.rl_initialization_output
+        check_version(introduction.communication_version)
+        self.communication_version = introduction.communication_version
+        self.package_version = introduction.package_version
+        self.capabilities = frozenset(
+            field.name for field, value in introduction.capabilities.ListFields() if value
+        )
+        self._describe(output)
+        self.awaited = Awaited.CONFIRMATION
+        return Reply(self._initialization())
+
+    def _initialization(self) -> bytes:
+        message = _ok_message()
+        initialization = message.unity_input.rl_initialization_input
+        initialization.seed = self._seed
+        initialization.communication_version = API_VERSION
+        is_unity_1 = self.package_version.startswith("1.")
+        initialization.package_version = _PACKAGE_VERSION_FOR_UNITY_1 if is_unity_1 else PACKAGE_VERSION
+        initialization.capabilities.CopyFrom(_CAPABILITIES)
+        initialization.num_areas = self._num_areas
+        return message.SerializeToString()
+
+    def _step(self, output: RowViewOutput) -> Step:
+        payload = output.rl_output.side_channel
+        messages = tuple(unpack_records(payload)) if payload else ()
+        self._describe(output)
+        batches, replaced = {}, {}
+        for behavior, rows in _rows(output.rl_output):
+            decoder = self._decoders.get(behavior)
+            if decoder is None:
+                raise WireError(
+                    f"behavior {quoted(behavior)}: expected brain_parameters before any agent, got none"
+                )
+            batches[behavior] = decoder.decode(rows)
+            if decoder.replaced:
+                replaced[behavior] = decoder.replaced
+        self._waiting = {behavior: len(batch) - batch.num_terminal for behavior, batch in batches.items()}
+        new_specs, self._new_specs = self._new_specs, {}
+        return Step(new_specs, batches, messages, replaced)
+
+    def _describe(self, output: RowViewOutput) -> None:
+        """Learns the behaviors that the message describes.
+
+        Sensors are known from the first agent only. A description that comes before any agent of a new
+        behavior is kept for its first agent: Unity sends both together, others may not.
+        """
+        for parameters in output.rl_initialization_output.brain_parameters:
+            self._without_agents[parameters.brain_name] = parameters
+        if not self._without_agents:
+            return
+        described = len(self._specs.keys() | self._without_agents.keys())
+        if described > MOST_BEHAVIORS:
+            raise WireError(f"expected at most {MOST_BEHAVIORS} behaviors, got {described}")
+        for behavior, rows in _rows(output.rl_output):
+            if behavior in self._without_agents:
+                parameters = self._without_agents.pop(behavior)
+                self._learn(behavior, decode_behavior_spec(parameters, rows[0], self.package_version))
+        for behavior in self._specs:
+            self._without_agents.pop(behavior, None)  # a repetition that says nothing about sensors
+
+    def _learn(self, behavior: str, description: Description) -> None:
+        spec, layouts = description
+        known = self._specs.get(behavior)
+        if known is None:
+            self._specs[behavior] = self._new_specs[behavior] = spec
+            self._decoders[behavior] = StepDecoder(
+                behavior, spec, layouts, refuse_unusable=self._refuse_unusable
+            )
+        elif known != spec:
+            raise WireError(f"behavior {quoted(behavior)}: {difference(known, spec)}")
+
+
+def begins_a_conversation(data: bytes) -> bool:
+    """Whether a message is an introduction, whatever else is wrong with it."""
+    try:
+        return len(data) <= LARGEST_HANDSHAKE and _is_introduction(_parse(data).unity_output)
+    except WireError:
+        return False
+
+
+def check_version(theirs: str) -> None:
+    """Refuses simulators whose protocol we do not speak.
+
+    Raises:
+        WireError: another major version than ours, or no version at all.
+    """
+    version = _VERSION.fullmatch(theirs)
+    if version is None:
+        raise WireError(f"communication_version: expected a version like {API_VERSION}, got {quoted(theirs)}")
+    if int(version[1]) != int(API_VERSION.split(".", 1)[0]):
+        raise WireError(
+            f"communication_version: this trainer speaks {API_VERSION}, the simulator speaks {version_text(theirs)}; "
+            "their first numbers must be equal"
+        )
+
+
+def difference(known: BehaviorSpec, new: BehaviorSpec) -> str:
+    """What a simulator changed about a behavior that must not change."""
+    if known.action_spec != new.action_spec:
+        return f"its actions changed from {_cut(known.action_spec)} to {_cut(new.action_spec)}"
+    before, after = known.observation_specs, new.observation_specs
+    if len(before) != len(after):
+        return f"it changed from {len(before)} to {len(after)} sensors"
+    changed = next(pair for pair in zip(before, after, strict=True) if pair[0] != pair[1])
+    return f"a sensor changed from {_cut(changed[0])} to {_cut(changed[1])}"
+
+
+def _cut(spec: ActionSpec | ObservationSpec) -> str:
+    text = str(spec)
+    return text if len(text) <= _LONGEST_SPEC else f"{text[:_LONGEST_SPEC]}…"
+
+
+def _parse(data: bytes) -> RowViewMessage:
+    try:
+        return RowViewMessage.FromString(data)
+    except DecodeError as error:
+        raise WireError(f"expected a UnityMessageProto, got {len(data)} bytes that are none") from error
+
+
+def _is_introduction(output: RowViewOutput) -> bool:
+    """Later messages may describe behaviors in the same field, and even say the version again, beside agents."""
+    said = bool(output.rl_initialization_output.communication_version)
+    return said and not output.HasField("rl_output")
+
+
+def _rows(rl_output: RowViewRLOutput) -> list[tuple[str, list[bytes]]]:
+    """Behaviors with agents and their rows; sorted, because a protobuf map has no order of its own."""
+    infos = rl_output.agentInfos
+    count = sum(len(infos[behavior].value) for behavior in infos)
+    if count > MOST_ROWS:
+        raise WireError(f"expected at most {MOST_ROWS} rows of agents in one message, got {count}")
+    return [(behavior, list(infos[behavior].value)) for behavior in sorted(infos) if infos[behavior].value]
+
+
+def _ok_message(records: Iterable[SideChannelRecord] = ()) -> RowViewMessage:
+    message = RowViewMessage(header=HeaderProto(status=OK))
+    if records:
+        message.unity_input.rl_input.side_channel = pack_records(records)
+    return message
+
+
+_CAPABILITIES = UnityRLCapabilitiesProto(
+    baseRLCapabilities=True,
+    concatenatedPngObservations=True,
+    compressedChannelMapping=True,
+    hybridActions=True,
+    trainingAnalytics=True,
+    variableLengthObservation=True,
+    multiAgentGroups=True,
+)

@@ -1,0 +1,1 @@
+"""PettingZoo environments as scenes; each copy's agents are a group."""

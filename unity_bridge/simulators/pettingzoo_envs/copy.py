@@ -1,0 +1,132 @@
+"""One copy of a PettingZoo environment: who is there, and what happened to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from unity_bridge.simulators.foreign import guarded
+from unity_bridge.simulators.pettingzoo_envs.roles import Agent
+from unity_bridge.simulators.scene import SceneError
+
+_T = TypeVar("_T")
+
+
+class News(NamedTuple):
+    """What one agent is told."""
+
+    agent: Agent
+    observation: Any
+    reward: float = 0.0
+    mask: Any = None
+    """Of its info."""
+    terminated: bool = False
+    truncated: bool = False
+
+
+class Copy:
+    """Plays episodes of an environment, whose agents may leave before its end and come after its beginning.
+
+    An episode ends when nobody is left; then the next one must be begun.
+    """
+
+    def __init__(self, env: Any, called: str) -> None:
+        """
+        Args:
+            env: parallel.
+            called: as the user wrote it, for messages.
+        """
+        self.env = env
+        self._called = called
+        self.observations: dict[Agent, Any] = {}
+        """What all who are there saw last, and those who left in the last step."""
+        self.waiting: list[Agent] = []
+        """Who is to act, in the order of the environment."""
+
+    def reset(self, seed: int | None = None) -> list[News]:
+        """Begins an episode. Returns who waits for an action.
+
+        Raises:
+            SceneError: the environment raised something, or nobody is there.
+        """
+        told = self._guard("reset()", lambda: self.env.reset(seed=seed))
+        observations, infos = self._guard("reset()", lambda: _parts(told, 2))
+        self.waiting = list(self.env.agents)
+        if not self.waiting:
+            raise SceneError(f"{self._called}: reset() left nobody who could act")
+        self.observations = {}
+        self._require_seen(observations)
+        return [News(agent, observations[agent], 0.0, _mask(infos, agent)) for agent in self.waiting]
+
+    def step(self, actions: dict[Agent, Any]) -> tuple[list[News], list[News]]:
+        """Acts for all who waited. Returns those whose episode ended, and those who wait for an action.
+
+        Who is both terminated and truncated is terminated.
+
+        Raises:
+            SceneError: the environment raised something, or does not say what became of somebody.
+        """
+        told = self._guard("step()", lambda: self.env.step(actions))
+        observations, rewards, terminated, truncated, infos = self._guard("step()", lambda: _parts(told, 5))
+        before, known = self.waiting, self.observations
+        gone = {agent: terminated.get(agent) for agent in before if _is_over(agent, terminated, truncated)}
+        self.waiting = [
+            agent
+            for agent in self.env.agents
+            if agent not in gone and not _is_over(agent, terminated, truncated)
+        ]
+        self._require_nobody_lost(before, gone)
+        self.observations = {agent: observations.get(agent, known[agent]) for agent in gone}
+        self._require_seen(observations)
+        ended = [
+            News(
+                agent,
+                self.observations[agent],
+                float(rewards.get(agent, 0)),
+                terminated=bool(task_ended),
+                truncated=not task_ended,
+            )
+            for agent, task_ended in gone.items()
+        ]
+        return ended, [
+            News(agent, observations[agent], float(rewards.get(agent, 0)), _mask(infos, agent))
+            for agent in self.waiting
+        ]
+
+    def state(self) -> Any:
+        """What the environment says of itself as a whole."""
+        return self._guard("state()", self.env.state)
+
+    def _require_seen(self, observations: Mapping[Agent, Any]) -> None:
+        for agent in self.waiting:
+            if agent not in observations:
+                raise SceneError(f"{self._called}: no observation of agent '{agent}', which is there")
+            self.observations[agent] = observations[agent]
+
+    def _require_nobody_lost(self, before: list[Agent], gone: Mapping[Agent, Any]) -> None:
+        if len(before) > len(gone):
+            there = set(self.waiting)
+            for agent in before:
+                if agent not in gone and agent not in there:
+                    raise SceneError(
+                        f"{self._called}: agent '{agent}' left without being terminated or truncated"
+                    )
+
+    def _guard(self, what: str, call: Callable[[], _T]) -> _T:
+        return guarded(self._called, what, call)
+
+
+def _parts(told: Any, expected: int) -> tuple[Any, ...]:
+    """Checked, because users' own environments like to return what Gymnasium's do."""
+    if not (isinstance(told, tuple) and len(told) == expected and all(isinstance(x, Mapping) for x in told)):
+        raise TypeError(f"expected {expected} dictionaries by agent, got {told!r:.80}")
+    return told
+
+
+def _is_over(agent: Agent, terminated: Mapping[Agent, Any], truncated: Mapping[Agent, Any]) -> bool:
+    return bool(terminated.get(agent) or truncated.get(agent))
+
+
+def _mask(infos: Mapping[Agent, Any], agent: Agent) -> Any:
+    info = infos.get(agent)
+    return info.get("action_mask") if info else None

@@ -1,0 +1,96 @@
+"""What the agents of all copies are told, as one batch for each behavior."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.simulators.foreign import float32
+from unity_bridge.simulators.gym_envs.spaces import allowed_actions
+from unity_bridge.simulators.pettingzoo_envs.copy import News
+from unity_bridge.simulators.pettingzoo_envs.roles import MASK, Agent, Role
+from unity_bridge.simulators.pettingzoo_envs.state import State
+from unity_bridge.simulators.scene import SceneError, Steps, concatenate, step_batch
+from unity_bridge.steps import StepBatch
+
+
+class Row(NamedTuple):
+    """An agent of a copy, and what it is told."""
+
+    copy: int
+    news: News
+    state: Any = None
+    """As the state's look() saw it; None where nobody is shown it."""
+
+
+class Narrator:
+    """Copy c is group c + 1, and has the agents c·P to c·P + P − 1 in the order of the P possible agents."""
+
+    def __init__(self, roles: Sequence[Role], agents: Sequence[Agent], state: State | None) -> None:
+        self._roles = roles
+        self._role_of = {agent: role.behavior for role in roles for agent in role.agents}
+        self._index = {agent: i for i, agent in enumerate(agents)}
+        self._state = state
+
+    def by_behavior(self, rows: Sequence[Row]) -> dict[str, list[Row]]:
+        """The same rows, apart.
+
+        Raises:
+            SceneError: an agent that is none of the possible ones.
+        """
+        parts: dict[str, list[Row]] = {role.behavior: [] for role in self._roles}
+        for row in rows:
+            behavior = self._role_of.get(row.news.agent)
+            if behavior is None:
+                known = ", ".join(map(str, self._index))
+                raise SceneError(f"agent '{row.news.agent}' is none of its possible_agents: {known}")
+            parts[behavior].append(row)
+        return parts
+
+    def steps(self, ended: Mapping[str, list[Row]], waiting: Mapping[str, list[Row]]) -> Steps:
+        """One message; behaviors of which it says nothing are absent.
+
+        Args:
+            ended: whose episodes ended, as by_behavior() returns them.
+            waiting: who is to act.
+
+        Raises:
+            SceneError: an observation is no member of its space.
+        """
+        steps: dict[str, StepBatch] = {}
+        for role in self._roles:
+            parts = [
+                self._batch(role, rows[role.behavior]) for rows in (ended, waiting) if rows[role.behavior]
+            ]
+            if parts:
+                steps[role.behavior] = parts[0] if len(parts) == 1 else concatenate(*parts)
+        return steps
+
+    def _batch(self, role: Role, rows: Sequence[Row]) -> StepBatch:
+        told = [row.news for row in rows]
+        copies = np.array([row.copy for row in rows], np.int64)
+        index = np.array([self._index[news.agent] for news in told], np.int64)
+        observations = [news.observation for news in told]
+        seen = [sensor.read_all(observations) for sensor in role.sensors]
+        if self._state is not None:
+            seen.append(self._state.sensor.read_all([row.state for row in rows]))
+        return step_batch(
+            seen,
+            float32(np.array([news.reward for news in told])),
+            agent_ids=copies * len(self._index) + index,
+            allowed_actions=_allowed(role, told),
+            terminated=np.array([news.terminated for news in told]),
+            truncated=np.array([news.truncated for news in told]),
+            group_ids=copies + 1,
+        )
+
+
+def _allowed(role: Role, told: Sequence[News]) -> NDArray[np.bool_]:
+    spec = role.actuator.spec
+    masks = [news.observation.get(MASK) if role.shows_mask else news.mask for news in told]
+    if all(mask is None for mask in masks):
+        return np.ones((len(told), spec.mask_size), np.bool_)
+    return np.stack([allowed_actions(mask, spec) for mask in masks])

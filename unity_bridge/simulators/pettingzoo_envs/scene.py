@@ -1,0 +1,146 @@
+"""``pettingzoo:MODULE``: copies of one PettingZoo environment; each copy's agents are a group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.simulators.foreign import guarded, seed_of_copy
+from unity_bridge.simulators.pettingzoo_envs.copy import Copy, News
+from unity_bridge.simulators.pettingzoo_envs.modules import find_environment
+from unity_bridge.simulators.pettingzoo_envs.roles import Agent, Role, cast
+from unity_bridge.simulators.pettingzoo_envs.rows import Narrator, Row
+from unity_bridge.simulators.pettingzoo_envs.state import State, state_of
+from unity_bridge.simulators.scene import SceneError, Steps
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch
+
+_DEFAULT_FPS = 30
+
+
+class PettingZooScene:
+    """N copies of an environment, all of whose agents decide at every step in which they are there.
+
+    Behaviors are as ``pettingzoo_roles`` says, spaces become sensors and actions as ``gym_spaces`` says. Copy i
+    is group i + 1, is seeded with seed + 1000 i, and has the agents i·P to i·P + P − 1, in the order of the P
+    possible agents. Rewards are the agents' own. A mask in ``observation["action_mask"]`` or else in
+    ``info["action_mask"]`` is respected where it fits.
+
+    An agent may leave before the others: its episode has ended, its group lives on. It may come later. When
+    nobody is left, a copy begins anew; that message holds the last observations and the next first ones.
+    ``terminated`` and ``truncated`` stay what they are (both at once is terminated).
+
+    With state, each agent has one more sensor, the last: the environment's ``state()``, or where there is none
+    all agents' observations side by side.
+
+    Raises:
+        SceneError: no such environment, a space that cannot be sent, or whatever the environment raised.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        copies: int = 1,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        with_state: bool | None = None,
+        behaviors: Sequence[tuple[str, str]] = (),
+        rendered: bool = False,
+    ) -> None:
+        """
+        Args:
+            module: as Python imports it.
+            copies: how many there are, all in this process.
+            kwargs: of the environment.
+            with_state: None shows it where there are several behaviors and no pictures.
+            behaviors: see ``cast``; those of PettingZoo's names if empty.
+            rendered: whether render() will be called.
+        """
+        self._called = f"pettingzoo:{module}"
+        make = find_environment(module)
+        drawing = {"render_mode": "rgb_array"} if rendered else {}
+        envs = [make(**{**(drawing if i == 0 else {}), **(kwargs or {})}) for i in range(copies)]
+        self._copies = [Copy(env, self._called) for env in envs]
+        name = module.rpartition(".")[2]
+        self._roles = guarded(self._called, "spaces", lambda: cast(envs[0], name, behaviors))
+        self._state = self._choose_state(with_state)
+        self.behaviors: Mapping[str, BehaviorSpec] = {role.behavior: self._spec(role) for role in self._roles}
+        self._narrator = Narrator(self._roles, envs[0].possible_agents, self._state)
+        self._waiting: dict[str, list[tuple[int, Agent]]] = {}
+        """Who waits, by behavior and in the order of the last message's rows, as copy and agent."""
+
+    @property
+    def frame_s(self) -> float:
+        metadata = getattr(self._copies[0].env, "metadata", {})
+        return 1 / (metadata.get("render_fps") or _DEFAULT_FPS)
+
+    def reset(self, seed: int | None = None) -> Steps:
+        waiting: list[Row] = []
+        for i, copy in enumerate(self._copies):
+            waiting += self._rows(i, copy.reset(seed_of_copy(seed, i)))
+        return self._message([], waiting)
+
+    def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
+        ended: list[Row] = []
+        waiting: list[Row] = []
+        for i, (copy, chosen) in enumerate(zip(self._copies, self._chosen(actions), strict=True)):
+            leaving, staying = copy.step(chosen)
+            ended += self._rows(i, leaving)
+            waiting += self._rows(i, staying or copy.reset())
+        return self._message(ended, waiting)
+
+    def render(self) -> NDArray[np.uint8]:
+        """What copy 0 looks like."""
+        frame = guarded(self._called, "render()", self._copies[0].env.render)
+        if not isinstance(frame, np.ndarray):
+            raise SceneError(f"{self._called}: render() gave no picture but {frame!r}")
+        return np.asarray(frame, np.uint8)
+
+    def close(self) -> None:
+        for copy in self._copies:
+            copy.env.close()
+
+    def _choose_state(self, with_state: bool | None) -> State | None:
+        if with_state is None:
+            pictures = any(sensor.spec.is_picture for role in self._roles for sensor in role.sensors)
+            with_state = len(self._roles) > 1 and not pictures
+        return state_of(self._copies[0].env, self._called, self._roles) if with_state else None
+
+    def _spec(self, role: Role) -> BehaviorSpec:
+        state = () if self._state is None else (self._state.sensor.spec,)
+        return BehaviorSpec((*(sensor.spec for sensor in role.sensors), *state), role.actuator.spec)
+
+    def _chosen(self, actions: Mapping[str, ActionBatch]) -> list[dict[Agent, Any]]:
+        """What the agents of each copy do, in the order in which the environment named them."""
+        chosen: list[dict[Agent, Any]] = [dict.fromkeys(copy.waiting) for copy in self._copies]
+        for role in self._roles:
+            who = self._waiting.get(role.behavior)
+            if who:
+                numbers = actions[role.behavior].continuous.astype(np.float64)
+                choices = actions[role.behavior].discrete.astype(np.int64)
+                for (copy, agent), row, picks in zip(who, numbers, choices, strict=True):
+                    chosen[copy][agent] = role.actuator.build(row, picks)
+        return chosen
+
+    def _rows(self, copy: int, told: Sequence[News]) -> list[Row]:
+        state = self._look(copy) if told else None
+        return [Row(copy, news, state) for news in told]
+
+    def _look(self, copy: int) -> Any:
+        state = self._state
+        return (
+            None if state is None else guarded(self._called, "state", lambda: state.look(self._copies[copy]))
+        )
+
+    def _message(self, ended: Sequence[Row], waiting: Sequence[Row]) -> Steps:
+        return guarded(self._called, "step()", lambda: self._tell(ended, waiting))
+
+    def _tell(self, ended: Sequence[Row], waiting: Sequence[Row]) -> Steps:
+        staying = self._narrator.by_behavior(waiting)
+        self._waiting = {
+            behavior: [(row.copy, row.news.agent) for row in rows] for behavior, rows in staying.items()
+        }
+        return self._narrator.steps(self._narrator.by_behavior(ended), staying)

@@ -1,0 +1,1 @@
+"""Bundled scenes whose agents act for themselves, one file each beside its physics."""

@@ -1,0 +1,112 @@
+"""``sim:basic``: walk a corridor past the small goal to the large one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.simulators.rendering.drawing import Canvas
+from unity_bridge.simulators.scene import Steps, choices, concatenate, step_batch, vector_sensor
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+
+BEHAVIOR = "Basic?team=0"
+CELLS = 20
+START = 10
+SMALL_GOAL = 7
+LARGE_GOAL = 17
+STEP_REWARD = -0.01
+SMALL_REWARD = 0.1
+LARGE_REWARD = 1.0
+MAX_DECISIONS = 200
+"""Unity's scene has no such limit, and a policy that stays where it is would never end an episode."""
+BEST_RETURN = LARGE_REWARD + (LARGE_GOAL - START) * STEP_REWARD
+"""Seven steps to the right: 0.93. (Three to the left: 0.07.)"""
+
+STAY, LEFT, RIGHT = range(3)
+
+_MOVES = np.array([0, -1, 1])
+
+
+class Basic:
+    """N corridors of 20 cells with an agent each, which starts on cell 10.
+
+    Observation (20): the agent's cell, one-hot. Action: one branch of 3: stay, left, right. Reward: −0.01
+    for each decision, +0.1 on cell 7, +1 on cell 17; reaching either ends the episode. After 200 decisions it
+    is interrupted.
+    """
+
+    frame_s = 0.2
+
+    def __init__(self, agents: int = 1) -> None:
+        self._agent_ids = np.arange(agents, dtype=np.int64)
+        self._cells = np.full(agents, START)
+        self._decisions = np.zeros(agents, np.int64)
+
+    @property
+    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+        sensor = vector_sensor(f"VectorSensor_size{CELLS}", CELLS)
+        return {BEHAVIOR: BehaviorSpec((sensor,), ActionSpec(discrete_branches=(len(_MOVES),)))}
+
+    def reset(self, seed: int | None = None) -> Steps:
+        """The corridor holds no chance, so the seed makes no difference."""
+        self._cells[:] = START
+        self._decisions[:] = 0
+        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), self._everybody())}
+
+    def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
+        moves = _MOVES[actions[BEHAVIOR].discrete[:, 0]]
+        self._cells = np.clip(self._cells + moves, 0, CELLS - 1)
+        self._decisions += 1
+        small, large = self._cells == SMALL_GOAL, self._cells == LARGE_GOAL
+        rewards = STEP_REWARD + SMALL_REWARD * small + LARGE_REWARD * large
+        arrived = small | large
+        ended = arrived | (self._decisions >= MAX_DECISIONS)
+        if not ended.any():
+            return {BEHAVIOR: self._batch(rewards, self._everybody())}
+        terminal = self._batch(rewards, ended, terminated=arrived[ended], truncated=~arrived[ended])
+        self._cells[ended] = START
+        self._decisions[ended] = 0
+        deciding = self._batch(np.where(ended, 0, rewards), self._everybody())
+        return {BEHAVIOR: concatenate(terminal, deciding)}
+
+    def expert(self) -> Mapping[str, ActionBatch]:
+        return {BEHAVIOR: choices(np.full(len(self._cells), RIGHT))}
+
+    def close(self) -> None:
+        pass
+
+    def _everybody(self) -> NDArray[np.bool_]:
+        return np.ones(len(self._agent_ids), np.bool_)
+
+    def _batch(
+        self,
+        rewards: NDArray[np.float64],
+        rows: NDArray[np.bool_],
+        *,
+        terminated: NDArray[np.bool_] | None = None,
+        truncated: NDArray[np.bool_] | None = None,
+    ) -> StepBatch:
+        cells = self._cells[rows]
+        return step_batch(
+            [np.eye(CELLS, dtype=np.float32)[cells]],
+            rewards[rows].astype(np.float32),
+            agent_ids=self._agent_ids[rows],
+            allowed_actions=np.ones((len(cells), len(_MOVES)), np.bool_),
+            terminated=terminated,
+            truncated=truncated,
+        )
+
+    def render(self) -> NDArray[np.uint8]:
+        size, shown = 24, min(len(self._agent_ids), 8)
+        canvas = Canvas(CELLS * size + 1, shown * 2 * size)
+        colors = {SMALL_GOAL: (200, 220, 170), LARGE_GOAL: (110, 180, 90)}
+        for corridor, cell in enumerate(self._cells[:shown]):
+            top = corridor * 2 * size + size // 2
+            for i in range(CELLS):
+                fill = colors.get(i, (255, 255, 255))
+                canvas.rectangle((i * size, top), ((i + 1) * size, top + size), fill=fill)
+            canvas.circle((cell * size + size / 2, top + size / 2), size / 3, fill=(70, 110, 190))
+        return canvas.pixels()

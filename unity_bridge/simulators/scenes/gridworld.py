@@ -1,0 +1,221 @@
+"""``sim:gridworld``: look at a board through a camera and walk to the goal that is asked for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.side_channels import Aggregation
+from unity_bridge.simulators.academy import Academy
+from unity_bridge.simulators.rendering.drawing import grid_cells
+from unity_bridge.simulators.scene import (
+    Steps,
+    camera_sensor,
+    choices,
+    concatenate,
+    step_batch,
+    vector_sensor,
+)
+from unity_bridge.simulators.scenes.grid_camera import (
+    EX_COLOR,
+    PIXELS,
+    PLUS_COLOR,
+    SIDE,
+    BoardCamera,
+    PictureFormat,
+)
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationType
+from unity_bridge.steps import ActionBatch, StepBatch
+
+Integers = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+BEHAVIOR = "GridWorld?team=0"
+PARAMETERS = {"gridSize": float(SIDE)}
+"""Environment parameters, and what they are unless the trainer says otherwise."""
+SMALLEST_GRID = 2
+PLUS, EX = range(2)
+STAY, UP, DOWN, LEFT, RIGHT = range(5)
+STEP_REWARD = -0.01
+RIGHT_REWARD = 1.0
+WRONG_REWARD = -1.0
+MAX_DECISIONS = 100
+BEST_MEAN_RETURN = 0.9664
+"""Of the shortest ways around the wrong goal, over all boards."""
+
+_ROW_MOVES = np.array([0, -1, 1, 0, 0])
+_COLUMN_MOVES = np.array([0, 0, 0, -1, 1])
+_FRAMES = np.array([PLUS_COLOR, EX_COLOR], np.uint8)
+
+
+class GridWorld:
+    """N boards of 5 by 5 cells; on three of them are an agent, a green plus and a red ex.
+
+    ``gridSize`` (an environment parameter from 2 to 5, read at the start of each episode) is how many cells are
+    used along each side, from the corner at the top left; the others stay empty, and cannot be walked on.
+
+    Observations: ``CameraSensor`` (3, 84, 84), the board from above, as PNG or as floats; ``GoalSensor``
+    (2), a goal signal: which of the two shall be reached, plus or ex, one-hot. Action: one branch of 5:
+    stay, up, down, left, right. Moves into the wall are masked. Reward: −0.01 for each decision, +1 on the
+    right goal, −1 on the wrong one; reaching either ends the episode. After 100 decisions it is
+    interrupted. Where everything is, and what is asked for, is drawn anew for each episode, so the best
+    return varies: 1 − 0.01 for each cell of the way, 0.9664 in the mean.
+
+    Statistics: ``Goal/Right`` and ``Goal/Wrong``, how many were reached.
+    """
+
+    frame_s = 0.2
+
+    def __init__(
+        self, agents: int = 9, academy: Academy | None = None, pictures: PictureFormat = "png"
+    ) -> None:
+        self._agent_ids = np.arange(agents, dtype=np.int64)
+        self._academy = academy or Academy()
+        self._camera = BoardCamera(pictures)
+        self._rng = np.random.default_rng()
+        self._goals = np.zeros((2, agents), np.int64)
+        """Cells of the plus and of the ex, row by row from 0. Shape [2, N]."""
+        self._agents = np.zeros(agents, np.int64)
+        self._wanted = np.zeros(agents, np.int64)
+        self._decisions = np.zeros(agents, np.int64)
+        self._sizes = np.full(agents, SIDE)
+        """Cells along each side that are used."""
+
+    @property
+    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+        sensors = (
+            camera_sensor("CameraSensor", PIXELS, PIXELS),
+            vector_sensor("GoalSensor", 2, ObservationType.GOAL_SIGNAL),
+        )
+        return {BEHAVIOR: BehaviorSpec(sensors, ActionSpec(discrete_branches=(len(_ROW_MOVES),)))}
+
+    def reset(self, seed: int | None = None) -> Steps:
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        self._start(self._everybody())
+        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), self._everybody())}
+
+    def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
+        self._move(actions[BEHAVIOR].discrete[:, 0])
+        reached = self._goals == self._agents
+        arrived = reached.any(axis=0)
+        right = reached[self._wanted, self._agent_ids]
+        wrong = arrived & ~right
+        rewards = STEP_REWARD + RIGHT_REWARD * right + WRONG_REWARD * wrong
+        ended = arrived | (self._decisions >= MAX_DECISIONS)
+        if not ended.any():
+            return {BEHAVIOR: self._batch(rewards, self._everybody())}
+        self._count(right, wrong)
+        terminal = self._batch(rewards, ended, terminated=arrived[ended], truncated=~arrived[ended])
+        self._start(ended)
+        return {BEHAVIOR: concatenate(terminal, self._batch(np.where(ended, 0, rewards), self._everybody()))}
+
+    def expert(self) -> Mapping[str, ActionBatch]:
+        """Goes a shortest way around the wrong goal."""
+        rightly, wrongly = (
+            self._goals[self._wanted, self._agent_ids],
+            self._goals[1 - self._wanted, self._agent_ids],
+        )
+        there = _NEXT[self._sizes, self._agents]
+        ways = _ways()[self._sizes[:, None], rightly[:, None], wrongly[:, None], there]
+        return {BEHAVIOR: choices(ways.argmin(axis=1))}
+
+    def close(self) -> None:
+        pass
+
+    def _start(self, which: Bools) -> None:
+        count = int(np.count_nonzero(which))
+        asked = self._academy.parameters.read("gridSize", PARAMETERS["gridSize"], count)
+        sizes = np.clip(asked, SMALLEST_GRID, SIDE).astype(np.int64)
+        # Unused cells sort behind all others.
+        order = (self._rng.random((SIDE * SIDE, count)) + _unused(sizes)).argsort(axis=0)
+        self._sizes[which] = sizes
+        self._agents[which] = order[0]
+        self._goals[:, which] = order[1:3]
+        self._wanted[which] = self._rng.integers(2, size=count)
+        self._decisions[which] = 0
+
+    def _move(self, chosen: NDArray[np.int32]) -> None:
+        """A forbidden move does nothing, as a mask promises."""
+        self._agents = _NEXT[self._sizes, self._agents, chosen]
+        self._decisions += 1
+
+    def _count(self, right: Bools, wrong: Bools) -> None:
+        for name, reached in (("Goal/Right", right), ("Goal/Wrong", wrong)):
+            if count := int(np.count_nonzero(reached)):
+                self._academy.add_statistic(name, count, Aggregation.SUM)
+
+    def _everybody(self) -> Bools:
+        return np.ones(len(self._agent_ids), np.bool_)
+
+    def _batch(
+        self,
+        rewards: NDArray[np.float64],
+        rows: Bools,
+        *,
+        terminated: Bools | None = None,
+        truncated: Bools | None = None,
+    ) -> StepBatch:
+        agents = self._agents[rows]
+        return step_batch(
+            [
+                self._camera.look((*self._goals[:, rows], agents)),
+                np.eye(2, dtype=np.float32)[self._wanted[rows]],
+            ],
+            rewards[rows].astype(np.float32),
+            agent_ids=self._agent_ids[rows],
+            allowed_actions=_ALLOWED[self._sizes[rows], agents],
+            terminated=terminated,
+            truncated=truncated,
+        )
+
+    def render(self) -> NDArray[np.uint8]:
+        """Every board, in a frame of the colour that is asked for."""
+        shown, frame = min(len(self._agent_ids), 9), 6
+        size = PIXELS + 2 * frame
+        corners, width, height = grid_cells(shown, cell=(size, size), columns=3)
+        page = np.full((height, width, 3), 255, np.uint8)
+        seen = BoardCamera("png").look((*self._goals[:, :shown], self._agents[:shown]))
+        for board, (left, top) in enumerate(corners):
+            page[top + 2 : top + size - 2, left + 2 : left + size - 2] = _FRAMES[self._wanted[board]]
+            page[top + frame : top + frame + PIXELS, left + frame : left + frame + PIXELS] = seen[
+                board
+            ].transpose(1, 2, 0)
+        return page
+
+
+def _moves(size: int) -> tuple[Integers, Bools]:
+    """Where each move leads from each cell, and whether it stays among those that are used. Shapes [25, 5]."""
+    rows, columns = np.divmod(np.arange(SIDE * SIDE)[:, None], SIDE)
+    rows, columns = rows + _ROW_MOVES, columns + _COLUMN_MOVES
+    inside: Bools = (rows >= 0) & (rows < size) & (columns >= 0) & (columns < size)
+    return rows.clip(0, size - 1) * SIDE + columns.clip(0, size - 1), inside
+
+
+_NEXT, _ALLOWED = (np.stack(tables) for tables in zip(*map(_moves, range(SIDE + 1)), strict=True))
+"""The same for each number of cells along a side. Shapes [6, 25, 5]."""
+
+
+def _unused(sizes: Integers) -> Bools:
+    """Which cells lie outside of boards of these sizes. [N] to [25, N]."""
+    rows, columns = np.divmod(np.arange(SIDE * SIDE)[:, None], SIDE)
+    return np.maximum(rows, columns) >= sizes
+
+
+@functools.cache
+def _ways() -> NDArray[np.float64]:
+    """How many moves it takes to a goal around another cell, from each cell. Shape [size, goal, other, cell]."""
+    return np.stack([_ways_on(moves) for moves in _NEXT])
+
+
+def _ways_on(moves: Integers) -> NDArray[np.float64]:
+    cells = np.arange(SIDE * SIDE)
+    ways = np.full((len(cells),) * 3, np.inf)
+    ways[cells, :, cells] = 0
+    blocked = np.broadcast_to(cells[:, None] == cells, ways.shape)
+    for _ in cells:  # nothing is further away than that
+        ways = np.minimum(ways, np.where(blocked, np.inf, 1 + ways[:, :, moves].min(axis=3)))
+    return ways

@@ -1,0 +1,214 @@
+"""``sim:hallway``: remember the symbol at the start, and choose its goal at the end of a hallway."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.side_channels import Aggregation
+from unity_bridge.simulators.academy import Academy
+from unity_bridge.simulators.rendering.drawing import INK, Canvas, Color, grid_cells
+from unity_bridge.simulators.scene import Steps, choices, concatenate, step_batch, vector_sensor
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+BEHAVIOR = "Hallway?team=0"
+PARAMETERS = {"hallway_length": 9.0}
+"""Environment parameters, and what they are unless the trainer says otherwise."""
+SHORTEST, LONGEST = 2, 20
+STAY, FORWARD, BACK, LEFT, RIGHT = range(5)
+CIRCLE, EX = range(2)
+WALL, CIRCLE_SYMBOL, EX_SYMBOL, CIRCLE_GOAL, EX_GOAL = range(5)
+"""What a ray can hit."""
+RAYS = 5
+RAY_SIZE = 6
+FARTHEST = LONGEST + 1
+STEP_REWARD = -0.01
+RIGHT_REWARD = 1.0
+WRONG_REWARD = -0.1
+MAX_DECISIONS = 120
+BEST_RETURN = 0.90
+"""Nine cells forward and one aside, to the right goal."""
+BEST_RETURN_WITHOUT_MEMORY = 0.35
+"""The same way to the right goal or the wrong one, as often as not: 0.1 + (1 − 0.1)/2 − 0.1 − 0.1."""
+
+_AHEAD = 2
+"""The ray that looks along the hallway."""
+_MOVES = np.array([0, 1, -1, 0, 0])
+_SIDES = np.array([0, 0, 0, -1, 1])
+_COLORS: tuple[Color, Color] = ((70, 130, 255), (230, 120, 60))
+
+
+class Hallway:
+    """N hallways one cell wide, with an agent each, which starts beside a symbol that only its first cell shows.
+
+    The symbol is a circle or an ex. ``hallway_length`` cells on (an environment parameter from 2 to 20, read at the
+    start of each episode) the hallway meets two goals, one to the left and one to the right, and one of them
+    bears the symbol. Symbol and sides are drawn for each episode. Nothing that the agent does leaves a trace:
+    it always looks down the hallway, sees no clock, and every way to the goals leads through cells that look the
+    same whatever the symbol was. So who cannot remember guesses, and returns 0.35 at most, in the mean.
+
+    Observation (30): ``RayPerceptionSensor``, five rays from left over ahead to right, each one-hot what it hits
+    (wall, circle, ex, goal of the circle, goal of the ex) and how far off that is, in units of 21 cells. Action: one
+    branch of 5: stay, forward, back, left, right; who bumps into a wall stays. Reward: −0.01 for each
+    decision, +1 at the goal of the symbol, −0.1 at the other; either ends the episode. After 120 decisions it is
+    interrupted. The best return is 1 − 0.01 · (length + 1), 0.90 for a length of 9.
+
+    Statistics: ``Goal/Correct`` and ``Goal/Wrong``, how many were reached.
+    """
+
+    frame_s = 0.2
+
+    def __init__(self, agents: int = 16, academy: Academy | None = None) -> None:
+        self._agent_ids = np.arange(agents, dtype=np.int64)
+        self._academy = academy or Academy()
+        self._rng = np.random.default_rng()
+        self._lengths = np.zeros(agents, np.int64)
+        self._symbols = np.zeros(agents, np.int64)
+        self._left_goals = np.zeros(agents, np.int64)
+        """Whose goal is to the left: the circle's or the ex's."""
+        self._cells = np.zeros(agents, np.int64)
+        """How far from the start, in cells."""
+        self._decisions = np.zeros(agents, np.int64)
+
+    @property
+    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+        sensor = vector_sensor("RayPerceptionSensor", RAYS * RAY_SIZE)
+        return {BEHAVIOR: BehaviorSpec((sensor,), ActionSpec(discrete_branches=(len(_MOVES),)))}
+
+    def reset(self, seed: int | None = None) -> Steps:
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        self._start(self._everybody())
+        return {BEHAVIOR: self._waiting(np.zeros(len(self._agent_ids)))}
+
+    def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
+        sides = self._move(actions[BEHAVIOR].discrete[:, 0])
+        arrived = sides != 0
+        right = sides == self._right_sides()
+        right_ones, wrong_ones = arrived & right, arrived & ~right
+        rewards = STEP_REWARD + RIGHT_REWARD * right_ones + WRONG_REWARD * wrong_ones
+        ended = arrived | (self._decisions >= MAX_DECISIONS)
+        if not ended.any():
+            return {BEHAVIOR: self._waiting(rewards)}
+        self._count(right_ones, wrong_ones)
+        terminal = step_batch(
+            [self._see(sides)[ended]],
+            rewards[ended].astype(np.float32),
+            agent_ids=self._agent_ids[ended],
+            allowed_actions=_ALL_ALLOWED.repeat(np.count_nonzero(ended), axis=0),
+            terminated=arrived[ended],
+            truncated=~arrived[ended],
+        )
+        self._start(ended)
+        return {BEHAVIOR: concatenate(terminal, self._waiting(np.where(ended, 0, rewards)))}
+
+    def expert(self) -> Mapping[str, ActionBatch]:
+        at_the_goals = self._cells == self._lengths
+        aside = np.where(self._right_sides() < 0, LEFT, RIGHT)
+        return {BEHAVIOR: choices(np.where(at_the_goals, aside, FORWARD))}
+
+    def close(self) -> None:
+        pass
+
+    def _start(self, which: Bools) -> None:
+        count = int(np.count_nonzero(which))
+        asked = self._academy.parameters.read("hallway_length", PARAMETERS["hallway_length"], count)
+        self._lengths[which] = np.clip(asked, SHORTEST, LONGEST)
+        self._symbols[which], self._left_goals[which] = self._rng.integers(2, size=(2, count))
+        self._cells[which] = 0
+        self._decisions[which] = 0
+
+    def _move(self, chosen: NDArray[np.int32]) -> Integers:
+        """Who goes to the left goal, −1, to the right one, 1, or to none, 0. Shape [N]."""
+        sides: Integers = _SIDES[chosen] * (self._cells == self._lengths)
+        self._cells = np.clip(self._cells + _MOVES[chosen], 0, self._lengths)
+        self._decisions += 1
+        return sides
+
+    def _right_sides(self) -> Integers:
+        return np.where(self._left_goals == self._symbols, -1, 1)
+
+    def _count(self, right: Bools, wrong: Bools) -> None:
+        for name, reached in (("Goal/Correct", right), ("Goal/Wrong", wrong)):
+            if count := int(np.count_nonzero(reached)):
+                self._academy.add_statistic(name, count, Aggregation.SUM)
+
+    def _everybody(self) -> Bools:
+        return np.ones(len(self._agent_ids), np.bool_)
+
+    def _waiting(self, rewards: Floats) -> StepBatch:
+        return step_batch(
+            [self._see(np.zeros(len(self._agent_ids), np.int64))],
+            rewards.astype(np.float32),
+            agent_ids=self._agent_ids,
+            allowed_actions=_ALL_ALLOWED.repeat(len(self._agent_ids), axis=0),
+        )
+
+    def _see(self, sides: Integers) -> NDArray[np.float32]:
+        """What everybody sees, at the left goal, the right one, or in the hallway. Shape [N, 30]."""
+        left = self._lengths - self._cells
+        places = np.minimum(left, _INSIDE)
+        places[self._cells == 0] = _FIRST
+        places = np.where(sides == 0, places, np.where(sides < 0, _LEFT_GOAL, _RIGHT_GOAL))
+        seen = _VIEWS[places, self._symbols, self._left_goals]
+        seen[:, _AHEAD, -1] = (left + 1) / FARTHEST
+        return seen.reshape(len(seen), RAYS * RAY_SIZE)
+
+    def render(self) -> NDArray[np.uint8]:
+        """Every hallway from above, its start to the left; symbols and goals are blue (circle) or orange (ex)."""
+        shown, size = min(len(self._agent_ids), 8), 18
+        corners, width, height = grid_cells(shown, cell=((LONGEST + 2) * size, 4 * size), columns=2)
+        canvas = Canvas(width, height)
+        for hallway, (left, top) in enumerate(corners):
+            self._draw(canvas, hallway, left + size // 2, top + size // 2, size)
+        return canvas.pixels()
+
+    def _draw(self, canvas: Canvas, hallway: int, x: int, y: int, size: int) -> None:
+        def cell(column: int, row: int, fill: Color, outline: Color = INK) -> None:
+            left, top = x + column * size, y + row * size
+            canvas.rectangle((left, top), (left + size, top + size), fill=fill, outline=outline)
+
+        length, left_goal = int(self._lengths[hallway]), int(self._left_goals[hallway])
+        for column in range(length + 1):
+            cell(column, 1, (255, 255, 255))
+        cell(0, 0, _COLORS[int(self._symbols[hallway])])
+        cell(length, 0, _COLORS[left_goal])
+        cell(length, 2, _COLORS[1 - left_goal])
+        middle = (x + (int(self._cells[hallway]) + 0.5) * size, y + 1.5 * size)
+        canvas.circle(middle, size / 3, fill=INK)
+
+
+_JUNCTION, _BEFORE, _INSIDE, _FIRST, _LEFT_GOAL, _RIGHT_GOAL = range(6)
+"""Places that look different; the first three are so many cells away from the junction."""
+
+
+def _views() -> NDArray[np.float32]:
+    """What the rays see but for how far it is ahead, by place, symbol and left goal. Shape [6, 2, 2, 5, 6]."""
+    views = np.zeros((6, 2, 2, RAYS, RAY_SIZE), np.float32)
+    for symbol in (CIRCLE, EX):
+        for left_goal in (CIRCLE, EX):
+            sign, left, right = CIRCLE_SYMBOL + symbol, CIRCLE_GOAL + left_goal, EX_GOAL - left_goal
+            hits = {
+                _JUNCTION: (left, WALL, WALL, WALL, right),
+                _BEFORE: (WALL, left, WALL, right, WALL),
+                _INSIDE: (WALL,) * RAYS,
+                _FIRST: (sign, WALL, WALL, WALL, sign),
+                _LEFT_GOAL: (WALL, WALL, WALL, WALL, right),
+                _RIGHT_GOAL: (left, WALL, WALL, WALL, WALL),
+            }
+            for place, hit in hits.items():
+                views[place, symbol, left_goal, np.arange(RAYS), hit] = 1
+    views[..., -1] = 1 / FARTHEST
+    views[_LEFT_GOAL, ..., -1, -1] = views[_RIGHT_GOAL, ..., 0, -1] = 2 / FARTHEST
+    return views
+
+
+_VIEWS = _views()
+_ALL_ALLOWED = np.ones((1, len(_MOVES)), np.bool_)

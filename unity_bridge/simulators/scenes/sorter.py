@@ -1,0 +1,208 @@
+"""``sim:sorter``: visit numbered tiles in ascending order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.side_channels import Aggregation
+from unity_bridge.simulators.academy import Academy
+from unity_bridge.simulators.rendering.drawing import PAPER, Canvas, grid_cells
+from unity_bridge.simulators.scene import (
+    Steps,
+    choices,
+    concatenate,
+    entity_sensor,
+    step_batch,
+    vector_sensor,
+)
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+BEHAVIOR = "Sorter?team=0"
+PARAMETERS = {"num_tiles": 4.0}
+"""Environment parameters, and what they are unless the trainer says otherwise."""
+FEWEST_TILES = 2
+MOST_TILES = 20
+TILE_SIZE = 4
+CLOCKWISE, COUNTERCLOCKWISE, TOUCH = range(3)
+STEP_REWARD = -0.01
+RIGHT_REWARD = 1.0
+WRONG_REWARD = -1.0
+PATIENCE = 30
+"""Decisions without a right tile after which an episode is interrupted."""
+
+_TURNS = np.array([1, -1, 0])
+
+
+class Sorter:
+    """N circles of tiles with numbers on them, and an agent that walks from tile to tile.
+
+    A circle has ``num_tiles`` places (an environment parameter from 2 to 20, read at the start of each
+    episode), and as many tiles at random places, with different numbers of 1 to 20. The agent starts at
+    place 0.
+
+    Observations: ``Tiles`` (20, 4), variable length, a row for each tile in an order drawn anew for each
+    episode: its number / 20, the sine and cosine of the angle from the agent to it (clockwise), and whether
+    it was touched; ``VectorSensor_size2``: the share of the tiles that were touched, and the share of the
+    patience that is left. Action: one branch of 3: one place clockwise, one back, touch the tile that is
+    here. To touch a tile again is masked. Reward: −0.01 for each decision, +1 for touching the smallest
+    number that is left; the last one ends the episode. Touching another costs 1 and ends it, too. After 30
+    decisions without a right tile it is interrupted. The best return is that of the shorter way to each
+    next tile: less than num_tiles by 0.01 for each touch and for each place walked, which is about 1 +
+    num_tiles / 4 for each tile.
+
+    Statistics: ``Tiles/Number`` (the most recent), ``Tiles/Touched`` at the end of each episode (a
+    histogram).
+    """
+
+    frame_s = 0.2
+
+    def __init__(self, agents: int = 16, academy: Academy | None = None) -> None:
+        self._agent_ids = np.arange(agents, dtype=np.int64)
+        self._academy = academy or Academy()
+        self._rng = np.random.default_rng()
+        self._tiles = np.full(agents, FEWEST_TILES)
+        """How many there are, on as many places."""
+        self._numbers = np.zeros((agents, MOST_TILES), np.int64)
+        """On the tiles in the order of the sensor's rows; 0 where there is none. Shape [N, 20]."""
+        self._places = np.zeros((agents, MOST_TILES), np.int64)
+        self._touched = np.zeros((agents, MOST_TILES), np.bool_)
+        self._here = np.zeros(agents, np.int64)
+        self._patience = np.full(agents, PATIENCE)
+
+    @property
+    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+        sensors = (entity_sensor("Tiles", MOST_TILES, TILE_SIZE), vector_sensor("VectorSensor_size2", 2))
+        return {BEHAVIOR: BehaviorSpec(sensors, ActionSpec(discrete_branches=(len(_TURNS),)))}
+
+    def reset(self, seed: int | None = None) -> Steps:
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        self._start(self._everybody())
+        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), self._everybody())}
+
+    def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
+        chosen = actions[BEHAVIOR].discrete[:, 0]
+        self._here = (self._here + _TURNS[chosen]) % self._tiles
+        self._patience -= 1
+        right, wrong = self._touch(chosen == TOUCH)
+        rewards = STEP_REWARD + RIGHT_REWARD * right + WRONG_REWARD * wrong
+        terminated = wrong | (right & (self._touched.sum(axis=1) == self._tiles))
+        ended = terminated | (self._patience <= 0)
+        if not ended.any():
+            return {BEHAVIOR: self._batch(rewards, self._everybody())}
+        self._report(ended)
+        terminal = self._batch(rewards, ended, terminated=terminated[ended], truncated=~terminated[ended])
+        self._start(ended)
+        return {BEHAVIOR: concatenate(terminal, self._batch(np.where(ended, 0, rewards), self._everybody()))}
+
+    def expert(self) -> Mapping[str, ActionBatch]:
+        """Goes the shorter way to the tile that is next, and touches it."""
+        away = (self._places[self._agent_ids, self._next_tiles()] - self._here) % self._tiles
+        turn = np.where(2 * away <= self._tiles, CLOCKWISE, COUNTERCLOCKWISE)
+        return {BEHAVIOR: choices(np.where(away == 0, TOUCH, turn))}
+
+    def close(self) -> None:
+        pass
+
+    def _start(self, which: Bools) -> None:
+        count = int(np.count_nonzero(which))
+        asked = self._academy.parameters.read("num_tiles", PARAMETERS["num_tiles"], count)
+        tiles = np.clip(asked, FEWEST_TILES, MOST_TILES).astype(np.int64)
+        unused = np.arange(MOST_TILES) >= tiles[:, None]
+        numbers = 1 + self._rng.random((count, MOST_TILES)).argsort(axis=1)
+        # Unused places sort behind all others.
+        places = (self._rng.random((count, MOST_TILES)) + unused).argsort(axis=1)
+        self._tiles[which] = tiles
+        self._numbers[which] = np.where(unused, 0, numbers)
+        self._places[which] = places
+        self._touched[which] = False
+        self._here[which] = 0
+        self._patience[which] = PATIENCE
+        self._academy.add_statistic("Tiles/Number", float(tiles[-1]), Aggregation.MOST_RECENT)
+
+    def _touch(self, touching: Bools) -> tuple[Bools, Bools]:
+        """Who touches the next tile, and who a wrong one. To touch one again does nothing, as a mask promises."""
+        touches = self._untouched_here() & touching[:, None]
+        right = touches[self._agent_ids, self._next_tiles()]
+        wrong = touches.any(axis=1) & ~right
+        self._touched |= touches
+        self._patience[right] = PATIENCE
+        return right, wrong
+
+    def _next_tiles(self) -> Integers:
+        """The row of each agent's smallest number that is left. Shape [N]."""
+        left = np.where((self._numbers > 0) & ~self._touched, self._numbers, MOST_TILES + 1)
+        rows: Integers = left.argmin(axis=1)
+        return rows
+
+    def _untouched_here(self) -> Bools:
+        """True for the tile below each agent that may be touched. Shape [N, 20]."""
+        below: Bools = (self._places == self._here[:, None]) & (self._numbers > 0) & ~self._touched
+        return below
+
+    def _report(self, ended: Bools) -> None:
+        for touched in self._touched[ended].sum(axis=1).tolist():
+            self._academy.add_statistic("Tiles/Touched", touched, Aggregation.HISTOGRAM)
+
+    def _everybody(self) -> Bools:
+        return np.ones(len(self._agent_ids), np.bool_)
+
+    def _batch(
+        self,
+        rewards: Floats,
+        rows: Bools,
+        *,
+        terminated: Bools | None = None,
+        truncated: Bools | None = None,
+    ) -> StepBatch:
+        allowed = np.ones((int(np.count_nonzero(rows)), len(_TURNS)), np.bool_)
+        allowed[:, TOUCH] = self._untouched_here()[rows].any(axis=1)
+        return step_batch(
+            [self._see_tiles(rows), self._feel(rows)],
+            rewards[rows].astype(np.float32),
+            agent_ids=self._agent_ids[rows],
+            allowed_actions=allowed,
+            terminated=terminated,
+            truncated=truncated,
+        )
+
+    def _see_tiles(self, rows: Bools) -> NDArray[np.float32]:
+        numbers = self._numbers[rows]
+        steps = self._places[rows] - self._here[rows, None]
+        angles = 2 * np.pi * steps / self._tiles[rows, None]
+        seen = np.stack([numbers / MOST_TILES, np.sin(angles), np.cos(angles), self._touched[rows]], axis=2)
+        seen[numbers == 0] = 0
+        return seen.astype(np.float32)
+
+    def _feel(self, rows: Bools) -> NDArray[np.float32]:
+        touched = self._touched[rows].sum(axis=1) / self._tiles[rows]
+        return np.stack([touched, self._patience[rows] / PATIENCE], axis=1).astype(np.float32)
+
+    def render(self) -> NDArray[np.uint8]:
+        """Circles from above: the darker a tile, the larger its number; touched ones are hollow."""
+        shown = min(len(self._agent_ids), 8)
+        corners, width, height = grid_cells(shown, cell=(140, 140))
+        canvas = Canvas(width, height)
+        for circle, (left, top) in enumerate(corners):
+            self._draw(canvas, circle, left + 70, top + 70)
+        return canvas.pixels()
+
+    def _draw(self, canvas: Canvas, circle: int, x: float, y: float) -> None:
+        def seen(place: int, radius: float) -> tuple[float, float]:
+            angle = 2 * np.pi * place / int(self._tiles[circle])
+            return x + radius * float(np.sin(angle)), y - radius * float(np.cos(angle))
+
+        canvas.circle((x, y), 40, fill=(235, 235, 232))
+        for tile in range(int(self._tiles[circle])):
+            shade = 235 - 10 * int(self._numbers[circle, tile])
+            fill = PAPER if self._touched[circle, tile] else (shade, shade, 255)
+            canvas.circle(seen(int(self._places[circle, tile]), 58), 7, fill=fill)
+        canvas.circle(seen(int(self._here[circle]), 38), 6, fill=(230, 120, 60))

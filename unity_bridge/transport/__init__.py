@@ -1,0 +1,1 @@
+"""The gRPC edge: ports, calls, and what they take from anybody."""

@@ -1,0 +1,245 @@
+"""A unary gRPC server without threads: whoever reads the inbox serves.
+
+grpcio's public server hands each call to a thread pool and between its threads, five times before the answer
+leaves, and every hand-over wakes a sleeping core. Here a message wakes the reader of the inbox itself, and the
+answer is given to gRPC's core by the thread that made it. A bare
+exchange took 176 to 193 µs instead of 289 to 420 on one machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from unity_bridge.transport.grpc_core import cygrpc
+from unity_bridge.transport.inbox import Inbox
+from unity_bridge.transport.limits import MOST_SILENT_CALLS, SILENT_CALL_S
+from unity_bridge.transport.waiting_calls import WaitingCalls
+
+if TYPE_CHECKING:
+    from unity_bridge.transport.endpoint import Call
+
+_FLUSH_S = 0.5
+_GIVE_UP_S = 5.0
+_NO_FLAGS = 0
+
+
+class DirectServer:
+    """Listens on one address for one unary method."""
+
+    def __init__(
+        self,
+        address: str,
+        path: tuple[str, str],
+        options: tuple[tuple[str, int], ...],
+        inbox: Inbox,
+        *,
+        capacity: int,
+        accept: Callable[[str, bytes, Callable[[bytes | str | None], None]], Call],
+        on_hang_up: Callable[[Call], None],
+        on_broken: Callable[[str], None],
+    ) -> None:
+        """Listens.
+
+        Args:
+            address: host and port; port 0 lets the system choose.
+            path: service and method; any other is unimplemented.
+            options: gRPC channel arguments.
+            inbox: whose reader serves; it must read a core queue.
+            capacity: calls that have brought their message and may wait at once, beside the first of each
+                connection; more are refused as exhausted.
+            accept: told of each message: peer, data, and how to respond (bytes answer, a text refuses, None
+                lets go). Returns the call that hang-ups will name.
+            on_hang_up: told of a call whose client is gone before it was responded to.
+            on_broken: told of the peer of a call whose message never came whole, or was too large.
+
+        Raises:
+            RuntimeError: the address cannot be bound.
+        """
+        self._path = f"/{path[0]}/{path[1]}".encode()
+        self._inbox = inbox
+        self._accept = accept
+        self._on_hang_up = on_hang_up
+        self._on_broken = on_broken
+        self._waiting = WaitingCalls(capacity)
+        self._silent: dict[_Rpc, None] = {}
+        """Calls that have not brought their message yet, the oldest first."""
+        self._lines: dict[str, list[_Rpc]] = {}
+        """The same by peer. Only the first of each is read: a connection costs the memory of one message."""
+        self._is_stopping = False
+        self._is_down = False
+        self._server = cygrpc.Server(options, False)
+        self._server.register_completion_queue(inbox.core)
+        self.port: int = self._server.add_http2_port(address.encode())
+        self._server.start()
+        if not self.port:
+            self.stop()
+            raise RuntimeError(f"failed to bind to address {address}")
+        inbox.watch(self._end_silent_calls)
+        self._request_call()
+
+    def stop(self) -> None:
+        """Sends what has been answered, drops every other call and frees the port."""
+        self._is_stopping = True
+        self._inbox.unwatch(self._end_silent_calls)
+        self._server.shutdown(self._inbox.core, self._end)
+        self._serve_until_down(_FLUSH_S)
+        if not self._is_down:
+            self._server.cancel_all_calls()
+            self._serve_until_down(_GIVE_UP_S)
+        self._server.destroy()
+
+    def _serve_until_down(self, timeout_s: float) -> None:
+        until = time.monotonic() + timeout_s
+        while not self._is_down and time.monotonic() < until:
+            self._inbox.turn(until - time.monotonic())
+
+    def _end(self, event: Any) -> None:
+        """The last call is over."""
+        self._is_down = True
+
+    def _request_call(self) -> None:
+        self._server.request_call(self._inbox.core, self._inbox.core, self._begin)
+
+    def _begin(self, event: Any) -> None:
+        """A client calls."""
+        if not event.success:
+            return  # we are shutting down
+        rpc = event.call
+        if self._is_stopping:  # it waited in the queue when we began to stop
+            _close(rpc, cygrpc.StatusCode.unavailable, "the trainer has stopped")
+            return
+        if event.call_details.method != self._path:
+            _close(rpc, cygrpc.StatusCode.unimplemented, "only Exchange is implemented")
+        else:
+            self._listen_to(rpc)
+        self._request_call()
+
+    def _listen_to(self, rpc: Any) -> None:
+        if len(self._silent) >= MOST_SILENT_CALLS:
+            next(iter(self._silent)).give_up(f"{MOST_SILENT_CALLS} later ones say nothing either")
+        call = _Rpc(self, rpc)
+        call.begin()
+        self._silent[call] = None
+        line = self._lines.setdefault(call.peer, [])
+        line.append(call)
+        if len(line) == 1:
+            call.receive()
+
+    def _leave_line(self, call: _Rpc) -> None:
+        """A call is silent no longer, or is over: the next one of its connection may speak."""
+        if call not in self._silent:
+            return
+        del self._silent[call]
+        line = self._lines[call.peer]
+        was_first = line[0] is call
+        line.remove(call)
+        if not line:
+            del self._lines[call.peer]
+        elif was_first:
+            line[0].receive()
+
+    def _end_silent_calls(self, now: float) -> None:
+        """Ends calls that were begun long ago and have said nothing since."""
+        while self._silent:
+            oldest = next(iter(self._silent))
+            if now < oldest.begun + SILENT_CALL_S:
+                return
+            oldest.give_up(f"it brought no message within {SILENT_CALL_S:g} s")
+
+
+class _Rpc:
+    """One call, from its first event to its last."""
+
+    __slots__ = ("_call", "_is_over", "_rpc", "_server", "_waits", "begun", "peer")
+
+    def __init__(self, server: DirectServer, rpc: Any) -> None:
+        self._server = server
+        self._rpc = rpc
+        self._call: Call | None = None
+        self._waits = False
+        """Whether it has one of the server's places."""
+        self._is_over = False
+        peer = rpc.peer()
+        self.peer: str = peer.decode() if isinstance(peer, bytes) else peer
+        self.begun = time.monotonic()
+
+    def begin(self) -> None:
+        """Hears how the call ends."""
+        self._rpc.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
+
+    def receive(self) -> None:
+        """Takes its message."""
+        self._rpc.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), self._received)
+
+    def respond(self, outcome: bytes | str | None) -> None:
+        """Ends the call; only the first response counts, and none after the client has gone."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._stop_waiting()  # now, for the client's next call may be here before we hear that this one is over
+        if isinstance(outcome, str):
+            _close(self._rpc, cygrpc.StatusCode.invalid_argument, outcome)
+        else:
+            self._rpc.start_server_batch(
+                (
+                    cygrpc.SendInitialMetadataOperation((), _NO_FLAGS),
+                    cygrpc.SendMessageOperation(outcome or b"", _NO_FLAGS),
+                    cygrpc.SendStatusFromServerOperation((), cygrpc.StatusCode.ok, b"", _NO_FLAGS),
+                ),
+                _nothing_to_do,
+            )
+
+    def give_up(self, why: str) -> None:
+        """Ends a call that says nothing."""
+        self._is_over = True
+        _close(self._rpc, cygrpc.StatusCode.deadline_exceeded, why)
+        self._server._leave_line(self)
+
+    def _received(self, event: Any) -> None:
+        server = self._server
+        server._leave_line(self)
+        data = event.batch_operations[0].message()
+        if self._is_over:
+            return
+        if not event.success or data is None:
+            server._on_broken(self.peer)
+            return
+        if not server._waiting.enter(self.peer):
+            self._is_over = True
+            _close(self._rpc, cygrpc.StatusCode.resource_exhausted, "too many calls wait already")
+            return
+        self._waits = True
+        self._call = server._accept(self.peer, data, self.respond)
+
+    def _stop_waiting(self) -> None:
+        if self._waits:
+            self._waits = False
+            self._server._waiting.leave(self.peer)
+
+    def _closed(self, event: Any) -> None:
+        """The call is over for the client: our response has left, or it hung up."""
+        self._server._leave_line(self)
+        self._stop_waiting()
+        if not self._is_over:
+            self._is_over = True
+            if self._call is not None:
+                self._server._on_hang_up(self._call)
+        # Each other holds us for ever, and a call that lives counts as one that its connection has open.
+        self._rpc = self._call = None
+
+
+def _close(rpc: Any, code: Any, text: str) -> None:
+    """Ends a call with a status instead of a message."""
+    rpc.start_server_batch(
+        (
+            cygrpc.SendInitialMetadataOperation((), _NO_FLAGS),
+            cygrpc.SendStatusFromServerOperation((), code, text.encode(), _NO_FLAGS),
+        ),
+        _nothing_to_do,
+    )
+
+
+def _nothing_to_do(event: Any) -> None:
+    pass

@@ -1,0 +1,162 @@
+"""The gRPC edge: a port whose calls wait until somebody answers them.
+
+Calls go into the inbox and do nothing else. Bytes go in and out as they are: who reads the inbox parses.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from unity_bridge.complaints import Complaints
+from unity_bridge.errors import BridgeError, PortInUse
+from unity_bridge.transport import limits
+from unity_bridge.transport.direct_server import DirectServer
+from unity_bridge.transport.inbox import Inbox
+from unity_bridge.transport.threaded_server import ThreadedServer
+
+LOGGER = logging.getLogger(__name__)
+
+SERVICE = "communicator_objects.UnityToExternalProto"
+METHOD = "Exchange"
+
+# gRPC carries a status text as a header of up to 12 bytes per character, and clients take headers of 8 KiB.
+_REFUSAL_CHARACTERS = 600
+
+
+class Call:
+    """One message of one simulator, and the way back."""
+
+    __slots__ = ("_respond", "data", "endpoint", "peer")
+
+    def __init__(
+        self, endpoint: Endpoint, peer: str, data: bytes, respond: Callable[[bytes | str | None], None]
+    ) -> None:
+        self.endpoint = endpoint
+        self.peer = peer
+        """Who calls, as gRPC names it: stable for one connection."""
+        self.data = data
+        self._respond = respond
+
+    def answer(self, data: bytes) -> None:
+        """Sends a message back. Whatever follows, the first response counts."""
+        self._respond(data)
+
+    def refuse(self, text: str) -> None:
+        """Fails the call with status INVALID_ARGUMENT and this text."""
+        self._respond(text[:_REFUSAL_CHARACTERS])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HangUp:
+    """The client of a call is gone, and the call was not over."""
+
+    call: Call
+
+
+class Endpoint:
+    """A port that accepts any number of simulators and puts everything they say into an inbox."""
+
+    def __init__(self, host: str, port: int, inbox: Inbox, *, capacity: int) -> None:
+        """Listens.
+
+        Args:
+            host: address or name to bind.
+            port: 0 lets the system choose.
+            inbox: where Calls and HangUps go; its reader serves, if it reads gRPC's core.
+            capacity: calls that may wait at once, beside the first of each connection. More are refused.
+
+        Raises:
+            PortInUse: another process listens there.
+            BridgeError: the address cannot be bound for another reason.
+        """
+        if port:
+            _probe(host, port)
+        self.host = host
+        self._inbox = inbox
+        self._complaints = Complaints(LOGGER)
+        serve = ThreadedServer if inbox.core is None else DirectServer
+        try:
+            self._server = serve(
+                _address(host, port),
+                (SERVICE, METHOD),
+                limits.channel_options(capacity),
+                inbox,
+                capacity=capacity,
+                accept=self._accept,
+                on_hang_up=lambda call: inbox.put(HangUp(call)),
+                on_broken=self._complain,
+            )
+        except RuntimeError as error:
+            raise BridgeError(f"{_address(host, port)}: cannot listen: {error}") from error
+        self.port = self._server.port
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return _address(self.host, self.port)
+
+    def stop(self) -> None:
+        """Sends what has been answered, drops every other call and frees the port."""
+        self._server.stop()
+
+    def _accept(self, peer: str, data: bytes, respond: Callable[[bytes | str | None], None]) -> Call:
+        call = Call(self, peer, data, respond)
+        self._inbox.put(call)
+        return call
+
+    def _complain(self, peer: str) -> None:
+        self._complaints.say(
+            "broken",
+            f"{self.address}: a message of {readable(peer)} did not arrive: it was larger than "
+            f"{limits.LARGEST_MESSAGE >> 20} MiB, or its sender broke it off",
+        )
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Whether only programs of this machine can reach a port that listens on an address or name.
+
+    A name that nobody knows is: nothing can listen there.
+    """
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        return True
+    addresses = [ipaddress.ip_address(str(each[4][0]).partition("%")[0]) for each in found]
+    return all(address.is_loopback for address in addresses)
+
+
+def readable(peer: str) -> str:
+    """A peer as gRPC names it for people: ``ipv6:%5B::1%5D:50123`` as ``[::1]:50123``."""
+    return unquote(peer).partition(":")[2]
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _probe(host: str, port: int) -> None:
+    """Binds the port for a moment, because gRPC does not tell why it could not."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            if os.name == "posix":  # on Windows the option would let us take the port from its owner
+                # As gRPC does, so that connections of an earlier run that still linger do not count.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(
+                f"{_address(host, port)} is in use by another process: stop that one (another training run?) "
+                "or use another port"
+            ) from error
+        raise BridgeError(f"{_address(host, port)}: cannot listen: {error.strerror or error}") from error

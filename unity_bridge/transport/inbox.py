@@ -1,0 +1,90 @@
+"""Where everything that happens around the bridge arrives, for one reader."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from unity_bridge.transport.grpc_core import cygrpc, usable
+
+_SLICE_S = 0.1
+"""How long the reader may sleep in gRPC's queue before it looks for what others have put in."""
+
+_HURRIED_TURNS = 256
+"""Things that the core may do for a reader who has no time left: who floods us with calls must not keep the reader."""
+
+_WATCH_S = 1.0
+
+
+class Inbox:
+    """A queue that anybody may put into, and that also reads what gRPC's core has to tell.
+
+    The reader itself waits in the core's queue: a message then wakes the thread that will act on it, and no
+    other in between. Where the installed grpcio does not offer that, it is a plain queue.
+    """
+
+    def __init__(self, *, direct: bool | None = None) -> None:
+        """``direct`` False reads no core queue; None does where it can."""
+        self._put: SimpleQueue[Any] = SimpleQueue()
+        self._watchers: list[Callable[[float], None]] = []
+        self._watch_at = 0.0
+        self.core = cygrpc.CompletionQueue() if (usable() if direct is None else direct) else None
+        """gRPC's queue. Each of its events carries, as its tag, what to do about it."""
+
+    def put(self, event: Any) -> None:
+        """From any thread. A sleeping reader notices within a tenth of a second."""
+        self._put.put(event)
+
+    def get(self, timeout: float) -> Any:
+        """The next event. Raises Empty when none came within ``timeout`` seconds."""
+        now = time.monotonic()
+        self._watch(now)
+        if self.core is None:
+            return self._put.get(timeout=timeout) if timeout > 0 else self._put.get_nowait()
+        until = now + timeout
+        hurried = 0
+        while self._put.empty():
+            left = until - time.monotonic()
+            came = self.turn(min(left, _SLICE_S))
+            if left <= 0:
+                hurried += 1
+                if not came or hurried > _HURRIED_TURNS:
+                    raise Empty
+        return self._put.get_nowait()
+
+    def empty(self) -> bool:
+        """Whether nothing waits to be read at this moment; False where the core has too much to do to tell."""
+        for _ in range(_HURRIED_TURNS):
+            if not self._put.empty():
+                return False
+            if not self.turn(0.0):
+                return self._put.empty()
+        return False
+
+    def turn(self, timeout: float) -> bool:
+        """Lets the core do one thing that it waits to do. False if there was none in time."""
+        if self.core is None:
+            return False
+        # A deadline of now would sleep a millisecond, the core's grain; one long past only looks.
+        event = self.core.poll(deadline=time.time() + timeout if timeout > 0 else 0.0)
+        if event.completion_type == cygrpc.CompletionType.queue_timeout:
+            return False
+        event.tag(event)
+        return True
+
+    def watch(self, watcher: Callable[[float], None]) -> None:
+        """Has the reader call a function about once a second, with the time by ``time.monotonic``."""
+        self._watchers.append(watcher)
+
+    def unwatch(self, watcher: Callable[[float], None]) -> None:
+        """Has it called no more. One that never was is fine."""
+        if watcher in self._watchers:
+            self._watchers.remove(watcher)
+
+    def _watch(self, now: float) -> None:
+        if now >= self._watch_at:
+            self._watch_at = now + _WATCH_S
+            for watcher in list(self._watchers):
+                watcher(now)

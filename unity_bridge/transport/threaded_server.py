@@ -1,0 +1,136 @@
+"""A unary gRPC server on grpcio's public interface: one parked thread for each call that waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+import grpc
+
+from unity_bridge.transport.inbox import Inbox
+from unity_bridge.transport.limits import MOST_SILENT_CALLS, SILENT_CALL_S, most_connections
+from unity_bridge.transport.waiting_calls import WaitingCalls
+
+if TYPE_CHECKING:
+    from unity_bridge.transport.endpoint import Call
+
+_FLUSH_S = 0.5
+
+
+class ThreadedServer:
+    """What any grpcio can do. A call changes threads five times on its way, so DirectServer is preferred."""
+
+    def __init__(
+        self,
+        address: str,
+        path: tuple[str, str],
+        options: tuple[tuple[str, int], ...],
+        inbox: Inbox,
+        *,
+        capacity: int,
+        accept: Callable[[str, bytes, Callable[[bytes | str | None], None]], Call],
+        on_hang_up: Callable[[Call], None],
+        on_broken: Callable[[str], None],
+    ) -> None:
+        """Listens; see DirectServer, but any inbox will do. Raises RuntimeError if it cannot be bound."""
+        self._inbox = inbox
+        self._accept = accept
+        self._on_hang_up = on_hang_up
+        self._on_broken = on_broken
+        self._silent = _SilentCalls()
+        self._waiting = WaitingCalls(capacity)
+        most = most_connections(capacity) + capacity + MOST_SILENT_CALLS + 1
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix="exchange")
+        service, method = path
+        # As a stream, because a unary call would say nothing of itself before its message is there.
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_unary_rpc_method_handler(self._exchange)
+        self._server = grpc.server(
+            self._threads,
+            handlers=[grpc.method_handlers_generic_handler(service, {method: handler})],
+            options=options,
+            maximum_concurrent_rpcs=most,
+        )
+        self.port: int = self._server.add_insecure_port(address)
+        self._server.start()
+        inbox.watch(self._silent.end_old)
+
+    def stop(self) -> None:
+        """Sends what has been answered, drops every other call and frees the port."""
+        self._inbox.unwatch(self._silent.end_old)
+        self._server.stop(_FLUSH_S).wait()
+        self._threads.shutdown()
+
+    def _exchange(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        self._silent.enter(context)
+        try:
+            data = next(requests, None)
+        except Exception:  # it was given up, or its client is gone
+            data = None
+        finally:
+            self._silent.leave(context)
+        if data is None:
+            self._on_broken(context.peer())
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "it brought no message in time")
+        peer = context.peer()
+        if not self._waiting.enter(peer):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls wait already")
+        try:
+            return self._converse(data, context)
+        finally:
+            self._waiting.leave(peer)
+
+    def _converse(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        # A queue, since an answer and a hang-up may race: the first wins, the other is never read.
+        outcome: SimpleQueue[bytes | str | None] = SimpleQueue()
+        calls: list[Call] = []
+        returned = False
+
+        def ended() -> None:
+            if not returned and calls:
+                outcome.put(None)
+                self._on_hang_up(calls[0])
+
+        if not context.add_callback(ended):
+            return b""  # gone already
+        calls.append(self._accept(context.peer(), data, outcome.put))
+        answer = outcome.get()
+        returned = True
+        if isinstance(answer, str):
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, answer)
+        return answer or b""
+
+
+class _SilentCalls:
+    """Calls that have not brought their message yet, and when they were begun, the oldest first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begun: dict[grpc.ServicerContext, float] = {}
+
+    def enter(self, context: grpc.ServicerContext) -> None:
+        """One more; too many cost the oldest its place."""
+        with self._lock:
+            if len(self._begun) >= MOST_SILENT_CALLS:
+                self._end(next(iter(self._begun)))
+            self._begun[context] = time.monotonic()
+
+    def leave(self, context: grpc.ServicerContext) -> None:
+        """It has brought its message, or never will."""
+        with self._lock:
+            self._begun.pop(context, None)
+
+    def end_old(self, now: float) -> None:
+        """Ends those that were begun too long before ``now``."""
+        with self._lock:
+            for context, begun in list(self._begun.items()):
+                if now < begun + SILENT_CALL_S:
+                    return
+                self._end(context)
+
+    def _end(self, context: grpc.ServicerContext) -> None:
+        del self._begun[context]
+        context.cancel()
