@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
-from trainer_service.cli import main as cli
+from trainer_service.cli import commands as cli
 from trainer_service.cli.arguments import build_parser
 from trainer_service.config import parse_run_options
 from unity_bridge.programs.launcher import Command

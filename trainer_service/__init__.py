@@ -14,19 +14,20 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from trainer_service._version import __version__
+
 if TYPE_CHECKING:
     from trainer_service.callbacks import Callback
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
     from trainer_service.policy import Policy, load_policy
     from trainer_service.training.run import Outcome, train
 
-__version__ = "0.1.0"
-
 __all__ = [
     "Callback",
     "Outcome",
     "Policy",
     "RunOptions",
+    "__version__",
     "load_policy",
     "load_run_options",
     "parse_run_options",

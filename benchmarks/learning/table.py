@@ -143,5 +143,6 @@ above the threshold and one below: there the side that does not learn acts as a 
 is that of the first side. Such a policy still reaches the right end every other time, and now and then, by luck, five
 times in a row.
 
-ML-Agents has no such test of curiosity or RND; ours are in `tests/trainer_service/training/test_learning.py` (pyramids).
+ML-Agents has no such test of curiosity or RND; ours (pyramids) are in
+`tests/trainer_service/training/test_learning.py`.
 """

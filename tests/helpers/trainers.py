@@ -210,10 +210,21 @@ class Warm(Process):
 def _forks() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["torch", "torch.optim", "tensorboard.compat.proto", "trainer_service.cli", "trainer_service.training.run",
-         "trainer_service.training.learn", "trainer_service.behaviors.registry", "trainer_service.training.recorder", "trainer_service.training.channels",
-         "trainer_service.evaluation.periodic", "trainer_service.interop.onnx_export", "trainer_service.interop.mlagents_checkpoint"]
-    )  # fmt: skip
+        [
+            "torch",
+            "torch.optim",
+            "tensorboard.compat.proto",
+            "trainer_service.cli.commands",
+            "trainer_service.training.run",
+            "trainer_service.training.learn",
+            "trainer_service.behaviors.registry",
+            "trainer_service.training.recorder",
+            "trainer_service.training.channels",
+            "trainer_service.evaluation.periodic",
+            "trainer_service.interop.onnx_export",
+            "trainer_service.interop.mlagents_checkpoint",
+        ]
+    )
     return context
 
 

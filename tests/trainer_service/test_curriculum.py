@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from trainer_service.config import parse_run_options
 from trainer_service.curriculum import (
     Curriculum,
     LessonChange,
@@ -17,7 +18,6 @@ from trainer_service.curriculum import (
     differences,
     with_sampler_seeds,
 )
-from trainer_service.config import parse_run_options
 from trainer_service.errors import ConfigError
 from unity_bridge.side_channels import (
     FloatParameter,

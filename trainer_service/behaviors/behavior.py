@@ -17,11 +17,11 @@ from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
 from trainer_service.algorithms.common.checks import require_actions
 from trainer_service.algorithms.common.frozen_policy import Actor
 from trainer_service.algorithms.common.observation_selection import learns_by_group, most_of_a_group, view_for
-from trainer_service.curriculum import Progress
 from trainer_service.behaviors.opponents import Sparring
 from trainer_service.behaviors.self_play import Arena
 from trainer_service.callbacks import EndedEpisodes, Hooks
 from trainer_service.config import TrainerSettings, changed_networks
+from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.metrics import Statistics, Summary
 from trainer_service.rollout.agent_indices import GroupPlaces, Seats, reported_places

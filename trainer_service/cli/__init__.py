@@ -1,5 +1,5 @@
 """The command line: ``mlagents-style COMMAND``."""
 
-from trainer_service.cli.main import main
+from trainer_service.cli.commands import main
 
 __all__ = ["main"]

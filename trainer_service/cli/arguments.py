@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import trainer_service
+from trainer_service._version import __version__
 
 # argparse only: --help and a mistyped flag answer at once.
 
@@ -29,9 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="mlagents-style",
         description="Trains agents that live in a simulator, over the ML-Agents protocol.",
     )
-    parser.add_argument(
-        "--version", action="version", version=f"trainer-service {trainer_service.__version__}"
-    )
+    parser.add_argument("--version", action="version", version=f"trainer-service {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_learn(commands)
     _add_check(commands)

@@ -71,9 +71,9 @@ def _record_expert(parsed: argparse.Namespace, recording: Recording, stopped: Ca
 
 
 def _record_run(parsed: argparse.Namespace, recording: Recording, stopped: Callable[[], bool]) -> None:
+    from trainer_service.cli.trained_run import load_policies, options_of, program_for
     from trainer_service.demonstrations.record import record_policies
     from trainer_service.evaluation.simulator import Playground
-    from trainer_service.cli.trained_run import load_policies, options_of, program_for
     from trainer_service.metrics.console import Console
     from trainer_service.runs.folder import RunFolder
     from trainer_service.runs.status import read_lessons

@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.curriculum import Curriculum
 from trainer_service.config import EvaluationSettings, RunOptions
+from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import evaluate
 from trainer_service.evaluation.simulator import Playground

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-import trainer_service
+from trainer_service._version import __version__
 from trainer_service.metrics import Summary, readable
 from trainer_service.runs.status import COMPATIBLE_MLAGENTS_VERSION
 from unity_bridge.complaints import harmless
@@ -88,7 +88,7 @@ class Console:
         compatible = f"{COMPATIBLE_MLAGENTS_VERSION} (compatible)"
         self._print(
             " Version information:\n"
-            f"  trainer-service: {trainer_service.__version__},\n"
+            f"  trainer-service: {__version__},\n"
             f"  ml-agents: {compatible},\n"
             f"  ml-agents-envs: {compatible},\n"
             f"  Communicator API: {communicator_api},\n"

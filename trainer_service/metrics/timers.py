@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-import trainer_service
+from trainer_service._version import __version__
 
 _TIMER_FORMAT_VERSION = "0.1.0"
 
@@ -71,7 +71,7 @@ class Timers:
                 "end_time_seconds": int(time.time()),
                 "python_version": platform.python_version(),
                 "command_line_arguments": " ".join(sys.argv),
-                "trainer_service_version": trainer_service.__version__,
+                "trainer_service_version": __version__,
                 "numpy_version": np.__version__,
                 **(versions or {}),
             },

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from trainer_service.config.rewards import GAILSettings
 from trainer_service.imitation import DemonstratedSteps, DemonstrationStore
+from trainer_service.networks.encoders.chunks import as_floats, in_chunks, rows_at_once
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
-from trainer_service.networks.policies.actor_critic import as_floats, in_chunks, rows_at_once
 from trainer_service.ops.imitation import (
     bottleneck_divergence,
     discriminator_loss,

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.config.rewards import IntrinsicSettings
+from trainer_service.networks.encoders.chunks import as_floats, in_chunks, rows_at_once
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
-from trainer_service.networks.policies.actor_critic import as_floats, in_chunks, rows_at_once
 from trainer_service.ops.intrinsic import ReturnScale, updated_scale
 from trainer_service.rewards.transitions import Experience, Transitions
 from unity_bridge.specs import BehaviorSpec

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.networks.policies.actor_critic import as_floats
+from trainer_service.networks.encoders.chunks import as_floats
 from trainer_service.rollout.trajectories import Trajectories
 
 

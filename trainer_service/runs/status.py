@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import trainer_service
+from trainer_service._version import __version__
 from trainer_service.curriculum import Standing
 from trainer_service.errors import UserError
 
@@ -117,7 +117,7 @@ class TrainingStatus:
                 "stats_format_version": STATS_FORMAT_VERSION,
                 "mlagents_version": COMPATIBLE_MLAGENTS_VERSION,
                 "torch_version": self.torch_version,
-                "trainer_service_version": trainer_service.__version__,
+                "trainer_service_version": __version__,
             }
         }
         # A behavior and a parameter may share a name, even 'metadata': they use different keys.
@@ -202,7 +202,7 @@ def _warn_of_versions(path: Path, metadata: Any, torch_version: str) -> None:
         return
     expected = {"stats_format_version": STATS_FORMAT_VERSION, "torch_version": torch_version}
     if "trainer_service_version" in metadata:
-        expected["trainer_service_version"] = trainer_service.__version__
+        expected["trainer_service_version"] = __version__
     for key, here in expected.items():
         if metadata.get(key) != here:
             _logger.warning("'%s' was written with %s %s, this is %s.", path, key, metadata.get(key), here)

@@ -10,9 +10,9 @@ from uuid import UUID
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.curriculum import Curriculum
 from trainer_service.behaviors.registry import parse_behavior_id
 from trainer_service.config import RunOptions
+from trainer_service.curriculum import Curriculum
 from trainer_service.metrics.statistics import MOST_NAMES
 from trainer_service.training import analytics
 from unity_bridge.complaints import SAID, Complaints, quoted

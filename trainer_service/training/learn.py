@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from trainer_service.curriculum import Curriculum
 from trainer_service.behaviors.registry import Behaviors
 from trainer_service.callbacks import Hooks
+from trainer_service.curriculum import Curriculum
 from trainer_service.evaluation.periodic import Examiner
 from trainer_service.metrics.timers import Timers
 from trainer_service.training.channels import Channels

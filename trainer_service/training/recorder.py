@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.curriculum import Curriculum
 from trainer_service.callbacks import Hooks
+from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
 from trainer_service.interop.onnx_export import ExportError, export_policy
 from trainer_service.metrics import SummaryWriter

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer_service.curriculum import Curriculum, differences, with_sampler_seeds
 from trainer_service.callbacks import Callback, Hooks, RunView
 from trainer_service.config import (
     RunOptions,
@@ -22,6 +21,7 @@ from trainer_service.config import (
 )
 from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
 from trainer_service.config.hyperparameters.on_policy import GroupSettings
+from trainer_service.curriculum import Curriculum, differences, with_sampler_seeds
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.evaluation.simulator import engine_settings
 from trainer_service.metrics import ConsoleWriter, GaugeWriter, JsonlWriter, SummaryWriter, TensorBoardWriter

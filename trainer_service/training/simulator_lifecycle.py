@@ -9,9 +9,9 @@ from functools import partial
 
 import torch
 
-from trainer_service.curriculum import Curriculum, LessonChange
 from trainer_service.behaviors.registry import Behaviors
 from trainer_service.callbacks import CallbackError
+from trainer_service.curriculum import Curriculum, LessonChange
 from trainer_service.errors import UserError
 from trainer_service.runs.files import SaveError
 from trainer_service.training.channels import Channels

@@ -7,8 +7,8 @@ import importlib
 import numpy as np
 import pytest
 
-from trainer_service.curriculum import Progress
 from trainer_service.behaviors.registry import Behaviors, parse_behavior_id
+from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.rollout.agents import agent_keys
 from unity_bridge.server.bridge import Tick

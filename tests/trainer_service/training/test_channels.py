@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.curriculum import Curriculum
 from trainer_service.config import RunOptions, parse_run_options
+from trainer_service.curriculum import Curriculum
 from trainer_service.training.channels import Channels
 from trainer_service.training.run import train
 from unity_bridge import mlagents_alias

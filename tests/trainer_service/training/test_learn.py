@@ -17,9 +17,9 @@ import torch
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors import behavior
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.curriculum import Curriculum
 from trainer_service.behaviors.registry import Behaviors
 from trainer_service.config import parse_run_options
+from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.statistics import MOST_NAMES

@@ -14,8 +14,8 @@ import torch
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.curriculum import Curriculum, Progress, Standing
 from trainer_service.config import parse_run_options
+from trainer_service.curriculum import Curriculum, Progress, Standing
 from trainer_service.metrics import JsonlWriter
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers

@@ -13,10 +13,11 @@ from torch import Tensor
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.config import BehavioralCloningSettings, TrainerSettings
 from trainer_service.imitation.demonstrations import Demonstrations, DemonstrationStore
+from trainer_service.networks.encoders.chunks import as_floats, in_chunks, rows_at_once
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
-from trainer_service.networks.policies.actor_critic import ActorCritic, as_floats, in_chunks, rows_at_once
+from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.policies.group_actors import TeamActors
 from trainer_service.networks.policies.soft_actor import SoftActor
 from trainer_service.ops.distributions import masked_log_softmax

@@ -32,9 +32,9 @@ from trainer_service.algorithms.common.schedules import Rates
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import COMASettings
 from trainer_service.networks.critics.coma_critic import COMACritic
+from trainer_service.networks.encoders.chunks import in_chunks
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.policies.action_heads import ActionParameters
-from trainer_service.networks.policies.actor_critic import in_chunks
 from trainer_service.ops import distributions as dist
 from trainer_service.ops.counterfactual import counterfactual_advantage, explored_log_probs
 from trainer_service.ops.schedules import linear_decay

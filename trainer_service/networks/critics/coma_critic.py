@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.critics.value_scale import ScaledValues, Scaling
+from trainer_service.networks.encoders.chunks import as_floats
 from trainer_service.networks.encoders.encoder import ObservationEncoder
 from trainer_service.networks.encoders.layers import make_body
 from trainer_service.networks.encoders.memory import make_memory
-from trainer_service.networks.policies.actor_critic import as_floats
 from unity_bridge.specs import BehaviorSpec
 
 

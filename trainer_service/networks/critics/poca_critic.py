@@ -15,10 +15,10 @@ from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.critics.groups_by_size import Crowds, sorted_by_size
 from trainer_service.networks.critics.leave_one_out import attend, told_by_heads
 from trainer_service.networks.critics.value_scale import ScaledValues
+from trainer_service.networks.encoders.chunks import as_floats
 from trainer_service.networks.encoders.encoder import ObservationEncoder
 from trainer_service.networks.encoders.layers import make_body, normal_linear, standardized
 from trainer_service.networks.encoders.memory import make_memory
-from trainer_service.networks.policies.actor_critic import as_floats
 from unity_bridge.specs import BehaviorSpec
 
 _HEADS = 4

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.algorithms.common.tensors import allowed_or_none, to_tensor
+from trainer_service.networks.encoders.chunks import as_floats
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.policies.actor_critic import as_floats
 from trainer_service.networks.policies.soft_actor import Seen
 from trainer_service.replay.transitions import Sample, SequencesOfSample
 from trainer_service.rewards import RewardSource, Transitions

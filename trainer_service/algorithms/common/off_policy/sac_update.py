@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from trainer_service.algorithms.common.off_policy.sac_minibatch import Minibatch
 from trainer_service.config import SACSettings, TrainerSettings
+from trainer_service.networks.encoders.chunks import as_floats
 from trainer_service.networks.flat import Descent, FlatParameters
 from trainer_service.networks.policies.action_heads import ActionParameters
-from trainer_service.networks.policies.actor_critic import as_floats
 from trainer_service.networks.policies.soft_actor import SoftActor, SoftCritics
 from trainer_service.ops import soft_actor_critic as soft
 from unity_bridge.specs import BehaviorSpec
