@@ -1,0 +1,172 @@
+"""Two recordings say the same where every number is the same, under whatever name; and where one is not, which."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+
+@pytest.fixture
+def tool(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("same_numbers", repository / "tools" / "same_numbers.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "same_numbers", module)  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def checkpoint() -> dict[str, Any]:
+    weights = {"body.weight": torch.arange(6.0).reshape(2, 3), "body.bias": torch.ones(2)}
+    return {"step": 40, "algorithm": {"network": weights, "optimizer": {"steps": 8, "mean": torch.zeros(8)}}}
+
+
+def recorded(
+    out: Path, content: dict[str, Any] | None = None, *, loss: str = "value_loss", rate: float = 0.5
+) -> Path:
+    """A recording of one run, whose metrics have a loss of that name and a last learning rate."""
+    folder = out / "run" / "run"
+    (folder / "Ball").mkdir(parents=True)
+    lines = [
+        {"behavior": "Ball", "step": step, "wall_s": hash(out), loss: step / 7, "learning_rate": rate_then}
+        for step, rate_then in ((20, 0.9), (40, rate))
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    torch.save(content or checkpoint(), folder / "Ball" / "checkpoint.pt")
+    np.savez(folder / "Ball" / "replay.npz", rewards=np.arange(5.0))
+    return out
+
+
+@pytest.fixture
+def compare(
+    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    old = recorded(tmp_path / "old")
+
+    def run(new: Path, *flags: str) -> tuple[int, str]:
+        code = tool.main(["compare", str(old), str(new), *flags])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+def test_equal_runs_say_the_same_whatever_time_they_took(compare, tmp_path: Path) -> None:
+    code, said = compare(recorded(tmp_path / "new"))
+    assert (code, said) == (0, "run: the same\n1 of 1 runs say the same.\n")
+
+
+def test_one_changed_bit_of_a_tensor_is_named(compare, tmp_path: Path) -> None:
+    content = checkpoint()
+    content["algorithm"]["network"]["body.weight"].view(torch.int32)[1, 1] ^= 1
+    code, said = compare(recorded(tmp_path / "new", content))
+    assert code == 1
+    assert "run: DIFFERS" in said
+    (line,) = [line for line in said.splitlines() if "expected" in line]
+    assert line.startswith(
+        "  run/Ball/checkpoint.pt: algorithm/network/body.weight: expected float32 [2, 3] ["
+    )
+    assert ", came float32 [2, 3] [" in line
+    assert "0 of 1 runs say the same." in said
+
+
+def test_a_changed_number_is_told_beside_the_one_that_was_expected(compare, tmp_path: Path) -> None:
+    content = checkpoint()
+    content["algorithm"]["optimizer"]["steps"] = 9
+    code, said = compare(recorded(tmp_path / "new", content))
+    assert code == 1
+    assert "run/Ball/checkpoint.pt: algorithm/optimizer/steps: expected int 8, came int 9" in said
+
+
+def test_a_changed_metric_is_told_with_its_steps(compare, tmp_path: Path) -> None:
+    code, said = compare(recorded(tmp_path / "new", rate=0.25))
+    assert code == 1
+    assert (
+        "metrics.jsonl: Ball/learning_rate: expected 0.9 at 20, 0.5 at 40, came 0.9 at 20, 0.25 at 40" in said
+    )
+
+
+def test_renamed_keys_and_tags_are_listed_and_are_no_difference(compare, tmp_path: Path) -> None:
+    content = checkpoint()
+    network = content["algorithm"].pop("network")
+    content["algorithm"]["networks"] = {
+        "trunk.weight": network["body.weight"],
+        "trunk.bias": network["body.bias"],
+    }
+    new = recorded(tmp_path / "new", content, loss="critic_loss")
+    code, said = compare(new)
+    assert code == 0
+    assert "  renamed: algorithm/network/body.weight -> algorithm/networks/trunk.weight\n" in said
+    assert "  renamed: algorithm/network/body.bias -> algorithm/networks/trunk.bias\n" in said
+    assert "  renamed: Ball/value_loss -> Ball/critic_loss\n" in said
+    meant = tmp_path / "renamed.txt"
+    meant.write_text("network/body. networks/trunk.\n\nvalue_loss critic_loss\n")
+    assert compare(new, "--renamed", str(meant)) == (0, "run: the same\n1 of 1 runs say the same.\n")
+
+
+def test_a_key_that_is_new_or_gone_is_a_difference(compare, tmp_path: Path) -> None:
+    content = checkpoint()
+    content["algorithm"]["optimizer"]["square"] = torch.zeros(9)
+    del content["algorithm"]["optimizer"]["mean"]
+    code, said = compare(recorded(tmp_path / "new", content))
+    assert code == 1
+    assert "algorithm/optimizer/mean: expected float32 [8] [0.0, 0.0, 0.0, …]" in said
+    assert "came no such value under any name" in said
+    assert "algorithm/optimizer/square: expected nothing of the kind, came float32 [9]" in said
+
+
+def test_values_that_changed_places_under_their_old_names_are_listed(compare, tmp_path: Path) -> None:
+    content = checkpoint()
+    content["step"], content["algorithm"]["optimizer"]["steps"] = 8, 40
+    code, said = compare(recorded(tmp_path / "new", content))
+    assert code == 0
+    assert "  renamed: step -> algorithm/optimizer/steps\n" in said
+
+
+def test_a_file_or_a_run_that_is_missing_is_a_difference(compare, tmp_path: Path) -> None:
+    new = recorded(tmp_path / "new")
+    (new / "run" / "run" / "Ball" / "replay.npz").unlink()
+    code, said = compare(new)
+    assert code == 1
+    assert "run/Ball/replay.npz: is missing" in said
+    (tmp_path / "empty").mkdir()
+    code, said = compare(tmp_path / "empty")
+    assert code == 1
+    assert "is missing" in said
+
+
+def test_what_is_no_recording_is_said(
+    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tool.main(["compare", str(tmp_path), str(tmp_path)]) == 2
+    assert "holds no run" in capsys.readouterr().err
+
+
+def test_a_run_that_nobody_knows_is_said(
+    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tool.main(["record", str(tmp_path), "--only", "pppo"]) == 2
+    assert "no run is called pppo; there are ppo," in capsys.readouterr().err
+
+
+def test_every_run_is_one_that_the_trainer_would_take(tool: ModuleType, tmp_path: Path) -> None:
+    import yaml
+
+    from trainer_service.config import load_run_options
+
+    for name, run in tool.read_runs().items():
+        config = tmp_path / f"{name}.yaml"
+        config.write_text(
+            yaml.safe_dump({k: v for k, v in run.items() if k not in ("env", "before", "longer")})
+        )
+        assert load_run_options(config, {}).options.behaviors, name
