@@ -104,7 +104,7 @@ class Callback:
         """The run is over, for whatever reason, and saved."""
 
     def on_collection(self, run: RunView, behavior: str, trajectories: Trajectories) -> None:
-        """Pieces of experience are complete, and go to the learner next: with the simulator's rewards, whatever
+        """Segments of experience are complete, and go to the learner next: with the simulator's rewards, whatever
         ``shape_rewards`` makes of them. Must not change them."""
 
     def shape_rewards(self, run: RunView, behavior: str, trajectories: Trajectories) -> NDArray[Any]:

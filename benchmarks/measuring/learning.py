@@ -107,7 +107,7 @@ def _rollout() -> Trajectories:
     def noise(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
         return rng.normal(size=shape).astype(np.float32)
 
-    pieces = 12
+    segments = 12
     return Trajectories(
         observations=(noise(BUFFER_SIZE, OBSERVATIONS),),
         continuous_actions=noise(BUFFER_SIZE, ACTIONS),
@@ -117,9 +117,9 @@ def _rollout() -> Trajectories:
         memories=np.zeros((BUFFER_SIZE, 0), np.float32),
         rewards=noise(BUFFER_SIZE),
         group_rewards=np.zeros(BUFFER_SIZE, np.float32),
-        lengths=np.full(pieces, BUFFER_SIZE // pieces),
-        final_observations=(noise(pieces, OBSERVATIONS),),
-        final_allowed_actions=np.empty((pieces, 0), np.bool_),
-        final_memories=np.zeros((pieces, 0), np.float32),
-        terminated=np.zeros(pieces, np.bool_),
+        lengths=np.full(segments, BUFFER_SIZE // segments),
+        final_observations=(noise(segments, OBSERVATIONS),),
+        final_allowed_actions=np.empty((segments, 0), np.bool_),
+        final_memories=np.zeros((segments, 0), np.float32),
+        terminated=np.zeros(segments, np.bool_),
     )

@@ -137,7 +137,7 @@ def test_a_world_survives_its_journey_to_the_simulator() -> None:
 def test_a_recording_shows_the_way_to_what_is_seen(world: World, tmp_path) -> None:
     record(world, tmp_path / "expert.demo", seed=1)
     (file,) = open_demonstrations(tmp_path / "expert.demo")
-    episodes = list(file.pieces())
+    episodes = list(file.segments())
     assert sum(map(len, episodes)) == 100
     assert all(episode.terminated for episode in episodes)
     for episode in episodes:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from trainer_service.cli import main
-from unity_bridge.demonstrations import DemonstratedPiece, DemonstrationFile, DemonstrationWriter
+from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationFile, DemonstrationWriter
 from unity_bridge.simulators.registry import SCENES
 from unity_bridge.specs import PICTURE, ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import as_floats, join_observations
@@ -34,7 +34,7 @@ def load(peer: Any, finish: Any, tmp_path: Path) -> Callable[[Path], Loaded]:
     return read
 
 
-def require_same(loaded: Loaded, pieces: list[DemonstratedPiece], spec: BehaviorSpec) -> None:
+def require_same(loaded: Loaded, segments: list[DemonstratedSegment], spec: BehaviorSpec) -> None:
     """Its rows are ours, each with the action of the row before (its loader knows nothing of that), and one
     between every two episodes, which it makes of an end and a beginning."""
     described = json.loads(str(loaded["spec"]))
@@ -43,18 +43,20 @@ def require_same(loaded: Loaded, pieces: list[DemonstratedPiece], spec: Behavior
         "branches": list(spec.action_spec.discrete_branches),
         "sensors": [[sensor.name, list(sensor.shape)] for sensor in spec.observation_specs],
     }
-    ends = np.cumsum([len(piece) + 1 for piece in pieces])
+    ends = np.cumsum([len(segment) + 1 for segment in segments])
     rows = np.setdiff1d(np.arange(ends[-1]), ends - 1)  # without the final states
     answers = rows + 1
     answers = answers[answers < len(loaded["reward"])]  # and it drops the last row of all
     for sensor in range(len(spec.observation_specs)):
-        seen = as_floats(join_observations([piece.observations[sensor] for piece in pieces]))
+        seen = as_floats(join_observations([segment.observations[sensor] for segment in segments]))
         np.testing.assert_allclose(loaded[f"observation_{sensor}"][rows], seen, rtol=0, atol=1e-6)
-    np.testing.assert_array_equal(loaded["reward"][rows], np.concatenate([piece.rewards for piece in pieces]))
-    lasts = np.cumsum([len(piece) for piece in pieces]) - 1
+    np.testing.assert_array_equal(
+        loaded["reward"][rows], np.concatenate([segment.rewards for segment in segments])
+    )
+    lasts = np.cumsum([len(segment) for segment in segments]) - 1
     assert np.flatnonzero(loaded["done"][rows]).tolist() == lasts.tolist()
     for kind in ("continuous", "discrete"):
-        ours = np.concatenate([getattr(piece, f"{kind}_actions") for piece in pieces])
+        ours = np.concatenate([getattr(segment, f"{kind}_actions") for segment in segments])
         if ours.shape[1]:
             np.testing.assert_array_equal(loaded[kind][answers], ours[: len(answers)])
 
@@ -68,7 +70,7 @@ def test_it_loads_what_our_experts_recorded(
     line = ["record-demo", f"sim:{name}", "--policy", "heuristic", "-o", "x.demo", "--episodes", "4"]
     assert main([*line, *behavior, "--env-args", "--agents", "3"]) == 0
     file = DemonstrationFile(tmp_path / "x.demo")
-    require_same(load(file.path), list(file.pieces(10**6)), file.spec)
+    require_same(load(file.path), list(file.segments(10**6)), file.spec)
 
 
 def test_it_loads_both_kinds_of_actions_and_plain_pictures(load: Any, tmp_path: Path) -> None:
@@ -77,13 +79,13 @@ def test_it_loads_both_kinds_of_actions_and_plain_pictures(load: Any, tmp_path: 
         (ObservationSpec("number", (3,)), ObservationSpec("eye", (2, 5, 4), PICTURE)), ActionSpec(2, (3, 2))
     )
 
-    def piece(steps: int) -> DemonstratedPiece:
+    def segment(steps: int) -> DemonstratedSegment:
         def seen(rows: int) -> Any:
             return tuple(
                 rng.random((rows, *sensor.shape)).astype(np.float32) for sensor in spec.observation_specs
             )
 
-        return DemonstratedPiece(
+        return DemonstratedSegment(
             observations=seen(steps),
             continuous_actions=rng.random((steps, 2)).astype(np.float32),
             discrete_actions=rng.integers(0, [3, 2], (steps, 2)),
@@ -95,11 +97,11 @@ def test_it_loads_both_kinds_of_actions_and_plain_pictures(load: Any, tmp_path: 
             starts_episode=True,
         )
 
-    pieces = [piece(5), piece(1), piece(9)]
+    segments = [segment(5), segment(1), segment(9)]
     with DemonstrationWriter(tmp_path / "x.demo", "Rich", spec, name="rich") as writer:
-        for each in pieces:
+        for each in segments:
             writer.write(each)
-    require_same(load(tmp_path / "x.demo"), pieces, spec)
+    require_same(load(tmp_path / "x.demo"), segments, spec)
 
 
 def test_what_it_writes_is_read_here(peer: Any, finish: Any, tmp_path: Path) -> None:
@@ -108,16 +110,16 @@ def test_what_it_writes_is_read_here(peer: Any, finish: Any, tmp_path: Path) -> 
     assert (file.behavior_name, file.is_shifted, file.meta.number_steps) == ("Recorded", True, 0)
     assert [sensor.shape for sensor in file.spec.observation_specs] == [(2,), (3, 5, 4)]
     assert file.spec.action_spec == ActionSpec(2, (4,))
-    pieces = list(file.pieces())
-    assert [len(piece) for piece in pieces] == [5, 5, 5]
-    for episode, piece in enumerate(pieces):
+    segments = list(file.segments())
+    assert [len(segment) for segment in segments] == [5, 5, 5]
+    for episode, segment in enumerate(segments):
         steps = np.arange(1, 6)
-        assert piece.observations[0].tolist() == [[episode, step] for step in range(5)]
-        assert piece.observations[1].dtype == np.uint8
-        assert piece.observations[1][:, 0, 0, 0].tolist() == [10 * episode + step for step in range(5)]
-        np.testing.assert_array_equal(piece.continuous_actions[:, 0], steps / 4)
-        np.testing.assert_array_equal(piece.discrete_actions[:, 0], (episode + steps) % 4)
-        np.testing.assert_array_equal(piece.rewards, steps / 8)
+        assert segment.observations[0].tolist() == [[episode, step] for step in range(5)]
+        assert segment.observations[1].dtype == np.uint8
+        assert segment.observations[1][:, 0, 0, 0].tolist() == [10 * episode + step for step in range(5)]
+        np.testing.assert_array_equal(segment.continuous_actions[:, 0], steps / 4)
+        np.testing.assert_array_equal(segment.discrete_actions[:, 0], (episode + steps) % 4)
+        np.testing.assert_array_equal(segment.rewards, steps / 8)
 
 
 def test_it_learns_from_a_recording_of_ours(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mutations import mutated_bytes, require_fit_to_print
 
 from unity_bridge.demonstrations import (
-    DemonstratedPiece,
+    DemonstratedSegment,
     DemonstrationError,
     DemonstrationFile,
     DemonstrationWriter,
@@ -31,7 +31,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with DemonstrationWriter(path, "Shown", SPEC) as writer:
         for _ in range(3):
             writer.write(
-                DemonstratedPiece(
+                DemonstratedSegment(
                     observations=(rows[:3],),
                     continuous_actions=np.zeros((3, 2), np.float32),
                     discrete_actions=np.zeros((3, 1), np.int64),
@@ -43,7 +43,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     starts_episode=True,
                 )
             )
-    assert sum(piece.rewards.sum() for piece in DemonstrationFile(path).pieces()) == 9
+    assert sum(segment.rewards.sum() for segment in DemonstrationFile(path).segments()) == 9
     return path
 
 
@@ -54,8 +54,8 @@ def test_a_recording_that_was_changed(recording: Path, dice: random.Random) -> N
     path.write_bytes(mutated_bytes(dice, recording.read_bytes()))
     before = peak_memory()
     try:
-        for piece in DemonstrationFile(path).pieces():
-            assert np.isfinite(piece.rewards).all()
+        for segment in DemonstrationFile(path).segments():
+            assert np.isfinite(segment.rewards).all()
     except DemonstrationError as error:
         require_fit_to_print(str(error))
     assert peak_memory() - before < 64 * MIB

@@ -20,7 +20,7 @@ from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.cli import main
 from trainer_service.config import TrainerSettings
-from unity_bridge.demonstrations import DemonstratedPiece, DemonstrationWriter
+from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationWriter
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import Observation
 
@@ -225,15 +225,15 @@ def write_demo(tmp_path: Path) -> Callable[..., Path]:
         path = tmp_path / file
         with DemonstrationWriter(path, "Shown", spec) as writer:
             for episode in episodes:
-                writer.write(_piece(episode))
+                writer.write(_segment(episode))
         return path
 
     return write
 
 
-def _piece(episode: Shown) -> DemonstratedPiece:
+def _segment(episode: Shown) -> DemonstratedSegment:
     steps, none = episode.steps, np.zeros((episode.steps, 0))
-    return DemonstratedPiece(
+    return DemonstratedSegment(
         observations=tuple(sensor[:steps] for sensor in episode.observations),
         continuous_actions=np.asarray(none if episode.continuous is None else episode.continuous, np.float32),
         discrete_actions=np.asarray(none if episode.discrete is None else episode.discrete, np.int64),

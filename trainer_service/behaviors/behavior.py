@@ -286,7 +286,7 @@ class Behavior:
         ]
 
     def drop(self, simulator: int) -> None:
-        """Forgets the unfinished pieces of a simulator that left or begins anew, and who waits there."""
+        """Forgets the unfinished segments of a simulator that left or begins anew, and who waits there."""
         self._assembler.drop(simulator)
         if self._places is not None:
             self._places.drop(simulator)

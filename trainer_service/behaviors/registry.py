@@ -193,7 +193,7 @@ class Behaviors(Mapping[str, Behavior]):
         return any(changes)
 
     def drop(self, simulator: int) -> None:
-        """Forgets the agents of a simulator that begins anew: unfinished pieces, and who asked there."""
+        """Forgets the agents of a simulator that begins anew: unfinished segments, and who asked there."""
         for behavior in self.values():
             behavior.drop(simulator)
         self._asked = [asked for asked in self._asked if asked[0] != simulator]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unity_bridge.demonstrations import DemonstratedPiece, DemonstrationFile, DemonstrationMeta
+from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationFile, DemonstrationMeta
 from unity_bridge.specs import BehaviorSpec, ObservationSpec, ObservationType
 
 
 @dataclass(slots=True, eq=False)
 class _Tally:
-    """Sums over the pieces of a recording."""
+    """Sums over the segments of a recording."""
 
     action_sizes: tuple[int, tuple[int, ...]]
     steps: int = 0
@@ -34,19 +34,19 @@ class _Tally:
         self.highest = np.full(continuous, -np.inf, np.float32)
         self.chosen = [np.zeros(size, np.int64) for size in branches]
 
-    def add(self, piece: DemonstratedPiece) -> None:
-        if piece.starts_episode:
+    def add(self, segment: DemonstratedSegment) -> None:
+        if segment.starts_episode:
             self.returns.append(0.0)
             self.group_returns.append(0.0)
-        self.steps += len(piece)
-        self.terminated += piece.terminated
-        self.truncated += piece.truncated
-        self.returns[-1] += float(piece.rewards.sum(dtype=float))
-        self.group_returns[-1] += float(piece.group_rewards.sum(dtype=float))
-        self.lowest = np.minimum(self.lowest, piece.continuous_actions.min(axis=0))
-        self.highest = np.maximum(self.highest, piece.continuous_actions.max(axis=0))
+        self.steps += len(segment)
+        self.terminated += segment.terminated
+        self.truncated += segment.truncated
+        self.returns[-1] += float(segment.rewards.sum(dtype=float))
+        self.group_returns[-1] += float(segment.group_rewards.sum(dtype=float))
+        self.lowest = np.minimum(self.lowest, segment.continuous_actions.min(axis=0))
+        self.highest = np.maximum(self.highest, segment.continuous_actions.max(axis=0))
         for branch, counts in enumerate(self.chosen):
-            np.add.at(counts, piece.discrete_actions[:, branch], 1)
+            np.add.at(counts, segment.discrete_actions[:, branch], 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ def look_into(file: DemonstrationFile) -> Contents:
     """
     actions = file.spec.action_spec
     tally = _Tally((actions.continuous_size, actions.discrete_branches))
-    for piece in file.pieces():
-        tally.add(piece)
+    for segment in file.segments():
+        tally.add(segment)
     ranges = zip(tally.lowest.tolist(), tally.highest.tolist(), strict=True) if tally.steps else ()
     return Contents(
         path=file.path,

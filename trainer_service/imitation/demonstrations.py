@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainer_service.errors import UserError
 from unity_bridge.demonstrations import (
-    DemonstratedPiece,
+    DemonstratedSegment,
     DemonstrationError,
     DemonstrationFile,
     open_demonstrations,
@@ -99,35 +99,37 @@ def read_all(stores: Sequence[DemonstrationStore]) -> None:
 
 
 def _read(path: Path, spec: BehaviorSpec) -> Demonstrations:
-    pieces: list[DemonstratedPiece] = []
+    segments: list[DemonstratedSegment] = []
     lengths: list[int] = []
     for file in open_demonstrations(path):
         _check(file, spec)
         goes_on = False
-        for piece in file.pieces():
-            if goes_on and not piece.starts_episode:
-                lengths[-1] += len(piece)
+        for segment in file.segments():
+            if goes_on and not segment.starts_episode:
+                lengths[-1] += len(segment)
             else:
-                lengths.append(len(piece))
-            pieces.append(piece)
+                lengths.append(len(segment))
+            segments.append(segment)
             goes_on = True
-    if not pieces:
+    if not segments:
         raise UserError(f"'{path}': expected demonstrated steps, found none")
     terminated = np.zeros(sum(lengths), np.bool_)
-    ends = np.cumsum([len(piece) for piece in pieces]) - 1
-    terminated[ends] = [piece.terminated for piece in pieces]
+    ends = np.cumsum([len(segment) for segment in segments]) - 1
+    terminated[ends] = [segment.terminated for segment in segments]
     steps = DemonstratedSteps(
-        [_joined_sensor(pieces, sensor) for sensor in range(len(spec.observation_specs))],
+        [_joined_sensor(segments, sensor) for sensor in range(len(spec.observation_specs))],
         # A policy can do no more: what goes further is the same to it, and must not tell the two apart.
-        torch.from_numpy(np.concatenate([piece.continuous_actions for piece in pieces])).clamp_(-1.0, 1.0),
-        torch.from_numpy(np.concatenate([piece.discrete_actions for piece in pieces])),
+        torch.from_numpy(np.concatenate([segment.continuous_actions for segment in segments])).clamp_(
+            -1.0, 1.0
+        ),
+        torch.from_numpy(np.concatenate([segment.discrete_actions for segment in segments])),
         torch.from_numpy(terminated),
     )
     return Demonstrations(steps, np.array(lengths, np.int64))
 
 
-def _joined_sensor(pieces: Sequence[DemonstratedPiece], sensor: int) -> Tensor:
-    return torch.from_numpy(join_observations([piece.observations[sensor] for piece in pieces]))
+def _joined_sensor(segments: Sequence[DemonstratedSegment], sensor: int) -> Tensor:
+    return torch.from_numpy(join_observations([segment.observations[sensor] for segment in segments]))
 
 
 def _check(file: DemonstrationFile, spec: BehaviorSpec) -> None:

@@ -26,11 +26,11 @@ class FlatParameters:
         """Shape [all parameters]."""
         start = 0
         for parameter in parameters:
-            piece = slice(start, start + parameter.numel())
-            parameter.data = self.vector[piece].view_as(parameter)
+            span = slice(start, start + parameter.numel())
+            parameter.data = self.vector[span].view_as(parameter)
             # Autograd adds to a gradient that is there, in place: it never replaces the slice.
-            parameter.grad = self.gradient[piece].view_as(parameter)
-            start = piece.stop
+            parameter.grad = self.gradient[span].view_as(parameter)
+            start = span.stop
 
     def zero_gradient(self) -> None:
         """Before each backward pass."""
@@ -85,8 +85,8 @@ class FlatAdam:
 
     def moments(self, parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
         """What it remembers of one parameter's gradients, m and v, as views that may be written. Its shape."""
-        piece = slice(parameter.storage_offset(), parameter.storage_offset() + parameter.numel())
-        return self._mean[piece].view_as(parameter), self._square[piece].view_as(parameter)
+        span = slice(parameter.storage_offset(), parameter.storage_offset() + parameter.numel())
+        return self._mean[span].view_as(parameter), self._square[span].view_as(parameter)
 
     def state_dict(self) -> dict[str, Tensor | int]:
         """Steps taken and both moments."""

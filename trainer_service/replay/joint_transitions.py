@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.replay.ring import (
-    FIRST_PIECES,
     FIRST_ROWS,
+    FIRST_SEGMENTS,
     Arrays,
     Rows,
     named,
@@ -133,7 +133,7 @@ class JointReplay(RowReplay[JointSample]):
         """
         # Numbered by stretch, so that no row needs an older trajectory than the rows before it.
         order = np.argsort(_groups_of(trajectories), kind="stable")
-        numbers = self._pieces + np.argsort(order)
+        numbers = self._segments + np.argsort(order)
         steps = _moments_of(trajectories, len(self._places), numbers, self._kept)
         finals = {
             **named(tuple(trajectories.final_observations[i] for i in self._kept)),
@@ -142,17 +142,17 @@ class JointReplay(RowReplay[JointSample]):
         }
         return self._lay(steps, {name: column[order] for name, column in finals.items()})
 
-    def _piece_of(self, row: int) -> int:
+    def _segment_of(self, row: int) -> int:
         return int(self._steps["oldest"][row])
 
     def _gather(self, rows: Rows, weights: Floats | None) -> JointSample:
         steps = self._steps
         window = self._own_window(rows) if self._follow_each else self._window(rows)
         next_rows, next_present, finals = self._next(window)
-        final_pieces = steps["piece"][window.at[finals], finals[1]] % self._piece_slots
+        final_segments = steps["piece"][window.at[finals], finals[1]] % self._segment_slots
 
         def successors(name: str) -> NDArray[Any]:
-            found, ends = steps[name][next_rows, self._places], self._finals[name][final_pieces]
+            found, ends = steps[name][next_rows, self._places], self._finals[name][final_segments]
             if found.dtype != ends.dtype:
                 found, ends = as_floats(found), as_floats(ends)
             found[~next_present] = name == "allowed_actions"
@@ -252,7 +252,7 @@ def _moments_of(trajectories: Trajectories, places: int, numbers: Rows, sensors:
     rows_of = np.full(len(frames), -1)
     rows_of[moments] = np.arange(len(moments))
     rows, slots = rows_of[frames.of_step], frames.slot_of_step
-    pieces = np.repeat(np.arange(len(trajectories.lengths)), trajectories.lengths)
+    segments = np.repeat(np.arange(len(trajectories.lengths)), trajectories.lengths)
     last = np.cumsum(trajectories.lengths) - 1
     ahead = np.diff(rows, append=0)
     ahead[last] = 0
@@ -265,9 +265,9 @@ def _moments_of(trajectories: Trajectories, places: int, numbers: Rows, sensors:
         return laid
 
     stretch = np.repeat(np.arange(len(frames.lengths)), frames.lengths)
-    stretch_of_piece = _groups_of(trajectories)
+    stretch_of_segment = _groups_of(trajectories)
     oldest = np.full(len(frames.lengths), np.iinfo(np.int64).max)
-    np.minimum.at(oldest, stretch_of_piece, numbers)
+    np.minimum.at(oldest, stretch_of_segment, numbers)
     present = dense(np.ones(len(rows), np.bool_))
     common = dense(trajectories.group_rewards)
     own = dense(trajectories.rewards)
@@ -280,7 +280,7 @@ def _moments_of(trajectories: Trajectories, places: int, numbers: Rows, sensors:
         "rewards": own + common,
         "team_rewards": own.sum(axis=1) + common.sum(axis=1) / present.sum(axis=1),
         "terminated": dense(terminated),
-        "piece": dense(numbers[pieces], -1),
+        "piece": dense(numbers[segments], -1),
         "ahead": dense(ahead),
         "oldest": oldest[stretch],
         "follows": stretch == np.append(stretch[1:], -1),
@@ -307,7 +307,7 @@ def _moment_columns(spec: BehaviorSpec, rows: int, places: int) -> Arrays:
 
 def _final_columns(spec: BehaviorSpec) -> Arrays:
     return {
-        **observation_columns(spec, FIRST_PIECES),
-        "allowed_actions": np.empty((FIRST_PIECES, spec.action_spec.mask_size), np.bool_),
-        "terminated": np.empty(FIRST_PIECES, np.bool_),
+        **observation_columns(spec, FIRST_SEGMENTS),
+        "allowed_actions": np.empty((FIRST_SEGMENTS, spec.action_spec.mask_size), np.bool_),
+        "terminated": np.empty(FIRST_SEGMENTS, np.bool_),
     }

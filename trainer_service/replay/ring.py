@@ -16,7 +16,7 @@ Arrays = dict[str, NDArray[Any]]
 
 FIRST_ROWS = 1024
 """Rows for which there is room at the start."""
-FIRST_PIECES = 64
+FIRST_SEGMENTS = 64
 """The same of trajectories."""
 
 
@@ -34,7 +34,7 @@ class Ring:
         self._size = 0
         self._head = 0
         """The row that is written next."""
-        self._pieces = 0
+        self._segments = 0
         """Trajectories that ever came: each has its number."""
         self._steps = steps
         self._finals = finals
@@ -51,9 +51,9 @@ class Ring:
     def state(self) -> Arrays:
         """Everything in the buffer, as views where that can be: to be written, not to be kept."""
         steps = {f"steps.{name}": column[: self._size] for name, column in self._steps.items()}
-        numbers = np.arange(self._first_piece, self._pieces) % self._piece_slots
+        numbers = np.arange(self._first_segment, self._segments) % self._segment_slots
         finals = {f"finals.{name}": column[numbers] for name, column in self._finals.items()}
-        counters = np.array([self.capacity, self._head, self._pieces], np.int64)
+        counters = np.array([self.capacity, self._head, self._segments], np.int64)
         return {**steps, **finals, "counters": counters}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
@@ -61,7 +61,7 @@ class Ring:
 
         Returns where the rows that are kept stood there. Raises KeyError or ValueError where it does not fit.
         """
-        capacity, head, pieces = (int(counter) for counter in state["counters"])
+        capacity, head, segments = (int(counter) for counter in state["counters"])
         kept = np.arange(len(state["steps.piece"]))
         if len(kept) > capacity or not 0 <= head < capacity:
             raise ValueError(f"{len(kept)} rows, the next at {head}, in a buffer of {capacity}")
@@ -69,12 +69,12 @@ class Ring:
             # From the oldest to the newest, for the ring closes elsewhere.
             kept = np.roll(kept, -head)[-self.capacity :]
             head = len(kept) % self.capacity
-        self._size = self._head = self._pieces = 0
+        self._size = self._head = self._segments = 0
         self._reserve(len(kept))
         for name in self._steps:
             write(self._steps, {name: state[f"steps.{name}"][kept]}, np.arange(len(kept)), blank=True)
         finals = {name: state[f"finals.{name}"] for name in self._finals}
-        self._pieces = pieces - len(finals["terminated"])
+        self._segments = segments - len(finals["terminated"])
         self._size, self._head = len(kept), head
         self._add_finals(finals)
         return kept
@@ -94,33 +94,33 @@ class Ring:
         return rows
 
     @property
-    def _first_piece(self) -> int:
+    def _first_segment(self) -> int:
         """The number of the oldest trajectory of which anything is left."""
         if not self._size:
-            return self._pieces
-        return self._piece_of(self._head if self._size == self.capacity else 0)
+            return self._segments
+        return self._segment_of(self._head if self._size == self.capacity else 0)
 
-    def _piece_of(self, row: int) -> int:
+    def _segment_of(self, row: int) -> int:
         """The number of the oldest trajectory that this row, or any that came after it, needs."""
         return int(self._steps["piece"][row])
 
     @property
-    def _piece_slots(self) -> int:
+    def _segment_slots(self) -> int:
         return len(self._finals["terminated"])
 
     def _add_finals(self, finals: Arrays) -> None:
         """Keeps what was seen after trajectories, in the places of those that are overwritten by now."""
         count = len(finals["terminated"])
-        live = np.arange(min(self._first_piece, self._pieces), self._pieces)
-        if len(live) + count > self._piece_slots:
-            slots = max(2 * self._piece_slots, len(live) + count)
+        live = np.arange(min(self._first_segment, self._segments), self._segments)
+        if len(live) + count > self._segment_slots:
+            slots = max(2 * self._segment_slots, len(live) + count)
             for name, column in self._finals.items():
                 grown = np.empty((slots, *column.shape[1:]), column.dtype)
                 grown[live % slots] = column[live % len(column)]
                 self._finals[name] = grown
-        slots_of = (self._pieces + np.arange(count)) % self._piece_slots
+        slots_of = (self._segments + np.arange(count)) % self._segment_slots
         write(self._finals, finals, slots_of, blank=not len(live))
-        self._pieces += count
+        self._segments += count
 
     def _reserve(self, count: int) -> None:
         """Makes room for so many more rows, as long as there is less than ``capacity``."""

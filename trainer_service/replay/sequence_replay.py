@@ -32,9 +32,9 @@ class SequenceReplay(Replay):
         self._taken = 0
         """Steps that ever came."""
         self._finals |= {
-            "memories": np.empty((self._piece_slots, memory_size), np.float32),
-            "length": np.empty(self._piece_slots, np.int64),
-            "end": np.empty(self._piece_slots, np.int64),
+            "memories": np.empty((self._segment_slots, memory_size), np.float32),
+            "length": np.empty(self._segment_slots, np.int64),
+            "end": np.empty(self._segment_slots, np.int64),
         }
 
     def add(self, trajectories: Trajectories) -> Rows:
@@ -45,7 +45,7 @@ class SequenceReplay(Replay):
 
     def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:
         """Draws ``count`` sequences. Raises ValueError where there are none."""
-        return self._gather_whole(rng.integers(self._first_whole, self._pieces, size=count), None)
+        return self._gather_whole(rng.integers(self._first_whole, self._segments, size=count), None)
 
     def state(self) -> Arrays:
         """As Replay.state."""
@@ -55,23 +55,23 @@ class SequenceReplay(Replay):
         """As Replay.load_state. Raises ValueError also where no sequence fits into this buffer."""
         self._taken = int(state["taken"])
         kept = super().load_state(state)
-        if self._size and self._first_whole == self._pieces:
+        if self._size and self._first_whole == self._segments:
             raise ValueError(f"none of its sequences fits into a buffer of {self.capacity} steps")
         return kept
 
     @property
     def _first_whole(self) -> int:
         """The number of the oldest trajectory of which nothing is overwritten."""
-        first = self._first_piece
-        if first == self._pieces:
+        first = self._first_segment
+        if first == self._segments:
             return first
-        slot = first % self._piece_slots
+        slot = first % self._segment_slots
         start = self._finals["end"][slot] - self._finals["length"][slot]
         return first if start >= self._taken - self._size else first + 1
 
     def _gather_whole(self, numbers: Rows, weights: NDArray[np.float32] | None) -> Sample:
         """Trajectories by their numbers; weights: of each."""
-        slots = numbers % self._piece_slots
+        slots = numbers % self._segment_slots
         lengths = self._finals["length"][slots]
         before_head = self._taken - self._finals["end"][slots] + lengths
         rows = StepRanges(self._head - before_head, lengths).steps() % self.capacity
@@ -104,16 +104,16 @@ class PrioritizedSequenceReplay(SequenceReplay):
 
     def add(self, trajectories: Trajectories) -> Rows:
         """As Replay.add."""
-        oldest, newest = self._first_whole, self._pieces
+        oldest, newest = self._first_whole, self._segments
         rows = super().add(trajectories)
         self._priorities.forget(self._slots(oldest, min(self._first_whole, newest)))
-        self._priorities.add(self._slots(max(self._first_whole, newest), self._pieces))
+        self._priorities.add(self._slots(max(self._first_whole, newest), self._segments))
         return rows
 
     def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:
         """As SequenceReplay.sample."""
         first = self._first_whole
-        slots, weights = self._priorities.draw(count, self._pieces - first, rng, beta)
+        slots, weights = self._priorities.draw(count, self._segments - first, rng, beta)
         return self._gather_whole(first + (slots - first) % self.capacity, weights)
 
     def reprioritize(self, rows: Rows, errors: NDArray[np.floating[Any]]) -> None:
@@ -131,13 +131,13 @@ class PrioritizedSequenceReplay(SequenceReplay):
         """As Replay.state, with the priorities of whole trajectories."""
         return {
             **super().state(),
-            "priorities": self._priorities[self._slots(self._first_whole, self._pieces)],
+            "priorities": self._priorities[self._slots(self._first_whole, self._segments)],
         }
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
         """As SequenceReplay.load_state. The state of a uniform buffer will do: then all are alike."""
         kept = super().load_state(state)
-        slots = self._slots(self._first_whole, self._pieces)
+        slots = self._slots(self._first_whole, self._segments)
         priorities = state.get("priorities", np.ones(len(slots)))
         self._priorities.replace(slots, priorities[len(priorities) - len(slots) :])
         return kept

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.replay.ring import (
-    FIRST_PIECES,
     FIRST_ROWS,
+    FIRST_SEGMENTS,
     Arrays,
     Rows,
     named,
@@ -99,13 +99,13 @@ class Replay(RowReplay[Sample]):
     ) -> None:
         """alpha: see RowReplay; n_step: rewards of a transition; gamma: their discount."""
         rows = min(FIRST_ROWS, capacity)
-        super().__init__(capacity, _step_columns(spec, rows), _final_columns(spec, FIRST_PIECES), alpha)
+        super().__init__(capacity, _step_columns(spec, rows), _final_columns(spec, FIRST_SEGMENTS), alpha)
         self._sensors = len(spec.observation_specs)
         self._n_step = n_step
         self._gamma = np.float32(gamma)
 
     def _take(self, trajectories: Trajectories) -> Rows:
-        return self._lay(_steps_of(trajectories, self._pieces), self._finals_of(trajectories))
+        return self._lay(_steps_of(trajectories, self._segments), self._finals_of(trajectories))
 
     def _finals_of(self, trajectories: Trajectories) -> Arrays:
         """What is kept once for each trajectory."""
@@ -119,13 +119,13 @@ class Replay(RowReplay[Sample]):
         steps, finals = self._steps, self._finals
         ahead, rewards, discounts = self._look_ahead(rows)
         last = np.flatnonzero(steps["last"][ahead])
-        pieces = steps["piece"][rows[last]] % self._piece_slots
+        segments = steps["piece"][rows[last]] % self._segment_slots
         following = (ahead + 1) % len(steps["piece"])
         terminated = np.zeros(len(rows), np.bool_)
-        terminated[last] = finals["terminated"][pieces]
+        terminated[last] = finals["terminated"][segments]
 
         def successors(name: str) -> NDArray[Any]:
-            found, ends = steps[name][following], finals[name][pieces]
+            found, ends = steps[name][following], finals[name][segments]
             if found.dtype != ends.dtype:
                 found, ends = as_floats(found), as_floats(ends)
             found[last] = ends
@@ -175,15 +175,15 @@ def _step_columns(spec: BehaviorSpec, rows: int) -> Arrays:
     }
 
 
-def _final_columns(spec: BehaviorSpec, pieces: int) -> Arrays:
+def _final_columns(spec: BehaviorSpec, segments: int) -> Arrays:
     return {
-        **observation_columns(spec, pieces),
-        "allowed_actions": np.empty((pieces, spec.action_spec.mask_size), np.bool_),
-        "terminated": np.empty(pieces, np.bool_),
+        **observation_columns(spec, segments),
+        "allowed_actions": np.empty((segments, spec.action_spec.mask_size), np.bool_),
+        "terminated": np.empty(segments, np.bool_),
     }
 
 
-def _steps_of(trajectories: Trajectories, first_piece: int) -> Arrays:
+def _steps_of(trajectories: Trajectories, first_segment: int) -> Arrays:
     lengths = trajectories.lengths
     last = np.zeros(len(trajectories), np.bool_)
     last[np.cumsum(lengths) - 1] = True
@@ -193,6 +193,6 @@ def _steps_of(trajectories: Trajectories, first_piece: int) -> Arrays:
         "discrete_actions": trajectories.discrete_actions,
         "allowed_actions": trajectories.allowed_actions,
         "task_rewards": trajectories.rewards + trajectories.group_rewards,
-        "piece": first_piece + np.repeat(np.arange(len(lengths)), lengths),
+        "piece": first_segment + np.repeat(np.arange(len(lengths)), lengths),
         "last": last,
     }

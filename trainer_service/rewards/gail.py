@@ -65,7 +65,7 @@ class GAILReward:
     def record(self, experience: Experience) -> NDArray[np.float32]:
         """Counts new steps in, and says what they pay. Shape [S]."""
         self.count(experience)
-        parts = [self.rewards(experience.take(piece)) for piece in in_chunks(len(experience), self._chunk)]
+        parts = [self.rewards(experience.take(chunk)) for chunk in in_chunks(len(experience), self._chunk)]
         return torch.cat(parts).cpu().numpy() if parts else np.zeros(0, np.float32)
 
     def count(self, experience: Experience) -> None:

@@ -82,9 +82,9 @@ class IntrinsicReward(ABC):
 
     def _measured(self, experience: Experience) -> Tensor:
         """How badly every step was predicted, counted into the returns' scale. Shape [S]."""
-        pieces = in_chunks(len(experience), self._chunk)
+        chunks = in_chunks(len(experience), self._chunk)
         with torch.no_grad():
-            parts = [self._errors(experience.take(piece)) for piece in pieces]
+            parts = [self._errors(experience.take(chunk)) for chunk in chunks]
         errors = torch.cat(parts) if parts else torch.empty(0)
         if self._scales:
             lengths = experience.trajectories.lengths

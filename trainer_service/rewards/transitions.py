@@ -74,16 +74,16 @@ class Experience:
     def take(self, rows: slice | Tensor) -> Transitions:
         """Some of the steps: a run of them, or those that an int64 tensor lists."""
         columns = self._columns
-        piece = columns.ends_piece[rows]
-        last = (piece >= 0).nonzero().squeeze(1)
+        segment = columns.ends_segment[rows]
+        last = (segment >= 0).nonzero().squeeze(1)
         following = columns.next_row[rows]
         continuous = columns.continuous_actions[rows]
-        terminated = torch.zeros_like(piece, dtype=torch.bool)
-        terminated[last] = columns.terminated[piece[last]]
+        terminated = torch.zeros_like(segment, dtype=torch.bool)
+        terminated[last] = columns.terminated[segment[last]]
         return Transitions(
             observations=[sensor[rows] for sensor in columns.observations],
             next_observations=[
-                _successors(sensor, final, following, last, piece[last])
+                _successors(sensor, final, following, last, segment[last])
                 for sensor, final in zip(columns.observations, columns.final_observations, strict=True)
             ],
             continuous_actions=continuous,
@@ -96,9 +96,9 @@ class Experience:
     @cached_property
     def _columns(self) -> _Columns:
         trajectories = self.trajectories
-        steps, pieces = len(trajectories), len(trajectories.lengths)
-        ends_piece = np.full(steps, -1)
-        ends_piece[np.cumsum(trajectories.lengths) - 1] = np.arange(pieces)
+        steps, segments = len(trajectories), len(trajectories.lengths)
+        ends_segment = np.full(steps, -1)
+        ends_segment[np.cumsum(trajectories.lengths) - 1] = np.arange(segments)
         return _Columns(
             observations=[self._tensor(sensor) for sensor in trajectories.observations],
             final_observations=[self._tensor(sensor) for sensor in trajectories.final_observations],
@@ -108,7 +108,7 @@ class Experience:
             terminated=self._tensor(trajectories.terminated),
             # Of a trajectory's last step it is a placeholder, but an index that exists.
             next_row=self._tensor(np.minimum(np.arange(1, steps + 1), steps - 1)),
-            ends_piece=self._tensor(ends_piece),
+            ends_segment=self._tensor(ends_segment),
         )
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
@@ -131,13 +131,13 @@ class _Columns:
     next_row: Tensor
     """Where each step's next observation stands. int64 [S]"""
 
-    ends_piece: Tensor
+    ends_segment: Tensor
     """The trajectory that ends with the step, or −1. int64 [S]"""
 
 
-def _successors(sensor: Tensor, final: Tensor, following: Tensor, last: Tensor, piece: Tensor) -> Tensor:
+def _successors(sensor: Tensor, final: Tensor, following: Tensor, last: Tensor, segment: Tensor) -> Tensor:
     successors = sensor[following]
-    ends = final[piece]
+    ends = final[segment]
     if ends.dtype != successors.dtype:
         # A sensor that sends bytes at times and floats at others: both mean the same.
         successors, ends = as_floats([successors, ends])

@@ -62,7 +62,7 @@ class Observed:
     """Actions whose consequence is now known."""
 
     trajectories: Trajectories | None
-    """Pieces that reached their end or the horizon in this tick."""
+    """Segments that reached their end or the horizon in this tick."""
 
     episodes: Episodes | None
 
@@ -72,7 +72,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
-    """What P agents saw after the last steps of their pieces."""
+    """What P agents saw after the last steps of their segments."""
 
     observations: tuple[Observation, ...]
     allowed_actions: NDArray[np.bool_]
@@ -83,20 +83,20 @@ class _Seen:
 class TrajectoryAssembler:
     """Turns the ticks of many simulators into trajectories, without a Python loop over agents.
 
-    Each agent owns a row of preallocated arrays [rows, horizon, …] that holds its unfinished piece. A piece
+    Each agent owns a row of preallocated arrays [rows, horizon, …] that holds its unfinished segment. A segment
     is handed out when its episode ends or when it has ``horizon`` steps, whichever is first; an episode that
-    goes on starts a new piece from the observation that ended the last one.
+    goes on starts a new segment from the observation that ended the last one.
 
     A reward belongs to the action before it, so an agent's first message carries none that could be used:
     what it says is dropped, like the terminal of an agent that never acted.
 
-    An agent's memory is zero when an episode begins, lasts until it ends, whatever pieces it is cut into, and
+    An agent's memory is zero when an episode begins, lasts until it ends, whatever segments it is cut into, and
     goes with the agent's simulator.
 
-    For who learns from groups, the pieces of a group are cut together and handed out together.
+    For who learns from groups, the segments of a group are cut together and handed out together.
 
     An agent that its simulator does not mention for long (see silence.py) is taken for gone. What it did is handed out
-    but for its last action, whose consequence nobody saw: the piece is truncated at what the agent saw last.
+    but for its last action, whose consequence nobody saw: the segment is truncated at what the agent saw last.
     """
 
     def __init__(
@@ -131,12 +131,12 @@ class TrajectoryAssembler:
         home = _home(simulator, team)
         keys = agent_keys(batch.agent_ids, team)
         ended = batch.num_terminal
-        pieces: list[Trajectories | None] = []
+        segments: list[Trajectories | None] = []
         episodes = None
         transitions = 0
         if ended:
-            transitions, piece, episodes = self._end_episodes(simulator, home, keys, batch, ended)
-            pieces.append(piece)
+            transitions, segment, episodes = self._end_episodes(simulator, home, keys, batch, ended)
+            segments.append(segment)
         waiting = self._agents.assign(home, keys[ended:])
         self._fit_rows()
         self._asked[waiting] = self._tick
@@ -147,20 +147,20 @@ class TrajectoryAssembler:
             self._write_rewards(rows, batch, at)
             if self._groups is None or seats is None:
                 full = np.flatnonzero(self._lengths[rows] == self._horizon)
-                pieces.append(self._cut(rows[full], batch, at[full]))
+                segments.append(self._cut(rows[full], batch, at[full]))
             else:
-                pieces += self._cut_groups(self._groups, simulator, seats.groups[at], rows, batch, at)
+                segments += self._cut_groups(self._groups, simulator, seats.groups[at], rows, batch, at)
         if self._groups is not None and seats is not None:
             self._groups.join(simulator, waiting, seats.groups[ended:])
             self._slots[waiting] = seats.places[ended:]
         vanished = None
         known = len(self._agents.known(home)[0])
         if is_time_to_look(self._tick, known, len(waiting)):
-            vanished, piece = self._part_with_silent(simulator, home, len(waiting))
-            pieces.append(piece)
+            vanished, segment = self._part_with_silent(simulator, home, len(waiting))
+            segments.append(segment)
         if self._agents.in_use > MOST_AGENTS:
             self._require_few(simulator)
-        found = [piece for piece in pieces if piece is not None]
+        found = [segment for segment in segments if segment is not None]
         return Observed(
             waiting, transitions, Trajectories.concatenate(found) if found else None, episodes, vanished
         )
@@ -231,20 +231,22 @@ class TrajectoryAssembler:
         found = self._agents.find(home, keys[:ended])
         known = np.flatnonzero(found >= 0)
         known = known[self._pending[found[known]]]
-        piece, episodes = None, None
+        segment, episodes = None, None
         if len(known):
             rows = found[known]
             self._write_rewards(rows, batch, known)
             episodes = Episodes(self._returns[rows], self._episode_lengths[rows], known)
-            piece = self._hand_out(rows, self._seen(rows, batch, known), batch.terminated[known], ended=True)
+            segment = self._hand_out(
+                rows, self._seen(rows, batch, known), batch.terminated[known], ended=True
+            )
         if self._groups is not None:
-            piece = self._groups.complete(piece, self._groups.leave(simulator, found[found >= 0]))
+            segment = self._groups.complete(segment, self._groups.leave(simulator, found[found >= 0]))
         self._clear(found[found >= 0])
         # An agent that goes on in the same message keeps its row; the others may never come back.
         gone = keys[:ended][~np.isin(keys[:ended], keys[ended:])]
         if len(gone):
             self._agents.release(home, gone)
-        return len(known), piece, episodes
+        return len(known), segment, episodes
 
     def _part_with_silent(
         self, simulator: int, home: int, mentioned: int
@@ -255,11 +257,11 @@ class TrajectoryAssembler:
         if not gone.any():
             return None, None
         keys, rows = keys[gone], rows[gone]
-        # Nobody saw what came of the last action, so the piece ends with what was seen before it.
+        # Nobody saw what came of the last action, so the segment ends with what was seen before it.
         acting = rows[self._lengths[rows] > 1]
         self._lengths[acting] -= 1
         last = self._lengths[acting]
-        piece = None
+        segment = None
         if len(acting):
             seen = _Seen(
                 tuple(store[acting, last] for store in self._observations),
@@ -267,12 +269,12 @@ class TrajectoryAssembler:
                 self._memories[acting, last],
                 self._ticks[acting, last] if self._groups is not None else last,
             )
-            piece = self._hand_out(acting, seen, np.zeros(len(acting), np.bool_), ended=True)
+            segment = self._hand_out(acting, seen, np.zeros(len(acting), np.bool_), ended=True)
         if self._groups is not None:
-            piece = self._groups.complete(piece, self._groups.leave(simulator, rows))
+            segment = self._groups.complete(segment, self._groups.leave(simulator, rows))
         self._clear(rows)
         self._agents.release(home, keys)
-        return keys, piece
+        return keys, segment
 
     def _require_few(self, simulator: int) -> None:
         agents = sum(len(self._agents.known(_home(simulator, team))[0]) for team in self._clocks[simulator])
@@ -290,7 +292,7 @@ class TrajectoryAssembler:
         self._pending[rows] = False
 
     def _cut(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> Trajectories | None:
-        """The pieces of agents whose episodes go on."""
+        """The segments of agents whose episodes go on."""
         if not len(rows):
             return None
         return self._hand_out(rows, self._seen(rows, batch, at), np.zeros(len(rows), np.bool_), ended=False)
@@ -312,24 +314,24 @@ class TrajectoryAssembler:
         batch: StepBatch,
         at: NDArray[np.intp],
     ) -> list[Trajectories | None]:
-        """Cuts the pieces of who changes the group, and of every group in which someone reached the horizon.
+        """Cuts the segments of who changes the group, and of every group in which someone reached the horizon.
 
         keys: of the groups in which the rows are now.
         """
         moved = groups.moved(simulator, rows, keys)
-        pieces = [self._cut(rows[moved], batch, at[moved])]
-        pieces[0] = groups.complete(pieces[0], groups.leave(simulator, rows[moved]))
+        segments = [self._cut(rows[moved], batch, at[moved])]
+        segments[0] = groups.complete(segments[0], groups.leave(simulator, rows[moved]))
         rows, at = rows[~moved], at[~moved]
         full = np.unique(groups[rows[self._lengths[rows] == self._horizon]])
         if len(full):
             with_them = np.isin(groups[rows], full)
-            pieces.append(groups.complete(self._cut(rows[with_them], batch, at[with_them]), full))
-        return pieces
+            segments.append(groups.complete(self._cut(rows[with_them], batch, at[with_them]), full))
+        return segments
 
     def _hand_out(
         self, rows: Rows, seen: _Seen, terminated: NDArray[np.bool_], *, ended: bool
     ) -> Trajectories:
-        """Copies the finished pieces of these rows end to end, and empties the rows."""
+        """Copies the finished segments of these rows end to end, and empties the rows."""
         lengths = self._lengths[rows]
         longest = int(lengths.max())
         # Row-major order of the filled cells: each agent's steps in time, agent after agent.
@@ -338,7 +340,7 @@ class TrajectoryAssembler:
         def steps(store: NDArray[Any]) -> NDArray[Any]:
             return store[rows, :longest][filled]
 
-        pieces = Trajectories(
+        segments = Trajectories(
             observations=tuple(steps(store) for store in self._observations),
             continuous_actions=steps(self._continuous),
             discrete_actions=steps(self._discrete),
@@ -358,7 +360,7 @@ class TrajectoryAssembler:
             ended=np.full(len(rows), ended),
         )
         self._lengths[rows] = 0
-        return pieces
+        return segments
 
     def _clear(self, rows: Rows) -> None:
         self._lengths[rows] = 0
@@ -386,7 +388,7 @@ class TrajectoryAssembler:
 
         def steps(*shape: int, kind: Any = np.float32) -> NDArray[Any]:
             """[rows, columns, …], laid out step by step: who comes and goes at once then takes memory for its first
-            steps alone, however long the pieces of others are."""
+            steps alone, however long the segments of others are."""
             return np.empty((self._columns, rows, *shape), kind).swapaxes(0, 1)
 
         self._observations = [
@@ -405,7 +407,7 @@ class TrajectoryAssembler:
         """The tick that each agent was last asked in."""
         self._slots = np.zeros(rows, np.int64)
         self._lengths = np.zeros(rows, np.int64)
-        """Actions in the unfinished piece."""
+        """Actions in the unfinished segment."""
         self._episode_lengths = np.zeros(rows, np.int64)
         self._returns = np.zeros(rows, np.float64)
         self._pending = np.zeros(rows, np.bool_)
@@ -422,7 +424,7 @@ class TrajectoryAssembler:
             self._resize(max(_FIRST_ROWS, 2 * needed))
 
     def _widen(self) -> None:
-        """Pieces grow towards the horizon; memory follows them instead of taking the worst case at once."""
+        """Segments grow towards the horizon; memory follows them instead of taking the worst case at once."""
         self._columns = min(self._horizon, 2 * self._columns)
         self._resize(len(self._lengths))
 

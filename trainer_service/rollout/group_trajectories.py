@@ -1,4 +1,4 @@
-"""When the pieces of a group are complete: agents that acted together are handed out together."""
+"""When the segments of a group are complete: agents that acted together are handed out together."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def group_keys(batch: StepBatch, team: int) -> Keys:
 
 
 class GroupStretches:
-    """Keeps pieces back until nobody of their group is missing.
+    """Keeps segments back until nobody of their group is missing.
 
-    A group's stretch begins when its first agent comes and ends when its last one leaves, or when all pieces are cut
-    at the horizon. An agent that dies early leaves a piece behind that waits here for the others': who learns from a
+    A group's stretch begins when its first agent comes and ends when its last one leaves, or when all segments are cut
+    at the horizon. An agent that dies early leaves a segment behind that waits here for the others': who learns from a
     group needs to know what everyone did at the same time.
     """
 
@@ -35,7 +35,7 @@ class GroupStretches:
         self._group_of = np.full(16, -1, np.int64)
         """The group of each agent's row; −1 where none lives."""
         self._waiting: dict[int, list[Trajectories]] = {}
-        """By group, the records that hold finished pieces of it; maybe those of others too."""
+        """By group, the records that hold finished segments of it; maybe those of others too."""
 
     def __getitem__(self, rows: Rows) -> Rows:
         """The groups that these agents belong to."""
@@ -73,17 +73,17 @@ class GroupStretches:
         self._groups.release_rows(simulator, empty)
         return empty
 
-    def complete(self, pieces: Trajectories | None, finished: Rows) -> Trajectories | None:
-        """Takes new pieces in, and gives out all those of the finished groups: each a whole stretch, numbered anew."""
+    def complete(self, segments: Trajectories | None, finished: Rows) -> Trajectories | None:
+        """Takes new segments in, and gives out those of finished groups: each a whole stretch, numbered anew."""
         out: list[Trajectories] = []
-        if pieces is not None:
-            done = np.isin(_groups_of(pieces), finished)
+        if segments is not None:
+            done = np.isin(_groups_of(segments), finished)
             if done.all():
-                out.append(pieces)
+                out.append(segments)
             else:
                 if done.any():
-                    out.append(pieces.select(done))
-                self._keep(pieces.select(~done))
+                    out.append(segments.select(done))
+                self._keep(segments.select(~done))
         if self._waiting:
             ready: dict[int, tuple[Trajectories, list[int]]] = {}
             for group in finished.tolist():
@@ -109,15 +109,15 @@ class GroupStretches:
         for group in groups.tolist():
             self._waiting.pop(group, None)
 
-    def _keep(self, pieces: Trajectories) -> None:
-        for group in np.unique(_groups_of(pieces)).tolist():
-            self._waiting.setdefault(group, []).append(pieces)
+    def _keep(self, segments: Trajectories) -> None:
+        for group in np.unique(_groups_of(segments)).tolist():
+            self._waiting.setdefault(group, []).append(segments)
 
 
-def _groups_of(pieces: Trajectories) -> Rows:
-    if pieces.joint is None:
-        raise ValueError("pieces of groups need to say which group they are of")
-    return pieces.joint.groups
+def _groups_of(segments: Trajectories) -> Rows:
+    if segments.joint is None:
+        raise ValueError("segments of groups need to say which group they are of")
+    return segments.joint.groups
 
 
 def _numbered(parts: Iterable[Trajectories]) -> Trajectories | None:

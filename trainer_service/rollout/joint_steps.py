@@ -36,7 +36,7 @@ class Frames:
     of_final: Indices
     """The moment of each trajectory's final observation; −1 where its episode was over. Shape [P]."""
 
-    slot_of_piece: Indices
+    slot_of_segment: Indices
     """The place of each trajectory's agent. Shape [P]."""
 
     first: Indices

@@ -41,8 +41,8 @@ class StepRanges:
 
 def cut(lengths: Integers, longest: int) -> StepRanges:
     """Trajectories of these lengths, each in runs of ``longest`` steps from its start; the last may be shorter."""
-    pieces = -(-lengths // longest)
-    within = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    starts = np.repeat(np.cumsum(lengths) - lengths, pieces) + within * longest
-    remaining = np.repeat(lengths, pieces) - within * longest
+    segments = -(-lengths // longest)
+    within = np.arange(segments.sum()) - np.repeat(np.cumsum(segments) - segments, segments)
+    starts = np.repeat(np.cumsum(lengths) - lengths, segments) + within * longest
+    remaining = np.repeat(lengths, segments) - within * longest
     return StepRanges(starts, np.minimum(remaining, longest))

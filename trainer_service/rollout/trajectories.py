@@ -1,4 +1,4 @@
-"""Finished pieces of experience, and the store that keeps them until the next update."""
+"""Finished segments of experience, and the store that keeps them until the next update."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ class Trajectories:
     def __len__(self) -> int:
         return len(self.rewards)
 
-    def select(self, pieces: NDArray[np.bool_]) -> Trajectories:
-        """Some of the trajectories. pieces: shape [P]."""
-        steps = np.repeat(pieces, self.lengths)
+    def select(self, segments: NDArray[np.bool_]) -> Trajectories:
+        """Some of the trajectories. segments: shape [P]."""
+        steps = np.repeat(segments, self.lengths)
 
         def part(name: str, kept: NDArray[np.bool_]) -> Any:
             value = getattr(self, name)
@@ -100,14 +100,14 @@ class Trajectories:
 
         joint = self.joint and Joint(
             self.joint.ticks[steps],
-            self.joint.final_ticks[pieces],
-            self.joint.groups[pieces],
-            self.joint.slots[pieces],
+            self.joint.final_ticks[segments],
+            self.joint.groups[segments],
+            self.joint.slots[segments],
         )
-        of_pieces = {name: part(name, pieces) for name in _OF_PIECES}
+        of_segments = {name: part(name, segments) for name in _OF_SEGMENTS}
         of_steps = {name: part(name, steps) for name in _OF_STEPS}
-        ended = None if self.ended is None else self.ended[pieces]
-        return Trajectories(**of_pieces, **of_steps, joint=joint, ended=ended)
+        ended = None if self.ended is None else self.ended[segments]
+        return Trajectories(**of_segments, **of_steps, joint=joint, ended=ended)
 
     @staticmethod
     def concatenate(parts: Sequence[Trajectories]) -> Trajectories:
@@ -134,11 +134,13 @@ class Trajectories:
         return replace(joined, joint=replace(joined.joint, groups=np.argsort(np.argsort(first))[groups]))
 
 
-_OF_PIECES = (
+_OF_SEGMENTS = (
     "lengths", "final_observations", "final_allowed_actions", "final_memories", "terminated",
 )  # fmt: skip
 _OPTIONAL = ("joint", "ended")
-_OF_STEPS = tuple(field.name for field in fields(Trajectories) if field.name not in (*_OF_PIECES, *_OPTIONAL))
+_OF_STEPS = tuple(
+    field.name for field in fields(Trajectories) if field.name not in (*_OF_SEGMENTS, *_OPTIONAL)
+)
 
 
 def _stretches(joint: Joint) -> int:
@@ -147,7 +149,7 @@ def _stretches(joint: Joint) -> int:
 
 def _side_by_side(parts: Sequence[Trajectories]) -> Trajectories:
     joined: dict[str, Any] = {}
-    for name in (*_OF_PIECES, *_OF_STEPS):
+    for name in (*_OF_SEGMENTS, *_OF_STEPS):
         columns = [getattr(part, name) for part in parts]
         if isinstance(columns[0], tuple):
             joined[name] = tuple(join_observations(sensor) for sensor in zip(*columns, strict=True))

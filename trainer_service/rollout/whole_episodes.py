@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from unity_bridge.demonstrations import DemonstratedPiece
+from unity_bridge.demonstrations import DemonstratedSegment
 from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
 
 Moment = tuple[Observation, ...]
@@ -22,8 +22,8 @@ class _Running:
     rewards: list[float] = field(default_factory=list)
     group_rewards: list[float] = field(default_factory=list)
 
-    def ended(self, final: Moment, *, truncated: bool) -> DemonstratedPiece:
-        return DemonstratedPiece(
+    def ended(self, final: Moment, *, truncated: bool) -> DemonstratedSegment:
+        return DemonstratedSegment(
             observations=tuple(join_observations(sensor) for sensor in zip(*self.seen, strict=True)),
             continuous_actions=np.concatenate([action.continuous for action in self.actions]),
             discrete_actions=np.concatenate([action.discrete for action in self.actions]).astype(np.int64),
@@ -54,7 +54,7 @@ class WholeEpisodes:
         """Every wanted episode was handed out."""
         return self.num_ended == self.wanted
 
-    def observe(self, simulator: int, team: int, batch: StepBatch) -> list[DemonstratedPiece]:
+    def observe(self, simulator: int, team: int, batch: StepBatch) -> list[DemonstratedSegment]:
         """Takes in what a tick says of earlier actions, and returns the episodes that it ended."""
         ended = []
         for row, agent in enumerate(batch.agent_ids.tolist()):

@@ -1,4 +1,4 @@
-"""Recordings as a stream of pieces: which action answers which observation, and where episodes end.
+"""Recordings as a stream of segments: which action answers which observation, and where episodes end.
 
 A simulator writes a row when an agent asks for its next decision, so beside what the agent sees lies what it did
 *before*: the action that answers row t stands in row t + 1, and the last one beside the final state. Recordings of
@@ -16,7 +16,7 @@ import numpy as np
 from unity_bridge.codec.messages import Description, decode_behavior_spec
 from unity_bridge.codec.sensor_layout import SensorLayout
 from unity_bridge.demonstrations.container import read_frame, read_rows
-from unity_bridge.demonstrations.records import DemonstratedPiece
+from unity_bridge.demonstrations.records import DemonstratedSegment
 from unity_bridge.demonstrations.rows import RowReader, Rows, split_row
 from unity_bridge.errors import DemonstrationError, WireError
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
@@ -24,11 +24,11 @@ from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 SUFFIX = ".demo"
 
 _LARGEST_BLOCK = 1 << 24
-"""Most numbers in the observations of one piece, so that large pictures do not fill the memory."""
+"""Most numbers in the observations of one segment, so that large pictures do not fill the memory."""
 
 
 class DemonstrationFile:
-    """One recording. It is looked through when it is opened, and read when its pieces are asked for."""
+    """One recording. It is looked through when it is opened, and read when its segments are asked for."""
 
     def __init__(self, path: Path) -> None:
         """Opens a recording.
@@ -56,7 +56,7 @@ class DemonstrationFile:
         """Steps and final states together."""
         return self._frame.rows
 
-    def pieces(self, longest: int = 1024) -> Iterator[DemonstratedPiece]:
+    def segments(self, longest: int = 1024) -> Iterator[DemonstratedSegment]:
         """The recorded episodes in order, those cut that are longer than ``longest`` steps, or very large.
 
         Raises:
@@ -76,25 +76,28 @@ class DemonstrationFile:
                 begun = False
             rest = joined.part(bounds[-2], len(joined))
             while len(rest) > longest + 1:
-                yield self._piece(rest.part(0, longest + 1), starts_episode=not begun)
+                yield self._segment(rest.part(0, longest + 1), starts_episode=not begun)
                 rest, begun = rest.part(longest, len(rest)), True
         if rest is not None:
             yield from self._episode(rest, longest, begun=begun)
 
-    def _episode(self, rows: Rows, longest: int, *, begun: bool) -> Iterator[DemonstratedPiece]:
-        """The pieces of an episode of which all rows are there."""
-        for start in range(0, len(rows) - 1, longest):
-            piece = rows.part(start, start + longest + 1)
-            yield self._piece(piece, starts_episode=not begun and not start)
+    pieces = segments
+    """The name of earlier releases."""
 
-    def _piece(self, rows: Rows, *, starts_episode: bool) -> DemonstratedPiece:
+    def _episode(self, rows: Rows, longest: int, *, begun: bool) -> Iterator[DemonstratedSegment]:
+        """The segments of an episode of which all rows are there."""
+        for start in range(0, len(rows) - 1, longest):
+            segment = rows.part(start, start + longest + 1)
+            yield self._segment(segment, starts_episode=not begun and not start)
+
+    def _segment(self, rows: Rows, *, starts_episode: bool) -> DemonstratedSegment:
         """T steps out of T + 1 rows."""
         steps = len(rows) - 1
         answers = slice(1, None) if self.is_shifted else slice(0, steps)
         if not rows.acted[answers].all():
             raise DemonstrationError(f"'{self.path}': expected an action beside every step, a row holds none")
         ended, by_clock = bool(rows.done[-1]), bool(rows.interrupted[-1])
-        return DemonstratedPiece(
+        return DemonstratedSegment(
             observations=tuple(values[:steps] for values in rows.observations),
             continuous_actions=rows.continuous[answers],
             discrete_actions=rows.discrete[answers],

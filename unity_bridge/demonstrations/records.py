@@ -28,10 +28,10 @@ class DemonstrationMeta:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DemonstratedPiece:
+class DemonstratedSegment:
     """Consecutive steps of one agent's episode, T of them, at least one: what was seen, done and earned.
 
-    An episode that is longer than the reader's longest piece comes as several, one after the other.
+    An episode that is longer than the reader's longest segment comes as several, one after the other.
     """
 
     observations: tuple[Observation, ...]
@@ -65,7 +65,7 @@ class DemonstratedPiece:
     def __post_init__(self) -> None:
         steps = len(self.rewards)
         if not steps:
-            raise ValueError("a piece of no steps")
+            raise ValueError("a segment of no steps")
         for name in ("continuous_actions", "discrete_actions", "group_rewards"):
             if len(getattr(self, name)) != steps:
                 raise ValueError(f"{name} has {len(getattr(self, name))} rows for {steps} steps")

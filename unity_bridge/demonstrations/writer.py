@@ -14,7 +14,7 @@ import numpy as np
 
 from unity_bridge.codec.messages import encode_behavior_spec, encode_steps
 from unity_bridge.demonstrations.container import HEAD_SIZE, delimited, encode_head
-from unity_bridge.demonstrations.records import DemonstratedPiece
+from unity_bridge.demonstrations.records import DemonstratedSegment
 from unity_bridge.errors import DemonstrationError
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import Observation, StepBatch, join_observations
@@ -70,30 +70,30 @@ class DemonstrationWriter:
         else:
             self.abandon()
 
-    def write(self, piece: DemonstratedPiece) -> None:
+    def write(self, segment: DemonstratedSegment) -> None:
         """Adds steps: those of a new episode, or the next ones of the episode that was not ended.
 
         Raises:
             DemonstrationError: the file cannot be written.
-            ValueError: the piece does not fit the behavior, or goes on with an episode that is over.
+            ValueError: the segment does not fit the behavior, or goes on with an episode that is over.
         """
-        if not piece.starts_episode and not self._is_open:
-            raise ValueError("expected a piece that starts an episode, got the rest of one")
-        if piece.starts_episode and self._is_open:
+        if not segment.starts_episode and not self._is_open:
+            raise ValueError("expected a segment that starts an episode, got the rest of one")
+        if segment.starts_episode and self._is_open:
             self._agent += 1  # so that nobody takes its end, which was not recorded, for one step more
-        infos = self._infos(piece)
-        actions = self._actions(piece)
+        infos = self._infos(segment)
+        actions = self._actions(segment)
         rows = zip(infos, actions, strict=True)
-        if not piece.starts_episode:
-            next(rows)  # the final row of the piece before
+        if not segment.starts_episode:
+            next(rows)  # the final row of the segment before
         self._append(
             b"".join(
                 delimited(AgentInfoActionPairProto(agent_info=info, action_info=action).SerializeToString())
                 for info, action in rows
             )
         )
-        self._count(infos if piece.starts_episode else infos[1:])
-        self._is_open = not (piece.terminated or piece.truncated)
+        self._count(infos if segment.starts_episode else infos[1:])
+        self._is_open = not (segment.terminated or segment.truncated)
 
     def close(self) -> None:
         """Finishes the file and gives it its name.
@@ -148,24 +148,25 @@ class DemonstrationWriter:
     def _cannot_write(self, error: OSError) -> DemonstrationError:
         return DemonstrationError(f"cannot write '{self._path}': {error.strerror or error}")
 
-    def _infos(self, piece: DemonstratedPiece) -> list[AgentInfoProto]:
+    def _infos(self, segment: DemonstratedSegment) -> list[AgentInfoProto]:
         """What was seen, T + 1 rows; rewards lie beside what was seen after they were earned."""
-        steps = len(piece)
+        steps = len(segment)
         seen: list[Observation] = [
-            join_observations(pair) for pair in zip(piece.observations, piece.final_observations, strict=True)
+            join_observations(pair)
+            for pair in zip(segment.observations, segment.final_observations, strict=True)
         ]
         rewards, group_rewards = (np.zeros(steps + 1, np.float32) for _ in range(2))
-        rewards[1:], group_rewards[1:] = piece.rewards, piece.group_rewards
+        rewards[1:], group_rewards[1:] = segment.rewards, segment.group_rewards
         order = np.arange(steps + 1)
-        if piece.terminated or piece.truncated:
+        if segment.terminated or segment.truncated:
             order = np.roll(order, 1)  # rows that ended come first in a message
         ended = order == steps
         batch = StepBatch(
             agent_ids=np.full(steps + 1, self._agent, np.int64),
             observations=tuple(values[order] for values in seen),
             rewards=rewards[order],
-            terminated=ended & piece.terminated,
-            truncated=ended & piece.truncated,
+            terminated=ended & segment.terminated,
+            truncated=ended & segment.truncated,
             allowed_actions=np.ones((steps + 1, self._spec.action_spec.mask_size), np.bool_),
             group_ids=np.zeros(steps + 1, np.int64),
             group_rewards=group_rewards[order],
@@ -173,10 +174,10 @@ class DemonstrationWriter:
         rows = UnityRLOutputProto.ListAgentInfoProto.FromString(encode_steps(batch, self._told)).value
         return [rows[place] for place in np.argsort(order).tolist()]
 
-    def _actions(self, piece: DemonstratedPiece) -> list[AgentActionProto]:
+    def _actions(self, segment: DemonstratedSegment) -> list[AgentActionProto]:
         """What was done before each row, T + 1 of them: zeros before the first."""
         spec = self._spec.action_spec
-        continuous, discrete = piece.continuous_actions, piece.discrete_actions
+        continuous, discrete = segment.continuous_actions, segment.discrete_actions
         if (continuous.shape[1], discrete.shape[1]) != (spec.continuous_size, spec.discrete_size):
             raise ValueError(
                 f"expected {spec.continuous_size} continuous actions and {spec.discrete_size} branches, "

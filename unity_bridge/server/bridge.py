@@ -192,7 +192,7 @@ class Bridge:
         """Answers a simulator's tick with RESET instead of actions, and with side channel records.
 
         All its agents begin new episodes without a word about the old ones: these are worth nothing, and who
-        keeps their unfinished pieces must drop them. Raises like ``reply``.
+        keeps their unfinished segments must drop them. Raises like ``reply``.
         """
         connection = self._roster.answerable(simulator)
         if connection:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unity_bridge.demonstrations import DemonstratedPiece, DemonstrationWriter
+from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationWriter
 from unity_bridge.specs import (
     ActionSpec,
     BehaviorSpec,
@@ -33,7 +33,7 @@ def write(path: Path, *episodes: tuple[list[float], str], group: float = 0.0, st
         for rewards, end in episodes:
             steps = len(rewards)
             writer.write(
-                DemonstratedPiece(
+                DemonstratedSegment(
                     observations=(np.zeros((steps, 2), np.float32), np.zeros((steps, 3, 2), np.float32)),
                     continuous_actions=(np.arange(steps, dtype=np.float32)[:, None] - 0.5),
                     discrete_actions=np.arange(steps)[:, None] % 2,
@@ -82,7 +82,7 @@ def test_everything_is_counted_row_by_row(mlagents_style: Any) -> None:
     }
 
 
-def test_an_episode_longer_than_a_piece_is_one(mlagents_style: Any) -> None:
+def test_an_episode_longer_than_a_segment_is_one(mlagents_style: Any) -> None:
     write(Path("x.demo"), ([1.0] * 3000, "clock"), group=0.5)
     (file,) = info(mlagents_style, "x.demo")
     assert (file["episodes"], file["steps"], file["returns"]["mean"]) == (1, 3000, 3000.0)

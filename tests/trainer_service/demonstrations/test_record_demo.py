@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from unity_bridge.demonstrations import DemonstratedPiece, DemonstrationFile
+from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationFile
 from unity_bridge.simulators.registry import SCENES, open_scene
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.scenes.basic import Basic
@@ -22,11 +22,11 @@ BASIC_RETURN = 0.93
 """Of the best episode of sim:basic, seven steps long."""
 
 
-def episodes_of(path: str | Path) -> list[DemonstratedPiece]:
-    return list(DemonstrationFile(Path(path)).pieces(10**6))
+def episodes_of(path: str | Path) -> list[DemonstratedSegment]:
+    return list(DemonstrationFile(Path(path)).segments(10**6))
 
 
-def expert_of(mlagents_style, env: str, *flags: object) -> list[DemonstratedPiece]:
+def expert_of(mlagents_style, env: str, *flags: object) -> list[DemonstratedSegment]:
     said = mlagents_style("record-demo", env, "--policy=heuristic", "-o", "expert.demo", "--force", *flags)
     assert said.code == 0, said.err
     return episodes_of("expert.demo")
@@ -72,7 +72,7 @@ def test_an_experts_recording_played_again_earns_the_same(mlagents_style) -> Non
     assert episode.terminated
 
 
-def test_agents_side_by_side_have_each_episode_in_one_piece(mlagents_style) -> None:
+def test_agents_side_by_side_have_each_episode_in_one_segment(mlagents_style) -> None:
     episodes = expert_of(mlagents_style, "sim:basic", "--episodes=5", "--env-args", "--agents", "3")
     assert [len(each) for each in episodes] == [7] * 5
     for each in episodes:
@@ -216,7 +216,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "results"
 
 
-def run_of(mlagents_style, results: Path, run_id: str, env: str, *flags: object) -> list[DemonstratedPiece]:
+def run_of(mlagents_style, results: Path, run_id: str, env: str, *flags: object) -> list[DemonstratedSegment]:
     said = mlagents_style(
         "record-demo",
         env,

@@ -71,7 +71,7 @@ def test_what_several_learn_from_is_checked_for_each_of_them(write_demo, shown) 
         read_all([DemonstrationStore(path, BOTH), DemonstrationStore(path, blind)])
 
 
-def test_an_episode_that_is_read_in_pieces_stays_one(write_demo, shown) -> None:
+def test_an_episode_that_is_read_in_segments_stays_one(write_demo, shown) -> None:
     spec = BehaviorSpec((VECTOR,), ActionSpec(1, ()))
     steps = 2500
     long = shown([np.ones((steps + 1, 2), np.float32)], np.zeros((steps, 1)))

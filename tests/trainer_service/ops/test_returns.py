@@ -79,11 +79,11 @@ def test_trajectories_end_to_end_equal_each_on_its_own() -> None:
         rewards, values, bootstrap, lengths, discount=0.97, gae_lambda=0.9
     )
     starts = np.cumsum(lengths) - lengths
-    for piece, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+    for segment, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         alone = generalized_advantage(
             rewards[start : start + length, None],
             values[start : start + length, None],
-            bootstrap[piece : piece + 1],
+            bootstrap[segment : segment + 1],
             discount=0.97,
             gae_lambda=0.9,
         )

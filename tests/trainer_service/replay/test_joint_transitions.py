@@ -131,7 +131,7 @@ def moments_of(trajectories: Trajectories) -> list[list[Moment]]:
     assert joint is not None
     stretches: dict[int, dict[int, Moment]] = {}
     step = 0
-    for piece, length in enumerate(trajectories.lengths.tolist()):
+    for segment, length in enumerate(trajectories.lengths.tolist()):
         before: Decided | None = None
         for _ in range(length):
             decided = Decided(
@@ -139,16 +139,16 @@ def moments_of(trajectories: Trajectories) -> list[list[Moment]]:
                 float(trajectories.rewards[step]),
                 float(trajectories.group_rewards[step]),
             )
-            of_group = stretches.setdefault(int(joint.groups[piece]), {})
-            of_group.setdefault(int(joint.ticks[step]), {})[int(joint.slots[piece])] = decided
+            of_group = stretches.setdefault(int(joint.groups[segment]), {})
+            of_group.setdefault(int(joint.ticks[step]), {})[int(joint.slots[segment])] = decided
             if before is not None:
                 before.next = decided
             before = decided
             step += 1
         assert before is not None
-        before.terminated = bool(trajectories.terminated[piece])
+        before.terminated = bool(trajectories.terminated[segment])
         if not before.terminated:
-            before.final = int(trajectories.final_observations[0][piece, 0])
+            before.final = int(trajectories.final_observations[0][segment, 0])
     return [[of[tick] for tick in sorted(of)] for _, of in sorted(stretches.items())]
 
 

@@ -16,9 +16,9 @@ SPEC = BehaviorSpec((ObservationSpec("a", (1,)),), ActionSpec(0, (2,)))
 
 def trajectories(rewards: list[list[float]], terminated: list[bool], start: int = 0) -> Trajectories:
     """Every step has a number, which is seen; what is seen at an end is the negative number of the last step."""
-    paid = np.array([reward for piece in rewards for reward in piece], np.float32)
-    lengths = np.array([len(piece) for piece in rewards], np.int64)
-    steps, pieces = len(paid), len(lengths)
+    paid = np.array([reward for segment in rewards for reward in segment], np.float32)
+    lengths = np.array([len(segment) for segment in rewards], np.int64)
+    steps, segments = len(paid), len(lengths)
     numbers = (start + np.arange(steps, dtype=np.float32))[:, None]
     last = numbers[np.cumsum(lengths) - 1]
     allowed = np.stack([np.ones(steps, np.bool_), numbers[:, 0] % 2 == 0], axis=1)
@@ -33,8 +33,8 @@ def trajectories(rewards: list[list[float]], terminated: list[bool], start: int 
         group_rewards=np.zeros(steps, np.float32),
         lengths=lengths,
         final_observations=(-last - 1.0,),
-        final_allowed_actions=np.zeros((pieces, 2), np.bool_),
-        final_memories=np.empty((pieces, 0), np.float32),
+        final_allowed_actions=np.zeros((segments, 2), np.bool_),
+        final_memories=np.empty((segments, 0), np.float32),
         terminated=np.array(terminated, np.bool_),
     )
 
@@ -70,7 +70,7 @@ def test_what_is_drawn_by_priority_looks_ahead_as_well() -> None:
     assert set(sample.next_observations[0][:, 0].tolist()) == {-2.0}
 
 
-pieces_of_a_tick = st.lists(
+segments_of_a_tick = st.lists(
     st.tuples(st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=6), st.booleans()),
     min_size=1,
     max_size=4,
@@ -78,21 +78,21 @@ pieces_of_a_tick = st.lists(
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(1, 20), st.integers(2, 5), st.lists(pieces_of_a_tick, max_size=8))
+@given(st.integers(1, 20), st.integers(2, 5), st.lists(segments_of_a_tick, max_size=8))
 def test_it_is_a_sum_over_what_follows_however_the_buffer_wraps(
     capacity: int, n_step: int, ticks: list[list[tuple[list[float], bool]]]
 ) -> None:
     replay, reference, number = Replay(SPEC, capacity, n_step=n_step, gamma=0.5), {}, 0
     for tick in ticks:
-        replay.add(trajectories([piece for piece, _ in tick], [end for _, end in tick], number))
-        for piece, end in tick:
-            for step in range(len(piece)):
-                reached = min(n_step, len(piece) - step)
-                paid = sum(0.5**k * piece[step + k] for k in range(reached))
-                over = step + reached == len(piece)
-                after = -float(number + len(piece)) if over else float(number + step + reached)
+        replay.add(trajectories([segment for segment, _ in tick], [end for _, end in tick], number))
+        for segment, end in tick:
+            for step in range(len(segment)):
+                reached = min(n_step, len(segment) - step)
+                paid = sum(0.5**k * segment[step + k] for k in range(reached))
+                over = step + reached == len(segment)
+                after = -float(number + len(segment)) if over else float(number + step + reached)
                 reference[number + step] = (paid, 0.5**reached, after, over and end)
-            number += len(piece)
+            number += len(segment)
     sample = replay._gather(np.arange(len(replay)), None)
     assert sample.discounts is not None
     for row in range(len(replay)):

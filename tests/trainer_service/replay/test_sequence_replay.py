@@ -19,11 +19,11 @@ Lived = tuple[float, int, bool]
 """A trajectory: the number of its first step, how many it has, and whether the task ended with it."""
 
 
-def trajectories(pieces: list[tuple[int, bool]], start: float = 0.0) -> Trajectories:
+def trajectories(segments: list[tuple[int, bool]], start: float = 0.0) -> Trajectories:
     """Every step has a number; what was seen last has the last step's + 0.5, a memory the step's, three times over."""
-    lengths = np.array([length for length, _ in pieces], np.int64)
+    lengths = np.array([length for length, _ in segments], np.int64)
     numbers = (start + np.arange(lengths.sum())).astype(np.float32)
-    finals = numbers[np.cumsum(lengths) - 1] + np.float32(0.5) if pieces else np.empty(0, np.float32)
+    finals = numbers[np.cumsum(lengths) - 1] + np.float32(0.5) if segments else np.empty(0, np.float32)
     return Trajectories(
         observations=(numbers[:, None],),
         continuous_actions=numbers[:, None] / 10,
@@ -37,7 +37,7 @@ def trajectories(pieces: list[tuple[int, bool]], start: float = 0.0) -> Trajecto
         final_observations=(finals[:, None],),
         final_allowed_actions=np.ones((len(lengths), 2), np.bool_),
         final_memories=np.zeros((len(lengths), MEMORY), np.float32),
-        terminated=np.array([end for _, end in pieces], np.bool_),
+        terminated=np.array([end for _, end in segments], np.bool_),
     )
 
 
@@ -61,7 +61,7 @@ def sequences_of(sample: Sample) -> list[Lived]:
 
 
 def everything(replay: SequenceReplay) -> list[Lived]:
-    numbers = np.arange(replay._first_whole, replay._pieces)
+    numbers = np.arange(replay._first_whole, replay._segments)
     return sequences_of(replay._gather_whole(numbers, None)) if len(numbers) else []
 
 
@@ -80,7 +80,7 @@ def live(replay: SequenceReplay, ticks: list[list[tuple[int, bool]]], lived: lis
             start += length
 
 
-ticks_of_pieces = st.lists(st.lists(st.tuples(st.integers(1, 7), st.booleans()), max_size=6), max_size=12)
+ticks_of_segments = st.lists(st.lists(st.tuples(st.integers(1, 7), st.booleans()), max_size=6), max_size=12)
 makers = pytest.mark.parametrize(
     "make",
     [
@@ -93,7 +93,7 @@ makers = pytest.mark.parametrize(
 
 @makers
 @settings(max_examples=150, deadline=None)
-@given(capacity=st.integers(7, 30), ticks=ticks_of_pieces)
+@given(capacity=st.integers(7, 30), ticks=ticks_of_segments)
 def test_it_holds_the_newest_whole_sequences(make, capacity: int, ticks) -> None:
     replay, lived = make(capacity), []
     for tick in ticks:
@@ -106,7 +106,7 @@ def test_it_holds_the_newest_whole_sequences(make, capacity: int, ticks) -> None
 
 @makers
 @settings(max_examples=80, deadline=None)
-@given(before=st.integers(7, 30), after=st.integers(7, 40), ticks=ticks_of_pieces, later=ticks_of_pieces)
+@given(before=st.integers(7, 30), after=st.integers(7, 40), ticks=ticks_of_segments, later=ticks_of_segments)
 def test_what_was_saved_goes_on_in_a_buffer_of_any_size(make, before: int, after: int, ticks, later) -> None:
     saved, fresh, lived = make(before), make(after), []
     live(saved, ticks, lived)
@@ -196,9 +196,9 @@ def test_memory_is_kept_once_for_a_sequence() -> None:
     for start in range(0, 4096, 512):
         for each in (plain, replay):
             each.add(trajectories([(64, True)] * 8, start))
-    pieces = len(replay._finals["terminated"])
-    assert pieces <= 2 * 64
-    assert replay.bytes == plain.bytes + pieces * (4 * MEMORY + 16)
+    segments = len(replay._finals["terminated"])
+    assert segments <= 2 * 64
+    assert replay.bytes == plain.bytes + segments * (4 * MEMORY + 16)
 
 
 def test_what_does_not_fit_is_refused() -> None:

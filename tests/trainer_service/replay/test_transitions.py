@@ -20,9 +20,9 @@ def trajectories(
     lengths: list[int], start: float = 0.0, ends: list[bool] | None = None, pictures: type = np.float32
 ) -> Trajectories:
     """Every step has a number of its own, which all its columns tell; a final observation has the last one's + 0.5."""
-    steps, pieces = sum(lengths), len(lengths)
+    steps, segments = sum(lengths), len(lengths)
     numbers = start + np.arange(steps)
-    last = numbers[np.cumsum(lengths) - 1] + 0.5 if pieces else np.empty(0)
+    last = numbers[np.cumsum(lengths) - 1] + 0.5 if segments else np.empty(0)
 
     def seen(values: np.ndarray) -> tuple[Any, ...]:
         vector = np.stack([values, -values], axis=1).astype(np.float32)
@@ -42,8 +42,8 @@ def trajectories(
         lengths=np.array(lengths, np.int64),
         final_observations=seen(last),
         final_allowed_actions=(np.floor(last)[:, None] % np.array([7, 8, 9, 10, 11]) == 0),
-        final_memories=np.zeros((pieces, 0), np.float32),
-        terminated=np.array(ends if ends is not None else [False] * pieces, np.bool_),
+        final_memories=np.zeros((segments, 0), np.float32),
+        terminated=np.array(ends if ends is not None else [False] * segments, np.bool_),
     )
 
 
@@ -66,11 +66,11 @@ def as_set(sample: Sample) -> set[tuple[float, ...]]:
     return set(zip(seen[:, 0].tolist(), following[:, 0].tolist(), sample.terminated.tolist(), strict=True))
 
 
-pieces_of_a_tick = st.lists(st.tuples(st.integers(1, 7), st.booleans()), min_size=0, max_size=5)
+segments_of_a_tick = st.lists(st.tuples(st.integers(1, 7), st.booleans()), min_size=0, max_size=5)
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(1, 20), st.lists(pieces_of_a_tick, max_size=12))
+@given(st.integers(1, 20), st.lists(segments_of_a_tick, max_size=12))
 def test_it_holds_the_newest_transitions_and_what_came_after_each(
     capacity: int, ticks: list[list[tuple[int, bool]]]
 ) -> None:
@@ -92,8 +92,8 @@ def test_it_holds_the_newest_transitions_and_what_came_after_each(
 @given(
     st.integers(1, 20),
     st.integers(1, 30),
-    st.lists(pieces_of_a_tick, max_size=8),
-    st.lists(pieces_of_a_tick, max_size=4),
+    st.lists(segments_of_a_tick, max_size=8),
+    st.lists(segments_of_a_tick, max_size=4),
 )
 def test_what_was_saved_goes_on_in_a_buffer_of_any_size(
     before: int, after: int, ticks: list[list[tuple[int, bool]]], later: list[list[tuple[int, bool]]]
@@ -152,8 +152,8 @@ def test_pictures_stay_bytes_and_are_kept_once() -> None:
     sample = replay.sample(32, np.random.default_rng(1))
     assert sample.observations[1].dtype == sample.next_observations[1].dtype == np.uint8
     # 2 floats and 4 bytes are seen; an action is a float and two branches of five choices in all; and 13.
-    per_step, per_piece = 8 + 4 + 4 + 8 + 5 + 13, 8 + 4 + 5 + 1
-    assert replay.bytes == 4096 * per_step + len(replay._finals["terminated"]) * per_piece
+    per_step, per_segment = 8 + 4 + 4 + 8 + 5 + 13, 8 + 4 + 5 + 1
+    assert replay.bytes == 4096 * per_step + len(replay._finals["terminated"]) * per_segment
     assert len(replay._finals["terminated"]) <= 2 * 64
 
 

@@ -43,7 +43,7 @@ def make_trajectories() -> Callable[..., Trajectories]:
         terminated: Sequence[bool] | None = None,
     ) -> Trajectories:
         rng = np.random.default_rng(seed)
-        steps, pieces, actions = sum(lengths), len(lengths), spec.action_spec
+        steps, segments, actions = sum(lengths), len(lengths), spec.action_spec
 
         def observed(rows: int) -> tuple[Observation, ...]:
             return tuple(
@@ -64,10 +64,10 @@ def make_trajectories() -> Callable[..., Trajectories]:
             rewards=np.zeros(steps, np.float32),
             group_rewards=np.zeros(steps, np.float32),
             lengths=np.array(lengths, np.int64),
-            final_observations=observed(pieces),
-            final_allowed_actions=np.ones((pieces, actions.mask_size), np.bool_),
-            final_memories=np.zeros((pieces, 0), np.float32),
-            terminated=np.zeros(pieces, np.bool_) if terminated is None else np.array(terminated),
+            final_observations=observed(segments),
+            final_allowed_actions=np.ones((segments, actions.mask_size), np.bool_),
+            final_memories=np.zeros((segments, 0), np.float32),
+            terminated=np.zeros(segments, np.bool_) if terminated is None else np.array(terminated),
         )
 
     return make

@@ -69,10 +69,10 @@ def make(make_source, make_trajectories, write_demo, shown) -> Callable[..., GAI
 def _episodes(trajectories: Trajectories, shown) -> list[Any]:
     ends = np.cumsum(trajectories.lengths)
     episodes = []
-    for piece, (end, length) in enumerate(zip(ends, trajectories.lengths, strict=True)):
+    for segment, (end, length) in enumerate(zip(ends, trajectories.lengths, strict=True)):
         rows = slice(end - length, end)
         seen = [
-            np.concatenate([sensor[rows], final[piece : piece + 1]])
+            np.concatenate([sensor[rows], final[segment : segment + 1]])
             for sensor, final in zip(trajectories.observations, trajectories.final_observations, strict=True)
         ]
         episodes.append(
@@ -80,7 +80,7 @@ def _episodes(trajectories: Trajectories, shown) -> list[Any]:
                 seen,
                 np.tanh(trajectories.continuous_actions[rows]),
                 trajectories.discrete_actions[rows],
-                bool(trajectories.terminated[piece]),
+                bool(trajectories.terminated[segment]),
             )
         )
     return episodes

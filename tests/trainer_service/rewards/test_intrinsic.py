@@ -110,7 +110,7 @@ def test_no_steps_pay_nothing_and_teach_nothing(make_source, make_trajectories, 
 
 @signals
 def test_a_step_pays_the_same_alone_or_among_others(make_source, make_trajectories, name: str) -> None:
-    # Also where the rollout is cut into pieces for the cache: 5000 steps are more than fit at once.
+    # Also where the rollout is cut into segments for the cache: 5000 steps are more than fit at once.
     source = make_source(name, SIMPLE, strength=0.001)
     experience = Experience(make_trajectories(SIMPLE, [1, 64, 2, 933, 4000]), CPU)
     learn(source, experience, 1)

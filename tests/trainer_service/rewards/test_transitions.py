@@ -20,8 +20,8 @@ PICTURE = ObservationSpec("picture", (1, 20, 20), specs.PICTURE)
 def numbered(make_trajectories, lengths: list[int]):
     """Trajectories of an agent that sees 0, 1, 2 …, a hundred more in each: its final observation is one more."""
     spec = BehaviorSpec((VECTOR,), ActionSpec(1, (2,)))
-    seen = np.concatenate([100 * piece + np.arange(length) for piece, length in enumerate(lengths)])
-    final = np.array([100 * piece + length for piece, length in enumerate(lengths)])
+    seen = np.concatenate([100 * segment + np.arange(length) for segment, length in enumerate(lengths)])
+    final = np.array([100 * segment + length for segment, length in enumerate(lengths)])
     made = make_trajectories(spec, lengths)
     return replace(
         made,
@@ -31,7 +31,7 @@ def numbered(make_trajectories, lengths: list[int]):
 
 
 @pytest.mark.parametrize("lengths", [[1], [5], [1, 1, 1], [3, 1, 4, 1, 5], [64, 7, 64]], ids=str)
-def test_the_next_observation_is_the_next_of_the_same_piece(make_trajectories, lengths) -> None:
+def test_the_next_observation_is_the_next_of_the_same_segment(make_trajectories, lengths) -> None:
     experience = Experience(numbered(make_trajectories, lengths), CPU)
     order = torch.randperm(len(experience), generator=torch.Generator().manual_seed(1))
     for rows in (slice(None), slice(1, 3), order, order[:2]):

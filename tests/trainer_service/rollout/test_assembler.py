@@ -53,7 +53,7 @@ class Driver:
         return observed
 
 
-def pieces(trajectories: Trajectories | None) -> list[dict]:
+def segments(trajectories: Trajectories | None) -> list[dict]:
     """Each trajectory on its own."""
     if trajectories is None:
         return []
@@ -62,10 +62,10 @@ def pieces(trajectories: Trajectories | None) -> list[dict]:
         {
             "seen": trajectories.observations[0][start:end, 0].tolist(),
             "rewards": trajectories.rewards[start:end].tolist(),
-            "final": float(trajectories.final_observations[0][piece, 0]),
-            "terminated": bool(trajectories.terminated[piece]),
+            "final": float(trajectories.final_observations[0][segment, 0]),
+            "terminated": bool(trajectories.terminated[segment]),
         }
-        for piece, (start, end) in enumerate(zip(ends - trajectories.lengths, ends, strict=True))
+        for segment, (start, end) in enumerate(zip(ends - trajectories.lengths, ends, strict=True))
     ]
 
 
@@ -74,7 +74,7 @@ def test_rewards_belong_to_the_action_before_them() -> None:
     drive(tick([7], [0], [55]))  # the first message's reward belongs to no action
     drive(tick([7], [1], [10]))
     observed = drive(tick([7], [2], [20], terminated=1))
-    assert pieces(observed.trajectories) == [
+    assert segments(observed.trajectories) == [
         {"seen": [0, 1], "rewards": [10, 20], "final": 2, "terminated": True}
     ]
     assert observed.episodes is not None
@@ -98,7 +98,7 @@ def test_agents_that_swap_rows_keep_their_own_rewards() -> None:
     drive(tick([1, 2], [100, 200], [0, 0]))
     drive(tick([2, 1], [201, 101], [20, 10]))
     observed = drive(tick([1, 2], [102, 202], [11, 21], terminated=2))
-    assert pieces(observed.trajectories) == [
+    assert segments(observed.trajectories) == [
         {"seen": [100, 101], "rewards": [10, 11], "final": 102, "terminated": True},
         {"seen": [200, 201], "rewards": [20, 21], "final": 202, "terminated": True},
     ]
@@ -108,10 +108,12 @@ def test_the_next_episode_may_begin_in_the_message_that_ends_the_last() -> None:
     drive = Driver()
     drive(tick([1], [0], [0]))
     observed = drive(tick([1, 1], [9, 50], [3, 99], terminated=1))
-    assert pieces(observed.trajectories) == [{"seen": [0], "rewards": [3], "final": 9, "terminated": True}]
+    assert segments(observed.trajectories) == [{"seen": [0], "rewards": [3], "final": 9, "terminated": True}]
     observed = drive(tick([1], [51], [4], truncated=1))
     # The reward that came with the first decision of the new episode (99) is nobody's.
-    assert pieces(observed.trajectories) == [{"seen": [50], "rewards": [4], "final": 51, "terminated": False}]
+    assert segments(observed.trajectories) == [
+        {"seen": [50], "rewards": [4], "final": 51, "terminated": False}
+    ]
     assert observed.episodes is not None
     assert observed.episodes.returns.tolist() == [4]
 
@@ -121,18 +123,18 @@ def test_a_horizon_cuts_the_trajectory_but_not_the_episode() -> None:
     drive(tick([1], [0], [0]))
     drive(tick([1], [1], [10]))
     cut = drive(tick([1], [2], [20]))
-    assert pieces(cut.trajectories) == [
+    assert segments(cut.trajectories) == [
         {"seen": [0, 1], "rewards": [10, 20], "final": 2, "terminated": False}
     ]
     assert cut.episodes is None
     end = drive(tick([1], [3], [30], terminated=1))
-    assert pieces(end.trajectories) == [{"seen": [2], "rewards": [30], "final": 3, "terminated": True}]
+    assert segments(end.trajectories) == [{"seen": [2], "rewards": [30], "final": 3, "terminated": True}]
     assert end.episodes is not None
     assert end.episodes.returns.tolist() == [60]
     assert end.episodes.lengths.tolist() == [3]
 
 
-def test_a_piece_says_whether_the_episode_was_over_after_it() -> None:
+def test_a_segment_says_whether_the_episode_was_over_after_it() -> None:
     drive = Driver(horizon=2)
     drive(tick([1, 2, 3], [0, 0, 0], [0, 0, 0]))
     drive(tick([1, 2, 3], [1, 1, 1], [0, 0, 0]))
@@ -151,7 +153,7 @@ def test_agents_that_skip_ticks_lose_nothing() -> None:
     drive(tick([1, 2], [100, 200], [0, 0]))
     drive(tick([2], [201], [20]))
     observed = drive(tick([1], [101], [10], terminated=1))
-    assert pieces(observed.trajectories) == [
+    assert segments(observed.trajectories) == [
         {"seen": [100], "rewards": [10], "final": 101, "terminated": True}
     ]
     assert observed.transitions == 1
@@ -172,21 +174,21 @@ def test_agents_with_a_new_id_every_episode_reuse_memory() -> None:
     assert len(drive.assembler._lengths) <= 16
 
 
-def test_a_lost_simulator_takes_its_unfinished_pieces_with_it() -> None:
+def test_a_lost_simulator_takes_its_unfinished_segments_with_it() -> None:
     drive = Driver()
     drive(tick([1], [0], [0]), simulator=0)
     drive(tick([1], [500], [0]), simulator=1)
     drive.assembler.drop(0)
     assert drive(tick([1], [1], [1], terminated=1), simulator=0).trajectories is None
     other = drive(tick([1], [501], [2], terminated=1), simulator=1)
-    assert pieces(other.trajectories) == [{"seen": [500], "rewards": [2], "final": 501, "terminated": True}]
+    assert segments(other.trajectories) == [{"seen": [500], "rewards": [2], "final": 501, "terminated": True}]
 
 
 def test_teams_with_equal_ids_stay_apart() -> None:
     drive = Driver()
     drive(tick([1], [0], [0]), team=0)
     drive(tick([1], [700], [0]), team=1)
-    assert pieces(drive(tick([1], [1], [5], terminated=1), team=0).trajectories) == [
+    assert segments(drive(tick([1], [1], [5], terminated=1), team=0).trajectories) == [
         {"seen": [0], "rewards": [5], "final": 1, "terminated": True}
     ]
 
@@ -205,13 +207,13 @@ def test_random_lives_equal_a_plain_dictionary(horizon: int) -> None:
     """Hundreds of ticks with agents that come, go, skip and shuffle, against one list per agent."""
     rng = np.random.default_rng(horizon)
     drive = Driver(horizon=horizon)
-    open_pieces: dict[int, list[tuple[float, float]]] = {}
+    open_segments: dict[int, list[tuple[float, float]]] = {}
     pending: dict[int, float] = {}
     expected, got = [], []
     clock = 0.0
 
     def finish(agent: int, final: float, terminated: bool) -> None:
-        steps = open_pieces.pop(agent)
+        steps = open_segments.pop(agent)
         expected.append(
             {
                 "seen": [seen for seen, _ in steps],
@@ -231,17 +233,19 @@ def test_random_lives_equal_a_plain_dictionary(horizon: int) -> None:
         rewards = rng.integers(-5, 5, size=len(ids)).astype(float).tolist()
         for place, agent in enumerate(ids):
             if agent in pending:
-                open_pieces.setdefault(agent, []).append((pending.pop(agent), rewards[place]))
+                open_segments.setdefault(agent, []).append((pending.pop(agent), rewards[place]))
                 if place < len(ended):
                     finish(agent, seen[place], place < n_terminated)
-                elif len(open_pieces[agent]) == horizon:
+                elif len(open_segments[agent]) == horizon:
                     finish(agent, seen[place], False)
             if place >= len(ended):
                 pending[agent] = seen[place]
         batch = tick(ids, seen, rewards, terminated=n_terminated, truncated=len(ended) - n_terminated)
-        got += pieces(drive(batch).trajectories)
+        got += segments(drive(batch).trajectories)
     assert len(expected) > 100
-    assert sorted(got, key=lambda piece: piece["seen"]) == sorted(expected, key=lambda piece: piece["seen"])
+    assert sorted(got, key=lambda segment: segment["seen"]) == sorted(
+        expected, key=lambda segment: segment["seen"]
+    )
 
 
 def test_a_buffer_drains_everything_in_order_of_arrival() -> None:
@@ -252,8 +256,8 @@ def test_a_buffer_drains_everything_in_order_of_arrival() -> None:
         assert trajectories is not None
         buffer.add(trajectories)
     assert len(buffer) == 2
-    assert [piece["seen"] for piece in pieces(buffer.peek())] == [[0], [10]]
-    assert [piece["seen"] for piece in pieces(buffer.drain())] == [[0], [10]]
+    assert [segment["seen"] for segment in segments(buffer.peek())] == [[0], [10]]
+    assert [segment["seen"] for segment in segments(buffer.drain())] == [[0], [10]]
     assert len(buffer) == 0
     assert buffer.peek() is None
     with pytest.raises(ValueError, match="nothing was collected"):

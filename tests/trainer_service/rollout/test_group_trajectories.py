@@ -124,8 +124,8 @@ def test_who_leaves_at_a_limit_is_not_taken_for_its_successor() -> None:
     frames = find_frames(out, 2)
     assert seen(out, frames.members) == [[100, 200], [101, 301], [101, 201], [102, 302]]
     assert seen(out, frames.steps) == [[100, 200], [101, 301], [None, None], [None, None]]
-    of_final = frames.members[frames.of_final, frames.slot_of_piece].tolist()
-    assert of_final == [len(out) + piece for piece in range(3)]
+    of_final = frames.members[frames.of_final, frames.slot_of_segment].tolist()
+    assert of_final == [len(out) + segment for segment in range(3)]
     assert (frames.lengths.tolist(), frames.last.tolist()) == ([2], [3])
 
 
@@ -140,7 +140,7 @@ def test_one_that_begins_anew_at_once_in_a_group_that_goes_on_leaves_its_last_vi
     assert (frames.lengths.tolist(), frames.last.tolist()) == ([2], [-1])
 
 
-def test_a_group_is_cut_at_the_horizon_of_its_oldest_piece() -> None:
+def test_a_group_is_cut_at_the_horizon_of_its_oldest_segment() -> None:
     world = World(horizon=2)
     world(tick(0, [(1, 5)]))
     world(tick(1, PAIR))

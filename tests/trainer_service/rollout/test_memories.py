@@ -119,7 +119,7 @@ def test_memories_go_with_their_simulator_and_stay_with_their_team() -> None:
     assert drive.recalled == [121]
 
 
-def test_pieces_that_grow_and_rows_that_become_many_keep_what_is_remembered() -> None:
+def test_segments_that_grow_and_rows_that_become_many_keep_what_is_remembered() -> None:
     drive = Driver()
     crowd = list(range(40))
     for clock in range(300):

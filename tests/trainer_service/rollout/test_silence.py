@@ -114,15 +114,15 @@ def test_who_vanished_leaves_what_it_did_up_to_what_it_saw_last(impatient: int) 
         drive(tick([5, 7], clock=clock))
     found = [drive(tick([5], clock=4 + i)) for i in range(impatient + 1)]
     assert [each.trajectories is None for each in found] == [True] * impatient + [False]
-    last, piece = found[-1], found[-1].trajectories
-    assert piece is not None
+    last, segment = found[-1], found[-1].trajectories
+    assert segment is not None
     # The action at clock 3 had a consequence that nobody saw: what was seen then is where to bootstrap from.
-    assert piece.observations[0][:, 0].tolist() == [701, 702]
-    assert piece.rewards.tolist() == [2, 3]
-    assert piece.final_observations[0][:, 0].tolist() == [703]
-    assert piece.final_memories.tolist() == [[2]]
-    assert piece.memories.tolist() == [[0], [1]]
-    assert not piece.terminated.any()
+    assert segment.observations[0][:, 0].tolist() == [701, 702]
+    assert segment.rewards.tolist() == [2, 3]
+    assert segment.final_observations[0][:, 0].tolist() == [703]
+    assert segment.final_memories.tolist() == [[2]]
+    assert segment.memories.tolist() == [[0], [1]]
+    assert not segment.terminated.any()
     assert last.episodes is None
     assert last.vanished is not None
     assert last.vanished.tolist() == [7]
@@ -167,13 +167,13 @@ def test_a_group_that_vanishes_is_handed_out_as_one(impatient: int) -> None:
     for clock in (1, 2):
         drive(tick([1, 2, 3], clock=clock, groups=[8, 8, 9]))
     found = [drive(tick([3], clock=3 + i, groups=[9])) for i in range(impatient + 1)]
-    piece = found[-1].trajectories
-    assert piece is not None
-    assert piece.joint is not None
-    assert piece.joint.groups.tolist() == [0, 0]
-    assert piece.joint.slots.tolist() == [0, 1]
-    assert piece.joint.ticks.tolist() == [1, 1]
-    assert piece.joint.final_ticks.tolist() == [2, 2]
+    segment = found[-1].trajectories
+    assert segment is not None
+    assert segment.joint is not None
+    assert segment.joint.groups.tolist() == [0, 0]
+    assert segment.joint.slots.tolist() == [0, 1]
+    assert segment.joint.ticks.tolist() == [1, 1]
+    assert segment.joint.final_ticks.tolist() == [2, 2]
     groups = drive.assembler._groups
     assert groups is not None
     assert (groups._groups.in_use, groups._waiting) == (1, {})
@@ -187,9 +187,9 @@ def test_who_vanished_from_a_group_waits_for_the_others(impatient: int) -> None:
         drive(tick([1, 2], clock=clock, groups=[8, 8]))
     for clock in range(3, 3 + impatient + 2):
         assert drive(tick([2], clock=clock, groups=[8])).trajectories is None
-    piece = drive(tick([2], clock=20, ended=1, groups=[8])).trajectories
-    assert piece is not None
-    assert sorted(piece.lengths.tolist()) == [1, 7]
+    segment = drive(tick([2], clock=20, ended=1, groups=[8])).trajectories
+    assert segment is not None
+    assert sorted(segment.lengths.tolist()) == [1, 7]
 
 
 def test_rows_of_who_is_gone_are_given_back() -> None:
@@ -227,11 +227,11 @@ def test_members_of_groups_that_moved_to_lower_rows_still_belong_to_them(
     drive.assembler.tidy()
     assert drive.assembler._agents.capacity == 2
     drive(tick([1], clock=3, ended=1, groups=[8]), simulator=1)
-    piece = drive(tick([2], clock=3, ended=1, groups=[8]), simulator=1).trajectories
-    assert piece is not None
-    assert piece.lengths.tolist() == [2, 2]
-    assert piece.joint is not None
-    assert piece.joint.groups.tolist() == [0, 0]
+    segment = drive(tick([2], clock=3, ended=1, groups=[8]), simulator=1).trajectories
+    assert segment is not None
+    assert segment.lengths.tolist() == [2, 2]
+    assert segment.joint is not None
+    assert segment.joint.groups.tolist() == [0, 0]
 
 
 def test_many_ids_of_which_a_tenth_vanishes_keep_the_rows_of_those_who_live() -> None:
@@ -320,10 +320,10 @@ def test_many_groups_that_lose_a_member_at_once_are_looked_through_once(
     drive, calls = Driver(by_group=True), 0
     select = Trajectories.select
 
-    def count(self: Trajectories, pieces: np.ndarray) -> Trajectories:
+    def count(self: Trajectories, segments: np.ndarray) -> Trajectories:
         nonlocal calls
         calls += 1
-        return select(self, pieces)
+        return select(self, segments)
 
     ids = list(range(400))
     groups = [1 + agent // 2 for agent in ids]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from trainer_service.rollout.whole_episodes import WholeEpisodes
-from unity_bridge.demonstrations import DemonstratedPiece
+from unity_bridge.demonstrations import DemonstratedSegment
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -33,27 +33,27 @@ class World:
 
     def tick(
         self, at: float, deciding: Sequence[int], ended: Sequence[int] = (), how: str = "terminated"
-    ) -> list[DemonstratedPiece]:
+    ) -> list[DemonstratedSegment]:
         batch = concatenate(rows(ended, at, over=how), rows(deciding, at))
-        pieces = self.episodes.observe(self.simulator, self.team, batch)
+        segments = self.episodes.observe(self.simulator, self.team, batch)
         numbers = np.array(deciding, np.int32).reshape(-1, 1)
         actions = ActionBatch((numbers + at / 16).astype(np.float32), numbers % 3)
         self.episodes.acted(self.simulator, self.team, batch, actions)
         batch.observations[0][:] = actions.continuous[:] = -1.0  # whoever owns the arrays may use them again
-        return pieces
+        return segments
 
 
 def test_an_episode_holds_what_its_agent_saw_did_and_earned() -> None:
     world = World(WholeEpisodes(1))
     assert world.tick(1, [7, 8]) == []
     assert world.tick(2, [8, 7]) == []
-    (piece,) = world.tick(3, [7], ended=[7], how="truncated")
-    np.testing.assert_array_equal(piece.observations[0], [[1, 7], [2, 7]])
-    np.testing.assert_array_equal(piece.continuous_actions, [[7 + 1 / 16], [7 + 2 / 16]])
-    np.testing.assert_array_equal(piece.discrete_actions, [[1], [1]])
-    np.testing.assert_array_equal(piece.rewards, [2, 3])
-    np.testing.assert_array_equal(piece.final_observations[0], [[3, 7]])
-    assert (piece.terminated, piece.truncated, piece.starts_episode) == (False, True, True)
+    (segment,) = world.tick(3, [7], ended=[7], how="truncated")
+    np.testing.assert_array_equal(segment.observations[0], [[1, 7], [2, 7]])
+    np.testing.assert_array_equal(segment.continuous_actions, [[7 + 1 / 16], [7 + 2 / 16]])
+    np.testing.assert_array_equal(segment.discrete_actions, [[1], [1]])
+    np.testing.assert_array_equal(segment.rewards, [2, 3])
+    np.testing.assert_array_equal(segment.final_observations[0], [[3, 7]])
+    assert (segment.terminated, segment.truncated, segment.starts_episode) == (False, True, True)
     assert world.episodes.complete
 
 
@@ -75,8 +75,8 @@ def test_agents_of_the_same_number_are_told_apart_by_simulator_and_team() -> Non
     for at, world in enumerate(worlds):
         world.tick(at, [5])
     ended = [world.tick(10 + at, [], ended=[5])[0] for at, world in enumerate(worlds)]
-    assert [piece.observations[0].tolist() for piece in ended] == [[[at, 5]] for at in range(3)]
-    assert [piece.rewards.tolist() for piece in ended] == [[10], [11], [12]]
+    assert [segment.observations[0].tolist() for segment in ended] == [[[at, 5]] for at in range(3)]
+    assert [segment.rewards.tolist() for segment in ended] == [[10], [11], [12]]
 
 
 def test_an_agent_that_ends_before_it_begins_is_passed_over() -> None:

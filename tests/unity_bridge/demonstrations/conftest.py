@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unity_bridge.demonstrations import DemonstratedPiece
+from unity_bridge.demonstrations import DemonstratedSegment
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 from unity_bridge.wire.agent_info_action_pair_pb2 import AgentInfoActionPairProto
 from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
@@ -114,7 +114,7 @@ def rich() -> BehaviorSpec:
 
 
 @pytest.fixture
-def make_piece(rng: np.random.Generator) -> Callable[..., DemonstratedPiece]:
+def make_segment(rng: np.random.Generator) -> Callable[..., DemonstratedSegment]:
     """Random steps of a behavior; pictures are bytes, or floats if told so."""
 
     def make(
@@ -124,7 +124,7 @@ def make_piece(rng: np.random.Generator) -> Callable[..., DemonstratedPiece]:
         end: str = "terminated",
         starts_episode: bool = True,
         pictures: str = "bytes",
-    ) -> DemonstratedPiece:
+    ) -> DemonstratedSegment:
         def seen(sensor: ObservationSpec, rows: int) -> Any:
             shape = (rows, *sensor.shape)
             if len(sensor.shape) == 3 and pictures == "bytes":
@@ -132,7 +132,7 @@ def make_piece(rng: np.random.Generator) -> Callable[..., DemonstratedPiece]:
             return rng.normal(size=shape).astype(np.float32)
 
         branches = spec.action_spec.discrete_branches
-        return DemonstratedPiece(
+        return DemonstratedSegment(
             observations=tuple(seen(sensor, steps) for sensor in spec.observation_specs),
             continuous_actions=rng.uniform(-1, 1, (steps, spec.action_spec.continuous_size)).astype(
                 np.float32
@@ -150,10 +150,10 @@ def make_piece(rng: np.random.Generator) -> Callable[..., DemonstratedPiece]:
 
 
 @pytest.fixture
-def require_equal() -> Callable[[Sequence[DemonstratedPiece], Sequence[DemonstratedPiece]], None]:
-    """Holds pieces against each other, number by number."""
+def require_equal() -> Callable[[Sequence[DemonstratedSegment], Sequence[DemonstratedSegment]], None]:
+    """Holds segments against each other, number by number."""
 
-    def check(got: Sequence[DemonstratedPiece], expected: Sequence[DemonstratedPiece]) -> None:
+    def check(got: Sequence[DemonstratedSegment], expected: Sequence[DemonstratedSegment]) -> None:
         assert len(got) == len(expected)
         for one, other in zip(got, expected, strict=True):
             for name in ("continuous_actions", "discrete_actions", "rewards", "group_rewards"):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from unity_bridge.demonstrations import (
+    DemonstratedPiece,
     DemonstrationError,
     DemonstrationFile,
     DemonstrationWriter,
@@ -35,7 +36,7 @@ def episode_by_hand(hand: Any) -> list[bytes]:
 
 
 def test_an_action_answers_what_was_seen_a_row_before(hand: Any) -> None:
-    first, second = DemonstrationFile(hand.file(episode_by_hand(hand))).pieces()
+    first, second = DemonstrationFile(hand.file(episode_by_hand(hand))).segments()
     np.testing.assert_array_equal(first.observations[0], [[1.0], [2.0]])
     np.testing.assert_array_equal(first.continuous_actions, np.float32([[0.5], [-0.5]]))
     np.testing.assert_array_equal(first.rewards, [10.0, 20.0])
@@ -56,7 +57,7 @@ def test_without_a_copy_of_the_head_actions_lie_beside_what_they_answer(hand: An
         hand.row(5.0, [0.0], reward=1.0),
     ]
     file = DemonstrationFile(hand.file(rows, copy=False))
-    first, second = file.pieces()
+    first, second = file.segments()
     assert not file.is_shifted
     assert first.continuous_actions.tolist() == [[0.5], [-0.5]]
     assert first.rewards.tolist() == [10.0, 20.0]
@@ -70,7 +71,7 @@ def test_a_recording_that_was_never_closed_is_read_to_its_end(hand: Any) -> None
     file = DemonstrationFile(hand.file(episode_by_hand(hand), closed=False))
     assert file.is_shifted
     assert file.num_rows == 5
-    assert [piece.rewards.tolist() for piece in file.pieces()] == [[10.0, 20.0], [1.0]]
+    assert [segment.rewards.tolist() for segment in file.segments()] == [[10.0, 20.0], [1.0]]
 
 
 def test_only_the_rows_that_the_head_promises_are_read(hand: Any) -> None:
@@ -81,16 +82,19 @@ def test_only_the_rows_that_the_head_promises_are_read(hand: Any) -> None:
 
 def test_another_agent_is_another_episode_even_without_an_end(hand: Any) -> None:
     rows = [hand.row(float(row), [row / 8], id=row // 3) for row in range(6)]
-    pieces = list(DemonstrationFile(hand.file(rows, closed=False)).pieces())
-    assert [piece.observations[0].ravel().tolist() for piece in pieces] == [[0.0, 1.0], [3.0, 4.0]]
-    assert [piece.continuous_actions.ravel().tolist() for piece in pieces] == [[0.125, 0.25], [0.5, 0.625]]
-    assert all(piece.starts_episode and not piece.terminated for piece in pieces)
+    segments = list(DemonstrationFile(hand.file(rows, closed=False)).segments())
+    assert [segment.observations[0].ravel().tolist() for segment in segments] == [[0.0, 1.0], [3.0, 4.0]]
+    assert [segment.continuous_actions.ravel().tolist() for segment in segments] == [
+        [0.125, 0.25],
+        [0.5, 0.625],
+    ]
+    assert all(segment.starts_episode and not segment.terminated for segment in segments)
 
 
-def test_rows_without_a_step_between_them_make_no_piece(hand: Any) -> None:
+def test_rows_without_a_step_between_them_make_no_segment(hand: Any) -> None:
     rows = [hand.row(1.0, [0.0], done=True), hand.row(2.0, [0.0], done=True), hand.row(3.0, [0.0])]
     file = DemonstrationFile(hand.file(rows))
-    assert list(file.pieces()) == []
+    assert list(file.segments()) == []
     assert file.spec.action_spec == ActionSpec(1)
 
 
@@ -98,34 +102,36 @@ def test_rows_without_a_step_between_them_make_no_piece(hand: Any) -> None:
 def test_long_episodes_are_cut_and_no_step_is_lost_or_told_twice(hand: Any, longest: int) -> None:
     ends = {4, 5, 12}
     rows = [hand.row(float(row), [row / 16], reward=float(row), done=row in ends) for row in range(15)]
-    pieces = list(DemonstrationFile(hand.file(rows)).pieces(longest))
+    segments = list(DemonstrationFile(hand.file(rows)).segments(longest))
     steps = [(0, 4), (6, 12), (13, 14)]  # first and last row of each episode
     rewards = [row for first, last in steps for row in range(first + 1, last + 1)]
-    assert np.concatenate([piece.rewards for piece in pieces]).tolist() == rewards
-    assert np.concatenate([piece.continuous_actions for piece in pieces]).ravel().tolist() == [
+    assert np.concatenate([segment.rewards for segment in segments]).tolist() == rewards
+    assert np.concatenate([segment.continuous_actions for segment in segments]).ravel().tolist() == [
         row / 16 for row in rewards
     ]
-    assert np.concatenate([piece.observations[0] for piece in pieces]).ravel().tolist() == [
+    assert np.concatenate([segment.observations[0] for segment in segments]).ravel().tolist() == [
         row - 1 for row in rewards
     ]
-    assert [piece.final_observations[0].item() for piece in pieces] == [piece.rewards[-1] for piece in pieces]
+    assert [segment.final_observations[0].item() for segment in segments] == [
+        segment.rewards[-1] for segment in segments
+    ]
     lengths = [longest] * (4 // longest) + [4 % longest] * (4 % longest > 0)
     lengths += [longest] * (6 // longest) + [6 % longest] * (6 % longest > 0) + [1]
-    assert [len(piece) for piece in pieces] == lengths
-    assert sum(piece.starts_episode for piece in pieces) == 3
-    assert [piece.rewards[-1] for piece in pieces if piece.terminated] == [4.0, 12.0]
+    assert [len(segment) for segment in segments] == lengths
+    assert sum(segment.starts_episode for segment in segments) == 3
+    assert [segment.rewards[-1] for segment in segments if segment.terminated] == [4.0, 12.0]
 
 
-def test_a_piece_holds_a_step_at_least(hand: Any) -> None:
+def test_a_segment_holds_a_step_at_least(hand: Any) -> None:
     with pytest.raises(ValueError, match="expected at least 1 step, got 0"):
-        next(DemonstrationFile(hand.file(episode_by_hand(hand))).pieces(0))
+        next(DemonstrationFile(hand.file(episode_by_hand(hand))).segments(0))
 
 
-def test_large_pictures_come_in_small_pieces(hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_pictures_come_in_small_segments(hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unity_bridge.demonstrations.reader._LARGEST_BLOCK", 2)  # numbers, of one each
     rows = [hand.row(float(row), [0.0]) for row in range(6)]
-    pieces = list(DemonstrationFile(hand.file(rows)).pieces())
-    assert [len(piece) for piece in pieces] == [2, 2, 1]
+    segments = list(DemonstrationFile(hand.file(rows)).segments())
+    assert [len(segment) for segment in segments] == [2, 2, 1]
 
 
 def test_old_recordings_say_what_was_done_in_the_deprecated_list(hand: Any) -> None:
@@ -134,18 +140,18 @@ def test_old_recordings_say_what_was_done_in_the_deprecated_list(hand: Any) -> N
     )
     rows = [hand.row(1.0, deprecated=[0.0, 0.0]), hand.row(2.0, deprecated=[0.5, -1.0])]
     file = DemonstrationFile(hand.file(rows, brain=brain))
-    (piece,) = file.pieces()
+    (segment,) = file.segments()
     assert file.behavior_name == "Ball"
-    assert piece.continuous_actions.tolist() == [[0.5, -1.0]]
-    assert piece.discrete_actions.shape == (1, 0)
+    assert segment.continuous_actions.tolist() == [[0.5, -1.0]]
+    assert segment.discrete_actions.shape == (1, 0)
 
 
 def test_old_choices_are_floats(hand: Any) -> None:
     brain = BrainParametersProto(brain_name="Ball", vector_action_size_deprecated=[3, 2])
     rows = [hand.row(1.0, deprecated=[0.0, 0.0]), hand.row(2.0, deprecated=[2.0, 1.0])]
-    (piece,) = DemonstrationFile(hand.file(rows, brain=brain)).pieces()
-    assert piece.discrete_actions.tolist() == [[2, 1]]
-    assert piece.discrete_actions.dtype == np.int64
+    (segment,) = DemonstrationFile(hand.file(rows, brain=brain)).segments()
+    assert segment.discrete_actions.tolist() == [[2, 1]]
+    assert segment.discrete_actions.dtype == np.int64
 
 
 def test_both_kinds_of_actions_and_large_choices(hand: Any) -> None:
@@ -153,9 +159,9 @@ def test_both_kinds_of_actions_and_large_choices(hand: Any) -> None:
         hand.row(float(row), [row / 4, -row / 4], [row, 300 - row], deprecated=[1.0] * (row % 2))
         for row in range(5)
     ]
-    (piece,) = DemonstrationFile(hand.file(rows, brain=hand.brain(2, (5, 301)))).pieces()
-    assert piece.continuous_actions.tolist() == [[row / 4, -row / 4] for row in range(1, 5)]
-    assert piece.discrete_actions.tolist() == [[row, 300 - row] for row in range(1, 5)]
+    (segment,) = DemonstrationFile(hand.file(rows, brain=hand.brain(2, (5, 301)))).segments()
+    assert segment.continuous_actions.tolist() == [[row / 4, -row / 4] for row in range(1, 5)]
+    assert segment.discrete_actions.tolist() == [[row, 300 - row] for row in range(1, 5)]
 
 
 def picture_row(floats: list[float], properties: list[int], done: bool = False) -> bytes:
@@ -180,9 +186,9 @@ def test_plain_pictures_come_out_with_their_channels_first(
     hand: Any, properties: list[int], expected: list[Any]
 ) -> None:
     rows = [picture_row([1.0, 2.0, 3.0, 4.0], properties, done) for done in (False, True)]
-    (piece,) = DemonstrationFile(hand.file(rows)).pieces()
-    assert piece.observations[0][0].tolist() == expected
-    assert piece.final_observations[0][0].tolist() == expected
+    (segment,) = DemonstrationFile(hand.file(rows)).segments()
+    assert segment.observations[0][0].tolist() == expected
+    assert segment.final_observations[0][0].tolist() == expected
 
 
 def damaged(hand: Any, change: Any, **how: Any) -> Path:
@@ -195,8 +201,8 @@ def test_a_file_that_ends_too_early_is_refused_wherever_it_ends(hand: Any) -> No
     whole = hand.file(episode_by_hand(hand), copy=False).read_bytes()
     for size in range(len(whole)):
         with pytest.raises(DemonstrationError, match=r"expert\.demo': .*(expected|ends)"):
-            list(DemonstrationFile(damaged(hand, lambda data, size=size: data[:size], copy=False)).pieces())
-    assert len(list(DemonstrationFile(damaged(hand, bytes, copy=False)).pieces())) == 2
+            list(DemonstrationFile(damaged(hand, lambda data, size=size: data[:size], copy=False)).segments())
+    assert len(list(DemonstrationFile(damaged(hand, bytes, copy=False)).segments())) == 2
 
 
 @pytest.mark.parametrize(
@@ -265,7 +271,7 @@ def test_a_row_that_does_not_fit_is_refused_with_its_place(hand: Any, row: Any, 
     rows = episode_by_hand(hand)
     rows[1] = row(hand)
     with pytest.raises(DemonstrationError, match=r"expert\.demo'") as refused:
-        list(DemonstrationFile(hand.file(rows)).pieces(3))
+        list(DemonstrationFile(hand.file(rows)).segments(3))
     assert complaint in str(refused.value)
 
 
@@ -273,20 +279,20 @@ def test_a_row_that_does_not_fit_is_refused_with_its_place(hand: Any, row: Any, 
 def test_a_choice_that_is_none_is_refused(hand: Any, discrete: list[int]) -> None:
     rows = [hand.row(1.0, (), [0]), hand.row(2.0, (), [2]), hand.row(3.0, (), discrete)]
     with pytest.raises(DemonstrationError, match="branch 0: expected a choice of 0 to 2, got"):
-        list(DemonstrationFile(hand.file(rows, brain=hand.brain(0, (3,)))).pieces())
+        list(DemonstrationFile(hand.file(rows, brain=hand.brain(0, (3,)))).segments())
 
 
 def test_an_old_choice_that_is_no_number_is_refused(hand: Any) -> None:
     brain = BrainParametersProto(brain_name="Ball", vector_action_size_deprecated=[3])
     rows = [hand.row(1.0, deprecated=[0.0]), hand.row(2.0, deprecated=[float("nan")])]
     with pytest.raises(DemonstrationError, match="branch 0: expected a choice of 0 to 2, got -1"):
-        list(DemonstrationFile(hand.file(rows, brain=brain)).pieces())
+        list(DemonstrationFile(hand.file(rows, brain=brain)).segments())
 
 
 def test_the_first_row_of_an_episode_may_hold_no_action(hand: Any) -> None:
     rows = [hand.row(1.0), hand.row(2.0, [0.5], done=True)]
-    (piece,) = DemonstrationFile(hand.file(rows)).pieces()
-    assert piece.continuous_actions.tolist() == [[0.5]]
+    (segment,) = DemonstrationFile(hand.file(rows)).segments()
+    assert segment.continuous_actions.tolist() == [[0.5]]
 
 
 def test_a_folder_is_read_in_the_order_of_names(hand: Any) -> None:
@@ -313,16 +319,16 @@ def test_a_file_that_changes_under_its_reader_is_refused(hand: Any) -> None:
     file = DemonstrationFile(path)
     path.write_bytes(path.read_bytes()[:80])
     with pytest.raises(DemonstrationError, match="ends"):
-        list(file.pieces())
+        list(file.segments())
 
 
 def test_whatever_happens_to_its_bytes_a_file_is_read_or_refused(
-    tmp_path: Path, rich: BehaviorSpec, make_piece: Any, rng: np.random.Generator
+    tmp_path: Path, rich: BehaviorSpec, make_segment: Any, rng: np.random.Generator
 ) -> None:
     path = tmp_path / "x.demo"
     with DemonstrationWriter(path, "Rich", rich) as writer:
-        writer.write(make_piece(rich, 3))
-        writer.write(make_piece(rich, 2, end="cut", pictures="floats"))
+        writer.write(make_segment(rich, 3))
+        writer.write(make_segment(rich, 2, end="cut", pictures="floats"))
     whole = path.read_bytes()
     refusals = []
     for _ in range(150):
@@ -332,7 +338,7 @@ def test_whatever_happens_to_its_bytes_a_file_is_read_or_refused(
         data[at : at + int(rng.choice([0, 1, length]))] = rng.bytes(int(rng.choice([0, 1, length])))
         path.write_bytes(data)
         try:
-            list(DemonstrationFile(path).pieces(2))
+            list(DemonstrationFile(path).segments(2))
         except DemonstrationError as error:
             refusals.append(str(error))
     assert len(refusals) > 75
@@ -349,3 +355,8 @@ def test_rows_in_which_nobody_sees_anything_are_not_counted_but_refused(tmp_path
     path.write_bytes(head + brain + 1000 * delimited(row))
     with pytest.raises(DemonstrationError, match=f"expected an observation in row 0, got {len(row)} bytes"):
         DemonstrationFile(path)
+
+
+def test_the_names_of_earlier_releases_still_work(hand: Any) -> None:
+    segment, _ = DemonstrationFile(hand.file(episode_by_hand(hand))).pieces(10**6)
+    assert isinstance(segment, DemonstratedPiece)

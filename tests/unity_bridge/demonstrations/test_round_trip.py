@@ -23,53 +23,53 @@ from unity_bridge.specs import (
 
 @pytest.mark.parametrize("pictures", ["bytes", "floats"])
 def test_every_kind_of_sensor_and_action(
-    tmp_path: Path, rich: BehaviorSpec, make_piece: Any, require_equal: Any, pictures: str
+    tmp_path: Path, rich: BehaviorSpec, make_segment: Any, require_equal: Any, pictures: str
 ) -> None:
-    pieces = [
-        make_piece(rich, 5, pictures=pictures),
-        make_piece(rich, 40, end="truncated", pictures=pictures),
-        make_piece(rich, 1, end="cut", pictures=pictures),
-        make_piece(rich, 3, pictures=pictures),
+    segments = [
+        make_segment(rich, 5, pictures=pictures),
+        make_segment(rich, 40, end="truncated", pictures=pictures),
+        make_segment(rich, 1, end="cut", pictures=pictures),
+        make_segment(rich, 3, pictures=pictures),
     ]
     with DemonstrationWriter(tmp_path / "x.demo", "Ball?team=1", rich, name="x") as writer:
-        for piece in pieces:
-            writer.write(piece)
+        for segment in segments:
+            writer.write(segment)
     file = DemonstrationFile(tmp_path / "x.demo")
     assert (file.behavior_name, file.spec, file.is_shifted) == ("Ball", rich, True)
     assert (file.num_rows, file.meta.number_steps, file.meta.number_episodes) == (53, 53, 4)
-    total = sum(float(piece.rewards.sum(dtype=float)) for piece in pieces)
+    total = sum(float(segment.rewards.sum(dtype=float)) for segment in segments)
     assert file.meta.mean_reward == pytest.approx(total / 4, rel=1e-5)
-    require_equal(list(file.pieces()), pieces)
+    require_equal(list(file.segments()), segments)
 
 
-def test_pieces_of_a_recording_make_the_same_recording(
-    tmp_path: Path, rich: BehaviorSpec, make_piece: Any
+def test_segments_of_a_recording_make_the_same_recording(
+    tmp_path: Path, rich: BehaviorSpec, make_segment: Any
 ) -> None:
-    def write(name: str, pieces: Any) -> Path:
+    def write(name: str, segments: Any) -> Path:
         with DemonstrationWriter(tmp_path / name, "Ball", rich, name="same") as writer:
-            for piece in pieces:
-                writer.write(piece)
+            for segment in segments:
+                writer.write(segment)
         return tmp_path / name
 
-    first = write("a.demo", [make_piece(rich, 30), make_piece(rich, 8, end="cut"), make_piece(rich, 9)])
+    first = write("a.demo", [make_segment(rich, 30), make_segment(rich, 8, end="cut"), make_segment(rich, 9)])
     for longest in (1, 4, 100):
-        assert write("b.demo", DemonstrationFile(first).pieces(longest)).read_bytes() == first.read_bytes()
+        assert write("b.demo", DemonstrationFile(first).segments(longest)).read_bytes() == first.read_bytes()
 
 
 def test_a_picture_sensor_may_send_bytes_now_and_floats_then(
-    tmp_path: Path, rich: BehaviorSpec, make_piece: Any
+    tmp_path: Path, rich: BehaviorSpec, make_segment: Any
 ) -> None:
     bytes_, floats = (
-        make_piece(rich, 2, end="cut"),
-        make_piece(rich, 2, starts_episode=False, pictures="floats"),
+        make_segment(rich, 2, end="cut"),
+        make_segment(rich, 2, starts_episode=False, pictures="floats"),
     )
     with DemonstrationWriter(tmp_path / "x.demo", "Ball", rich) as writer:
         writer.write(bytes_)
         writer.write(floats)
-    (piece,) = DemonstrationFile(tmp_path / "x.demo").pieces()
-    assert piece.observations[2].dtype == np.float32
-    np.testing.assert_allclose(piece.observations[2][:2], bytes_.observations[2] / 255, rtol=1e-6)
-    np.testing.assert_array_equal(piece.observations[2][3:], floats.observations[2][1:])
+    (segment,) = DemonstrationFile(tmp_path / "x.demo").segments()
+    assert segment.observations[2].dtype == np.float32
+    np.testing.assert_allclose(segment.observations[2][:2], bytes_.observations[2] / 255, rtol=1e-6)
+    np.testing.assert_array_equal(segment.observations[2][3:], floats.observations[2][1:])
 
 
 def sensors() -> st.SearchStrategy[ObservationSpec]:
@@ -103,12 +103,12 @@ specs = st.builds(
     pictures=st.sampled_from(["bytes", "floats"]),
 )
 def test_any_behavior_and_any_episodes(
-    tmp_path: Path, make_piece: Any, require_equal: Any, spec: Any, episodes: Any, pictures: str
+    tmp_path: Path, make_segment: Any, require_equal: Any, spec: Any, episodes: Any, pictures: str
 ) -> None:
-    pieces = [make_piece(spec, steps, end=end, pictures=pictures) for steps, end in episodes]
+    segments = [make_segment(spec, steps, end=end, pictures=pictures) for steps, end in episodes]
     with DemonstrationWriter(tmp_path / "x.demo", "Any", spec) as writer:
-        for piece in pieces:
-            writer.write(piece)
+        for segment in segments:
+            writer.write(segment)
     file = DemonstrationFile(tmp_path / "x.demo")
     assert file.spec == spec
-    require_equal(list(file.pieces()), pieces)
+    require_equal(list(file.segments()), segments)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from unity_bridge.demonstrations import (
-    DemonstratedPiece,
+    DemonstratedSegment,
     DemonstrationError,
     DemonstrationFile,
     DemonstrationWriter,
@@ -29,9 +29,9 @@ def column(*numbers: float) -> Any:
     return np.array(numbers, np.float32).reshape(-1, 1)
 
 
-def two_steps(**ends: bool) -> DemonstratedPiece:
+def two_steps(**ends: bool) -> DemonstratedSegment:
     """Saw 1, did 0.5 for 10; saw 2, did −0.5 for 20; saw 3."""
-    return DemonstratedPiece(
+    return DemonstratedSegment(
         observations=(column(1, 2),),
         continuous_actions=column(0.5, -0.5),
         discrete_actions=np.zeros((2, 0), np.int64),
@@ -82,11 +82,11 @@ def rows_of(path: Path) -> list[AgentInfoActionPairProto]:
 
 
 def test_pictures_are_compressed_if_they_are_bytes(
-    tmp_path: Path, rich: BehaviorSpec, make_piece: Any
+    tmp_path: Path, rich: BehaviorSpec, make_segment: Any
 ) -> None:
     for pictures, kind in (("bytes", PNG), ("floats", NONE)):
         with DemonstrationWriter(tmp_path / "x.demo", "B", rich) as writer:
-            writer.write(make_piece(rich, 2, pictures=pictures))
+            writer.write(make_segment(rich, 2, pictures=pictures))
         for row in rows_of(tmp_path / "x.demo"):
             seen = row.agent_info.observations[2]
             assert seen.compression_type == kind
@@ -94,13 +94,13 @@ def test_pictures_are_compressed_if_they_are_bytes(
             assert (tuple(seen.shape), tuple(seen.dimension_properties)) == ((3, 5, 6), ())
 
 
-def test_an_episode_goes_on_where_the_piece_before_ended(
-    tmp_path: Path, rich: BehaviorSpec, make_piece: Any
+def test_an_episode_goes_on_where_the_segment_before_ended(
+    tmp_path: Path, rich: BehaviorSpec, make_segment: Any
 ) -> None:
     with DemonstrationWriter(tmp_path / "x.demo", "B", rich) as writer:
-        writer.write(make_piece(rich, 3, end="cut"))
-        writer.write(make_piece(rich, 2, starts_episode=False))
-        writer.write(make_piece(rich, 1, end="truncated"))
+        writer.write(make_segment(rich, 3, end="cut"))
+        writer.write(make_segment(rich, 2, starts_episode=False))
+        writer.write(make_segment(rich, 1, end="truncated"))
     rows = [row.agent_info for row in rows_of(tmp_path / "x.demo")]
     assert [row.done for row in rows] == [False] * 5 + [True] + [False, True]
     assert [row.max_step_reached for row in rows] == [False] * 7 + [True]
@@ -108,32 +108,32 @@ def test_an_episode_goes_on_where_the_piece_before_ended(
 
 
 def test_an_episode_without_an_end_does_not_run_into_the_next(
-    tmp_path: Path, rich: BehaviorSpec, make_piece: Any
+    tmp_path: Path, rich: BehaviorSpec, make_segment: Any
 ) -> None:
     with DemonstrationWriter(tmp_path / "x.demo", "B", rich) as writer:
-        writer.write(make_piece(rich, 2, end="cut"))
-        writer.write(make_piece(rich, 1, end="cut"))
+        writer.write(make_segment(rich, 2, end="cut"))
+        writer.write(make_segment(rich, 1, end="cut"))
     assert [row.agent_info.id for row in rows_of(tmp_path / "x.demo")] == [0, 0, 0, 1, 1]
 
 
 def test_the_rest_of_an_episode_needs_its_beginning(tmp_path: Path) -> None:
     writer = DemonstrationWriter(tmp_path / "x.demo", "B", SMALL)
     for before in ([], [two_steps()]):
-        for piece in before:
-            writer.write(piece)
+        for segment in before:
+            writer.write(segment)
         with pytest.raises(ValueError, match="got the rest of one"):
             writer.write(two_steps(starts_episode=False))
     writer.abandon()
 
 
 def test_what_does_not_fit_the_behavior_is_refused(
-    tmp_path: Path, rich: BehaviorSpec, make_piece: Any
+    tmp_path: Path, rich: BehaviorSpec, make_segment: Any
 ) -> None:
     writer = DemonstrationWriter(tmp_path / "x.demo", "B", SMALL)
     with pytest.raises(ValueError, match="expected observations of shapes"):
-        writer.write(make_piece(rich, 2))
+        writer.write(make_segment(rich, 2))
     with pytest.raises(ValueError, match="expected 1 continuous actions and 0 branches, got 2 and 0"):
-        writer.write(make_piece(BehaviorSpec(SMALL.observation_specs, ActionSpec(2)), 2))
+        writer.write(make_segment(BehaviorSpec(SMALL.observation_specs, ActionSpec(2)), 2))
     writer.abandon()
 
 

@@ -103,8 +103,8 @@ class BehavioralCloning:
         order = torch.randperm(sequences, generator=self._drawing, device=self._device).cpu().numpy()
         if self._settings.samples_per_update:
             order = order[: max(self._settings.samples_per_update // self._longest, 1)]
-        for piece in in_chunks(len(order), self._batch):
-            yield order[piece]
+        for chunk in in_chunks(len(order), self._batch):
+            yield order[chunk]
 
     def _learn(
         self, demonstrations: Demonstrations, sequences: StepRanges, chosen: NDArray[np.int64], rate: float
@@ -167,9 +167,9 @@ class BehavioralCloning:
 
     def _features(self, demonstrations: Demonstrations) -> Tensor:
         """What enters the memory at each step. Shape [S, hidden_units]."""
-        pieces = in_chunks(len(demonstrations), rows_at_once(self._policy))
+        chunks = in_chunks(len(demonstrations), rows_at_once(self._policy))
         everything = torch.arange(len(demonstrations))
-        taken = (demonstrations.take(everything[piece], self._device).observations for piece in pieces)
+        taken = (demonstrations.take(everything[chunk], self._device).observations for chunk in chunks)
         trunk = self._policy.actor
         return torch.cat([trunk.forward(as_floats(self._normalizer.forward(seen))) for seen in taken])
 

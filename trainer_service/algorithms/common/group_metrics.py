@@ -41,9 +41,9 @@ def value_loss_by_place(losses: Sequence[float]) -> dict[str, float]:
 
 
 def reward_metrics(rollout: TeamRollout, sources: Sequence[RewardSource]) -> dict[str, float]:
-    """What each source paid, by piece of a trajectory."""
-    pieces = len(rollout.trajectories.lengths)
+    """What each source paid, by segment of a trajectory."""
+    segments = len(rollout.trajectories.lengths)
     return {
-        f"Policy/{source.name.capitalize()} Reward": float(rewards.sum() / pieces)
+        f"Policy/{source.name.capitalize()} Reward": float(rewards.sum() / segments)
         for source, rewards in zip(sources, rollout.rewards, strict=True)
     }

@@ -91,8 +91,8 @@ def teach(
     parts: dict[str, list[Tensor]] = defaultdict(list)
     for _ in range(epochs):
         order = torch.randperm(len(experience), generator=generator, device=generator.device)
-        for piece in in_chunks(len(experience), batch_size):
-            transitions = experience.take(order[piece])
+        for chunk in in_chunks(len(experience), batch_size):
+            transitions = experience.take(order[chunk])
             for source in sources:
                 for tag, value in source.learn(transitions).items():
                     parts[tag].append(value)

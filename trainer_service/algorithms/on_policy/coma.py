@@ -179,8 +179,8 @@ class COMA(TeamLearner):
                 batch = all_frames(rollout.frames, self._device)
                 return critic.value.raw(critic.forward(rollout.observations, actions, members, batch.filled))
             chunks = [
-                _forward(critic, rollout, actions, members[piece])
-                for piece in in_chunks(len(members), _CHUNK)
+                _forward(critic, rollout, actions, members[chunk])
+                for chunk in in_chunks(len(members), _CHUNK)
             ]
             return critic.value.raw(torch.cat(chunks))
 

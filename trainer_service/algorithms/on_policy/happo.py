@@ -32,13 +32,13 @@ class HAPPO(MAPPO):
         spread: list[float] = []
         epochs, turns = self._hyper.num_epoch, self._turns()
         for turn, agent in enumerate(turns):
-            pieces = frames.slot_of_piece == agent
-            if not pieces.any():
+            segments = frames.slot_of_segment == agent
+            if not segments.any():
                 continue
             own = torch.from_numpy(np.flatnonzero(slots == agent)).to(self._device)
             # A positive factor may as well stand inside the minimum: it scales both of its sides.
             weighted[own] = factor[of_step[own]] * advantages[own]
-            order = self._order(rollout.trajectories.select(pieces))
+            order = self._order(rollout.trajectories.select(segments))
             for epoch in range(turn * epochs, (turn + 1) * epochs):
                 for steps, sequences in self._counted(self._minibatches(order), epoch, len(turns) * epochs):
                     parts.append(self._step_actors(rollout, weighted, own[steps], sequences, rates))

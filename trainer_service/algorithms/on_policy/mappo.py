@@ -84,8 +84,8 @@ class MAPPO(TeamLearner):
                 batch = all_frames(rollout.frames, self._device)
                 return self._critic.forward(rollout.observations, members, batch.filled).clone()
             chunks = [
-                self._critic.forward(*compact(rollout.observations, members[piece]))
-                for piece in in_chunks(len(members), _CHUNK)
+                self._critic.forward(*compact(rollout.observations, members[chunk]))
+                for chunk in in_chunks(len(members), _CHUNK)
             ]
         return torch.cat(chunks).clone()
 

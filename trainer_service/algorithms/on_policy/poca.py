@@ -76,11 +76,11 @@ class POCA(TeamLearner):
             if self._critic.memory is not None:
                 batch = all_frames(rollout.frames, self._device)
                 return self._critic.forward(rollout.observations, actions, members, batch.filled)
-            pieces = [
-                self._critic.forward(rollout.observations, actions, members[piece])
-                for piece in in_chunks(len(members), _CHUNK)
+            chunks = [
+                self._critic.forward(rollout.observations, actions, members[chunk])
+                for chunk in in_chunks(len(members), _CHUNK)
             ]
-        values, baselines = zip(*pieces, strict=True)
+        values, baselines = zip(*chunks, strict=True)
         return torch.cat(values), torch.cat(baselines)
 
     def _critic_loss(self, rollout: TeamRollout, judgement: Judgement, batch: FrameBatch) -> Tensor:

@@ -236,13 +236,13 @@ class PPO:
         # a second copy of them all is what memory may not have.
         shuffled = [sensor[order] if sensor.dim() == 2 else None for sensor in observations]
         columns = [column[order] for column in targets]
-        for piece, sequences in counted(minibatches, epoch, self._hyper.num_epoch, self._progress):
+        for chunk, sequences in counted(minibatches, epoch, self._hyper.num_epoch, self._progress):
             yield (
                 [
-                    sensor[order[piece]] if already is None else already[piece]
+                    sensor[order[chunk]] if already is None else already[chunk]
                     for sensor, already in zip(observations, shuffled, strict=True)
                 ],
-                PPOTargets(*(column[piece] for column in columns)),
+                PPOTargets(*(column[chunk] for column in columns)),
                 sequences,
             )
 

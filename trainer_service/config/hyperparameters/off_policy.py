@@ -49,7 +49,7 @@ class OffPolicyHyperparameters(Hyperparameters):
     """How minibatches are drawn."""
 
     n_step: PositiveCount = 1
-    """Rewards that a target adds up before it asks the target network; fewer where the episode, or a piece of
+    """Rewards that a target adds up before it asks the target network; fewer where the episode, or a segment of
     experience (four times as long, at most time_horizon), ends before."""
 
     tau: UnitInterval = 0.01

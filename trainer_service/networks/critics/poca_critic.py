@@ -88,8 +88,8 @@ class POCACritic(nn.Module):
         """The mean of all agents after they attended to each other, of every version of every moment: [N, units]."""
         rows = [size * moments for size, moments in crowds.sizes]
         acting = torch.cat([encoded, actions], dim=1)
-        pieces = zip(crowds.sizes, torch.split(encoded, rows), torch.split(acting, rows), strict=True)
-        return torch.cat([self._of_size(size, *inputs) for (size, _), *inputs in pieces])
+        parts = zip(crowds.sizes, torch.split(encoded, rows), torch.split(acting, rows), strict=True)
+        return torch.cat([self._of_size(size, *inputs) for (size, _), *inputs in parts])
 
     def _of_size(self, size: int, seen: Tensor, acting: Tensor) -> Tensor:
         """Of moments with as many agents. There are no gaps, so nothing is masked but an agent's other kind."""

@@ -23,5 +23,5 @@ def rows_at_once(network: nn.Module) -> int:
 
 
 def in_chunks(rows: int, size: int) -> list[slice]:
-    """Slices that cover ``rows`` in pieces of at most ``size``: a large batch that stays in the cache."""
+    """Slices that cover ``rows`` in chunks of at most ``size``: a large batch that stays in the cache."""
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]

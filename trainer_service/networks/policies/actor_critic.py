@@ -90,11 +90,11 @@ def batched_values(
     if chunk is None:
         chunk = network.chunk
     with torch.inference_mode():
-        pieces = [[sensor[piece] for sensor in observations] for piece in in_chunks(rows, chunk)]
-        if not pieces:
+        chunks = [[sensor[chunk] for sensor in observations] for chunk in in_chunks(rows, chunk)]
+        if not chunks:
             return torch.empty((0, network.value.out_features))
         if sequences is None:
-            return torch.cat([network.values(piece) for piece in pieces])
+            return torch.cat([network.values(chunk) for chunk in chunks])
         trunk = network.value_trunk()
-        features = torch.cat([trunk.forward(as_floats(piece)) for piece in pieces])
+        features = torch.cat([trunk.forward(as_floats(chunk)) for chunk in chunks])
         return network.value.forward(trunk.unroll(features, sequences))

@@ -134,7 +134,7 @@ def collected(behavior: Behavior, lengths: tuple[int, ...] = (3, 8), ticks: int 
 def all_sequences(algorithm: SAC) -> Any:
     replay = algorithm._experience.buffer
     assert isinstance(replay, SequenceReplay)
-    return replay._gather_whole(np.arange(replay._first_whole, replay._pieces), None)
+    return replay._gather_whole(np.arange(replay._first_whole, replay._segments), None)
 
 
 @kinds

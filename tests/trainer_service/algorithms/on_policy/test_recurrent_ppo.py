@@ -139,7 +139,7 @@ def test_what_was_lived_through_is_judged_as_it_was_lived(
     assert np.abs(trajectories.memories).max() > 1e-3
 
 
-def test_the_value_after_a_piece_comes_from_what_was_remembered_then(walker) -> None:
+def test_the_value_after_a_segment_comes_from_what_was_remembered_then(walker) -> None:
     memory = {"memory_size": 6, "sequence_length": 64}
     ppo, trajectories = collected(walker(memory, time_horizon=3), Corridor(1, lengths=(9,)), ticks=20)
     order = OrderOfSequences(trajectories, 64, 64, torch.device("cpu"))
@@ -148,13 +148,13 @@ def test_the_value_after_a_piece_comes_from_what_was_remembered_then(walker) -> 
     )
     starts = OrderOfSequences(trajectories, 1, 64, torch.device("cpu")).in_time
     values = batched_values(ppo._network, [torch.from_numpy(trajectories.observations[0])], sequences=starts)
-    # Where a piece was cut, the next of the same agent begins with what the last one ended with.
+    # Where a segment was cut, the next of the same agent begins with what the last one ended with.
     first = np.cumsum(trajectories.lengths) - trajectories.lengths
     compared = 0
-    for piece in np.flatnonzero(~trajectories.terminated):
-        following = piece + AGENTS
+    for segment in np.flatnonzero(~trajectories.terminated):
+        following = segment + AGENTS
         if following < len(first):
-            torch.testing.assert_close(ends[piece], values[first[following]], atol=1e-6, rtol=0)
+            torch.testing.assert_close(ends[segment], values[first[following]], atol=1e-6, rtol=0)
             compared += 1
     assert compared >= AGENTS
 
@@ -169,9 +169,9 @@ def test_a_minibatch_is_some_whole_sequences_and_every_step_is_learned_from_once
     steps, minibatches = order.shuffled(torch.Generator().manual_seed(1))
     assert sorted(steps.tolist()) == list(range(len(trajectories)))
     counts = []
-    for piece, some in minibatches:
+    for chunk, some in minibatches:
         assert some is not None
-        chosen = steps[piece]
+        chosen = steps[chunk]
         assert len(chosen) == some.filled.sum()
         for memories, own in zip(
             some.memories, torch.split(chosen, some.filled.sum(dim=1).tolist()), strict=True

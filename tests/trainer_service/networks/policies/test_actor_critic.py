@@ -132,7 +132,7 @@ def test_values_in_chunks_are_values_at_once() -> None:
     both = network()
     torch.testing.assert_close(batched_values(both, seen(10), chunk=3), both.values(seen(10)).detach())
     assert batched_values(both, seen(0)).shape == (0, 2)
-    assert [piece.indices(10)[:2] for piece in in_chunks(10, 4)] == [(0, 4), (4, 8), (8, 10)]
+    assert [chunk.indices(10)[:2] for chunk in in_chunks(10, 4)] == [(0, 4), (4, 8), (8, 10)]
 
 
 PICTURES = (ObservationSpec("camera", (3, 20, 24)), ObservationSpec("order", (3,)))

@@ -261,7 +261,7 @@ class TeamLearner(ABC):
 
     def _minibatches(self, order: Order) -> list[tuple[Tensor, Sequences | None]]:
         steps, minibatches = order.shuffled(self._shuffling)
-        return [(steps[piece], sequences) for piece, sequences in minibatches]
+        return [(steps[chunk], sequences) for chunk, sequences in minibatches]
 
     def _order(self, trajectories: Trajectories) -> Order:
         memory = self._settings.network_settings.memory

@@ -91,7 +91,7 @@ def estimate_each(
     """
     frames, trajectories = rollout.frames, rollout.trajectories
     of_steps = values[frames.of_step, frames.slot_of_step]
-    bootstrap = values[frames.of_final, frames.slot_of_piece]
+    bootstrap = values[frames.of_final, frames.slot_of_segment]
     bootstrap[frames.of_final < 0] = 0.0
     ends = np.cumsum(trajectories.lengths) - 1
     advantages = np.empty_like(of_steps)

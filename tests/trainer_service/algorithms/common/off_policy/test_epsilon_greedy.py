@@ -11,7 +11,7 @@ from trainer_service.rollout.trajectories import Trajectories
 
 
 def lived(lengths: list[int], ended: list[bool] | None) -> Trajectories:
-    steps, pieces = sum(lengths), len(lengths)
+    steps, segments = sum(lengths), len(lengths)
     return Trajectories(
         observations=(np.zeros((steps, 1), np.float32),),
         continuous_actions=np.empty((steps, 0), np.float32),
@@ -22,10 +22,10 @@ def lived(lengths: list[int], ended: list[bool] | None) -> Trajectories:
         rewards=np.zeros(steps, np.float32),
         group_rewards=np.zeros(steps, np.float32),
         lengths=np.array(lengths, np.int64),
-        final_observations=(np.zeros((pieces, 1), np.float32),),
-        final_allowed_actions=np.ones((pieces, 2), np.bool_),
-        final_memories=np.empty((pieces, 0), np.float32),
-        terminated=np.zeros(pieces, np.bool_),
+        final_observations=(np.zeros((segments, 1), np.float32),),
+        final_allowed_actions=np.ones((segments, 2), np.bool_),
+        final_memories=np.empty((segments, 0), np.float32),
+        terminated=np.zeros(segments, np.bool_),
         ended=None if ended is None else np.array(ended, np.bool_),
     )
 

@@ -33,7 +33,7 @@ def trajectories(
     lengths: list[int], terminated: list[bool], groups: list[int], slots: list[int]
 ) -> Trajectories:
     """Everyone begins at tick 0 of its stretch."""
-    steps, pieces = sum(lengths), len(lengths)
+    steps, segments = sum(lengths), len(lengths)
     none = np.zeros((steps, 0), np.float32)
     return Trajectories(
         observations=(np.arange(steps, dtype=np.float32)[:, None],),
@@ -45,9 +45,9 @@ def trajectories(
         rewards=np.zeros(steps, np.float32),
         group_rewards=np.zeros(steps, np.float32),
         lengths=np.array(lengths),
-        final_observations=(100 + np.arange(pieces, dtype=np.float32)[:, None],),
-        final_allowed_actions=np.zeros((pieces, 0), np.bool_),
-        final_memories=np.zeros((pieces, 0), np.float32),
+        final_observations=(100 + np.arange(segments, dtype=np.float32)[:, None],),
+        final_allowed_actions=np.zeros((segments, 0), np.bool_),
+        final_memories=np.zeros((segments, 0), np.float32),
         terminated=np.array(terminated),
         joint=Joint(
             ticks=np.concatenate([np.arange(length) for length in lengths]),
