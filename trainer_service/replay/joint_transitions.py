@@ -127,11 +127,11 @@ class JointReplay(RowReplay[JointSample]):
         self._follow_each = follow_each
 
     def _take(self, trajectories: Trajectories) -> Rows:
-        """Takes complete stretches of groups.
+        """Takes complete group trajectories.
 
         Raises ValueError for trajectories of no groups, or of larger ones than there are places.
         """
-        # Numbered by stretch, so that no row needs an older trajectory than the rows before it.
+        # Numbered by group trajectory, so that no row needs an older trajectory than the rows before it.
         order = np.argsort(_groups_of(trajectories), kind="stable")
         numbers = self._segments + np.argsort(order)
         steps = _moments_of(trajectories, len(self._places), numbers, self._kept)
@@ -246,7 +246,7 @@ def _groups_of(trajectories: Trajectories) -> Rows:
 
 
 def _moments_of(trajectories: Trajectories, places: int, numbers: Rows, sensors: Sequence[int]) -> Arrays:
-    """The columns of all moments with decisions, in time within each stretch. numbers: of trajectories, [P]."""
+    """The columns of all moments with decisions, in time within each trajectory. numbers: of trajectories, [P]."""
     frames = find_frames(trajectories, places)
     moments = frames.in_time()
     rows_of = np.full(len(frames), -1)
@@ -264,10 +264,10 @@ def _moments_of(trajectories: Trajectories, places: int, numbers: Rows, sensors:
         laid[rows, slots] = column
         return laid
 
-    stretch = np.repeat(np.arange(len(frames.lengths)), frames.lengths)
-    stretch_of_segment = _groups_of(trajectories)
+    group_trajectory = np.repeat(np.arange(len(frames.lengths)), frames.lengths)
+    trajectory_of_segment = _groups_of(trajectories)
     oldest = np.full(len(frames.lengths), np.iinfo(np.int64).max)
-    np.minimum.at(oldest, stretch_of_segment, numbers)
+    np.minimum.at(oldest, trajectory_of_segment, numbers)
     present = dense(np.ones(len(rows), np.bool_))
     common = dense(trajectories.group_rewards)
     own = dense(trajectories.rewards)
@@ -282,8 +282,8 @@ def _moments_of(trajectories: Trajectories, places: int, numbers: Rows, sensors:
         "terminated": dense(terminated),
         "piece": dense(numbers[segments], -1),
         "ahead": dense(ahead),
-        "oldest": oldest[stretch],
-        "follows": stretch == np.append(stretch[1:], -1),
+        "oldest": oldest[group_trajectory],
+        "follows": group_trajectory == np.append(group_trajectory[1:], -1),
     }
 
 

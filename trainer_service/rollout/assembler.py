@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from trainer_service.rollout.agent_indices import Seats
 from trainer_service.rollout.agents import AgentRows, Keys, Rows, agent_keys
-from trainer_service.rollout.group_trajectories import GroupStretches
+from trainer_service.rollout.group_trajectories import GroupTrajectoryAssembler
 from trainer_service.rollout.silence import MOST_AGENTS, TooManyAgents, is_time_to_look, who_is_gone
 from trainer_service.rollout.trajectories import Joint, Trajectories
 from unity_bridge.specs import BehaviorSpec
@@ -110,7 +110,7 @@ class TrajectoryAssembler:
         self._columns = min(horizon, _FIRST_COLUMNS)
         self._untouched = True
         """Nobody has acted yet."""
-        self._groups = GroupStretches() if by_group else None
+        self._groups = GroupTrajectoryAssembler() if by_group else None
         self._clocks: dict[int, dict[int, int]] = {}
         """By simulator: how many ticks each of its teams had."""
         self._tick = 0
@@ -307,7 +307,7 @@ class TrajectoryAssembler:
 
     def _cut_groups(
         self,
-        groups: GroupStretches,
+        groups: GroupTrajectoryAssembler,
         simulator: int,
         keys: Keys,
         rows: Rows,

@@ -20,10 +20,10 @@ def group_keys(batch: StepBatch, team: int) -> Keys:
     return np.where(batch.group_ids != 0, agent_keys(batch.group_ids, team), alone)
 
 
-class GroupStretches:
+class GroupTrajectoryAssembler:
     """Keeps segments back until nobody of their group is missing.
 
-    A group's stretch begins when its first agent comes and ends when its last one leaves, or when all segments are cut
+    A group trajectory begins when its first agent comes and ends when its last one leaves, or when all segments are cut
     at the horizon. An agent that dies early leaves a segment behind that waits here for the others': who learns from a
     group needs to know what everyone did at the same time.
     """
@@ -74,7 +74,7 @@ class GroupStretches:
         return empty
 
     def complete(self, segments: Trajectories | None, finished: Rows) -> Trajectories | None:
-        """Takes new segments in, and gives out those of finished groups: each a whole stretch, numbered anew."""
+        """Takes new segments in, and gives out those of finished groups: whole group trajectories, numbered anew."""
         out: list[Trajectories] = []
         if segments is not None:
             done = np.isin(_groups_of(segments), finished)

@@ -14,7 +14,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frames:
-    """F moments of G stretches, in time within each stretch; n places in a group.
+    """F moments of G group trajectories, in time within each group trajectory; n places in a group.
 
     A moment is when agents of a group decided, or when what follows their last decision was seen. Where somebody left
     and another took its place at once, there are two: with who decides, and with who left in its place. An observation
@@ -40,20 +40,20 @@ class Frames:
     """The place of each trajectory's agent. Shape [P]."""
 
     first: Indices
-    """Each stretch's first moment. Shape [G]."""
+    """Each group trajectory's first moment. Shape [G]."""
 
     lengths: Indices
-    """Moments with decisions of each stretch; they come first, the one that follows, if there is one, last.
+    """Moments with decisions of each group trajectory; they come first, the one that follows, if there is one, last.
     Shape [G]."""
 
     last: Indices
-    """The moment that followed the stretch's last decision, to bootstrap from; −1 where all was over. Shape [G]."""
+    """The moment after the group trajectory's last decision, to bootstrap from; −1 where all was over. Shape [G]."""
 
     def __len__(self) -> int:
         return len(self.members)
 
     def in_time(self) -> Indices:
-        """The moments with decisions, stretch after stretch. Shape [sum of lengths]."""
+        """The moments with decisions, one group trajectory after the other. Shape [sum of lengths]."""
         starts = np.repeat(self.first - (np.cumsum(self.lengths) - self.lengths), self.lengths)
         in_time: Indices = starts + np.arange(int(self.lengths.sum()))
         return in_time
@@ -63,7 +63,7 @@ def find_frames(trajectories: Trajectories, places: int) -> Frames:
     """Puts agents' steps together again.
 
     Args:
-        trajectories: complete stretches, as the assembler hands them out by group.
+        trajectories: complete group trajectories, as the assembler hands them out by group.
         places: n, at least the largest slot + 1.
 
     Raises:
@@ -81,7 +81,8 @@ def find_frames(trajectories: Trajectories, places: int) -> Frames:
     groups = np.concatenate([group_of_step, joint.groups[goes_on]])
     ticks = np.concatenate([joint.ticks, joint.final_ticks[goes_on]])
     decides = np.arange(len(groups)) < steps
-    # One number per moment that sorts by stretch, then by time; odd ones are for those whose place was taken at once.
+    # One number per moment that sorts by group trajectory, then by time; odd ones are for those whose place was taken
+    # at once.
     start = ticks.min(initial=0)
     keys = 2 * (groups * (ticks.max(initial=0) - start + 1) + (ticks - start))
     replaced = np.isin(keys[steps:] * places + places_left, keys[:steps] * places + slot_of_step)
@@ -90,7 +91,7 @@ def find_frames(trajectories: Trajectories, places: int) -> Frames:
     moments, at, frame = np.unique(keys, return_index=True, return_inverse=True)
     has_decisions = np.zeros(len(at), np.bool_)
     has_decisions[frame[decides]] = True
-    # Moments without decisions go to the end of their stretch: usually there is one at most, and it is the last.
+    # Moments without decisions go to the end of their group trajectory: usually there is at most one, the last.
     order = np.lexsort((ticks[at], ~has_decisions, groups[at]))
     at, has_decisions = at[order], has_decisions[order]
     position = np.argsort(order)
@@ -104,9 +105,9 @@ def find_frames(trajectories: Trajectories, places: int) -> Frames:
     again = frame[steps:][replaced]
     others = members[position[np.searchsorted(moments, left_at)]]
     members[again] = np.where(members[again] < 0, others, members[again])
-    stretches = int(joint.groups.max()) + 1 if len(joint.groups) else 0
-    frames_of = np.bincount(groups[at], minlength=stretches)
-    decisions_of = np.bincount(groups[at][has_decisions], minlength=stretches)
+    num_trajectories = int(joint.groups.max()) + 1 if len(joint.groups) else 0
+    frames_of = np.bincount(groups[at], minlength=num_trajectories)
+    decisions_of = np.bincount(groups[at][has_decisions], minlength=num_trajectories)
     first = np.cumsum(frames_of) - frames_of
     final = first + frames_of - 1
     follows = (frames_of > decisions_of) & (ticks[at][final] > ticks[at][first + decisions_of - 1])

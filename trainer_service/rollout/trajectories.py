@@ -14,19 +14,19 @@ from unity_bridge.steps import Observation, join_observations
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Joint:
-    """Which steps of different agents were taken together: S steps of P trajectories of some groups' stretches.
+    """Which steps of different agents were taken together: S steps of P trajectories of some group trajectories.
 
-    Every stretch is complete: whatever anyone of the group did in it is here.
+    Every group trajectory is complete: all that anyone of the group did in it is here.
     """
 
     ticks: NDArray[np.int64]
-    """When each step was decided: equal for those of a stretch that were decided together. Shape [S]."""
+    """When each step was decided: equal for those of a group trajectory that were decided together. Shape [S]."""
 
     final_ticks: NDArray[np.int64]
     """When each trajectory's final observation was seen, in the same count. Shape [P]."""
 
     groups: NDArray[np.int64]
-    """The stretch that each trajectory is part of, numbered from 0. Shape [P]."""
+    """The group trajectory that each trajectory is part of, numbered from 0. Shape [P]."""
 
     slots: NDArray[np.int64]
     """The agent's place in its group, from 0. Shape [P]."""
@@ -113,14 +113,14 @@ class Trajectories:
     def concatenate(parts: Sequence[Trajectories]) -> Trajectories:
         """All trajectories of several records, in order. Needs at least one record.
 
-        Stretches of different records are different ones.
+        Group trajectories of different records are different ones.
         """
         if len(parts) == 1:
             return parts[0]
         joined = _side_by_side(parts)
         if joined.joint is None:
             return joined
-        counts = [0 if part.joint is None else _stretches(part.joint) for part in parts]
+        counts = [0 if part.joint is None else _num_group_trajectories(part.joint) for part in parts]
         first = np.repeat(np.cumsum([0, *counts[:-1]]), [len(part.lengths) for part in parts])
         return replace(joined, joint=replace(joined.joint, groups=joined.joint.groups + first))
 
@@ -143,7 +143,7 @@ _OF_STEPS = tuple(
 )
 
 
-def _stretches(joint: Joint) -> int:
+def _num_group_trajectories(joint: Joint) -> int:
     return int(joint.groups.max()) + 1 if len(joint.groups) else 0
 
 

@@ -126,10 +126,10 @@ Moment = dict[int, Decided]
 
 
 def moments_of(trajectories: Trajectories) -> list[list[Moment]]:
-    """Stretches of moments, by plain loops."""
+    """Group trajectories of moments, by plain loops."""
     joint = trajectories.joint
     assert joint is not None
-    stretches: dict[int, dict[int, Moment]] = {}
+    group_trajectories: dict[int, dict[int, Moment]] = {}
     step = 0
     for segment, length in enumerate(trajectories.lengths.tolist()):
         before: Decided | None = None
@@ -139,7 +139,7 @@ def moments_of(trajectories: Trajectories) -> list[list[Moment]]:
                 float(trajectories.rewards[step]),
                 float(trajectories.group_rewards[step]),
             )
-            of_group = stretches.setdefault(int(joint.groups[segment]), {})
+            of_group = group_trajectories.setdefault(int(joint.groups[segment]), {})
             of_group.setdefault(int(joint.ticks[step]), {})[int(joint.slots[segment])] = decided
             if before is not None:
                 before.next = decided
@@ -149,7 +149,7 @@ def moments_of(trajectories: Trajectories) -> list[list[Moment]]:
         before.terminated = bool(trajectories.terminated[segment])
         if not before.terminated:
             before.final = int(trajectories.final_observations[0][segment, 0])
-    return [[of[tick] for tick in sorted(of)] for _, of in sorted(stretches.items())]
+    return [[of[tick] for tick in sorted(of)] for _, of in sorted(group_trajectories.items())]
 
 
 @dataclass
@@ -164,9 +164,9 @@ class Expected:
     discounts: dict[int, float]
 
 
-def expected(stretch: list[Moment], at: int, n_step: int, *, follow_each: bool) -> Expected:
-    moment = stretch[at]
-    window = stretch[at : at + n_step]
+def expected(group_trajectory: list[Moment], at: int, n_step: int, *, follow_each: bool) -> Expected:
+    moment = group_trajectory[at]
+    window = group_trajectory[at : at + n_step]
     team = sum(
         GAMMA**k * (sum(d.own for d in m.values()) + float(np.mean([d.common for d in m.values()])))
         for k, m in enumerate(window)
@@ -190,8 +190,8 @@ def expected(stretch: list[Moment], at: int, n_step: int, *, follow_each: bool) 
         lasts[place] = own[-1]
     if not follow_each:
         lasts = {place: decided for m in window for place, decided in m.items()}
-        if at + n_step < len(stretch):
-            found.next = {place: d.number for place, d in stretch[at + n_step].items()}
+        if at + n_step < len(group_trajectory):
+            found.next = {place: d.number for place, d in group_trajectory[at + n_step].items()}
     for place, last in lasts.items():
         if place in found.next:
             continue
@@ -234,8 +234,8 @@ def fill(replay: JointReplay, life: Life, ticks: int) -> list[tuple[list[Moment]
     reference: list[tuple[list[Moment], int]] = []
     for _, trajectories in zip(range(ticks), life, strict=False):
         replay.add(trajectories)
-        for stretch in moments_of(trajectories):
-            reference += [(stretch, at) for at in range(len(stretch))]
+        for group_trajectory in moments_of(trajectories):
+            reference += [(group_trajectory, at) for at in range(len(group_trajectory))]
     return reference[-replay.capacity :]
 
 
@@ -260,8 +260,8 @@ def test_it_holds_what_plain_loops_find(
     reference = fill(replay, Life(capacity + n_step, together=together), 60)
     assert len(replay) == len(reference)
     sample = replay._gather(ordered(replay), None)
-    for row, (stretch, at) in enumerate(reference):
-        check(sample, row, expected(stretch, at, n_step, follow_each=follow_each))
+    for row, (group_trajectory, at) in enumerate(reference):
+        check(sample, row, expected(group_trajectory, at, n_step, follow_each=follow_each))
 
 
 def test_the_worlds_of_these_tests_have_what_is_difficult() -> None:
@@ -269,11 +269,12 @@ def test_the_worlds_of_these_tests_have_what_is_difficult() -> None:
     replay = make(5000)
     reference = fill(replay, Life(3), 200)
     asked = [
-        set().union(*stretch[at : at + 3]) - set(stretch[min(at + 2, len(stretch) - 1)])
-        for stretch, at in reference
+        set().union(*group_trajectory[at : at + 3])
+        - set(group_trajectory[min(at + 2, len(group_trajectory) - 1)])
+        for group_trajectory, at in reference
     ]
     assert sum(map(bool, asked)) > 50, "everyone was asked at the end of every three moments"
-    assert sum(len(stretch[at]) < PLACES for stretch, at in reference) > 50
+    assert sum(len(group_trajectory[at]) < PLACES for group_trajectory, at in reference) > 50
     sample = replay._gather(ordered(replay), None)
     assert (sample.terminated & sample.next_present).any(), "nobody was replaced at once by another"
     assert (sample.terminated & ~sample.next_present).any()
@@ -334,8 +335,8 @@ def test_a_buffer_of_another_size_keeps_the_newest(after: int) -> None:
     fresh.load_state(saved.state())
     reference = [*reference[-after:], *fill_after(fresh, life)][-after:]
     sample = fresh._gather(ordered(fresh), None)
-    for row, (stretch, at) in enumerate(reference):
-        check(sample, row, expected(stretch, at, 1, follow_each=False))
+    for row, (group_trajectory, at) in enumerate(reference):
+        check(sample, row, expected(group_trajectory, at, 1, follow_each=False))
 
 
 def fill_after(replay: JointReplay, life: Life) -> list[tuple[list[Moment], int]]:

@@ -1,4 +1,4 @@
-"""Agents of a group: places, complete stretches, and what happened at the same time.
+"""Agents of a group: places, complete group trajectories, and what happened at the same time.
 
 Observations are 100·agent + clock.
 """
@@ -80,7 +80,7 @@ def seen(trajectories: Trajectories, numbers: np.ndarray) -> list[list[float | N
 PAIR = [(1, 5), (2, 5)]
 
 
-def test_a_whole_group_at_its_time_limit_is_one_stretch() -> None:
+def test_a_whole_group_at_its_time_limit_is_one_group_trajectory() -> None:
     world = World()
     world(tick(0, PAIR))
     world(tick(1, PAIR))
@@ -163,7 +163,7 @@ def test_groups_end_independently_of_each_other() -> None:
     assert sorted(out.observations[0][:, 0].tolist()) == [100, 101, 200, 201]
 
 
-def test_stretches_of_different_records_stay_apart() -> None:
+def test_group_trajectories_of_different_records_stay_apart() -> None:
     world = World()
     world(tick(0, PAIR))
     first = handed_out(world(tick(1, PAIR, truncated=PAIR)))

@@ -78,7 +78,7 @@ def test_a_critic_of_the_environment_takes_any_members_word_for_it() -> None:
     assert torch.equal(one, other)
 
 
-def test_a_critic_with_memory_begins_each_stretch_anew() -> None:
+def test_a_critic_with_memory_begins_each_group_trajectory_anew() -> None:
     memory = MemorySettings(memory_size=8, sequence_length=4)
     settings = NetworkSettings(hidden_units=16, num_layers=1, memory=memory)
     critic = JointCritic(

@@ -241,7 +241,7 @@ class TeamLearner(ABC):
                 rollout.frames,
                 -(-len(rollout.trajectories) // self._hyper.batch_size),
                 self._shuffling,
-                whole_stretches=self._settings.network_settings.memory is not None,
+                whole_trajectories=self._settings.network_settings.memory is not None,
             )
             for batch in self._counted(list(batches), epoch, epochs):
                 loss = self._critic_loss(rollout, judgement, batch)

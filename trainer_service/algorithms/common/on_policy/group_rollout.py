@@ -1,4 +1,7 @@
-"""What a team lived through, ready to be learned from. S steps of P trajectories, at F moments of G stretches."""
+"""The experience of groups, ready to be learned from.
+
+S steps of P trajectories, at F moments of G group trajectories.
+"""
 
 from __future__ import annotations
 
@@ -161,18 +164,18 @@ class FrameBatch(NamedTuple):
     """int64 [B]"""
 
     filled: Tensor | None
-    """How they follow each other, for a critic with memory: whole stretches. bool [Q, L]"""
+    """How they follow each other, for a critic with memory: whole group trajectories. bool [Q, L]"""
 
 
 def frame_batches(
-    frames: Frames, count: int, generator: torch.Generator, *, whole_stretches: bool
+    frames: Frames, count: int, generator: torch.Generator, *, whole_trajectories: bool
 ) -> Iterator[FrameBatch]:
     """One epoch over all moments with decisions, in about ``count`` parts, in random order."""
     device = generator.device
-    if whole_stretches:
+    if whole_trajectories:
         order = torch.randperm(len(frames.lengths), generator=generator, device=device).cpu().numpy()
         for some in np.array_split(order, min(count, len(order))):
-            yield stretches(frames, some, frames.lengths[some], device)
+            yield group_trajectory_batch(frames, some, frames.lengths[some], device)
         return
     in_time = torch.from_numpy(frames.in_time()).to(device)
     shuffled = in_time[torch.randperm(len(in_time), generator=generator, device=device)]
@@ -181,15 +184,15 @@ def frame_batches(
 
 
 def all_frames(frames: Frames, device: torch.device) -> FrameBatch:
-    """Every moment, those that only follow a stretch too."""
+    """Every moment, those too that only follow a group trajectory."""
     lengths = np.diff(np.append(frames.first, len(frames)))
-    return stretches(frames, np.arange(len(lengths)), lengths, device)
+    return group_trajectory_batch(frames, np.arange(len(lengths)), lengths, device)
 
 
-def stretches(
+def group_trajectory_batch(
     frames: Frames, chosen: NDArray[np.int64], lengths: NDArray[np.int64], device: torch.device
 ) -> FrameBatch:
-    """The first moments of some stretches, as many as ``lengths`` says."""
+    """The first moments of some group trajectories, as many as ``lengths`` says."""
     filled = np.arange(int(lengths.max(initial=0))) < lengths[:, None]
     moments = (frames.first[chosen][:, None] + np.arange(filled.shape[1]))[filled]
     return FrameBatch(torch.from_numpy(moments).to(device), torch.from_numpy(filled).to(device))

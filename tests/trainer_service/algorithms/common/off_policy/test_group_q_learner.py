@@ -376,7 +376,7 @@ def test_a_run_that_lost_its_buffer_says_when_it_learns_again(
 
 
 @pytest.mark.parametrize(("n_step", "expected"), [(1, 8), (2, 8), (3, 12), (8, 16)])
-def test_it_wants_unfinished_stretches_soon_but_not_before_they_are_worth_looking_ahead(
+def test_it_wants_unfinished_group_trajectories_soon_but_not_before_they_are_worth_looking_ahead(
     n_step: int, expected: int
 ) -> None:
     # Of a time_horizon of 16.

@@ -32,7 +32,7 @@ class Source:
 def trajectories(
     lengths: list[int], terminated: list[bool], groups: list[int], slots: list[int]
 ) -> Trajectories:
-    """Everyone begins at tick 0 of its stretch."""
+    """Everyone begins at tick 0 of its group trajectory."""
     steps, segments = sum(lengths), len(lengths)
     none = np.zeros((steps, 0), np.float32)
     return Trajectories(
@@ -132,16 +132,16 @@ def test_comas_reward_is_the_sum_per_head() -> None:
     assert lived.common_rewards[0].tolist() == [2.0]
 
 
-@pytest.mark.parametrize("whole_stretches", [False, True])
-def test_an_epoch_sees_every_moment_with_decisions_once(whole_stretches: bool) -> None:
+@pytest.mark.parametrize("whole_trajectories", [False, True])
+def test_an_epoch_sees_every_moment_with_decisions_once(whole_trajectories: bool) -> None:
     lived = trajectories([3, 3, 2, 1, 4], [False, False, True, True, False], [0, 0, 1, 2, 3], [0, 1, 0, 0, 0])
     frames = find_frames(lived, 2)
     generator = torch.Generator().manual_seed(3)
-    batches = list(frame_batches(frames, 3, generator, whole_stretches=whole_stretches))
+    batches = list(frame_batches(frames, 3, generator, whole_trajectories=whole_trajectories))
     assert len(batches) == 3
     moments = torch.cat([batch.moments for batch in batches]).tolist()
     assert sorted(moments) == sorted(frames.in_time().tolist())
-    if whole_stretches:
+    if whole_trajectories:
         for batch in batches:
             assert batch.filled is not None
             assert int(batch.filled.sum()) == len(batch.moments)
