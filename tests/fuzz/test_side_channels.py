@@ -12,7 +12,7 @@ from mutations import mutated_bytes, require_fit_to_print, side_channel
 
 from unity_bridge.errors import WireError
 from unity_bridge.side_channels import (
-    EngineSettings,
+    EngineConfiguration,
     FloatParameter,
     FloatProperty,
     UniformSampler,
@@ -29,7 +29,7 @@ from unity_bridge.side_channels import (
 DICE = st.integers(0, 2**32).map(random.Random)
 PARSERS = (parse_stat, parse_parameter, parse_property, parse_analytics)
 BODIES = [
-    *(record.body for record in engine_records(EngineSettings())),
+    *(record.body for record in engine_records(EngineConfiguration())),
     *(
         record.body
         for record in parameter_records([FloatParameter("mass", 1.0), UniformSampler("size", 7, 0.5, 2.0)])

@@ -10,7 +10,7 @@ from trainer_service.config import RunOptions
 from trainer_service.curriculum import Curriculum, with_sampler_seeds
 from unity_bridge.programs.launcher import Command
 from unity_bridge.server.bridge import Bridge, BridgeSettings
-from unity_bridge.side_channels import EngineSettings, parameter_records
+from unity_bridge.side_channels import EngineConfiguration, parameter_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class Playground:
         return curriculum
 
 
-def engine_settings(options: RunOptions) -> EngineSettings:
+def engine_settings(options: RunOptions) -> EngineConfiguration:
     """What the simulators' engine is told with the first reset."""
     engine = options.engine_settings
-    return EngineSettings(
+    return EngineConfiguration(
         width=engine.width,
         height=engine.height,
         quality_level=engine.quality_level,

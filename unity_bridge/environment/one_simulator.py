@@ -24,9 +24,9 @@ from mlagents_envs.exception import (
 )
 
 from unity_bridge.errors import WireError
-from unity_bridge.programs.launched import Exit, Launched, LaunchPlan
+from unity_bridge.programs.launched import Exit, LaunchedProcess, LaunchPlan
 from unity_bridge.programs.launcher import Command, RestartBudget, stop_programs
-from unity_bridge.server.session import STOP_MESSAGE, Awaited, Reply, Session, Step, begins_a_conversation
+from unity_bridge.server.session import STOP_MESSAGE, Awaited, Reply, Session, Step, is_introduction
 from unity_bridge.side_channels import SideChannelRecord
 from unity_bridge.steps import ActionBatch
 from unity_bridge.transport import peers
@@ -54,7 +54,7 @@ class OneSimulator:
         timeout_s: float,
         outgoing: Callable[[], Iterable[SideChannelRecord]],
     ) -> None:
-        """Nobody is there yet: call ``launch`` or ``listen``, then ``meet``.
+        """Nobody is there yet: call ``launch`` or ``listen``, then ``connect``.
 
         Args:
             seed: for the simulator's own randomness; fits an int32.
@@ -68,7 +68,7 @@ class OneSimulator:
         self._outgoing = outgoing
         self._inbox = Inbox()
         self._endpoint: Endpoint | None = None
-        self._launched: Launched | None = None
+        self._launched: LaunchedProcess | None = None
         self._own_logs: Path | None = None
         self._waiting: Call | None = None
         self._last: Call | None = None
@@ -108,7 +108,7 @@ class OneSimulator:
         self._name = f"the simulator on {self._endpoint.address}"
         LOGGER.info("Listening on port %d. Press Play in the Unity Editor, or start a simulator.", port)
 
-    def meet(self) -> None:
+    def connect(self) -> None:
         """The handshake, up to where the simulator waits for its first reset.
 
         Raises:
@@ -118,7 +118,7 @@ class OneSimulator:
         """
         call = self._next_call()
         try:
-            call.answer(self._hear(call, Reply).data)
+            call.answer(self._on_message(call, Reply).data)
         except UnityObservationException as error:
             raise UnityEnvironmentException(str(error)) from error
         self._waiting = self._next_call()
@@ -128,7 +128,7 @@ class OneSimulator:
         call = self._take_waiting()
         if self._session.awaited is Awaited.CONFIRMATION:
             # Read this late because the answer carries what the program queued since the handshake.
-            call.answer(self._hear(call, Reply).data)
+            call.answer(self._on_message(call, Reply).data)
         else:
             call.answer(self._session.reset(self._outgoing()))
         return self._next_step()
@@ -168,11 +168,11 @@ class OneSimulator:
 
     def _next_step(self) -> Step:
         call = self._next_call()
-        step = self._hear(call, Step)
+        step = self._on_message(call, Step)
         self._waiting = call
         return step
 
-    def _hear(self, call: Call, expected: type[_Message]) -> _Message:
+    def _on_message(self, call: Call, expected: type[_Message]) -> _Message:
         """The call's message. Unless it is one of the expected kind, the conversation is over."""
         try:
             message = self._session.receive(call.data)
@@ -192,7 +192,7 @@ class OneSimulator:
             try:
                 event = self._inbox.get(timeout=until - time.monotonic())
             except Empty:
-                raise self._silence(hung_up=hung_up) from None
+                raise self._timeout_error(hung_up=hung_up) from None
             match event:
                 case Call() if self._speaks(event):
                     self._last = event
@@ -200,7 +200,7 @@ class OneSimulator:
                 case Call():
                     event.refuse("another simulator is attached here already")
                 case Exit():
-                    raise UnityEnvironmentException(f"Environment shut down: {self._obituary()}")
+                    raise UnityEnvironmentException(f"Environment shut down: {self._exit_report()}")
                 case HangUp(call) if call is self._last:
                     hung_up = True
                     # A process of ours gets a moment to exit and so tell its exit code.
@@ -214,7 +214,7 @@ class OneSimulator:
             return self._last is None
         if peers.is_of_process(call.peer, call.endpoint.port, self._launched.program.pid):
             return True
-        return self._last is None and begins_a_conversation(call.data)  # where nobody can tell
+        return self._last is None and is_introduction(call.data)  # where nobody can tell
 
     def _wait_for_exit(self, grace_s: float) -> None:
         """Lets the goodbye out and the process leave by itself."""
@@ -225,7 +225,7 @@ class OneSimulator:
         except Empty:
             LOGGER.warning("%s did not leave within %g s of our goodbye: ending it", self._name, grace_s)
 
-    def _silence(self, *, hung_up: bool) -> UnityException:
+    def _timeout_error(self, *, hung_up: bool) -> UnityException:
         if hung_up:
             return UnityCommunicatorStoppedException(
                 f"{self._name} closed its connection while it waited for a reply"
@@ -236,11 +236,11 @@ class OneSimulator:
                 f"nobody attached to {self._endpoint.address} within {waited}: start a simulator, or press Play "
                 "in the Unity Editor"
             )
-        last_words = self._launched.last_words() if self._launched else ""
+        log_tail = self._launched.log_tail() if self._launched else ""
         return UnityTimeOutException(
-            f"{self._name} took too long to respond: silent for {waited}; it owes {owed}{last_words}"
+            f"{self._name} took too long to respond: silent for {waited}; it owes {owed}{log_tail}"
         )
 
-    def _obituary(self) -> str:
+    def _exit_report(self) -> str:
         assert self._launched is not None
-        return f"{self._name} {self._launched.program.exit_text()}{self._launched.last_words()}"
+        return f"{self._name} {self._launched.program.exit_text()}{self._launched.log_tail()}"

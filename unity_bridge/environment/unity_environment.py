@@ -128,7 +128,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
                     port=0 if base_port is None else base_port + worker_id,
                     log_folder=Path(log_folder) if log_folder else None,
                 )
-            self._simulator.meet()
+            self._simulator.connect()
         except BaseException as error:
             self._hold()
             if isinstance(error, PortInUse):

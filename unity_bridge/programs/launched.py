@@ -33,7 +33,7 @@ class LaunchPlan:
     """Where the endpoint's events and the Exit go."""
     restarts: RestartBudget
 
-    def start(self, *, again: bool = False) -> Launched:
+    def start(self, *, again: bool = False) -> LaunchedProcess:
         """A running process and its open port. ``again`` keeps what its predecessor printed.
 
         Raises:
@@ -53,29 +53,29 @@ class LaunchPlan:
         except LaunchError:
             endpoint.stop()
             raise
-        return Launched(self, program, endpoint)
+        return LaunchedProcess(self, program, endpoint)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Launched:
+class LaunchedProcess:
     """A process that was started and the port where it is expected."""
 
     plan: LaunchPlan
     program: Program
     endpoint: Endpoint
 
-    def obituary(self, why: str) -> str:
+    def exit_report(self, why: str) -> str:
         """Why the conversation ended and how the process did, in one line."""
         if self.program.running:
             return f"{why}, while its process still runs"
         exit_text = self.program.exit_text()
         return f"{why}, then {exit_text}" if why else exit_text
 
-    def spoke(self) -> bool:
+    def has_output(self) -> bool:
         """Whether the program printed or logged anything."""
         return bool(self.program.last_lines(1))
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """What the program printed last, as the end of a longer message."""
         lines = self.program.last_lines()
         if not lines:

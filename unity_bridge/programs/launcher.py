@@ -80,7 +80,7 @@ class Program:
             _set_aside(
                 self.log
             )  # the build begins its log anew, and why the last one ended may be in the old
-        self._says_where = command.is_bundled
+        self._can_dump_traceback = command.is_bundled
         self._exited = threading.Event()
         with _starting, self._output.open("ab" if keep_log else "wb") as output:
             self._output_start = output.tell()
@@ -118,9 +118,9 @@ class Program:
         if self.running:
             self._end(force=False)
 
-    def tell_where(self, patience_s: float) -> None:
+    def dump_traceback(self, patience_s: float) -> None:
         """Lets a simulator of ours that hangs say in which line, which ends it."""
-        if self.running and self._says_where and sys.platform != "win32":
+        if self.running and self._can_dump_traceback and sys.platform != "win32":
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGABRT)
             self.wait(patience_s)

@@ -20,25 +20,25 @@ from typing import Self
 
 from unity_bridge.complaints import Complaints, quoted, version_text
 from unity_bridge.errors import LaunchError, SimulatorLost, WireError
-from unity_bridge.programs.launched import Exit, Launched, LaunchPlan
+from unity_bridge.programs.launched import Exit, LaunchedProcess, LaunchPlan
 from unity_bridge.programs.launcher import Command, RestartBudget, stop_programs
 from unity_bridge.server.connection import Connection
-from unity_bridge.server.connections import Roster
+from unity_bridge.server.connections import Connections
 from unity_bridge.server.events import Departure, SimulatorInfo, Tick
-from unity_bridge.server.listeners import AttachPoints
+from unity_bridge.server.listeners import Listeners
 from unity_bridge.server.outbox import Outbox
 from unity_bridge.server.session import (
     STOP_MESSAGE,
     Awaited,
-    Goodbye,
-    Reintroduction,
     Reply,
+    Restarted,
     Session,
     Step,
-    begins_a_conversation,
+    Stopped,
+    is_introduction,
 )
 from unity_bridge.server.settings import BridgeSettings
-from unity_bridge.server.shutdown import take_leave
+from unity_bridge.server.shutdown import shut_down
 from unity_bridge.side_channels import SideChannelRecord, engine_records
 from unity_bridge.steps import ActionBatch
 from unity_bridge.transport import peers
@@ -49,7 +49,7 @@ __all__ = ["Bridge", "BridgeSettings", "Departure", "SimulatorInfo", "Tick"]
 
 LOGGER = logging.getLogger(__name__)
 
-SAYING_S = 0.5
+TRACEBACK_S = 0.5
 """How long a launched simulator that hangs may take to say where."""
 
 EXIT_WAIT_S = 1.0
@@ -62,19 +62,19 @@ simulators that wait take half of it."""
 BUSY_GRACE_S = 5.0
 """How long reading may go on without an end before who is late is called silent all the same."""
 
-LOOK_EACH_S = 1.0
+CHECK_INTERVAL_S = 1.0
 """How often we look whether those that owe a message, and have for as long, are still there."""
 
-SAID_AFTER_S = 5.0
+LOG_WAIT_AFTER_S = 5.0
 """How long a simulator may owe a message before it is said that we wait for it."""
 
-MOST_INTRODUCTIONS = 1000
+MAX_LOGGED_INTRODUCTIONS = 1000
 """How often it is said that somebody has introduced itself; a loop of strangers must not fill the log."""
 
 STRANGER_S = 1.0
 """How long a stranger is one: to find out whose a connection is takes a millisecond or more."""
 
-_MOST_STRANGERS = 1024
+_MAX_STRANGERS = 1024
 
 _ONE_CALL_AT_A_TIME = (
     "expected no other call before the last one is answered; two simulators in one process must open "
@@ -83,14 +83,14 @@ _ONE_CALL_AT_A_TIME = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Rejection:
+class _Rejected:
     """We want no more of a simulator."""
 
     connection: Connection
     reason: str
 
 
-_Event = Call | HangUp | Exit | _Rejection
+_Event = Call | HangUp | Exit | _Rejected
 
 
 class Bridge:
@@ -100,16 +100,16 @@ class Bridge:
         self._settings = settings
         self._inbox = Inbox()
         self._run_logs = settings.run_logs or Path(tempfile.mkdtemp(prefix="run_logs-"))
-        self._roster = Roster()
-        self._attach_points = AttachPoints(settings.timeout_wait_s)
+        self._connections = Connections()
+        self._listeners = Listeners(settings.timeout_wait_s)
         self._last_departure = ""
         self._complaints = Complaints(LOGGER)
-        self._proven: set[Command] = set()
+        self._working_commands: set[Command] = set()
         """Programs of which a simulator has stepped: who dies while it starts up is no proof that they cannot."""
         self._busy_since: float | None = None
         """Since when the inbox was never seen empty, as if nothing had been done but reading it."""
         self._read_until = 0.0
-        self._look_at = 0.0
+        self._check_at = 0.0
         self._strangers: dict[tuple[int, str], float] = {}
         """Ports and those who have no business there, and until when that need not be found out again."""
         self._closed = False
@@ -130,7 +130,7 @@ class Bridge:
             BridgeError: the address cannot be bound.
         """
         endpoint = Endpoint(host, port, self._inbox, capacity=self._settings.max_attached)
-        self._attach_points.add(endpoint)
+        self._listeners.add(endpoint)
         return endpoint.port
 
     def launch(self, command: Command, count: int = 1) -> list[int]:
@@ -141,10 +141,10 @@ class Bridge:
             PortInUse: a port counted from ``base_port`` is taken.
         """
         self._run_logs.mkdir(parents=True, exist_ok=True)
-        self._attach_points.stop_waiting()
-        numbers = [self._roster.take_number() for _ in range(count)]
+        self._listeners.stop_waiting()
+        numbers = [self._connections.take_number() for _ in range(count)]
         for number in numbers:
-            self._meet(self._plan(number, command).start())
+            self._start(self._plan(number, command).start())
         return numbers
 
     def receive(self, timeout_s: float) -> list[Tick | Departure]:
@@ -164,7 +164,7 @@ class Bridge:
             # What is in the inbox comes first: a long update may have made us late, not the simulators.
             for event in self._waiting_events(until):
                 happened += self._handle(event)
-            happened += self._judge_silence()
+            happened += self._check_timeouts()
             self._read_until = time.monotonic()
             if happened or self._read_until >= until:
                 return happened
@@ -178,7 +178,7 @@ class Bridge:
         Raises:
             ValueError: it has no tick to answer, or not these agents.
         """
-        connection = self._roster.answerable(simulator)
+        connection = self._connections.answerable(simulator)
         if connection is None:
             return
         try:
@@ -186,7 +186,7 @@ class Bridge:
         except ValueError:
             raise
         except Exception as error:
-            self._inbox.put(_Rejection(connection, self._our_failure(connection, "answering it", error)))
+            self._inbox.put(_Rejected(connection, self._internal_error(connection, "answering it", error)))
 
     def reset(self, simulator: int, records: Iterable[SideChannelRecord] = ()) -> None:
         """Answers a simulator's tick with RESET instead of actions, and with side channel records.
@@ -194,7 +194,7 @@ class Bridge:
         All its agents begin new episodes without a word about the old ones: these are worth nothing, and who
         keeps their unfinished segments must drop them. Raises like ``reply``.
         """
-        connection = self._roster.answerable(simulator)
+        connection = self._connections.answerable(simulator)
         if connection:
             connection.outbox.put(records)
             connection.reset(timeout_s=self._settings.timeout_wait_s)
@@ -209,12 +209,12 @@ class Bridge:
             ValueError: there never was a simulator of this number.
         """
         if simulator is None:
-            listeners = [each for each in self._roster if each.is_greeted]
+            recipients = [each for each in self._connections if each.is_greeted]
         else:
-            listener = self._roster.listener(simulator)
-            listeners = [listener] if listener else []
+            recipient = self._connections.recipient(simulator)
+            recipients = [recipient] if recipient else []
         records = list(records)
-        for connection in listeners:
+        for connection in recipients:
             connection.outbox.put(records)
 
     @property
@@ -227,7 +227,7 @@ class Bridge:
                 each.session.capabilities,
                 launched=each.launched is not None,
             )
-            for each in self._roster
+            for each in self._connections
             if each.session.communication_version
         }
 
@@ -236,9 +236,9 @@ class Bridge:
 
         The next ``receive`` treats it like any other broken conversation.
         """
-        connection = self._roster.answerable(simulator)
+        connection = self._connections.answerable(simulator)
         if connection:
-            self._inbox.put(_Rejection(connection, reason))
+            self._inbox.put(_Rejected(connection, reason))
 
     def close(self) -> None:
         """Takes leave of every simulator, ends launched processes, frees the ports. May be called again."""
@@ -246,11 +246,11 @@ class Bridge:
             return
         self._closed = True
         try:
-            take_leave(self._roster, self._inbox, self._settings.shutdown_grace_s)
+            shut_down(self._connections, self._inbox, self._settings.shutdown_grace_s)
         finally:
-            launched = self._roster.launched()
+            launched = self._connections.launched_processes()
             stop_programs([each.program for each in launched], grace_s=self._settings.shutdown_grace_s)
-            self._attach_points.stop()
+            self._listeners.stop()
             for each in launched:
                 each.endpoint.stop()
             if self._settings.run_logs is None:
@@ -260,7 +260,7 @@ class Bridge:
         """Everything in the inbox; blocks for the first until then or until somebody's silence is a fact."""
         events: list[_Event] = []
         try:
-            events.append(self._inbox.get(timeout=max(0.0, self._nearest(until) - time.monotonic())))
+            events.append(self._inbox.get(timeout=max(0.0, self._next_deadline(until) - time.monotonic())))
             enough = time.monotonic() + READING_S
             while time.monotonic() < enough:
                 events.append(self._inbox.get(timeout=0.0))
@@ -268,50 +268,50 @@ class Bridge:
             pass
         return events
 
-    def _nearest(self, until: float) -> float:
-        deadlines = [self._attach_points.deadline, *(each.deadline for each in self._roster)]
+    def _next_deadline(self, until: float) -> float:
+        deadlines = [self._listeners.deadline, *(each.deadline for each in self._connections)]
         known = [deadline for deadline in deadlines if deadline is not None]
-        return min([until, *known, self._look_at]) if known else until
+        return min([until, *known, self._check_at]) if known else until
 
     def _handle(self, event: _Event) -> list[Tick | Departure]:
         match event:
             case Call():
-                return self._take(event)
+                return self._on_call(event)
             case HangUp(call):
-                return self._hang_up(call)
+                return self._on_hang_up(call)
             case Exit(endpoint):
-                connection = self._roster.at(endpoint)
-                return [self._end(connection, connection.farewell)] if connection else []
-            case _Rejection(connection, reason):
-                return self._break_off(connection, reason)
+                connection = self._connections.by_endpoint(endpoint)
+                return [self._end(connection, connection.end_reason)] if connection else []
+            case _Rejected(connection, reason):
+                return self._on_rejection(connection, reason)
 
-    def _break_off(self, connection: Connection, reason: str) -> list[Tick | Departure]:
-        if connection not in self._roster:
+    def _on_rejection(self, connection: Connection, reason: str) -> list[Tick | Departure]:
+        if connection not in self._connections:
             return []
         connection.refuse(reason)
         return [self._end(connection, reason)]
 
-    def _take(self, call: Call) -> list[Tick | Departure]:
+    def _on_call(self, call: Call) -> list[Tick | Departure]:
         """Hears a call, if it is known or shown whose it is."""
-        if call.endpoint in self._attach_points:
-            connection = self._roster.on(call.peer)
+        if call.endpoint in self._listeners:
+            connection = self._connections.by_peer(call.peer)
             if (
                 connection is None
-                and self._roster.has_left(call.peer)
-                and not begins_a_conversation(call.data)
+                and self._connections.has_departed(call.peer)
+                and not is_introduction(call.data)
             ):
                 call.answer(STOP_MESSAGE)
                 return []
-            return self._hear(connection or self._welcome(call.peer), call)
-        connection = self._roster.at(call.endpoint)
+            return self._on_message(connection or self._accept(call.peer), call)
+        connection = self._connections.by_endpoint(call.endpoint)
         if connection is None:  # of a program that we gave up
             call.answer(STOP_MESSAGE)
             return []
         if connection.peer != call.peer:
-            return self._meet_caller(connection, call)
-        return self._hear(connection, call)
+            return self._on_new_caller(connection, call)
+        return self._on_message(connection, call)
 
-    def _meet_caller(self, connection: Connection, call: Call) -> list[Tick | Departure]:
+    def _on_new_caller(self, connection: Connection, call: Call) -> list[Tick | Departure]:
         """Somebody new at a launched program's port: the program, or a stranger, who shall not be heard.
 
         Who is shown to be the program speaks for it. Where nobody can tell, the first to introduce itself does,
@@ -320,43 +320,43 @@ class Bridge:
         assert connection.launched is not None
         port, pid = call.endpoint.port, connection.launched.program.pid
         if time.monotonic() < self._strangers.get((port, call.peer), 0.0):
-            self._turn_away(connection, call)
+            self._refuse_stranger(connection, call)
             return []
-        is_proven = peers.is_of_process(call.peer, port, pid)
-        if not is_proven and (self._is_taken(connection) or not begins_a_conversation(call.data)):
+        is_verified = peers.is_of_process(call.peer, port, pid)
+        if not is_verified and (self._has_live_peer(connection) or not is_introduction(call.data)):
             self._remember_stranger(port, call.peer)
-            self._turn_away(connection, call)
+            self._refuse_stranger(connection, call)
             return []
-        if connection.is_proven and connection.owed_actions:
+        if connection.is_verified and connection.owed_actions:
             call.refuse(f"{connection.name}: {_ONE_CALL_AT_A_TIME}")
             return []
         happened: list[Tick | Departure] = []
-        if is_proven and connection.peer and not connection.is_proven:
+        if is_verified and connection.peer and not connection.is_verified:
             connection.refuse("another process introduced itself, and it is the one that was started")
             happened.append(self._depart(connection, "a stranger spoke in its place until now"))
-            connection = self._meet(connection.launched)
-        connection.peer, connection.is_proven = call.peer, is_proven
-        return happened + self._hear(connection, call)
+            connection = self._start(connection.launched)
+        connection.peer, connection.is_verified = call.peer, is_verified
+        return happened + self._on_message(connection, call)
 
-    def _is_taken(self, connection: Connection) -> bool:
+    def _has_live_peer(self, connection: Connection) -> bool:
         """Whether somebody speaks for a launched program, and is still there."""
         if not connection.peer or connection.launched is None:
             return False
         return peers.is_connected(connection.peer, connection.launched.endpoint.port) is not False
 
     def _remember_stranger(self, port: int, peer: str) -> None:
-        if len(self._strangers) >= _MOST_STRANGERS:
+        if len(self._strangers) >= _MAX_STRANGERS:
             self._strangers.clear()
         self._strangers[port, peer] = time.monotonic() + STRANGER_S
 
-    def _turn_away(self, connection: Connection, call: Call) -> None:
+    def _refuse_stranger(self, connection: Connection, call: Call) -> None:
         call.refuse("this port is for a program that the trainer started, and its place is taken")
         self._complaints.say(
             ("stranger", connection.number),
             f"{connection.name}: somebody else ({readable(call.peer)}) speaks at its port, and is refused",
         )
 
-    def _hear(self, connection: Connection, call: Call) -> list[Tick | Departure]:
+    def _on_message(self, connection: Connection, call: Call) -> list[Tick | Departure]:
         if connection.owed_actions:
             call.refuse(f"{connection.name}: {_ONE_CALL_AT_A_TIME}")
             return []
@@ -366,24 +366,26 @@ class Bridge:
         except WireError as error:
             return self._refuse(connection, call, str(error))
         except Exception as error:
-            return self._refuse(connection, call, self._our_failure(connection, "reading its message", error))
+            return self._refuse(
+                connection, call, self._internal_error(connection, "reading its message", error)
+            )
         match message:
             case Step(new_specs, batches, messages, replaced):
                 connection.owed_actions = True
                 self._note_first_step(connection)
                 connection.deadline = None
-                self._roster.ticked(connection)
+                self._connections.note_tick(connection)
                 return [Tick(connection.number, new_specs, batches, messages, replaced)]
             case Reply(data):
                 call.answer(data)
                 connection.expect_message(self._settings.timeout_wait_s)
                 self._log_introduction(connection)
                 return []
-            case Goodbye():
+            case Stopped():
                 call.answer(STOP_MESSAGE)
-                return self._leave(connection, "stopped by itself (status 400)")
-            case Reintroduction():
-                return self._begin_anew(connection, call)
+                return self._on_conversation_end(connection, "stopped by itself (status 400)")
+            case Restarted():
+                return self._restart_conversation(connection, call)
 
     def _log_introduction(self, connection: Connection) -> None:
         session = connection.session
@@ -394,7 +396,7 @@ class Bridge:
             "introduction",
             f"Connected to Unity environment with package version {version} "
             f"and communication version {version_text(session.communication_version)}",
-            most=MOST_INTRODUCTIONS,
+            most=MAX_LOGGED_INTRODUCTIONS,
             level=logging.INFO,
         )
         if "baseRLCapabilities" not in session.capabilities:
@@ -407,9 +409,9 @@ class Bridge:
     def _refuse(self, connection: Connection, call: Call, why: str) -> list[Tick | Departure]:
         call.refuse(f"{connection.name}: {why}")
         connection.session.close()
-        return [self._end(connection, why)] if connection in self._roster else []
+        return [self._end(connection, why)] if connection in self._connections else []
 
-    def _our_failure(self, connection: Connection, doing: str, error: Exception) -> str:
+    def _internal_error(self, connection: Connection, doing: str, error: Exception) -> str:
         """Why a simulator is ended that met a mistake of ours; the log tells where it was made."""
         what = f"{doing} failed in the trainer: {type(error).__name__}: {quoted(str(error))}"
         self._complaints.say(type(error).__name__, f"{connection.name}: {what}", error=error)
@@ -420,63 +422,63 @@ class Bridge:
             return
         connection.has_stepped = True
         if connection.launched is not None:
-            self._proven.add(connection.launched.plan.command)
+            self._working_commands.add(connection.launched.plan.command)
 
-    def _hang_up(self, call: Call) -> list[Tick | Departure]:
-        connection = self._roster.at(call.endpoint) or self._roster.on(call.peer)
+    def _on_hang_up(self, call: Call) -> list[Tick | Departure]:
+        connection = self._connections.by_endpoint(call.endpoint) or self._connections.by_peer(call.peer)
         if connection is None or connection.last_call is not call:
             return []
-        happened = self._leave(connection, "closed its connection while it waited for a reply")
-        self._roster.hang_up(call.peer)
+        happened = self._on_conversation_end(connection, "closed its connection while it waited for a reply")
+        self._connections.forget_peer(call.peer)
         return happened
 
-    def _judge_silence(self) -> list[Tick | Departure]:
+    def _check_timeouts(self) -> list[Tick | Departure]:
         """Ends conversations whose time is up. Raises if nobody is attached for too long."""
         now = time.monotonic()
-        if not self._is_read(now):
+        if not self._is_inbox_drained(now):
             return []
         departures: list[Tick | Departure] = []
-        for connection in self._roster:
+        for connection in self._connections:
             if connection.is_overdue(now):
-                hangs = not connection.farewell
-                reason = connection.farewell or self._silence(connection)
+                hangs = not connection.end_reason
+                reason = connection.end_reason or self._timeout_reason(connection)
                 departures.append(self._end(connection, reason, hangs=hangs))
-        if now >= self._look_at:
-            self._look_at = now + LOOK_EACH_S
-            departures += self._look_for_the_silent(now)
-        self._attach_points.expect_somebody(now, self._last_departure)
+        if now >= self._check_at:
+            self._check_at = now + CHECK_INTERVAL_S
+            departures += self._check_waiting(now)
+        self._listeners.check_timeout(now, self._last_departure)
         return departures
 
-    def _look_for_the_silent(self, now: float) -> list[Tick | Departure]:
+    def _check_waiting(self, now: float) -> list[Tick | Departure]:
         """Ends those that attached and are gone, where the system tells; says for whom we wait for long."""
         departures: list[Tick | Departure] = []
         table: peers.Table | None = None
-        for connection in self._roster:
-            silent_s = connection.silent_s(now, self._settings.timeout_wait_s)
-            if silent_s < LOOK_EACH_S:
+        for connection in self._connections:
+            waited_s = connection.waited_s(now, self._settings.timeout_wait_s)
+            if waited_s < CHECK_INTERVAL_S:
                 continue
-            if silent_s >= SAID_AFTER_S and not connection.is_awaited_aloud:
-                self._say_who_is_awaited(connection, silent_s)
+            if waited_s >= LOG_WAIT_AFTER_S and not connection.is_wait_logged:
+                self._log_wait(connection, waited_s)
             if connection.launched is None and connection.last_call is not None:
                 table = peers.read_table() if table is None else table
                 port = connection.last_call.endpoint.port
                 is_gone = peers.is_connected(connection.peer, port, table) is False
-                connection.misses = connection.misses + 1 if is_gone else 0
-                if connection.misses > 1:  # the table may miss one that stands, but not twice
+                connection.times_missing = connection.times_missing + 1 if is_gone else 0
+                if connection.times_missing > 1:  # the table may miss one that stands, but not twice
                     owed = connection.session.awaited.value
                     departures.append(self._end(connection, f"closed its connection; it owed {owed}"))
         return departures
 
-    def _say_who_is_awaited(self, connection: Connection, silent_s: float) -> None:
-        connection.is_awaited_aloud = True
+    def _log_wait(self, connection: Connection, waited_s: float) -> None:
+        connection.is_wait_logged = True
         if connection.session.awaited is not Awaited.INTRODUCTION:  # programs may take their time to start
             owed = connection.session.awaited.value
             self._complaints.say(
                 ("awaited", connection.number),
-                f"waiting for {connection.name} for {silent_s:.0f} s: it owes {owed}",
+                f"waiting for {connection.name} for {waited_s:.0f} s: it owes {owed}",
             )
 
-    def _is_read(self, now: float) -> bool:
+    def _is_inbox_drained(self, now: float) -> bool:
         """Whether who has not been heard has said nothing: all is read, or we have read for long enough."""
         if self._inbox.empty():
             self._busy_since = None
@@ -484,16 +486,16 @@ class Bridge:
             self._busy_since = now
         return self._busy_since is None or now >= self._busy_since + BUSY_GRACE_S
 
-    def _silence(self, connection: Connection) -> str:
+    def _timeout_reason(self, connection: Connection) -> str:
         waited = f"{self._settings.timeout_wait_s:g} s"
         return f"silent for {waited} (timeout_wait); it owes {connection.session.awaited.value}"
 
-    def _leave(self, connection: Connection, why: str) -> list[Tick | Departure]:
+    def _on_conversation_end(self, connection: Connection, why: str) -> list[Tick | Departure]:
         """The conversation is over. A process of ours gets a moment to exit and so tell its exit code."""
         connection.session.close()
         if connection.launched is None:
-            return [self._end(connection, why)] if connection in self._roster else []
-        connection.farewell = why
+            return [self._end(connection, why)] if connection in self._connections else []
+        connection.end_reason = why
         connection.deadline = time.monotonic() + EXIT_WAIT_S
         return []
 
@@ -505,47 +507,47 @@ class Bridge:
             SimulatorLost: launched, and its restarts are used up.
         """
         if connection.launched is not None:
-            return self._start_again(connection, connection.launched, why, hangs=hangs)
+            return self._restart_process(connection, connection.launched, why, hangs=hangs)
         connection.session.close()
         departure = self._depart(connection, why)
-        if not list(self._roster):
-            self._attach_points.wait_for_another()
+        if not list(self._connections):
+            self._listeners.wait_for_next()
         return departure
 
     def _depart(self, connection: Connection, why: str, *, restarted: bool = False) -> Departure:
-        self._roster.depart(connection)
+        self._connections.remove(connection)
         self._last_departure = f"{connection.name}: {why}"
         return Departure(connection.number, self._last_departure, restarted)
 
-    def _begin_anew(self, connection: Connection, call: Call) -> list[Tick | Departure]:
+    def _restart_conversation(self, connection: Connection, call: Call) -> list[Tick | Departure]:
         """The simulator introduced itself once more: another conversation on the same line."""
         happened: list[Tick | Departure] = []
-        if connection in self._roster:
+        if connection in self._connections:
             happened.append(self._depart(connection, "introduced itself anew"))
         if connection.launched is None:
-            return happened + self._hear(self._welcome(call.peer), call)
-        successor = self._meet(connection.launched)
-        successor.peer, successor.is_proven = connection.peer, connection.is_proven
-        return happened + self._hear(successor, call)
+            return happened + self._on_message(self._accept(call.peer), call)
+        successor = self._start(connection.launched)
+        successor.peer, successor.is_verified = connection.peer, connection.is_verified
+        return happened + self._on_message(successor, call)
 
-    def _welcome(self, peer: str) -> Connection:
+    def _accept(self, peer: str) -> Connection:
         """A new conversation with one that attached."""
-        self._attach_points.stop_waiting()
-        number = self._roster.take_number()
-        connection = self._converse(number, f"simulator {number} ({readable(peer)})")
+        self._listeners.stop_waiting()
+        number = self._connections.take_number()
+        connection = self._new_connection(number, f"simulator {number} ({readable(peer)})")
         connection.peer = peer
-        self._roster.enter(connection)
+        self._connections.add(connection)
         return connection
 
-    def _meet(self, launched: Launched) -> Connection:
+    def _start(self, launched: LaunchedProcess) -> Connection:
         """A new conversation with a process of ours."""
         number, env = launched.plan.number, launched.plan.command.env
-        connection = self._converse(number, f"simulator {number} ({env}, pid {launched.program.pid})")
+        connection = self._new_connection(number, f"simulator {number} ({env}, pid {launched.program.pid})")
         connection.launched = launched
-        self._roster.enter(connection)
+        self._connections.add(connection)
         return connection
 
-    def _converse(self, number: int, name: str) -> Connection:
+    def _new_connection(self, number: int, name: str) -> Connection:
         settings = self._settings
         outbox = Outbox()
         session = Session(
@@ -577,21 +579,23 @@ class Bridge:
             ),
         )
 
-    def _start_again(self, connection: Connection, launched: Launched, why: str, *, hangs: bool) -> Departure:
-        was_killed, why = launched.program.was_killed, launched.obituary(why)
+    def _restart_process(
+        self, connection: Connection, launched: LaunchedProcess, why: str, *, hangs: bool
+    ) -> Departure:
+        was_killed, why = launched.program.was_killed, launched.exit_report(why)
         if hangs:
-            launched.program.tell_where(SAYING_S)
-        last_words = launched.last_words()
+            launched.program.dump_traceback(TRACEBACK_S)
+        log_tail = launched.log_tail()
         departure = self._depart(
-            connection, f"{why}; starting it again{last_words if launched.spoke() else ''}", restarted=True
+            connection, f"{why}; starting it again{log_tail if launched.has_output() else ''}", restarted=True
         )
-        self._roster.give_up(launched)
+        self._connections.forget_process(launched)
         launched.end(self._settings.shutdown_grace_s)
         # A program that ends by itself before it ever worked would do so again; who was killed says nothing of it.
-        if launched.plan.command not in self._proven and not was_killed:
-            raise LaunchError(f"{connection.name}: {why}, before its first step{last_words}")
+        if launched.plan.command not in self._working_commands and not was_killed:
+            raise LaunchError(f"{connection.name}: {why}, before its first step{log_tail}")
         refusal = launched.plan.restarts.spend(time.monotonic())
         if refusal:
-            raise SimulatorLost(f"{connection.name}: {why}; {refusal}{last_words}")
-        self._meet(launched.plan.start(again=True))
+            raise SimulatorLost(f"{connection.name}: {why}; {refusal}{log_tail}")
+        self._start(launched.plan.start(again=True))
         return departure

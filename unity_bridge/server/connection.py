@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from unity_bridge.programs.launched import Launched
+from unity_bridge.programs.launched import LaunchedProcess
 from unity_bridge.server.outbox import Outbox
 from unity_bridge.server.session import STOP_MESSAGE, Awaited, Session
 from unity_bridge.steps import ActionBatch
@@ -27,13 +27,13 @@ class Connection:
     deadline: float | None
     """When its silence becomes a fact, by ``time.monotonic``; None while it is not its turn."""
 
-    launched: Launched | None = None
+    launched: LaunchedProcess | None = None
     """Its process; None if it attached."""
 
     peer: str = ""
     """The connection that speaks for it, as gRPC names it; empty until a launched program has introduced itself."""
 
-    is_proven: bool = False
+    is_verified: bool = False
     """Whether the system says that the connection is the launched program's own."""
 
     last_call: Call | None = None
@@ -46,13 +46,13 @@ class Connection:
     outbox: Outbox = field(default_factory=Outbox)
     """What it shall hear on side channels with the next reply."""
 
-    misses: int = 0
+    times_missing: int = 0
     """How often in a row its connection was not found among those that stand."""
 
-    is_awaited_aloud: bool = False
+    is_wait_logged: bool = False
     """Whether it was said that we wait for its message."""
 
-    farewell: str = ""
+    end_reason: str = ""
     """Why the conversation is over, while the process has a moment left to exit."""
 
     def reply(self, actions: Mapping[str, ActionBatch], *, timeout_s: float) -> None:
@@ -77,23 +77,23 @@ class Connection:
         """From now on it is the simulator's turn, unless the conversation is over."""
         if self.session.awaited is not Awaited.NOTHING:
             self.deadline = time.monotonic() + timeout_s
-            self.is_awaited_aloud = False
-            self.misses = 0
+            self.is_wait_logged = False
+            self.times_missing = 0
 
     def is_overdue(self, now: float) -> bool:
         """Whether it has been silent for too long."""
         return self.deadline is not None and now >= self.deadline
 
-    def silent_s(self, now: float, timeout_s: float) -> float:
+    def waited_s(self, now: float, timeout_s: float) -> float:
         """How long it has owed a message; 0 while it is not its turn, or its process is about to exit."""
-        return 0.0 if self.deadline is None or self.farewell else now - (self.deadline - timeout_s)
+        return 0.0 if self.deadline is None or self.end_reason else now - (self.deadline - timeout_s)
 
     @property
     def is_greeted(self) -> bool:
         """Whether it has had its first reset, and the conversation goes on."""
         return self.session.awaited in (Awaited.FIRST_STEP, Awaited.STEP)
 
-    def tell_to_stop(self) -> bool:
+    def send_stop(self) -> bool:
         """Ends the conversation by status 400 if a tick waits. Returns whether one did."""
         if self.last_call is None or not self.owed_actions:
             return False

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from unity_bridge.programs.launched import Launched
+from unity_bridge.programs.launched import LaunchedProcess
 from unity_bridge.server.connection import Connection
 from unity_bridge.transport.endpoint import Endpoint
 
-_MOST_MARKS = 4096
+_MAX_REMEMBERED = 4096
 """How many of those that departed are remembered."""
 
 
-class Roster:
+class Connections:
     """Connections by the simulator's number, by the port of a launched process, by the line of an attached one.
 
     Who departed keeps its port, and for a while a mark on its line, so that what it still says is known to be its
@@ -25,7 +25,7 @@ class Roster:
         self._by_endpoint: dict[Endpoint, Connection] = {}
         self._by_peer: dict[str, Connection] = {}
         self._departed: dict[str, None] = {}
-        self._given = 0
+        self._next_number = 0
         self._unanswerable: dict[int, None] = {}
 
     def __iter__(self) -> Iterator[Connection]:
@@ -38,10 +38,10 @@ class Roster:
 
     def take_number(self) -> int:
         """A number that no simulator had before."""
-        self._given += 1
-        return self._given - 1
+        self._next_number += 1
+        return self._next_number - 1
 
-    def enter(self, connection: Connection) -> None:
+    def add(self, connection: Connection) -> None:
         """A conversation begins: with a launched process, or on the line of an attached simulator."""
         self._present[connection.number] = connection
         if connection.launched is not None:
@@ -50,18 +50,18 @@ class Roster:
             self._by_peer[connection.peer] = connection
             self._departed.pop(connection.peer, None)
 
-    def depart(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         """A conversation is over; a tick of it that waits will be answered in vain."""
         del self._present[connection.number]
         connection.deadline = None
         if connection.owed_actions:
             connection.owed_actions = False
-            _mark(self._unanswerable, connection.number)
+            _remember(self._unanswerable, connection.number)
         if connection.launched is None:
             self._by_peer.pop(connection.peer, None)
-            _mark(self._departed, connection.peer)
+            _remember(self._departed, connection.peer)
 
-    def ticked(self, connection: Connection) -> None:
+    def note_tick(self, connection: Connection) -> None:
         """It waits for actions, so an answer of this number is no longer meant for a predecessor."""
         self._unanswerable.pop(connection.number, None)
 
@@ -74,39 +74,39 @@ class Roster:
             raise ValueError(f"simulator {number} has no tick to answer")
         return self._present[number]
 
-    def listener(self, number: int) -> Connection | None:
+    def recipient(self, number: int) -> Connection | None:
         """Who hears what is said to this number; None if it departed. ValueError if there never was one."""
-        if not 0 <= number < self._given:
+        if not 0 <= number < self._next_number:
             raise ValueError(f"there is no simulator {number}")
         return self._present.get(number)
 
-    def at(self, endpoint: Endpoint) -> Connection | None:
+    def by_endpoint(self, endpoint: Endpoint) -> Connection | None:
         """The launched simulator of a port, present or not; None if it was given up."""
         return self._by_endpoint.get(endpoint)
 
-    def on(self, peer: str) -> Connection | None:
+    def by_peer(self, peer: str) -> Connection | None:
         """The attached simulator of a line, while it is present."""
         return self._by_peer.get(peer)
 
-    def has_left(self, peer: str) -> bool:
+    def has_departed(self, peer: str) -> bool:
         """Whether the last one who attached on a line has departed, as far as that is still known."""
         return peer in self._departed
 
-    def launched(self) -> list[Launched]:
+    def launched_processes(self) -> list[LaunchedProcess]:
         """All processes of ours that were not given up."""
         return [each.launched for each in self._by_endpoint.values() if each.launched is not None]
 
-    def give_up(self, launched: Launched) -> None:
+    def forget_process(self, launched: LaunchedProcess) -> None:
         """Nothing that comes from its port counts any longer."""
         del self._by_endpoint[launched.endpoint]
 
-    def hang_up(self, peer: str) -> None:
+    def forget_peer(self, peer: str) -> None:
         """The line is gone; another one of its name would be somebody else's."""
         self._departed.pop(peer, None)
 
 
-def _mark(marks: dict[Any, None], mark: Hashable) -> None:
+def _remember(marks: dict[Any, None], mark: Hashable) -> None:
     """Keeps the newest marks."""
     marks[mark] = None
-    if len(marks) > _MOST_MARKS:
+    if len(marks) > _MAX_REMEMBERED:
         del marks[next(iter(marks))]

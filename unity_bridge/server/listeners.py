@@ -11,12 +11,12 @@ from unity_bridge.transport.endpoint import Endpoint
 
 LOGGER = logging.getLogger(__name__)
 
-MOST_SAID = 100
+MAX_LOGGED = 100
 """How often it is said that nobody is attached: who presses Play and Stop all day reads it, a loop of strangers does
 not fill the log."""
 
 
-class AttachPoints:
+class Listeners:
     """Open ports. Waiting begins when one is opened and again whenever the last simulator left."""
 
     def __init__(self, timeout_wait_s: float) -> None:
@@ -34,14 +34,14 @@ class AttachPoints:
         self._endpoints.append(endpoint)
         self.deadline = time.monotonic() + self._timeout_wait_s
 
-    def wait_for_another(self) -> None:
+    def wait_for_next(self) -> None:
         """The last one left. Says what to do."""
         self.deadline = time.monotonic() + self._timeout_wait_s
         self._complaints.say(
             "nobody",
             f"Nobody is attached to {self._addresses()}. Press Play in the Unity Editor within "
             f"{self._timeout_wait_s:g} s to go on, or attach another simulator.",
-            most=MOST_SAID,
+            most=MAX_LOGGED,
             level=logging.INFO,
         )
 
@@ -49,19 +49,19 @@ class AttachPoints:
         """Somebody is there."""
         self.deadline = None
 
-    def expect_somebody(self, now: float, last_departure: str) -> None:
+    def check_timeout(self, now: float, last_departure: str) -> None:
         """Raises when the time is up: SimulatorLost if there was one, who is named, LaunchError if never."""
         if self.deadline is None or now < self.deadline:
             return
         self.deadline = None
-        raise self._loneliness(last_departure)
+        raise self._no_simulator_error(last_departure)
 
     def stop(self) -> None:
         """Frees the ports."""
         for endpoint in self._endpoints:
             endpoint.stop()
 
-    def _loneliness(self, last_departure: str) -> BridgeError:
+    def _no_simulator_error(self, last_departure: str) -> BridgeError:
         nobody = f"nobody attached to {self._addresses()} within {self._timeout_wait_s:g} s"
         if last_departure:
             return SimulatorLost(f"{nobody} after the last one left; that was {last_departure}")

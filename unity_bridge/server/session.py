@@ -95,11 +95,11 @@ class Step:
     """Values that could not be used and became 0, of behaviors with any, by full behavior id."""
 
 
-class Goodbye:
+class Stopped:
     """The simulator stopped by itself."""
 
 
-class Reintroduction:
+class Restarted:
     """The simulator began from the start; this conversation is over and the message belongs to the next."""
 
 
@@ -137,14 +137,14 @@ class Session:
         self._new_specs: dict[str, BehaviorSpec] = {}
         self._waiting: dict[str, int] = {}
 
-    def receive(self, data: bytes) -> Reply | Step | Goodbye | Reintroduction:
+    def receive(self, data: bytes) -> Reply | Step | Stopped | Restarted:
         """Takes the simulator's next message.
 
         Raises:
             WireError: it breaks the protocol; the conversation is over.
         """
         if self.awaited is Awaited.NOTHING:
-            return Reintroduction() if begins_a_conversation(data) else Reply(STOP_MESSAGE)
+            return Restarted() if is_introduction(data) else Reply(STOP_MESSAGE)
         try:
             return self._receive(data)
         except Exception:
@@ -187,7 +187,7 @@ class Session:
         self.awaited = Awaited.NOTHING
         self._decoders.clear()
 
-    def _receive(self, data: bytes) -> Reply | Step | Goodbye | Reintroduction:
+    def _receive(self, data: bytes) -> Reply | Step | Stopped | Restarted:
         if len(data) > LARGEST_HANDSHAKE and self.awaited in (Awaited.INTRODUCTION, Awaited.CONFIRMATION):
             raise WireError(
                 f"{self.awaited.value}: expected at most {LARGEST_HANDSHAKE} bytes, got {len(data)}"
@@ -195,10 +195,10 @@ class Session:
         message = _parse(data)
         if self.awaited is not Awaited.INTRODUCTION and _is_introduction(message.unity_output):
             self.close()
-            return Reintroduction()
+            return Restarted()
         if message.header.status == STOP:
             self.close()
-            return Goodbye()
+            return Stopped()
         self._expect_ok(message.header.status)
         if self.awaited is Awaited.INTRODUCTION:
             return self._introduce(message.unity_output)
@@ -290,7 +290,7 @@ class Session:
             raise WireError(f"behavior {quoted(behavior)}: {difference(known, spec)}")
 
 
-def begins_a_conversation(data: bytes) -> bool:
+def is_introduction(data: bytes) -> bool:
     """Whether a message is an introduction, whatever else is wrong with it."""
     try:
         return len(data) <= LARGEST_HANDSHAKE and _is_introduction(_parse(data).unity_output)

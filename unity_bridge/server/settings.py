@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unity_bridge.side_channels import EngineSettings, SideChannelRecord
+from unity_bridge.side_channels import EngineConfiguration, SideChannelRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class BridgeSettings:
     timeout_wait_s: float = 60.0
     """How long a simulator may take for any message that it owes, and how long nobody may be attached."""
 
-    engine: EngineSettings | None = None
+    engine: EngineConfiguration | None = None
     """Sent with the first reset; None sends nothing."""
 
     greeting: Callable[[int], Sequence[SideChannelRecord]] = lambda simulator: ()
@@ -30,7 +30,7 @@ class BridgeSettings:
     whenever that is due: a simulator that was started again is greeted again."""
 
     base_port: int | None = None
-    """Launched simulator number n gets port base_port + n; None lets the system choose each."""
+    """LaunchedProcess simulator number n gets port base_port + n; None lets the system choose each."""
 
     run_logs: Path | None = None
     """Where programs' output goes, in files Player-<number>.log. None: a folder that close() removes."""

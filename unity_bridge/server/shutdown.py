@@ -7,18 +7,18 @@ from queue import Empty
 
 from unity_bridge.programs.launched import Exit
 from unity_bridge.server.connection import Connection
-from unity_bridge.server.connections import Roster
+from unity_bridge.server.connections import Connections
 from unity_bridge.server.session import STOP_MESSAGE, Awaited
 from unity_bridge.transport.endpoint import Call, HangUp
 from unity_bridge.transport.inbox import Inbox
 
 
-def take_leave(roster: Roster, inbox: Inbox, grace_s: float) -> None:
+def shut_down(connections: Connections, inbox: Inbox, grace_s: float) -> None:
     """Answers everybody with status 400, and waits a while for those that owe the next message."""
     owing: set[Connection | None] = set()
-    for connection in roster:
+    for connection in connections:
         underway = connection.session.awaited not in (Awaited.INTRODUCTION, Awaited.NOTHING)
-        told = connection.tell_to_stop()
+        told = connection.send_stop()
         if underway and (connection.launched or not told):
             owing.add(connection)
     until = time.monotonic() + grace_s
@@ -27,17 +27,17 @@ def take_leave(roster: Roster, inbox: Inbox, grace_s: float) -> None:
             event = inbox.get(timeout=left if owing else 0.0)
         except Empty:
             return
-        owing.discard(_released(event, roster))
+        owing.discard(_released(event, connections))
 
 
-def _released(event: object, roster: Roster) -> Connection | None:
+def _released(event: object, connections: Connections) -> Connection | None:
     """Whom we need not wait for any longer: told by status 400, or its process ended."""
     match event:
         case Exit(endpoint):
-            return roster.at(endpoint)
+            return connections.by_endpoint(endpoint)
         case HangUp(call):
-            return roster.on(call.peer)
+            return connections.by_peer(call.peer)
         case Call() as call:
             call.answer(STOP_MESSAGE)
-            return roster.on(call.peer)
+            return connections.by_peer(call.peer)
     return None

@@ -16,7 +16,7 @@ from unity_bridge.side_channels.analytics import (
 )
 from unity_bridge.side_channels.engine import (
     ENGINE_CONFIGURATION,
-    EngineSettings,
+    EngineConfiguration,
     apply_engine_message,
     engine_records,
 )
@@ -52,7 +52,7 @@ __all__ = [
     "TRAINING_ANALYTICS",
     "Aggregation",
     "AnalyticsMessage",
-    "EngineSettings",
+    "EngineConfiguration",
     "EnvironmentParameterMessage",
     "FloatParameter",
     "FloatProperty",

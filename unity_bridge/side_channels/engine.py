@@ -14,7 +14,7 @@ ENGINE_CONFIGURATION = UUID("e951342c-4f7e-11ea-b238-784f4387d1f7")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSettings:
+class EngineConfiguration:
     """How a Unity build shall draw and how fast its clock shall run."""
 
     width: int = 84
@@ -46,7 +46,7 @@ class _Kind(enum.IntEnum):
     CAPTURE_FRAME_RATE = 4
 
 
-def engine_records(settings: EngineSettings) -> list[SideChannelRecord]:
+def engine_records(settings: EngineConfiguration) -> list[SideChannelRecord]:
     """The settings as messages on the engine channel, one of each kind."""
     bodies = (
         BodyWriter().int32(_Kind.SCREEN_RESOLUTION).int32(settings.width).int32(settings.height),
@@ -58,7 +58,7 @@ def engine_records(settings: EngineSettings) -> list[SideChannelRecord]:
     return [SideChannelRecord(ENGINE_CONFIGURATION, writer.body()) for writer in bodies]
 
 
-def apply_engine_message(settings: EngineSettings, body: bytes) -> EngineSettings:
+def apply_engine_message(settings: EngineConfiguration, body: bytes) -> EngineConfiguration:
     """The settings after a message on the engine channel.
 
     Raises:

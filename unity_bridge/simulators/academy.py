@@ -11,7 +11,7 @@ from unity_bridge.side_channels import (
     ENVIRONMENT_PARAMETERS,
     FLOAT_PROPERTIES,
     Aggregation,
-    EngineSettings,
+    EngineConfiguration,
     SideChannelRecord,
     StatMessage,
     apply_engine_message,
@@ -42,7 +42,7 @@ class Academy:
             fixed_parameters: environment parameters that the trainer shall not change.
         """
         self.parameters = EnvironmentParameters(fixed_parameters)
-        self.engine = EngineSettings()
+        self.engine = EngineConfiguration()
         self.properties: dict[str, float] = {}
         self._outgoing: list[SideChannelRecord] = []
 

@@ -22,7 +22,7 @@ from unity_bridge.simulators.group_scenes.registry import OPTIONS, TEAM_SCENES, 
 from unity_bridge.simulators.pettingzoo_envs import options as pettingzoo_options
 from unity_bridge.simulators.registry import SCENES, Bundled, open_scene
 from unity_bridge.simulators.rendering.films import problem_with
-from unity_bridge.simulators.rendering.recording import LONGEST_S, Recorder
+from unity_bridge.simulators.rendering.recording import LONGEST_S, FilmRecorder
 from unity_bridge.simulators.scene import Scene, SceneError
 from unity_bridge.simulators.scenes.grid_camera import PictureFormat
 
@@ -103,12 +103,12 @@ def _run(scene: Scene, academy: Academy, arguments: argparse.Namespace) -> int:
             _save(recorder, arguments.record)
 
 
-def _recorder(scene: Scene, arguments: argparse.Namespace) -> Recorder:
+def _recorder(scene: Scene, arguments: argparse.Namespace) -> FilmRecorder:
     episodes, seconds = arguments.record_episodes, arguments.record_seconds
-    return Recorder(scene, arguments.record, episodes=episodes, seconds=seconds)
+    return FilmRecorder(scene, arguments.record, episodes=episodes, seconds=seconds)
 
 
-def _save(recorder: Recorder, path: Path) -> None:
+def _save(recorder: FilmRecorder, path: Path) -> None:
     try:
         frames = recorder.save()
     except OSError as error:

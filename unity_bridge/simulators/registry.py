@@ -29,7 +29,7 @@ from unity_bridge.simulators.scenes.wall_jump import WallJump
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SceneOptions:
     """How a scene of ours shall be made."""
 
     agents: int
@@ -47,7 +47,7 @@ class Bundled:
     agents: int
     """How many there are unless somebody says otherwise."""
 
-    make: Callable[[Order], Scene]
+    make: Callable[[SceneOptions], Scene]
 
     has_camera: bool = False
 
@@ -59,25 +59,28 @@ FOREIGN_SCHEMES = ("gym", "pettingzoo")
 """``scheme:name`` environments that others wrote."""
 
 SCENES: Mapping[str, Bundled] = {
-    "3dball": Bundled(ThreeDBall, 12, lambda order: ThreeDBall(order.agents)),
-    "basic": Bundled(Basic, 1, lambda order: Basic(order.agents)),
-    "hybrid": Bundled(Hybrid, 6, lambda order: Hybrid(order.agents)),
+    "3dball": Bundled(ThreeDBall, 12, lambda options: ThreeDBall(options.agents)),
+    "basic": Bundled(Basic, 1, lambda options: Basic(options.agents)),
+    "hybrid": Bundled(Hybrid, 6, lambda options: Hybrid(options.agents)),
     "gridworld": Bundled(
         GridWorld,
         9,
-        lambda order: GridWorld(order.agents, order.academy, order.pictures),
+        lambda options: GridWorld(options.agents, options.academy, options.pictures),
         has_camera=True,
         parameters=gridworld.PARAMETERS,
     ),
     "hallway": Bundled(
-        Hallway, 16, lambda order: Hallway(order.agents, order.academy), parameters=hallway.PARAMETERS
+        Hallway, 16, lambda options: Hallway(options.agents, options.academy), parameters=hallway.PARAMETERS
     ),
-    "pyramids": Bundled(Pyramids, 16, lambda order: Pyramids(order.agents, order.academy)),
+    "pyramids": Bundled(Pyramids, 16, lambda options: Pyramids(options.agents, options.academy)),
     "sorter": Bundled(
-        Sorter, 16, lambda order: Sorter(order.agents, order.academy), parameters=sorter.PARAMETERS
+        Sorter, 16, lambda options: Sorter(options.agents, options.academy), parameters=sorter.PARAMETERS
     ),
     "walljump": Bundled(
-        WallJump, 16, lambda order: WallJump(order.agents, order.academy), parameters=wall_jump.PARAMETERS
+        WallJump,
+        16,
+        lambda options: WallJump(options.agents, options.academy),
+        parameters=wall_jump.PARAMETERS,
     ),
 }
 """By the NAME of ``sim:NAME``, those without teams; see TEAM_SCENES for the others."""
@@ -124,7 +127,7 @@ def open_scene(
     require_no_team_options(env, team or {})
     if bundled is None:
         return _gym(name, agents or 1, env_kwargs, rendered=rendered)
-    return bundled.make(Order(agents or bundled.agents, academy, pictures or "png"))
+    return bundled.make(SceneOptions(agents or bundled.agents, academy, pictures or "png"))
 
 
 def meant(env: str) -> str:

@@ -289,7 +289,7 @@ def test_one_that_dies_while_it_starts_up_is_started_again_where_another_of_its_
     survivor = bridge.next_tick()
     bridge.launch(command)
     for _ in range(3):
-        (booting,) = (each for each in bridge._roster.launched() if each.plan.number == 1)
+        (booting,) = (each for each in bridge._connections.launched_processes() if each.plan.number == 1)
         os.kill(booting.program.pid, signal.SIGTERM)
         assert bridge.next_departure().simulator == 1
     assert bridge.next_tick().simulator == 1
@@ -303,7 +303,7 @@ def test_who_is_killed_at_the_very_first_start_spends_from_its_budget(
     bridge = make_bridge(max_lifetime_restarts=1)
     bridge.launch(idle_program)
     for started_again in (False, True):
-        (booting,) = bridge._roster.launched()
+        (booting,) = bridge._connections.launched_processes()
         os.kill(booting.program.pid, signal.SIGKILL)
         if not started_again:
             assert bridge.next_departure().reason.endswith("was killed by SIGKILL; starting it again")
@@ -394,7 +394,7 @@ def test_a_stranger_that_is_first_gives_way_to_the_program_itself(
     departure, tick = events
     assert departure.reason.endswith("a stranger spoke in its place until now")
     assert "another process introduced itself" in stranger.refusal(call)
-    (launched,) = bridge._roster.launched()
+    (launched,) = bridge._connections.launched_processes()
     assert pid_of(tick) == launched.program.pid
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from unity_bridge.server.bridge import SimulatorInfo
 from unity_bridge.side_channels import (
-    EngineSettings,
+    EngineConfiguration,
     SideChannelRecord,
     engine_records,
     pack_records,
@@ -72,13 +72,13 @@ def test_garbage_on_side_channels_is_refused_by_name_and_the_others_go_on(
 def test_the_engine_comes_first_in_the_first_reset_then_the_greeting_then_what_was_sent(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:
-    bridge = make_bridge(engine=EngineSettings(), greeting=lambda simulator: [mark(simulator + 10)])
+    bridge = make_bridge(engine=EngineConfiguration(), greeting=lambda simulator: [mark(simulator + 10)])
     simulator = connect(bridge.listen(port=0))
     bridge.answered(simulator.later(simulator.exchange, messages.introduction()))
     bridge.send([mark(1)], 0)
     bridge.send([mark(2)])  # to those who are greeted already: nobody
     reset = bridge.answered(simulator.later(simulator.exchange, messages.confirmation()))
-    assert said_to(reset) == [*engine_records(EngineSettings()), mark(10), mark(1)]
+    assert said_to(reset) == [*engine_records(EngineConfiguration()), mark(10), mark(1)]
 
 
 def test_a_greeting_may_depend_on_what_the_simulator_can_do(

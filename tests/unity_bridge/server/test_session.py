@@ -14,14 +14,14 @@ from unity_bridge.server.session import (
     MOST_ROWS,
     STOP_MESSAGE,
     Awaited,
-    Goodbye,
-    Reintroduction,
     Reply,
+    Restarted,
     Session,
     Step,
+    Stopped,
 )
 from unity_bridge.side_channels import (
-    EngineSettings,
+    EngineConfiguration,
     SideChannelRecord,
     engine_records,
     pack_records,
@@ -112,7 +112,7 @@ def test_what_the_simulator_can_do_is_known_from_its_introduction(session: Sessi
 
 
 def test_the_confirmation_is_answered_with_reset_and_the_side_channels(messages: Any) -> None:
-    records = engine_records(EngineSettings())
+    records = engine_records(EngineConfiguration())
     session = Session(seed=0, num_areas=1, greeting=lambda: records)
     answer(session, messages.introduction())
     reply = answer(session, messages.confirmation())
@@ -383,7 +383,7 @@ def test_a_greeting_is_asked_for_when_the_first_reset_is_due(messages: Any) -> N
 
 def test_status_400_is_a_goodbye_at_any_time(session: Session, messages: Any) -> None:
     shake_hands(session, messages)
-    assert isinstance(hear(session, messages.goodbye()), Goodbye)
+    assert isinstance(hear(session, messages.goodbye()), Stopped)
     assert session.awaited is Awaited.NOTHING
 
 
@@ -398,13 +398,13 @@ def test_after_an_error_everything_is_answered_with_stop(session: Session, messa
 def test_after_an_error_a_simulator_may_begin_anew(session: Session, messages: Any) -> None:
     with pytest.raises(WireError):
         session.receive(b"")
-    assert isinstance(hear(session, messages.introduction()), Reintroduction)
+    assert isinstance(hear(session, messages.introduction()), Restarted)
 
 
 def test_another_introduction_belongs_to_another_conversation(session: Session, messages: Any) -> None:
     shake_hands(session, messages)
     step(session, messages.first_step())
-    assert isinstance(hear(session, messages.introduction()), Reintroduction)
+    assert isinstance(hear(session, messages.introduction()), Restarted)
     assert session.awaited is Awaited.NOTHING
 
 

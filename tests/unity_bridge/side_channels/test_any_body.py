@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from unity_bridge.errors import WireError
 from unity_bridge.side_channels import (
     Aggregation,
-    EngineSettings,
+    EngineConfiguration,
     GaussianSampler,
     MultiRangeUniformSampler,
     StatMessage,
@@ -32,7 +32,7 @@ from unity_bridge.side_channels import (
 GOOD_BODIES = [
     record.body
     for record in (
-        *engine_records(EngineSettings()),
+        *engine_records(EngineConfiguration()),
         *parameter_records(
             [
                 GaussianSampler("size", 1, 2.0, 3.0),
@@ -57,7 +57,7 @@ CUT = st.builds(lambda body, end: body[:end], st.sampled_from(GOOD_BODIES), st.i
 @pytest.mark.parametrize(
     "parse",
     [
-        functools.partial(apply_engine_message, EngineSettings()),
+        functools.partial(apply_engine_message, EngineConfiguration()),
         parse_parameter,
         parse_stat,
         parse_property,

@@ -12,7 +12,7 @@ from unity_bridge.side_channels import (
     STATS,
     TRAINING_ANALYTICS,
     Aggregation,
-    EngineSettings,
+    EngineConfiguration,
     FloatParameter,
     FloatProperty,
     SideChannelRecord,
@@ -30,7 +30,7 @@ from unity_bridge.simulators.academy import ECHO, Academy
 
 def test_engine_settings_are_kept() -> None:
     academy = Academy()
-    wanted = EngineSettings(
+    wanted = EngineConfiguration(
         width=640, height=480, quality_level=2, time_scale=3.5, target_frame_rate=30, capture_frame_rate=0
     )
     academy.receive(pack_records(engine_records(wanted)))

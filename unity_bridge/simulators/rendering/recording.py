@@ -13,7 +13,7 @@ LONGEST_S = 30.0
 """How much of a run a recording covers unless somebody wants more, in the scene's own time."""
 
 
-class Recorder:
+class FilmRecorder:
     """Films a scene from its beginning, until a number of episodes or seconds is over.
 
     The film runs as fast as the scene says. Where that is faster than viewers can show, frames are left out.

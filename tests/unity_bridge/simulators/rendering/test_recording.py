@@ -11,7 +11,7 @@ from PIL import Image
 
 from unity_bridge.simulators.rendering import films
 from unity_bridge.simulators.rendering.films import problem_with
-from unity_bridge.simulators.rendering.recording import LONGEST_S, Recorder
+from unity_bridge.simulators.rendering.recording import LONGEST_S, FilmRecorder
 from unity_bridge.simulators.scene import SceneError, Steps, concatenate, step_batch
 
 NOTHING: Steps = {}
@@ -68,7 +68,7 @@ def ffmpeg() -> str:
 
 def test_every_capture_is_a_frame_of_the_scenes_own_length(tmp_path: Path) -> None:
     path = tmp_path / "fading.gif"
-    recorder = Recorder(Fading(), path)
+    recorder = FilmRecorder(Fading(), path)
     for _ in range(3):
         recorder.capture(NOTHING)
     assert recorder.save() == 3
@@ -82,7 +82,7 @@ def test_every_capture_is_a_frame_of_the_scenes_own_length(tmp_path: Path) -> No
 @pytest.mark.parametrize("size", [(64, 48), (33, 51)])
 def test_an_mp4_shows_the_same(tmp_path: Path, size: tuple[int, int]) -> None:
     path = tmp_path / "fading.mp4"
-    recorder = Recorder(Fading(size=size), path)
+    recorder = FilmRecorder(Fading(size=size), path)
     for _ in range(30):
         recorder.capture(NOTHING)
     assert recorder.save() == 30
@@ -97,7 +97,7 @@ def test_an_mp4_shows_the_same(tmp_path: Path, size: tuple[int, int]) -> None:
 
 def test_a_recording_ends_after_thirty_seconds(tmp_path: Path) -> None:
     scene = Fading()
-    recorder = Recorder(scene, tmp_path / "long.gif")
+    recorder = FilmRecorder(scene, tmp_path / "long.gif")
     for _ in range(200):
         recorder.capture(NOTHING)
     assert scene.drawn == LONGEST_S / scene.frame_s == 120
@@ -106,7 +106,7 @@ def test_a_recording_ends_after_thirty_seconds(tmp_path: Path) -> None:
 
 def test_a_recording_may_be_told_to_end_sooner_or_later(tmp_path: Path) -> None:
     scene = Fading()
-    recorder = Recorder(scene, tmp_path / "short.gif", seconds=1.5)
+    recorder = FilmRecorder(scene, tmp_path / "short.gif", seconds=1.5)
     for _ in range(200):
         recorder.capture(NOTHING)
     assert recorder.save() == 6
@@ -117,7 +117,7 @@ def test_frames_too_quick_for_viewers_are_left_out_and_time_stays_true(
     tmp_path: Path, frame_s: float, every: int, duration_ms: int
 ) -> None:
     path = tmp_path / "quick.gif"
-    recorder = Recorder(Fading(frame_s), path)
+    recorder = FilmRecorder(Fading(frame_s), path)
     for _ in range(20):
         recorder.capture(NOTHING)
     assert recorder.save() == 20 // every
@@ -126,7 +126,7 @@ def test_frames_too_quick_for_viewers_are_left_out_and_time_stays_true(
 
 
 def test_so_many_episodes_of_the_first_agent_are_recorded(tmp_path: Path) -> None:
-    recorder = Recorder(Fading(), tmp_path / "episodes.gif", episodes=2)
+    recorder = FilmRecorder(Fading(), tmp_path / "episodes.gif", episodes=2)
     recorder.capture({"Empty?team=0": said([])["B?team=0"]})
     recorder.capture(said([3, 5]))
     recorder.capture(said([3, 5], ended=[5]))  # another's episode
@@ -141,7 +141,7 @@ def test_so_many_episodes_of_the_first_agent_are_recorded(tmp_path: Path) -> Non
 
 def test_a_picture_that_changes_its_size_is_refused(tmp_path: Path) -> None:
     scene = Fading()
-    recorder = Recorder(scene, tmp_path / "growing.gif")
+    recorder = FilmRecorder(scene, tmp_path / "growing.gif")
     recorder.capture(NOTHING)
     scene.size = (9, 6)
     with pytest.raises(SceneError, match=r"expected a picture \(8, 6, 3\), as before, got \(9, 6, 3\)"):
@@ -150,7 +150,7 @@ def test_a_picture_that_changes_its_size_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".gif", pytest.param(".mp4", marks=needs_ffmpeg)])
 def test_without_a_frame_there_is_no_file(tmp_path: Path, suffix: str) -> None:
-    assert Recorder(Fading(), tmp_path / f"none{suffix}").save() == 0
+    assert FilmRecorder(Fading(), tmp_path / f"none{suffix}").save() == 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -158,7 +158,7 @@ def test_without_a_frame_there_is_no_file(tmp_path: Path, suffix: str) -> None:
 def test_a_recording_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"taken{suffix}"
     path.mkdir()
-    recorder = Recorder(Fading(), path)
+    recorder = FilmRecorder(Fading(), path)
     recorder.capture(NOTHING)
     with pytest.raises(OSError, match="taken"):
         recorder.save()
