@@ -17,8 +17,8 @@ from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
 from trainer_service.algorithms.common.checks import require_actions
 from trainer_service.algorithms.common.frozen_policy import Actor
 from trainer_service.algorithms.common.observation_selection import learns_by_group, most_of_a_group, view_for
-from trainer_service.behaviors.opponents import Sparring
-from trainer_service.behaviors.self_play import Arena
+from trainer_service.behaviors.opponents import OpponentPolicies
+from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import EndedEpisodes, Hooks
 from trainer_service.config import TrainerSettings, changed_networks
 from trainer_service.curriculum import Progress
@@ -72,11 +72,11 @@ class Behavior:
         *,
         learns: bool = True,
         hooks: Hooks | None = None,
-        arena: Arena | None = None,
+        turn_scheduler: TurnScheduler | None = None,
     ) -> None:
         """Raises UserError where the settings cannot serve what the behavior sees and does.
 
-        arena: where it meets other behaviors under self-play; None where there are no others.
+        turn_scheduler: where it meets other behaviors under self-play; None where there are no others.
         """
         self.name = name
         self.spec = spec
@@ -105,10 +105,12 @@ class Behavior:
             self._algorithm = ALGORITHMS[settings.trainer_type](self._view.spec, settings, compute)
         except ValueError as error:
             raise UserError(f"behavior '{name}': {error}") from None
-        self.sparring: Sparring | None = None
+        self.opponents: OpponentPolicies | None = None
         """Whom its teams act as, under self-play."""
         if settings.self_play is not None and learns:
-            self.sparring = Sparring(settings.self_play, arena or Arena(), self._algorithm, compute)
+            self.opponents = OpponentPolicies(
+                settings.self_play, turn_scheduler or TurnScheduler(), self._algorithm, compute
+            )
         self._places = GroupPlaces() if learns_by_group(settings) else None
         self._most = most_of_a_group(settings)
         self._assembler = TrajectoryAssembler(
@@ -167,14 +169,14 @@ class Behavior:
         if observed.vanished is not None:
             self._forget(steps, observed.vanished)
         group_episodes = self._groups.observe(steps.simulator, steps.team, steps.batch)
-        if self.sparring is None or self.sparring.learns(steps.team):
+        if self.opponents is None or self.opponents.learns(steps.team):
             self._count(observed, group_episodes, reported_places(steps.batch, seats))
-            if self.sparring is not None:
-                self._rate(self.sparring, steps, observed, group_episodes)
+            if self.opponents is not None:
+                self._rate(self.opponents, steps, observed, group_episodes)
             if observed.trajectories is not None and training:
                 self._algorithm.record(self._shaped(observed.trajectories))
         else:
-            self.sparring.pass_by(observed.transitions)
+            self.opponents.count_ghost_steps(observed.transitions)
         first = batch.num_terminal
         waiting = _Waiting(
             observed.waiting,
@@ -230,13 +232,15 @@ class Behavior:
                 self.name, EndedEpisodes(returns, lengths, places[ended], groups.returns)
             )
 
-    def _rate(self, sparring: Sparring, steps: TeamSteps, observed: Observed, groups: GroupEpisodes) -> None:
+    def _rate(
+        self, opponents: OpponentPolicies, steps: TeamSteps, observed: Observed, groups: GroupEpisodes
+    ) -> None:
         """Counts the games that ended, once per agent, or once per group."""
         if observed.episodes is None and not len(groups):
             return
         ended = np.empty(0, np.intp) if observed.episodes is None else observed.episodes.rows
         results = outcomes(steps.batch, steps.team, ended, groups.keys)
-        for rating in sparring.rate(results.tolist()):
+        for rating in opponents.rate(results.tolist()):
             self._statistics.add("Self-play/ELO", rating)
 
     def _shaped(self, trajectories: Trajectories) -> Trajectories:
@@ -254,9 +258,9 @@ class Behavior:
     def act(self) -> list[ActionBatch]:
         """Decides for all who wait, in one forward pass for each policy; one batch per observed tick, in order."""
         waiting, self._waiting = self._waiting, []
-        if self.sparring is None:
+        if self.opponents is None:
             return self._decide(self._algorithm, [part for _, _, part in waiting])
-        actors = [self.sparring.actor(team) for _, team, _ in waiting]
+        actors = [self.opponents.actor(team) for _, team, _ in waiting]
         decided: dict[int, ActionBatch] = {}
         for actor in dict.fromkeys(actors):
             at = [i for i, each in enumerate(actors) if each is actor]
@@ -352,9 +356,9 @@ class Behavior:
 
     def checkpoint(self) -> Checkpoint:
         """The behavior as it is now."""
-        sparring = None if self.sparring is None else self.sparring.state_dict()
+        opponents = None if self.opponents is None else self.opponents.state_dict()
         return Checkpoint(
-            self.name, self.step, self.spec, self.settings, self._algorithm.state_dict(), sparring
+            self.name, self.step, self.spec, self.settings, self._algorithm.state_dict(), opponents
         )
 
     def experience(self) -> Mapping[str, NDArray[Any]] | None:
@@ -403,8 +407,8 @@ class Behavior:
         load = self._algorithm.load_weights if weights_only else self._algorithm.load_state_dict
         try:
             load(checkpoint.algorithm)
-            if not weights_only and self.sparring is not None and checkpoint.self_play is not None:
-                self.sparring.load_state_dict(checkpoint.self_play)
+            if not weights_only and self.opponents is not None and checkpoint.self_play is not None:
+                self.opponents.load_state_dict(checkpoint.self_play)
         except UNFIT as error:
             changed = changed_networks(checkpoint.settings, self.settings)
             raise UserError(

@@ -9,11 +9,11 @@ import torch
 
 from trainer_service.algorithms import Algorithm, Compute
 from trainer_service.algorithms.common.frozen_policy import Actor, FrozenPolicy, without_critic
-from trainer_service.behaviors.self_play import Arena, SelfPlay, Snapshot, Weights
+from trainer_service.behaviors.self_play import SelfPlay, Snapshot, TurnScheduler, Weights
 from trainer_service.config import SelfPlaySettings
 
 
-class Sparring:
+class OpponentPolicies:
     """Says who acts for each team of a behavior, and keeps its snapshots and its rating.
 
     Every team that plays as a snapshot has a frozen policy of its own, into which the snapshot's weights are loaded
@@ -21,12 +21,12 @@ class Sparring:
     """
 
     def __init__(
-        self, settings: SelfPlaySettings, arena: Arena, algorithm: Algorithm, compute: Compute
+        self, settings: SelfPlaySettings, scheduler: TurnScheduler, algorithm: Algorithm, compute: Compute
     ) -> None:
         self._algorithm = algorithm
         self._device = compute.device
         self._noise = torch.Generator(compute.device).manual_seed(compute.seed + 3)
-        self._rules = SelfPlay(settings, arena, compute.seed)
+        self._rules = SelfPlay(settings, scheduler, compute.seed)
         self._frozen: dict[int, tuple[Snapshot, FrozenPolicy]] = {}
 
     @property
@@ -39,20 +39,20 @@ class Sparring:
         """Agent steps of teams that were not learning."""
         return self._rules.ghost_steps
 
-    def enter(self, team: int) -> None:
+    def register_team(self, team: int) -> None:
         """A team of the behavior takes part from now on."""
-        self._rules.enter(team)
+        self._rules.register_team(team)
 
-    def leave(self, team: int) -> bool:
+    def remove_team(self, team: int) -> bool:
         """No agent plays in the team any more. Returns whether another team learns from now on."""
         self._frozen.pop(team, None)
-        return self._rules.leave(team)
+        return self._rules.remove_team(team)
 
     def learns(self, team: int) -> bool:
         """Whether what the team lives through is learned from."""
         return self._rules.learns(team)
 
-    def pass_by(self, transitions: int) -> None:
+    def count_ghost_steps(self, transitions: int) -> None:
         """A team that does not learn has lived through these."""
         self._rules.ghost_steps += transitions
 
@@ -78,9 +78,9 @@ class Sparring:
         """Takes a snapshot and ends the turn, where they are due. Returns whether another team learns now."""
         return self._rules.advance(step, self._weights, finished=finished)
 
-    def choose(self, step: int) -> None:
+    def choose_opponents(self, step: int) -> None:
         """Chooses opponents anew where that is due, after every behavior has advanced."""
-        self._rules.choose(step)
+        self._rules.choose_opponents(step)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a continued run needs: tensors and plain Python only."""

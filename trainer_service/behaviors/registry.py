@@ -72,18 +72,18 @@ class Behaviors(Mapping[str, Behavior]):
         create: Callable[[str, BehaviorSpec, int], Behavior],
         *,
         listed: Iterable[str] = (),
-        patience_s: float = math.inf,
+        absence_timeout_s: float = math.inf,
     ) -> None:
         """Takes what is needed to make them.
 
         Args:
             create: from a name, what its agents see and do, and how many are in a group, as far as is known.
             listed: names that the configuration has: these are always made, others up to ``MOST_UNLISTED``.
-            patience_s: how long the run waits for a behavior that no simulator has any more.
+            absence_timeout_s: how long the run waits for a behavior that no simulator has any more.
         """
         self._create = create
         self._listed = frozenset(listed)
-        self._patience_s = patience_s
+        self._absence_timeout_s = absence_timeout_s
         self._by_name: dict[str, Behavior] = {}
         self._ids: dict[int, dict[str, _Declared]] = {}
         """By simulator, for as long as it is there."""
@@ -106,15 +106,17 @@ class Behaviors(Mapping[str, Behavior]):
     def finished(self) -> bool:
         """Every behavior has used its step budget, but for those that no simulator has had for too long."""
         for name, each in self._by_name.items():
-            if not each.finished and not self._is_given_up(name):
+            if not each.finished and not self._has_timed_out(name):
                 return False  # as nearly always
-        return bool(self._by_name) and not all(map(self._is_given_up, self))
+        return bool(self._by_name) and not all(map(self._has_timed_out, self))
 
     @property
     def unfinished(self) -> list[str]:
         """Names of the behaviors that the run goes on for."""
         return [
-            name for name, each in self._by_name.items() if not each.finished and not self._is_given_up(name)
+            name
+            for name, each in self._by_name.items()
+            if not each.finished and not self._has_timed_out(name)
         ]
 
     def is_absent(self, name: str) -> bool:
@@ -144,7 +146,7 @@ class Behaviors(Mapping[str, Behavior]):
             raise UserError(
                 f"behavior id {quoted(behavior_id)}: expected at most {MOST_IDS} of one simulator"
             )
-        _require_sane_sizes(behavior_id, spec)
+        _require_few_actions(behavior_id, spec)
         name = declared.name
         behavior = self._by_name.get(name)
         if behavior is None:
@@ -154,8 +156,8 @@ class Behaviors(Mapping[str, Behavior]):
             raise UserError(
                 f"behavior {quoted(behavior_id)} differs from what was declared before: {changed[:_LONGEST_DIFFERENCE]}"
             )
-        if behavior.sparring is not None:
-            behavior.sparring.enter(declared.team)
+        if behavior.opponents is not None:
+            behavior.opponents.register_team(declared.team)
         ids[behavior_id] = declared
         self._absent_since.pop(name, None)
         self._teams_absent_since.pop(declared, None)
@@ -163,7 +165,7 @@ class Behaviors(Mapping[str, Behavior]):
     def observe(self, tick: Tick) -> None:
         """Lets every agent of a tick have its reward, and remembers who asked for an action.
 
-        Whatever it raises, it is about this simulator alone: ``leave`` makes everything as if it had not been there.
+        Whatever it raises is about this simulator alone: ``remove_simulator`` undoes all that it left.
         """
         ids = self._ids.get(tick.simulator, {})
         for behavior_id, batch in tick.steps.items():
@@ -183,13 +185,13 @@ class Behaviors(Mapping[str, Behavior]):
             replies.setdefault(simulator, {})[behavior_id] = next(decided[behavior.name])
         return replies
 
-    def take_turns(self) -> bool:
+    def advance_turns(self) -> bool:
         """Lets self-play go on by what was observed. Returns whether another team learns from now on."""
-        players = [(each, each.sparring) for each in self.values() if each.sparring is not None]
-        changes = [self._lose_absent_teams()]
-        changes += [sparring.advance(each.step, finished=each.finished) for each, sparring in players]
-        for each, sparring in players:
-            sparring.choose(each.step)
+        players = [(each, each.opponents) for each in self.values() if each.opponents is not None]
+        changes = [self._remove_absent_teams()]
+        changes += [opponents.advance(each.step, finished=each.finished) for each, opponents in players]
+        for each, opponents in players:
+            opponents.choose_opponents(each.step)
         return any(changes)
 
     def drop(self, simulator: int) -> None:
@@ -198,7 +200,7 @@ class Behaviors(Mapping[str, Behavior]):
             behavior.drop(simulator)
         self._asked = [asked for asked in self._asked if asked[0] != simulator]
 
-    def leave(self, simulator: int) -> None:
+    def remove_simulator(self, simulator: int) -> None:
         """Forgets a simulator that is gone: its agents, and that it had any behaviors."""
         self.drop(simulator)
         now = time.monotonic()
@@ -208,7 +210,7 @@ class Behaviors(Mapping[str, Behavior]):
         names = {each.name for each in lost} - {each.name for each in still_there}
         self._absent_since |= dict.fromkeys(names, now)
 
-    def _lose_absent_teams(self) -> bool:
+    def _remove_absent_teams(self) -> bool:
         """A turn of a team that nobody plays in would never end."""
         if not self._teams_absent_since:
             return False
@@ -216,8 +218,8 @@ class Behaviors(Mapping[str, Behavior]):
         changed = False
         for team in late:
             del self._teams_absent_since[team]
-            sparring = self._by_name[team.name].sparring
-            changed |= sparring is not None and sparring.leave(team.team)
+            opponents = self._by_name[team.name].opponents
+            changed |= opponents is not None and opponents.remove_team(team.team)
         return changed
 
     def drain_progress(self) -> dict[str, Progress]:
@@ -225,12 +227,12 @@ class Behaviors(Mapping[str, Behavior]):
         found = ((behavior.name, behavior.drain_progress()) for behavior in self.values())
         return {name: progress for name, progress in found if progress is not None}
 
-    def _is_given_up(self, name: str) -> bool:
+    def _has_timed_out(self, name: str) -> bool:
         since = self._absent_since.get(name)
         return since is not None and self._is_too_long_ago(since)
 
     def _is_too_long_ago(self, then: float) -> bool:
-        return time.monotonic() - then >= self._patience_s
+        return time.monotonic() - then >= self._absence_timeout_s
 
     def _require_room(self, name: str) -> None:
         """A stranger may declare what it likes where there are default settings, but each costs networks and a file."""
@@ -242,7 +244,7 @@ class Behaviors(Mapping[str, Behavior]):
             )
 
 
-def _require_sane_sizes(behavior_id: str, spec: BehaviorSpec) -> None:
+def _require_few_actions(behavior_id: str, spec: BehaviorSpec) -> None:
     """What a simulator declares decides how large networks are, before it has sent a single one of these numbers."""
     actions = spec.action_spec
     if (size := actions.continuous_size + actions.mask_size) > MOST_ACTIONS:

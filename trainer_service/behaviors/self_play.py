@@ -31,7 +31,7 @@ class Snapshot:
     rating: float
 
 
-class Arena:
+class TurnScheduler:
     """Where those meet who play against each other. Their teams learn in turns, in the order of the ids.
 
     A team is all agents with its id, whatever their behaviors: two behaviors of one team learn at the same time.
@@ -51,18 +51,18 @@ class Arena:
         return self._learning
 
     @property
-    def idle(self) -> bool:
+    def learning_team_finished(self) -> bool:
         """Whoever could learn now has learned enough, and others have not."""
-        return self.learning not in (hungry := self._hungry()) and bool(hungry)
+        return self.learning not in (unfinished := self._unfinished_teams()) and bool(unfinished)
 
-    def enter(self, player: SelfPlay, team: int) -> None:
+    def register_team(self, player: SelfPlay, team: int) -> None:
         """A team of the player's behavior takes part from now on."""
         players = self._teams.setdefault(team, [])
         if player not in players:
             players.append(player)
 
-    def leave(self, player: SelfPlay, team: int) -> bool:
-        """No agent of the player's behavior plays in the team any more; who is alone in the arena stays in it.
+    def remove_team(self, player: SelfPlay, team: int) -> bool:
+        """No agent of the player's behavior plays in the team any more; who is alone among them stays in it.
 
         Returns whether it was this team's turn, and another learns from now on.
         """
@@ -71,7 +71,7 @@ class Arena:
             self._teams[team] = others
             return False
         changed = team == self.learning
-        if team in self._teams and (not changed or self.pass_on()):
+        if team in self._teams and (not changed or self.advance_turn()):
             del self._teams[team]
             return changed
         return False
@@ -85,19 +85,19 @@ class Arena:
         if turn >= self.turn:
             self._learning, self.turn = learning, turn
 
-    def pass_on(self) -> bool:
+    def advance_turn(self) -> bool:
         """The next team that has something left to learn gets its turn. False if there is no other.
 
         Where nobody has, it is the next team, so that a run whose budget is raised goes on as if it had always had it.
         """
-        others = [team for team in self._hungry() or sorted(self._teams) if team != self.learning]
+        others = [team for team in self._unfinished_teams() or sorted(self._teams) if team != self.learning]
         if not others:
             return False
         self._learning = min((team for team in others if team > self.learning), default=others[0])
         self.turn += 1
         return True
 
-    def _hungry(self) -> list[int]:
+    def _unfinished_teams(self) -> list[int]:
         """Teams that have something left to learn, in their order."""
         return [team for team in sorted(self._teams) if not all(each.finished for each in self._teams[team])]
 
@@ -123,7 +123,7 @@ class Arena:
             change = rating_change(learner.rating, opposed, result)
             learner.rating += change
             for player, team in others:
-                player.credit(team, -change / len(others))
+                player.add_to_rating(team, -change / len(others))
             ratings.append(learner.rating)
         return ratings
 
@@ -134,10 +134,10 @@ class SelfPlay:
     Snapshots that left the window stay alive for as long as a team plays as them.
     """
 
-    def __init__(self, settings: SelfPlaySettings, arena: Arena, seed: int) -> None:
+    def __init__(self, settings: SelfPlaySettings, scheduler: TurnScheduler, seed: int) -> None:
         """seed: together with the number of swaps it says what is drawn."""
         self._settings = settings
-        self._arena = arena
+        self._scheduler = scheduler
         self._seed = seed
         self.rating = settings.initial_elo
         """Elo of the newest policy."""
@@ -148,42 +148,42 @@ class SelfPlay:
         self.snapshots: list[Snapshot] = []
         """Oldest first, at most ``window``."""
         self._teams: set[int] = set()
-        self._players: dict[int, Snapshot | None] = {}
+        self._opponents: dict[int, Snapshot | None] = {}
         self._saved_at = self._turn_began = self._swapped_at = self._swaps = 0
-        self._turn = arena.turn
+        self._turn = scheduler.turn
         """The last turn that it has taken notice of."""
 
-    def enter(self, team: int) -> None:
+    def register_team(self, team: int) -> None:
         """A team of this behavior takes part from now on."""
         self._teams.add(team)
-        self._arena.enter(self, team)
+        self._scheduler.register_team(self, team)
 
-    def leave(self, team: int) -> bool:
+    def remove_team(self, team: int) -> bool:
         """No agent plays in this team of the behavior any more. Returns whether another team learns from now on."""
-        changed = self._arena.leave(self, team)
-        if changed or team not in self._arena:
+        changed = self._scheduler.remove_team(self, team)
+        if changed or team not in self._scheduler:
             self._teams.discard(team)
-            self._players.pop(team, None)
+            self._opponents.pop(team, None)
         return changed
 
     def learns(self, team: int) -> bool:
         """Whether what the team lives through is learned from."""
-        return team == self._arena.learning
+        return team == self._scheduler.learning
 
     def opponent(self, team: int) -> Snapshot | None:
         """Whom the team plays as; None for the newest policy, as the learning team always does."""
-        return self._players.get(team)
+        return self._opponents.get(team)
 
     def rate(self, results: Sequence[float]) -> list[float]:
-        """Counts games of the learning team: see Arena.rate."""
-        return self._arena.rate(self, results)
+        """Counts games of the learning team: see TurnScheduler.rate."""
+        return self._scheduler.rate(self, results)
 
     def rating_of(self, team: int) -> float:
         """Of whoever the team plays as."""
         player = self.opponent(team)
         return self.rating if player is None else player.rating
 
-    def credit(self, team: int, points: float) -> None:
+    def add_to_rating(self, team: int, points: float) -> None:
         """Adds to the rating of whoever the team plays as."""
         player = self.opponent(team)
         if player is None:
@@ -192,7 +192,7 @@ class SelfPlay:
             player.rating += points
 
     def advance(self, step: int, weights: Callable[[], Weights], *, finished: bool) -> bool:
-        """Takes a snapshot and ends the turn, where they are due; call ``choose`` after it.
+        """Takes a snapshot and ends the turn, where they are due; call ``choose_opponents`` after it.
 
         Args:
             step: steps that were learned from.
@@ -207,25 +207,25 @@ class SelfPlay:
             newest = Snapshot(weights(), step, self.rating)
             self.snapshots = [*self.snapshots, newest][-self._settings.window :]
             self._saved_at = step
-        if self._arena.learning not in self._teams or self._turn != self._arena.turn:
+        if self._scheduler.learning not in self._teams or self._turn != self._scheduler.turn:
             return False
-        due = self._arena.idle or step - self._turn_began >= self._settings.team_change
-        return due and self._arena.pass_on()
+        due = self._scheduler.learning_team_finished or step - self._turn_began >= self._settings.team_change
+        return due and self._scheduler.advance_turn()
 
-    def choose(self, step: int) -> None:
+    def choose_opponents(self, step: int) -> None:
         """Says anew whom the teams play as, where a swap is due or another team learns now."""
-        changed = self._turn != self._arena.turn
+        changed = self._turn != self._scheduler.turn
         if changed:
-            self._turn, self._turn_began = self._arena.turn, step
+            self._turn, self._turn_began = self._scheduler.turn, step
         if changed or self.ghost_steps - self._swapped_at >= max(self._settings.swap_steps, 1):
             self._swap()
-        for team in self._ghosts():
+        for team in self._ghost_teams():
             # At the start, and for teams that show up later.
-            self._players.setdefault(team, self.snapshots[-1])
+            self._opponents.setdefault(team, self.snapshots[-1])
 
     def _swap(self) -> None:
         rng = np.random.default_rng([self._seed, self._swaps])
-        self._players = {team: self._draw(rng) for team in self._ghosts()}
+        self._opponents = {team: self._draw(rng) for team in self._ghost_teams()}
         self._swapped_at = self.ghost_steps
         self._swaps += 1
 
@@ -234,15 +234,15 @@ class SelfPlay:
             return None
         return self.snapshots[int(rng.integers(len(self.snapshots)))]
 
-    def _ghosts(self) -> list[int]:
-        return sorted(self._teams - {self._arena.learning})
+    def _ghost_teams(self) -> list[int]:
+        return sorted(self._teams - {self._scheduler.learning})
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a continued run needs: tensors and plain Python only."""
-        played = [player for player in self._players.values() if player is not None]
+        played = [player for player in self._opponents.values() if player is not None]
         known = list(dict.fromkeys([*self.snapshots, *played]))
         return {
-            "learning": self._arena.learning,
+            "learning": self._scheduler.learning,
             "turn": self._turn,
             "turn_began": self._turn_began,
             "rating": self.rating,
@@ -256,7 +256,7 @@ class SelfPlay:
             ],
             "players": {
                 team: _LATEST if player is None else known.index(player)
-                for team, player in self._players.items()
+                for team, player in self._opponents.items()
             },
         }
 
@@ -264,10 +264,10 @@ class SelfPlay:
         """Continues from ``state_dict``'s result. Raises KeyError where it is none."""
         known = [Snapshot(each["weights"], each["step"], each["rating"]) for each in state["snapshots"]]
         self.snapshots = known[: state["window"]]
-        self._players = {
+        self._opponents = {
             team: None if number == _LATEST else known[number] for team, number in state["players"].items()
         }
         self.rating, self.ghost_steps = state["rating"], state["ghost_steps"]
         self._saved_at, self._swapped_at = state["saved_at"], state["swapped_at"]
         self._swaps, self._turn, self._turn_began = state["swaps"], state["turn"], state["turn_began"]
-        self._arena.resume(state["learning"], state["turn"])
+        self._scheduler.resume(state["learning"], state["turn"])

@@ -62,7 +62,7 @@ def learn(
                 hooks.update_ended(behavior.name, metrics)
         if changes := curriculum.advance(behaviors.drain_progress()):
             ticks = desk.teach(changes, curriculum, ticks)
-        if behaviors.take_turns():
+        if behaviors.advance_turns():
             ticks = desk.restart(ticks)
         if examiner is not None:
             with timers("evaluate"):

@@ -256,7 +256,7 @@ class Recorder:
 
     def _store(self, status: BehaviorStatus, behavior: Behavior) -> None:
         """Writes what is saved of a behavior, and where its lessons stood then."""
-        elo = None if behavior.sparring is None else behavior.sparring.rating
+        elo = None if behavior.opponents is None else behavior.opponents.rating
         status = replace(status, standing=self._curriculum.standing(behavior.name), elo=elo)
         lessons = {name: lesson.number for name, lesson in self._curriculum.lessons.items()}
         self._status = replace(
@@ -281,7 +281,7 @@ class Recorder:
 
 
 def _ghost_steps(behavior: Behavior) -> int:
-    return 0 if behavior.sparring is None else behavior.sparring.ghost_steps
+    return 0 if behavior.opponents is None else behavior.opponents.ghost_steps
 
 
 def _versions() -> dict[str, str]:

@@ -191,7 +191,7 @@ def _serve(
     behaviors = Behaviors(
         _creator(options, folder, device, options.env_settings.seed, origins, writers, hooks, progress, stop),
         listed=options.behaviors,
-        patience_s=options.env_settings.timeout_wait,
+        absence_timeout_s=options.env_settings.timeout_wait,
     )
     examiner = examiner_for(
         options, _command(options), folder, curriculum, writers, stop, progress.evaluating
@@ -290,13 +290,13 @@ def _creator(
     from trainer_service.algorithms import Compute
     from trainer_service.algorithms.common.observation_selection import sized
     from trainer_service.behaviors.behavior import Behavior
-    from trainer_service.behaviors.self_play import Arena
+    from trainer_service.behaviors.self_play import TurnScheduler
     from trainer_service.training.resuming import go_on_from
     from trainer_service.training.threads import threads_for
 
     saved = options.checkpoint_settings
     behaviors: list[Behavior] = []
-    arena = Arena()
+    turn_scheduler = TurnScheduler()
 
     def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
         start = start_of(name, origins)
@@ -308,7 +308,13 @@ def _creator(
 
         compute = Compute(device, seed_of(seed, name), before_minibatch)
         behavior = Behavior(
-            name, spec, settings, compute, learns=not saved.inference, hooks=hooks, arena=arena
+            name,
+            spec,
+            settings,
+            compute,
+            learns=not saved.inference,
+            hooks=hooks,
+            turn_scheduler=turn_scheduler,
         )
         torch.set_num_threads(threads_for([*behaviors, behavior]))
         if start is None:

@@ -134,7 +134,7 @@ class Desk:
 
     def _dismiss(self, simulator: int) -> None:
         self._outdated.discard(simulator)
-        self._behaviors.leave(simulator)
+        self._behaviors.remove_simulator(simulator)
         self._channels.drop(simulator)
 
     def _enter(self, newcomer: _Newcomer, made_before: int) -> bool:

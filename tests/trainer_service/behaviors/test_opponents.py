@@ -12,7 +12,7 @@ import torch
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior, TeamSteps
 from trainer_service.behaviors.registry import Behaviors
-from trainer_service.behaviors.self_play import Arena
+from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.config import TrainerSettings
 from trainer_service.policy import Policy
 from unity_bridge.server.bridge import Tick
@@ -95,11 +95,11 @@ def settings(trainer_type: str = "ppo", **self_play: Any) -> TrainerSettings:
 
 
 def meet(*ids: str, seed: int = 1, chosen: TrainerSettings | None = None) -> Behaviors:
-    arena = Arena()
+    turn_scheduler = TurnScheduler()
 
     def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
         compute = Compute(torch.device("cpu"), seed)
-        return Behavior(name, spec, chosen or settings(), compute, arena=arena)
+        return Behavior(name, spec, chosen or settings(), compute, turn_scheduler=turn_scheduler)
 
     behaviors = Behaviors(create)
     for each in ids:
@@ -115,7 +115,7 @@ def play(behaviors: Behaviors, world: OneThrow, games: int) -> list[dict[str, Ac
         for behavior in behaviors.values():
             if behavior.ready_to_update():
                 behavior.update()
-        if behaviors.take_turns():
+        if behaviors.advance_turns():
             behaviors.drop(0)
             behaviors.observe(Tick(0, {}, steps := world.begin()))
         actions = behaviors.act()[0]
@@ -160,8 +160,8 @@ def test_only_who_learns_is_learned_from_and_counted() -> None:
     behaviors = meet(*IDS, chosen=settings(team_change=10**6))
     play(behaviors, OneThrow(higher_wins, IDS), games=11)
     duel = behaviors["Duel"]
-    assert duel.sparring is not None
-    assert duel.step == duel.sparring.ghost_steps == 10 * AGENTS
+    assert duel.opponents is not None
+    assert duel.step == duel.opponents.ghost_steps == 10 * AGENTS
     stats = duel.summarize(1.0).stats
     assert stats.episodes == 10 * AGENTS
     assert len(stats.group_returns) == 10 * COPIES
@@ -184,9 +184,9 @@ def test_opponents_keep_their_weights_while_the_learner_moves_on() -> None:
     assert favourites(actions, IDS[0])[2] > 0.8
     assert favourites(actions, IDS[1]) == pytest.approx(np.full(3, 1 / 3), abs=0.15)
     duel = behaviors["Duel"]
-    assert duel.sparring is not None
+    assert duel.opponents is not None
     # It wins most of 1900 games; by luck alone 0.5 √1900 = 22 points would be one standard deviation.
-    assert duel.sparring.rating > 1200 + 5 * 22
+    assert duel.opponents.rating > 1200 + 5 * 22
 
 
 def test_opponents_that_play_as_the_latest_move_with_the_learner() -> None:
@@ -214,7 +214,7 @@ def test_a_frozen_policy_decides_as_its_algorithm_did(trainer_type: str, kind: s
             [seen], np.zeros(5, np.float32), agent_ids=np.arange(5), allowed_actions=np.ones((5, 3), np.bool_)
         )
         behaviors.observe(Tick(0, {}, dict.fromkeys(IDS, batch)))
-        behaviors.take_turns()
+        behaviors.advance_turns()
         actions = behaviors.act()[0]
         # The opponent is the first snapshot, and nothing was learned since.
         np.testing.assert_array_equal(actions[IDS[0]].discrete, actions[IDS[1]].discrete)
@@ -222,7 +222,7 @@ def test_a_frozen_policy_decides_as_its_algorithm_did(trainer_type: str, kind: s
 
 def test_a_behavior_that_only_acts_has_no_opponents() -> None:
     behavior = Behavior("Duel", SPEC, settings(), Compute(torch.device("cpu"), 1), learns=False)
-    assert behavior.sparring is None
+    assert behavior.opponents is None
     batch = OneThrow(higher_wins, IDS).begin()[IDS[0]]
     behavior.observe(TeamSteps(0, 1, batch))
     assert len(behavior.act()[0]) == AGENTS

@@ -189,22 +189,23 @@ def test_nothing_is_finished_before_anything_showed_up(behaviors: Behaviors) -> 
     assert behaviors.finished
 
 
-def unhurried(make_behavior, patience_s: float) -> Behaviors:
+def unhurried(make_behavior, absence_timeout_s: float) -> Behaviors:
     return Behaviors(
-        lambda name, spec, group: make_behavior(name=name, continuous=1, max_steps=100), patience_s=patience_s
+        lambda name, spec, group: make_behavior(name=name, continuous=1, max_steps=100),
+        absence_timeout_s=absence_timeout_s,
     )
 
 
 def test_who_has_been_gone_for_too_long_is_not_waited_for(make_behavior) -> None:
-    for patience_s, waits in ((0.0, False), (1000.0, True)):
-        behaviors = unhurried(make_behavior, patience_s)
+    for absence_timeout_s, waits in ((0.0, False), (1000.0, True)):
+        behaviors = unhurried(make_behavior, absence_timeout_s)
         behaviors.declare(0, "Walker?team=0", SPEC)
         behaviors.declare(1, "Walker?team=0", SPEC)
         behaviors.declare(1, "Other?team=0", SPEC)
         behaviors["Walker"].step = 100
         assert behaviors.unfinished == ["Other"]
         assert not behaviors.finished
-        behaviors.leave(1)
+        behaviors.remove_simulator(1)
         assert behaviors.is_absent("Other")
         assert not behaviors.is_absent("Walker")
         assert behaviors.unfinished == (["Other"] if waits else [])
@@ -216,7 +217,7 @@ def test_who_has_been_gone_for_too_long_is_not_waited_for(make_behavior) -> None
 def test_a_run_does_not_end_because_everybody_is_gone(make_behavior) -> None:
     behaviors = unhurried(make_behavior, 0.0)
     behaviors.declare(0, "Walker?team=0", SPEC)
-    behaviors.leave(0)
+    behaviors.remove_simulator(0)
     assert not behaviors.finished
 
 
@@ -310,7 +311,7 @@ def test_a_simulator_that_fails_half_way_leaves_nothing_behind(
                 with pytest.raises(RuntimeError):
                     behaviors.observe(Tick(visitor, {}, {"Walker": asks(1, 2, 3, 4)}))
                 broken = False
-                behaviors.leave(visitor)
+                behaviors.remove_simulator(visitor)
             replies = behaviors.act()
             assert {number: len(reply["Walker"]) for number, reply in replies.items()} == (
                 {0: 3, visitor: 3} if tick < 2 else {0: 3}
@@ -322,16 +323,17 @@ def test_a_simulator_that_fails_half_way_leaves_nothing_behind(
 def test_when_the_team_that_learns_is_gone_for_too_long_another_learns(make_behavior) -> None:
     rules = {"team_change": 1000, "save_steps": 1000}
     behaviors = Behaviors(
-        lambda name, spec, group: make_behavior(name=name, continuous=1, self_play=rules), patience_s=0.0
+        lambda name, spec, group: make_behavior(name=name, continuous=1, self_play=rules),
+        absence_timeout_s=0.0,
     )
     behaviors.declare(1, "Walker?team=0", SPEC)
     for team in (1, 2):
         behaviors.declare(0, f"Walker?team={team}", SPEC)
-    sparring = behaviors["Walker"].sparring
-    assert sparring is not None
-    assert not behaviors.take_turns()
-    assert sparring.learns(0)
-    behaviors.leave(1)
-    assert behaviors.take_turns()
-    assert sparring.learns(1)
-    assert not behaviors.take_turns()
+    opponents = behaviors["Walker"].opponents
+    assert opponents is not None
+    assert not behaviors.advance_turns()
+    assert opponents.learns(0)
+    behaviors.remove_simulator(1)
+    assert behaviors.advance_turns()
+    assert opponents.learns(1)
+    assert not behaviors.advance_turns()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainer_service.behaviors.self_play import Arena, SelfPlay
+from trainer_service.behaviors.self_play import SelfPlay, TurnScheduler
 from trainer_service.config import SelfPlaySettings
 
 
@@ -15,10 +15,10 @@ def settings(**changes: Any) -> SelfPlaySettings:
     return SelfPlaySettings.model_validate({**rare, **changes})
 
 
-def player(arena: Arena, *teams: int, seed: int = 0, **changes: Any) -> SelfPlay:
-    made = SelfPlay(settings(**changes), arena, seed)
+def player(scheduler: TurnScheduler, *teams: int, seed: int = 0, **changes: Any) -> SelfPlay:
+    made = SelfPlay(settings(**changes), scheduler, seed)
     for team in teams:
-        made.enter(team)
+        made.register_team(team)
     return made
 
 
@@ -29,7 +29,7 @@ def go_on(*players: SelfPlay, steps: list[int], finished: tuple[SelfPlay, ...] =
         for each, step in zip(players, steps, strict=True)
     ]
     for each, step in zip(players, steps, strict=True):
-        each.choose(step)
+        each.choose_opponents(step)
     return any(changed)
 
 
@@ -38,24 +38,24 @@ def ring(one: SelfPlay) -> list[int]:
 
 
 def test_teams_learn_in_the_order_of_their_ids_whatever_the_order_they_come_in() -> None:
-    arena = Arena()
-    one = player(arena, 4, 1, 2, team_change=10)
+    scheduler = TurnScheduler()
+    one = player(scheduler, 4, 1, 2, team_change=10)
     learning = []
     for step in range(0, 50, 5):
         go_on(one, steps=[step])
-        learning.append(arena.learning)
+        learning.append(scheduler.learning)
     assert learning == [1, 1, 2, 2, 4, 4, 1, 1, 2, 2]
 
 
 def test_two_behaviors_learn_in_turns_by_their_own_steps() -> None:
-    arena = Arena()
-    keeper, striker = player(arena, 1, team_change=10), player(arena, 0, team_change=4)
+    scheduler = TurnScheduler()
+    keeper, striker = player(scheduler, 1, team_change=10), player(scheduler, 0, team_change=4)
     turns = []
     steps = [0, 0]
     for _ in range(20):
         changed = go_on(keeper, striker, steps=steps)
-        turns.append((arena.learning, changed))
-        steps[1 - arena.learning] += 2  # only who learns moves on
+        turns.append((scheduler.learning, changed))
+        steps[1 - scheduler.learning] += 2  # only who learns moves on
     begins = [at for at, (_, changed) in enumerate(turns) if changed]
     assert begins == [2, 7, 9, 14, 16]
     assert [turns[at][0] for at in begins] == [1, 0, 1, 0, 1]
@@ -64,35 +64,35 @@ def test_two_behaviors_learn_in_turns_by_their_own_steps() -> None:
 
 
 def test_two_behaviors_of_a_team_change_once_though_both_are_due() -> None:
-    arena = Arena()
-    keeper, striker = (player(arena, 0, 1, team_change=10) for _ in range(2))
+    scheduler = TurnScheduler()
+    keeper, striker = (player(scheduler, 0, 1, team_change=10) for _ in range(2))
     learning = []
     for step in range(0, 35, 5):
         go_on(keeper, striker, steps=[step, step])
-        learning.append(arena.learning)
+        learning.append(scheduler.learning)
     assert learning == [0, 0, 1, 1, 0, 0, 1]
 
 
 def test_who_has_nothing_left_to_learn_gets_no_turn() -> None:
-    arena = Arena()
-    keeper, striker = player(arena, 0, team_change=10), player(arena, 1, team_change=10)
+    scheduler = TurnScheduler()
+    keeper, striker = player(scheduler, 0, team_change=10), player(scheduler, 1, team_change=10)
     go_on(keeper, striker, steps=[0, 0])
     assert go_on(keeper, striker, steps=[3, 0], finished=(keeper,))
-    assert arena.learning == 1
+    assert scheduler.learning == 1
     assert not go_on(keeper, striker, steps=[3, 20], finished=(keeper,))
-    assert arena.learning == 1
+    assert scheduler.learning == 1
 
 
 def test_a_team_alone_keeps_its_turn_and_has_no_rating_to_win() -> None:
-    arena = Arena()
-    alone = player(arena, 0, team_change=1)
+    scheduler = TurnScheduler()
+    alone = player(scheduler, 0, team_change=1)
     assert not any(go_on(alone, steps=[step]) for step in range(5))
     assert alone.rate([1.0, 0.0]) == []
     assert alone.rating == 1200.0
 
 
 def test_the_ring_holds_the_newest_snapshots_and_the_first_is_taken_at_once() -> None:
-    one = player(Arena(), 0, 1, save_steps=10, window=3)
+    one = player(TurnScheduler(), 0, 1, save_steps=10, window=3)
     held = []
     for step in (0, 9, 10, 12, 25, 34, 35, 50):
         go_on(one, steps=[step])
@@ -103,7 +103,7 @@ def test_the_ring_holds_the_newest_snapshots_and_the_first_is_taken_at_once() ->
 
 
 def test_opponents_begin_as_the_first_snapshot_and_stay_it_until_they_swap() -> None:
-    one = player(Arena(), 0, 1, save_steps=10, swap_steps=20, play_against_latest_model_ratio=1.0)
+    one = player(TurnScheduler(), 0, 1, save_steps=10, swap_steps=20, play_against_latest_model_ratio=1.0)
     met: list[Any] = []
     for step in (0, 10, 20, 30):
         one.ghost_steps = step
@@ -115,7 +115,7 @@ def test_opponents_begin_as_the_first_snapshot_and_stay_it_until_they_swap() -> 
 
 
 def test_opponents_are_drawn_anew_when_another_team_learns() -> None:
-    one = player(Arena(), 0, 1, team_change=10, play_against_latest_model_ratio=0.0)
+    one = player(TurnScheduler(), 0, 1, team_change=10, play_against_latest_model_ratio=0.0)
     go_on(one, steps=[0])
     assert one.opponent(1) is one.snapshots[0]
     go_on(one, steps=[10])
@@ -126,7 +126,14 @@ def test_opponents_are_drawn_anew_when_another_team_learns() -> None:
 @pytest.mark.parametrize("ratio", [0.0, 0.3, 1.0])
 def test_the_latest_is_met_as_often_as_it_shall_be_and_snapshots_equally_often(ratio: float) -> None:
     one = player(
-        Arena(), 0, 1, save_steps=1, window=4, swap_steps=1, play_against_latest_model_ratio=ratio, seed=3
+        TurnScheduler(),
+        0,
+        1,
+        save_steps=1,
+        window=4,
+        swap_steps=1,
+        play_against_latest_model_ratio=ratio,
+        seed=3,
     )
     for step in range(4):
         go_on(one, steps=[step])
@@ -144,7 +151,7 @@ def test_the_latest_is_met_as_often_as_it_shall_be_and_snapshots_equally_often(r
 
 
 def test_teams_draw_their_opponents_independently() -> None:
-    one = player(Arena(), 0, 1, 2, swap_steps=1)
+    one = player(TurnScheduler(), 0, 1, 2, swap_steps=1)
     go_on(one, steps=[0])
     pairs = set()
     for ghost in range(50):
@@ -155,7 +162,7 @@ def test_teams_draw_their_opponents_independently() -> None:
 
 
 def test_a_win_against_a_snapshot_of_the_same_strength_moves_half_a_point() -> None:
-    one = player(Arena(), 0, 1, initial_elo=1000.0)
+    one = player(TurnScheduler(), 0, 1, initial_elo=1000.0)
     go_on(one, steps=[0])
     assert one.rate([1.0]) == [1000.5]
     assert one.snapshots[0].rating == 999.5
@@ -165,7 +172,7 @@ def test_a_win_against_a_snapshot_of_the_same_strength_moves_half_a_point() -> N
 
 
 def test_against_itself_nobody_wins() -> None:
-    one = player(Arena(), 0, 1, swap_steps=1, play_against_latest_model_ratio=1.0)
+    one = player(TurnScheduler(), 0, 1, swap_steps=1, play_against_latest_model_ratio=1.0)
     one.ghost_steps = 1
     go_on(one, steps=[0])
     one.rate([1.0, 1.0, 0.0, 1.0])
@@ -173,9 +180,9 @@ def test_against_itself_nobody_wins() -> None:
 
 
 def test_several_opponents_count_by_their_mean_and_share_what_is_won() -> None:
-    arena = Arena()
-    one = player(arena, 0)
-    weak, strong = player(arena, 1, initial_elo=1000.0), player(arena, 2, initial_elo=1800.0)
+    scheduler = TurnScheduler()
+    one = player(scheduler, 0)
+    weak, strong = player(scheduler, 1, initial_elo=1000.0), player(scheduler, 2, initial_elo=1800.0)
     go_on(one, weak, strong, steps=[0, 0, 0])
     (rating,) = one.rate([1.0])
     # Their mean is 1400: the weaker side wins once in 1 + 10^½ = 4.162 games.
@@ -185,7 +192,7 @@ def test_several_opponents_count_by_their_mean_and_share_what_is_won() -> None:
 
 
 def test_a_snapshot_keeps_the_rating_of_its_time_and_its_own_games() -> None:
-    one = player(Arena(), 0, 1, save_steps=10)
+    one = player(TurnScheduler(), 0, 1, save_steps=10)
     go_on(one, steps=[0])
     one.rate([1.0] * 3)
     first = one.snapshots[0].rating
@@ -196,7 +203,9 @@ def test_a_snapshot_keeps_the_rating_of_its_time_and_its_own_games() -> None:
 
 
 def test_a_snapshot_that_left_the_ring_is_played_until_the_next_swap() -> None:
-    one = player(Arena(), 0, 1, save_steps=1, window=1, play_against_latest_model_ratio=0.0, swap_steps=9)
+    one = player(
+        TurnScheduler(), 0, 1, save_steps=1, window=1, play_against_latest_model_ratio=0.0, swap_steps=9
+    )
     go_on(one, steps=[0])
     go_on(one, steps=[1])
     opponent = one.opponent(1)
@@ -219,57 +228,57 @@ def test_going_on_from_a_state_is_as_never_having_stopped() -> None:
         return seen
 
     rules: dict[str, Any] = {"save_steps": 5, "team_change": 30, "swap_steps": 7, "window": 2, "seed": 5}
-    straight = player(Arena(), 0, 1, 2, **rules)
+    straight = player(TurnScheduler(), 0, 1, 2, **rules)
     live(straight, range(40))
-    resumed = SelfPlay(settings(**{k: v for k, v in rules.items() if k != "seed"}), Arena(), 5)
+    resumed = SelfPlay(settings(**{k: v for k, v in rules.items() if k != "seed"}), TurnScheduler(), 5)
     resumed.load_state_dict(straight.state_dict())
     for team in (2, 0, 1):
-        resumed.enter(team)
+        resumed.register_team(team)
     expected = live(straight, range(40, 90))
     assert any(opponent for _, opponents, _ in expected for opponent in opponents)
     assert live(resumed, range(40, 90)) == expected
 
 
 def test_a_checkpoint_of_an_earlier_turn_does_not_turn_back_the_others() -> None:
-    arena = Arena()
-    arena.resume(learning=1, turn=5)
-    arena.resume(learning=0, turn=4)
-    keeper, striker = player(arena, 0), player(arena, 1)
+    scheduler = TurnScheduler()
+    scheduler.resume(learning=1, turn=5)
+    scheduler.resume(learning=0, turn=4)
+    keeper, striker = player(scheduler, 0), player(scheduler, 1)
     go_on(keeper, striker, steps=[0, 0])
-    assert (arena.learning, arena.turn) == (1, 5)
+    assert (scheduler.learning, scheduler.turn) == (1, 5)
 
 
 def test_a_team_that_does_not_come_back_leaves_its_turn_to_the_others() -> None:
-    arena = Arena()
-    arena.resume(learning=3, turn=1)
-    player(arena, 0, 1)
-    assert arena.learning == 0
+    scheduler = TurnScheduler()
+    scheduler.resume(learning=3, turn=1)
+    player(scheduler, 0, 1)
+    assert scheduler.learning == 0
 
 
 def test_a_team_that_nobody_plays_in_any_more_has_no_turn() -> None:
-    arena = Arena()
-    one = player(arena, 0, 1, 7, team_change=10)
+    scheduler = TurnScheduler()
+    one = player(scheduler, 0, 1, 7, team_change=10)
     go_on(one, steps=[0])
-    assert not one.leave(7)
+    assert not one.remove_team(7)
     learning = []
     for step in range(0, 50, 5):
         go_on(one, steps=[step])
-        learning.append(arena.learning)
+        learning.append(scheduler.learning)
     assert learning == [0, 0, 1, 1, 0, 0, 1, 1, 0, 0]
-    assert one.leave(0)
-    assert arena.learning == 1
-    assert not one.leave(1)  # who is alone stays
-    assert arena.learning == 1
-    one.enter(0)
+    assert one.remove_team(0)
+    assert scheduler.learning == 1
+    assert not one.remove_team(1)  # who is alone stays
+    assert scheduler.learning == 1
+    one.register_team(0)
     go_on(one, steps=[55])
     assert one.opponent(0) is not None
 
 
 def test_a_team_of_two_behaviors_is_there_until_both_are_gone() -> None:
-    arena = Arena()
-    keeper, striker = player(arena, 0, 1), player(arena, 0, 1)
+    scheduler = TurnScheduler()
+    keeper, striker = player(scheduler, 0, 1), player(scheduler, 0, 1)
     go_on(keeper, striker, steps=[0, 0])
-    assert not keeper.leave(0)
-    assert arena.learning == 0
-    assert striker.leave(0)
-    assert arena.learning == 1
+    assert not keeper.remove_team(0)
+    assert scheduler.learning == 0
+    assert striker.remove_team(0)
+    assert scheduler.learning == 1
