@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 import pytest
 
+from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors, parse_behavior_id
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
+from trainer_service.rollout.agent_indices import GroupPlaces
 from trainer_service.rollout.agents import agent_keys
+from trainer_service.rollout.assembler import TrajectoryAssembler
+from trainer_service.rollout.group_returns import GroupReturns
 from unity_bridge.server.bridge import Tick
 from unity_bridge.simulators.scene import step_batch
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -263,33 +265,32 @@ def test_an_agent_that_can_do_too_much_is_refused_before_anything_is_made(action
         Behaviors(lambda *_: pytest.fail("it was made")).declare(0, "Walker", spec)
 
 
-HALF_WAY = [
-    ("mappo", "rollout.places.GroupPlaces.assign"),
+HALF_WAY: list[tuple[str, type, str]] = [
+    ("mappo", GroupPlaces, "assign"),
     *(
-        (trainer_type, where)
+        (trainer_type, owner, method)
         for trainer_type in ("ppo", "mappo")
-        for where in (
-            "rollout.assembler.TrajectoryAssembler.observe",
-            "rollout.group_returns.GroupReturns.observe",
-            "behavior.Behavior._count",
-            "behavior.Behavior._shaped",
+        for owner, method in (
+            (TrajectoryAssembler, "observe"),
+            (GroupReturns, "observe"),
+            (Behavior, "_count"),
+            (Behavior, "_shaped"),
         )
     ),
 ]
+"""A trainer type, and where in the way of a tick something fails."""
 
 
-@pytest.mark.parametrize(("trainer_type", "where"), HALF_WAY)
+@pytest.mark.parametrize(("trainer_type", "owner", "method"), HALF_WAY)
 def test_a_simulator_that_fails_half_way_leaves_nothing_behind(
-    make_behavior, monkeypatch: pytest.MonkeyPatch, trainer_type: str, where: str
+    make_behavior, monkeypatch: pytest.MonkeyPatch, trainer_type: str, owner: type, method: str
 ) -> None:
     behaviors = Behaviors(
         lambda name, spec, group: make_behavior(
             name=name, continuous=1, trainer_type=trainer_type, time_horizon=2
         )
     )
-    module, owner, method = f"trainer_service.{where}".rsplit(".", 2)
-    kind = getattr(importlib.import_module(module), owner)
-    plain, broken = getattr(kind, method), False
+    plain, broken = getattr(owner, method), False
 
     def fail(*arguments: object) -> object:
         result = plain(*arguments)
@@ -297,7 +298,7 @@ def test_a_simulator_that_fails_half_way_leaves_nothing_behind(
             raise RuntimeError("half-way")
         return result
 
-    monkeypatch.setattr(kind, method, fail)
+    monkeypatch.setattr(owner, method, fail)
     behaviors.declare(0, "Walker", SPEC)
     rows = set()
     for visitor in range(1, 6):
