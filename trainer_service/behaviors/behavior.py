@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
 from trainer_service.algorithms.common.checks import require_actions
 from trainer_service.algorithms.common.frozen_policy import Actor
-from trainer_service.algorithms.common.observation_selection import learns_by_group, most_of_a_group, view_for
+from trainer_service.algorithms.common.observation_selection import view_for
 from trainer_service.behaviors.opponents import OpponentPolicies
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import EndedEpisodes, Hooks
@@ -100,7 +100,7 @@ class Behavior:
         """Their sum, and how many there were."""
         self._returns_since_look: list[float] = []
         try:
-            require_actions(settings.trainer_type, spec.action_spec)
+            require_actions(settings, spec.action_spec)
             self._view = view_for(spec, settings)
             self._algorithm = ALGORITHMS[settings.trainer_type](self._view.spec, settings, compute)
         except ValueError as error:
@@ -111,8 +111,8 @@ class Behavior:
             self.opponents = OpponentPolicies(
                 settings.self_play, turn_scheduler or TurnScheduler(), self._algorithm, compute
             )
-        self._places = GroupPlaces() if learns_by_group(settings) else None
-        self._most = most_of_a_group(settings)
+        self._places = GroupPlaces() if settings.hyperparameters.learns_by_group else None
+        self._most = settings.hyperparameters.max_group_size
         self._assembler = TrajectoryAssembler(
             self._view.spec,
             self._algorithm.horizon,

@@ -3,13 +3,12 @@
 from trainer_service.config.changes import changed_networks
 from trainer_service.config.environment_parameters import Curriculum, Lesson, Sampler
 from trainer_service.config.evaluation import EvaluationSettings
+from trainer_service.config.hyperparameters.common import Hyperparameters, Schedule
 from trainer_service.config.hyperparameters.on_policy import (
-    Hyperparameters,
     OnPolicyHyperparameters,
     POCASettings,
     PPOSettings,
     SACSettings,
-    Schedule,
 )
 from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
 from trainer_service.config.imitation import BehavioralCloningSettings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
@@ -211,12 +212,12 @@ class RunOptions(Section):
     """Whether the log tells everything."""
 
     @classmethod
-    def unknown_key(cls, key: str) -> str:
+    def unknown_key(cls, key: str, siblings: Mapping[str, type[Section]]) -> str:
         if key in _OLD_KEYS:
             return f"not read any more: {_OLD_KEYS[key]}"
         if nearest(key, cls.model_fields):
-            return super().unknown_key(key)
-        return f"{super().unknown_key(key)}. A behavior stands under 'behaviors'"
+            return super().unknown_key(key, siblings)
+        return f"{super().unknown_key(key, siblings)}. A behavior stands under 'behaviors'"
 
     @model_validator(mode="after")
     def _lessons_can_end(self) -> Self:

@@ -6,7 +6,14 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from trainer_service.config.values import expected, problem, shown
@@ -23,8 +30,11 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     @classmethod
-    def unknown_key(cls, key: str) -> str:
-        """What to say of ``key``, which this section does not have."""
+    def unknown_key(cls, key: str, siblings: Mapping[str, type[Section]]) -> str:
+        """The message about ``key``, which this section does not have.
+
+        siblings: the sections that could stand in its stead, by the name that chooses them; empty where none could.
+        """
         if nearest(key, cls.model_fields):
             return unknown_among(key, cls.model_fields)
         if home := _home_of(key, cls):
@@ -33,11 +43,16 @@ class Section(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _report_unknown_keys(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _report_unknown_keys(
+        cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo
+    ) -> Self:
         unknown = [key for key in data if key not in cls.model_fields] if isinstance(data, dict) else []
         if not unknown:
             return handler(data)
-        problems = [located(problem(cls.unknown_key(str(key))), (key,), data[key]) for key in unknown]
+        problems = [
+            located(problem(cls.unknown_key(str(key), info.context or {})), (key,), data[key])
+            for key in unknown
+        ]
         try:
             handler({key: value for key, value in data.items() if key not in unknown})
         except ValidationError as error:

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
-from trainer_service.config.hyperparameters.off_policy import (
-    OffPolicyHyperparameters,
-    RandomSettings,
-    ShareSettings,
-    SICSettings,
-)
-from trainer_service.config.hyperparameters.on_policy import (
-    COMASettings,
-    Hyperparameters,
-    SACSettings,
-    TeamHyperparameters,
-)
+from trainer_service.config.hyperparameters.common import Contradiction, Hyperparameters
 from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
 from trainer_service.config.imitation import BehavioralCloningSettings
 from trainer_service.config.network import NetworkSettings
@@ -27,7 +16,6 @@ from trainer_service.config.section import Section, build_each, choose, located,
 from trainer_service.config.self_play import SelfPlaySettings
 from trainer_service.config.values import Count, Flag, PositiveCount, Text, WholeNumber, problem
 
-_ATTENTION_HEADS = 4
 _OLD_KEYS = {
     "trainer": "write trainer_type",
     "summary_path": "results go to the folder of the run id",
@@ -98,8 +86,10 @@ class TrainerSettings(Section):
     """Null where nothing is learned from demonstrations."""
 
     @classmethod
-    def unknown_key(cls, key: str) -> str:
-        return f"not read any more: {_OLD_KEYS[key]}" if key in _OLD_KEYS else super().unknown_key(key)
+    def unknown_key(cls, key: str, siblings: Mapping[str, type[Section]]) -> str:
+        if key in _OLD_KEYS:
+            return f"not read any more: {_OLD_KEYS[key]}"
+        return super().unknown_key(key, siblings)
 
     @field_validator("trainer_type", mode="before")
     @classmethod
@@ -117,7 +107,7 @@ class TrainerSettings(Section):
         model = HYPERPARAMETERS[trainer_type]
         if isinstance(value, Hyperparameters) and not isinstance(value, model):
             raise problem(f"trainer type '{trainer_type}' needs {model.__name__}, got {type(value).__name__}")
-        return model.model_validate(value)
+        return model.model_validate(value, context=HYPERPARAMETERS)
 
     @field_validator("reward_signals", mode="before")
     @classmethod
@@ -142,52 +132,32 @@ class TrainerSettings(Section):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
+        contradictions = (
+            *self.hyperparameters.contradictions(
+                self.network_settings, clones=self.behavioral_cloning is not None
+            ),
+            *self._not_learned(),
+        )
         found = [
             located(problem(f"expected {expected}, got {got}"), location, got)
-            for location, expected, got in (*self._contradictions(), *self._not_learned())
+            for location, expected, got in contradictions
         ]
         if found:
             raise ValidationError.from_exception_data("section", found)
         return self
 
-    def _contradictions(self) -> Iterator[tuple[tuple[str, ...], str, Any]]:
-        """Keys that do not go with others: where they are, what was expected there, and what stands there."""
-        network, hyper = self.network_settings, self.hyperparameters
-        if network.memory is not None and network.memory.sequence_length > hyper.batch_size:
-            location = ("network_settings", "memory", "sequence_length")
-            yield location, f"at most the batch_size of {hyper.batch_size}", network.memory.sequence_length
-        if self.trainer_type == "poca" and network.hidden_units % _ATTENTION_HEADS:
-            multiple = f"a multiple of {_ATTENTION_HEADS}, which poca's attention heads share"
-            yield ("network_settings", "hidden_units"), multiple, network.hidden_units
-        if isinstance(hyper, COMASettings) and hyper.num_epoch > 1 and hyper.ratio_clip is None:
-            once = "1, because coma learns from a rollout once unless there is a ratio_clip"
-            yield ("hyperparameters", "num_epoch"), once, hyper.num_epoch
-        if isinstance(hyper, SACSettings) and network.memory is not None:
-            longest = network.memory.sequence_length
-            if hyper.buffer_size < longest:
-                sequence = f"at least the {longest} steps of a sequence (memory.sequence_length)"
-                yield ("hyperparameters", "buffer_size"), sequence, hyper.buffer_size
-        if self.behavioral_cloning is None or not isinstance(hyper, TeamHyperparameters):
-            return
-        why = "for behavioral_cloning: demonstrations do not say who of a group acted"
-        if hyper.share == "none":
-            yield ("hyperparameters", "share"), f"'full' {why}", "'none'"
-        if hyper.agent_ids:
-            yield ("hyperparameters", "agent_ids"), f"false {why}", "true"
-
-    def _not_learned(self) -> Iterator[tuple[tuple[str, ...], str, Any]]:
-        """What this trainer type never learns with, told in the same way."""
+    def _not_learned(self) -> Iterator[Contradiction]:
+        """Sections and keys that this trainer type has no use for."""
         name, hyper, network = self.trainer_type, self.hyperparameters, self.network_settings
-        if isinstance(hyper, (OffPolicyHyperparameters, RandomSettings)):
-            if network.memory is not None:
-                without = f"nothing, as {name} does not learn with memory"
-                yield ("network_settings", "memory"), without, "a memory"
-            if list(self.reward_signals) != ["extrinsic"]:
-                alone = f"extrinsic alone, which is all that {name} learns from"
-                yield ("reward_signals",), alone, ", ".join(self.reward_signals)
-            if self.behavioral_cloning is not None:
-                cloned = f"nothing, as {name} does not learn from demonstrations"
-                yield ("behavioral_cloning",), cloned, self.behavioral_cloning.demo_path
-        if network.layer_norm and isinstance(hyper, (SACSettings, ShareSettings, SICSettings)):
+        if network.memory is not None and not hyper.supports_memory:
+            without = f"nothing, as {name} does not learn with memory"
+            yield Contradiction(("network_settings", "memory"), without, "a memory")
+        if list(self.reward_signals) != ["extrinsic"] and not hyper.supports_reward_models:
+            alone = f"extrinsic alone, which is all that {name} learns from"
+            yield Contradiction(("reward_signals",), alone, ", ".join(self.reward_signals))
+        if self.behavioral_cloning is not None and not hyper.supports_cloning:
+            cloned = f"nothing, as {name} does not learn from demonstrations"
+            yield Contradiction(("behavioral_cloning",), cloned, self.behavioral_cloning.demo_path)
+        if network.layer_norm and not hyper.supports_layer_norm:
             plain = f"false, as networks of {name} have no such form"
-            yield ("network_settings", "layer_norm"), plain, "true"
+            yield Contradiction(("network_settings", "layer_norm"), plain, "true")

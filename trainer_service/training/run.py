@@ -20,7 +20,6 @@ from trainer_service.config import (
     missing_demonstrations,
 )
 from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
-from trainer_service.config.hyperparameters.on_policy import GroupSettings
 from trainer_service.curriculum import Curriculum, differences, with_sampler_seeds
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.evaluation.simulator import engine_settings
@@ -288,7 +287,7 @@ def _creator(
     import torch
 
     from trainer_service.algorithms import Compute
-    from trainer_service.algorithms.common.observation_selection import sized
+    from trainer_service.algorithms.common.observation_selection import with_group_size
     from trainer_service.behaviors.behavior import Behavior
     from trainer_service.behaviors.self_play import TurnScheduler
     from trainer_service.training.resuming import go_on_from
@@ -300,7 +299,7 @@ def _creator(
 
     def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
         start = start_of(name, origins)
-        settings = sized(options.behavior_settings(name), group_before(start) or group)
+        settings = with_group_size(options.behavior_settings(name), group_before(start) or group)
 
         def before_minibatch(minibatch: int, of: int) -> None:
             progress.updating(name, minibatch, of)
@@ -358,7 +357,7 @@ def _restore_experience(behavior: Behavior, path: Path, *, is_newest: bool) -> N
         _logger.info("'%s' goes on with its replay buffer%s.", behavior.name, of_when)
         return
     # A batch is of moments where groups learn, and each of them takes a step of every agent.
-    agents = (tuning.group_size or 1) if isinstance(tuning, GroupSettings) else 1
+    agents = tuning.num_agents
     why = f"'{path}' is missing" if tuning.save_replay_buffer else "save_replay_buffer is false"
     _logger.warning(
         "'%s' starts with an empty replay buffer (%s) and learns again after %d steps.",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer_service.config import RunOptions
-from trainer_service.config.hyperparameters.on_policy import GroupSettings
+from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.runs.folder import RunFolder
 
 if TYPE_CHECKING:

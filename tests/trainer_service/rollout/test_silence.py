@@ -11,7 +11,7 @@ import torch
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior, TeamSteps
 from trainer_service.config import TrainerSettings
-from trainer_service.config.hyperparameters.on_policy import GroupSettings
+from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.rollout import agents, assembler, silence
 from trainer_service.rollout.agent_indices import GroupPlaces, _Places
 from trainer_service.rollout.agents import AgentRows

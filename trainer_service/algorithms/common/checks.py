@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import TypeVar
 
 from trainer_service.config import TrainerSettings
-from trainer_service.config.hyperparameters.on_policy import Hyperparameters
+from trainer_service.config.hyperparameters.common import Hyperparameters
 from unity_bridge.specs import ActionSpec
 
 Kind = TypeVar("Kind", bound=Hyperparameters)
-
-_WITHOUT_ACTIONS = ("ppo", "random")
-"""Trainer types that serve agents who only watch, too."""
 
 
 def require_settings(settings: TrainerSettings, kind: type[Kind]) -> Kind:
@@ -30,7 +27,8 @@ def require_discrete(name: str, actions: ActionSpec) -> None:
         )
 
 
-def require_actions(name: str, actions: ActionSpec) -> None:
+def require_actions(settings: TrainerSettings, actions: ActionSpec) -> None:
     """Raises ValueError where there is nothing to decide and the learner cannot do without."""
-    if name not in _WITHOUT_ACTIONS and not actions.continuous_size and not actions.discrete_size:
-        raise ValueError(f"{name} needs actions to learn; the behavior has none")
+    none = not actions.continuous_size and not actions.discrete_size
+    if none and settings.hyperparameters.needs_actions:
+        raise ValueError(f"{settings.trainer_type} needs actions to learn; the behavior has none")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainer_service.config.hyperparameters.on_policy import Hyperparameters, OnPolicyHyperparameters
+from trainer_service.config.hyperparameters.common import Hyperparameters
+from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters
 from trainer_service.ops.schedules import FINAL_LEARNING_RATE, scheduled
 
 # What the linear schedules end at, as in ML-Agents.

@@ -54,7 +54,7 @@ class MADDPG(ReplayLearner[JointSample]):
         self._settings = settings
         self._hyper = hyper
         self._device = compute.device
-        places = hyper.group_size or 1
+        places = hyper.num_agents
         sees = [i for i, sensor in enumerate(spec.observation_specs) if sensor.name != AGENT_ID]
         own = BehaviorSpec(tuple(spec.observation_specs[i] for i in sees), spec.action_spec)
         with torch.random.fork_rng(devices=[]):

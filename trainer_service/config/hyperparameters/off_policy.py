@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from trainer_service.config.hyperparameters.on_policy import (
-    GroupSettings,
-    Hyperparameters,
-    ReplaySettings,
-    Schedule,
-)
+from trainer_service.config.hyperparameters.common import GroupSettings, Hyperparameters, Schedule
+from trainer_service.config.hyperparameters.on_policy import ReplaySettings
 from trainer_service.config.section import Section
 from trainer_service.config.values import Count, Flag, NonNegative, Positive, PositiveCount, UnitInterval
 
@@ -17,9 +13,20 @@ from trainer_service.config.values import Count, Flag, NonNegative, Positive, Po
 class RandomSettings(Hyperparameters):
     """Acts at random and learns nothing: what others are measured against. None of its keys matters."""
 
+    learns: ClassVar[bool] = False
+    needs_actions: ClassVar[bool] = False
+    supports_memory: ClassVar[bool] = False
+    supports_reward_models: ClassVar[bool] = False
+    supports_cloning: ClassVar[bool] = False
+
 
 class OffPolicyHyperparameters(Hyperparameters):
     """What learners from a replay buffer have in common."""
+
+    learns_from_replay: ClassVar[bool] = True
+    supports_memory: ClassVar[bool] = False
+    supports_reward_models: ClassVar[bool] = False
+    supports_cloning: ClassVar[bool] = False
 
     batch_size: PositiveCount = 128
     """Rows of one gradient step, drawn from the replay buffer; for learners of groups a row is a group's moment."""
@@ -155,12 +162,27 @@ class QMIXSettings(VDNSettings):
     state: Literal["joint", "environment"] = "joint"
     """What the mixer sees: all members' observations, or the simulator's sensor ``global_state``."""
 
+    @property
+    def needs_global_state(self) -> bool:
+        return self.state == "environment"
 
-class ShareSettings(TeamValueSettings):
-    """Deep Q-learning of a group whose agents share what they think of their observations."""
+
+class CommunicatingSettings(TeamValueSettings):
+    """What groups whose agents communicate are tuned with, however they do it."""
+
+    communicates: ClassVar[bool] = True
+    supports_layer_norm: ClassVar[bool] = False
 
     reward_mode: Literal["individual", "team_sum"] = "team_sum"
     """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
+
+    @property
+    def needs_agent_index(self) -> bool:
+        return True
+
+
+class ShareSettings(CommunicatingSettings):
+    """Deep Q-learning of a group whose agents share what they think of their observations."""
 
     thought_units: PositiveCount = 32
     """Width of a thought."""
@@ -179,11 +201,8 @@ class ConsensusSettings(ShareSettings):
     """Moments of groups after which they are averaged."""
 
 
-class SICSettings(TeamValueSettings):
+class SICSettings(CommunicatingSettings):
     """Deep Q-learning of a group whose agents send each other messages."""
-
-    reward_mode: Literal["individual", "team_sum"] = "team_sum"
-    """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
 
     message_units: PositiveCount = 32
     """Width of a message."""

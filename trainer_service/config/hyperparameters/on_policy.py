@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from trainer_service.config.hyperparameters.common import (
+    Contradiction,
+    GroupSettings,
+    Hyperparameters,
+    Schedule,
+)
+from trainer_service.config.network import NetworkSettings
 from trainer_service.config.section import Section
 from trainer_service.config.values import (
     Count,
@@ -16,39 +24,7 @@ from trainer_service.config.values import (
     UnitInterval,
 )
 
-Schedule = Literal["constant", "linear"]
-"""``linear`` falls from the given value towards a small floor at max_steps; ``constant`` stays."""
-
-
-class Hyperparameters(Section):
-    """What every trainer type has."""
-
-    batch_size: PositiveCount = 1024
-    """Rows of one gradient step."""
-
-    buffer_size: PositiveCount = 10240
-    """On-policy: rows collected before an update. Off-policy: rows that the replay buffer holds."""
-
-    learning_rate: Positive = 3e-4
-    """Step size of Adam at the start."""
-
-    learning_rate_schedule: Schedule = "linear"
-    """How the learning rate moves over max_steps."""
-
-    max_grad_norm: Positive | None = None
-    """Gradients longer than this are scaled down to it; null never does. Not in ML-Agents."""
-
-    @classmethod
-    def unknown_key(cls, key: str) -> str:
-        from trainer_service.config.hyperparameters.registry import (
-            HYPERPARAMETERS,  # which imports this module
-        )
-
-        owners = [kind for kind, model in HYPERPARAMETERS.items() if key in model.model_fields]
-        if not owners:
-            return super().unknown_key(key)
-        mine = " or ".join(kind for kind, model in HYPERPARAMETERS.items() if model is cls)
-        return f"unknown key: '{key}' is a key of {', '.join(owners)}, not of {mine}"
+_ATTENTION_HEADS = 4
 
 
 def _as_learning_rate_schedule(validated: dict[str, Any]) -> Schedule:
@@ -89,25 +65,22 @@ class OnPolicyHyperparameters(Hyperparameters):
 class PPOSettings(OnPolicyHyperparameters):
     """Proximal policy optimization (Schulman et al. 2017)."""
 
+    needs_actions: ClassVar[bool] = False
+
     shared_critic: Flag = False
     """Whether the value heads sit on the actor's body instead of a network of their own."""
 
 
-class GroupSettings(Section):
-    """What learners of whole groups have in common. Not in ML-Agents."""
-
-    group_size: PositiveCount | None = None
-    """Most agents of a group; null means as many as the first message shows in one."""
-
-    share: Literal["full", "none"] = "full"
-    """``full``: one actor for all agents of the behavior. ``none``: one for each place in the group."""
-
-    agent_ids: Flag = False
-    """With one actor for all: whether it is told the agent's place in its group."""
-
-
 class TeamHyperparameters(GroupSettings, OnPolicyHyperparameters):
     """What learners of whole groups on their own policy have in common."""
+
+    def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
+        yield from super().contradictions(network, clones=clones)
+        why = "for behavioral_cloning: demonstrations do not say who of a group acted"
+        if clones and self.share == "none":
+            yield Contradiction(("hyperparameters", "share"), f"'full' {why}", "'none'")
+        if clones and self.agent_ids:
+            yield Contradiction(("hyperparameters", "agent_ids"), f"false {why}", "true")
 
 
 class CentralCriticSettings(TeamHyperparameters):
@@ -149,6 +122,10 @@ class MAPPOSettings(CentralCriticSettings):
     advantage_normalization: Literal["none", "global", "per_agent"] = "global"
     """Over what advantages get zero mean and unit deviation."""
 
+    @property
+    def needs_global_state(self) -> bool:
+        return self.state == "environment"
+
 
 class HAPPOSettings(MAPPOSettings):
     """Heterogeneous-agent PPO: agents learn one after the other (Kuba et al. 2022)."""
@@ -162,6 +139,17 @@ class HAPPOSettings(MAPPOSettings):
 
 class POCASettings(TeamHyperparameters):
     """Posthumous credit assignment for groups of agents (Cohen et al. 2021)."""
+
+    @property
+    def max_group_size(self) -> int | None:
+        """Any number where one actor serves all: the critic attends to however many there are."""
+        return self.num_agents if self.needs_agent_index else None
+
+    def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
+        yield from super().contradictions(network, clones=clones)
+        if network.hidden_units % _ATTENTION_HEADS:
+            multiple = f"a multiple of {_ATTENTION_HEADS}, which poca's attention heads share"
+            yield Contradiction(("network_settings", "hidden_units"), multiple, network.hidden_units)
 
 
 class COMASettings(CentralCriticSettings):
@@ -200,6 +188,16 @@ class COMASettings(CentralCriticSettings):
     state: Literal["joint", "environment"] = "joint"
     """What the critic sees beside actions: all members' observations, or the simulator's sensor ``global_state``."""
 
+    @property
+    def needs_global_state(self) -> bool:
+        return self.state == "environment"
+
+    def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
+        yield from super().contradictions(network, clones=clones)
+        if self.num_epoch > 1 and self.ratio_clip is None:
+            once = "1, because coma learns from a rollout once unless there is a ratio_clip"
+            yield Contradiction(("hyperparameters", "num_epoch"), once, self.num_epoch)
+
 
 def _as_steps_per_update(validated: dict[str, Any]) -> float:
     steps: float = validated["steps_per_update"]
@@ -230,6 +228,9 @@ class ReplaySettings(Section):
 class SACSettings(Hyperparameters):
     """Soft actor-critic (Haarnoja et al. 2018)."""
 
+    learns_from_replay: ClassVar[bool] = True
+    supports_layer_norm: ClassVar[bool] = False
+
     batch_size: PositiveCount = 128
     """Rows of one gradient step, drawn from the replay buffer."""
 
@@ -259,3 +260,10 @@ class SACSettings(Hyperparameters):
 
     replay: ReplaySettings = ReplaySettings()
     """How minibatches are drawn. Not in ML-Agents."""
+
+    def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
+        yield from super().contradictions(network, clones=clones)
+        if network.memory is not None and self.buffer_size < network.memory.sequence_length:
+            longest = network.memory.sequence_length
+            sequence = f"at least the {longest} steps of a sequence (memory.sequence_length)"
+            yield Contradiction(("hyperparameters", "buffer_size"), sequence, self.buffer_size)

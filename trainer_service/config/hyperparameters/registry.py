@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_service.config.hyperparameters.common import Hyperparameters
 from trainer_service.config.hyperparameters.off_policy import (
     ConsensusSettings,
     DDPGSettings,
@@ -17,7 +18,6 @@ from trainer_service.config.hyperparameters.off_policy import (
 from trainer_service.config.hyperparameters.on_policy import (
     COMASettings,
     HAPPOSettings,
-    Hyperparameters,
     MAPPOSettings,
     POCASettings,
     PPOSettings,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
-from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters, SACSettings
 from trainer_service.config.reading.document import Problem
 from trainer_service.config.run_options import RunOptions
 from trainer_service.config.section import Location
@@ -28,17 +26,11 @@ def _about_behaviors(options: RunOptions) -> Iterator[Problem]:
 
 def _about_behavior(location: Location, settings: TrainerSettings) -> Iterator[Problem]:
     tuning = settings.hyperparameters
-    if isinstance(tuning, OnPolicyHyperparameters) and tuning.batch_size > tuning.buffer_size:
-        where = (*location, "hyperparameters", "batch_size")
+    if tuning.learns and tuning.batch_size > tuning.buffer_size:
+        effect = "a batch has rows twice" if tuning.learns_from_replay else "one step per epoch"
         yield Problem(
-            where,
-            f"{tuning.batch_size} is more than the buffer_size of {tuning.buffer_size}: one step per epoch",
-        )
-    if isinstance(tuning, OffPolicyHyperparameters | SACSettings) and tuning.batch_size > tuning.buffer_size:
-        where = (*location, "hyperparameters", "batch_size")
-        yield Problem(
-            where,
-            f"{tuning.batch_size} is more than the buffer_size of {tuning.buffer_size}: a batch has rows twice",
+            (*location, "hyperparameters", "batch_size"),
+            f"{tuning.batch_size} is more than the buffer_size of {tuning.buffer_size}: {effect}",
         )
     if settings.threaded:
         yield Problem(

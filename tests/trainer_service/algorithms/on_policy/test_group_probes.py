@@ -10,7 +10,7 @@ import pytest
 import torch
 from seeds import seeds
 
-from trainer_service.algorithms.common.observation_selection import sized
+from trainer_service.algorithms.common.observation_selection import with_group_size
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
@@ -318,7 +318,7 @@ def test_a_policy_that_tells_agents_apart_must_be_told_who_is_who(make_behavior,
 def test_the_first_message_says_how_large_groups_are(make_behavior) -> None:
     settings = make_behavior(**settings_of("mappo", group_size=None)).settings
     assert settings.hyperparameters.group_size is None
-    assert sized(settings, 5).hyperparameters.group_size == 5
-    assert sized(sized(settings, 5), 2).hyperparameters.group_size == 5
+    assert with_group_size(settings, 5).hyperparameters.group_size == 5
+    assert with_group_size(with_group_size(settings, 5), 2).hyperparameters.group_size == 5
     with pytest.raises(UserError, match="a group of at least 257 agents came"):
-        sized(settings, 257)
+        with_group_size(settings, 257)

@@ -6,12 +6,12 @@ import pytest
 from pydantic import ValidationError
 
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
+from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.config.hyperparameters.off_policy import (
     DQNSettings,
     ExplorationSettings,
     OffPolicyHyperparameters,
 )
-from trainer_service.config.hyperparameters.on_policy import GroupSettings
 
 VALUES = ["dqn", "idqn", "vdn", "qmix", "dqn_share", "dqn_consensus", "sic"]
 OFF_POLICY = [*VALUES, "ddpg", "maddpg"]

@@ -93,7 +93,7 @@ class TeamQLearner(ReplayLearner[JointSample]):
         self._settings = settings
         self._hyper: TeamValueSettings = hyper
         self._device = compute.device
-        self._places = hyper.group_size or 1
+        self._places = hyper.num_agents
         self._branches = spec.action_spec.discrete_branches
         sensors = [sensor.name for sensor in spec.observation_specs]
         kept = [i for i, sensor in enumerate(sensors) if sensor not in (AGENT_ID, TEAM_OBSERVATIONS)]

@@ -71,7 +71,7 @@ class TeamLearner(ABC):
         self.horizon = settings.time_horizon
         self._device = compute.device
         self._progress = compute.progress
-        self._places = hyper.group_size or 1
+        self._places = hyper.num_agents
         self._own = own_sensors(spec, hyper)
         self._rewarded = sensors_except(spec, {AGENT_ID, GLOBAL_STATE})
         """Sensors that reward signals look at."""
