@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
-from trainer_service.algorithms.common.observation_selection import view_for
+from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.errors import UserError
 from trainer_service.networks.allowance import Allowance
 from trainer_service.runs.checkpoint import UNFIT, Checkpoint, load_checkpoint
@@ -42,7 +42,7 @@ class Policy:
             )
         try:
             with Allowance(checkpoint.algorithm):
-                self._view = view_for(checkpoint.spec, checkpoint.settings)
+                self._view = selector_for(checkpoint.spec, checkpoint.settings)
                 self._algorithm = ALGORITHMS[trainer_type](
                     self._view.spec, checkpoint.settings, Compute(torch.device(device), seed)
                 )
@@ -147,7 +147,7 @@ class Policy:
         seen = self._seen(sensors, places, groups)
         decisions = self._algorithm.act(seen, allowed, remembered, deterministic=deterministic)
         actions = ActionBatch(
-            self._algorithm.wire_actions(decisions), decisions.discrete_actions.astype(np.int32)
+            self._algorithm.env_actions(decisions), decisions.discrete_actions.astype(np.int32)
         )
         return actions, decisions.memories
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
 from trainer_service.algorithms.common.checks import require_actions
-from trainer_service.algorithms.common.frozen_policy import Actor
-from trainer_service.algorithms.common.observation_selection import view_for
+from trainer_service.algorithms.common.frozen_policy import ActingPolicy
+from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.behaviors.opponents import OpponentPolicies
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import EndedEpisodes, Hooks
@@ -101,7 +101,7 @@ class Behavior:
         self._returns_since_look: list[float] = []
         try:
             require_actions(settings, spec.action_spec)
-            self._view = view_for(spec, settings)
+            self._view = selector_for(spec, settings)
             self._algorithm = ALGORITHMS[settings.trainer_type](self._view.spec, settings, compute)
         except ValueError as error:
             raise UserError(f"behavior '{name}': {error}") from None
@@ -267,7 +267,7 @@ class Behavior:
             decided |= zip(at, self._decide(actor, [waiting[i][2] for i in at]), strict=True)
         return [decided[i] for i in range(len(waiting))]
 
-    def _decide(self, actor: Actor, waiting: list[_Waiting]) -> list[ActionBatch]:
+    def _decide(self, actor: ActingPolicy, waiting: list[_Waiting]) -> list[ActionBatch]:
         counts = [len(part.rows) for part in waiting]
         everyone = waiting[0] if len(waiting) == 1 else _joined(waiting)
         if len(everyone.rows) == 0:
@@ -279,7 +279,7 @@ class Behavior:
             deterministic=self._deterministic,
         )
         self._assembler.acted(everyone.rows, everyone.observations, everyone.allowed_actions, decisions)
-        continuous = self._algorithm.wire_actions(decisions)
+        continuous = self._algorithm.env_actions(decisions)
         discrete = decisions.discrete_actions.astype(np.int32)
         if len(waiting) == 1:
             return [ActionBatch(continuous, discrete)]

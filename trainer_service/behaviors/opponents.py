@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from trainer_service.algorithms import Algorithm, Compute
-from trainer_service.algorithms.common.frozen_policy import Actor, FrozenPolicy, without_critic
+from trainer_service.algorithms.common.frozen_policy import ActingPolicy, FrozenPolicy, without_critic
 from trainer_service.behaviors.self_play import SelfPlay, Snapshot, TurnScheduler, Weights
 from trainer_service.config import SelfPlaySettings
 
@@ -60,7 +60,7 @@ class OpponentPolicies:
         """Counts games of the learning team: 1 won, ½ drawn, 0 lost. Returns the rating after each."""
         return self._rules.rate(results)
 
-    def actor(self, team: int) -> Actor:
+    def actor(self, team: int) -> ActingPolicy:
         """Who acts for the team."""
         snapshot = self._rules.opponent(team)
         if snapshot is None:

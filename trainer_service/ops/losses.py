@@ -42,7 +42,7 @@ def squared(errors: Tensor, delta: float) -> Tensor:
     return 0.5 * errors.square()
 
 
-class PPOTargets(NamedTuple):
+class PPOBatch(NamedTuple):
     """What one minibatch is trained on."""
 
     continuous_actions: Tensor
@@ -83,7 +83,7 @@ def ppo_gradients(
     log_sigma: Tensor,
     logits: Tensor,
     values: Tensor,
-    targets: PPOTargets,
+    targets: PPOBatch,
     *,
     branches: Sequence[int],
     clip_epsilon: float,

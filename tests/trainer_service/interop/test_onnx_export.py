@@ -160,7 +160,7 @@ def run(
 def assert_same_decisions(outputs: Mapping[str, NDArray[Any]], policy: Any, *arguments: Any) -> None:
     decisions = policy.act(*arguments, deterministic=True)
     if "continuous_actions" in outputs:
-        expected = policy.wire_actions(decisions)
+        expected = policy.env_actions(decisions)
         np.testing.assert_allclose(outputs["deterministic_continuous_actions"], expected, atol=1e-5, rtol=0)
     if "discrete_actions" in outputs:
         np.testing.assert_array_equal(outputs["deterministic_discrete_actions"], decisions.discrete_actions)

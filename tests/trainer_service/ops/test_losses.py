@@ -3,7 +3,7 @@ import torch
 
 from trainer_service.ops import distributions as dist
 from trainer_service.ops.losses import (
-    PPOTargets,
+    PPOBatch,
     clipped_surrogate_loss,
     clipped_value_loss,
     ppo_gradients,
@@ -46,7 +46,7 @@ def random_case(continuous: int, branches: tuple[int, ...], signals: int, rows: 
         old = old + dist.gaussian_log_prob(action, mean, log_sigma)
     if branches:
         old = old + dist.categorical_log_prob(dist.masked_log_softmax(logits, allowed, branches), indices)
-    targets = PPOTargets(
+    targets = PPOBatch(
         continuous_actions=action,
         discrete_actions=indices,
         allowed_actions=allowed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainer_service.algorithms.common.observation_selection import view_for
+from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.config import TrainerSettings
 from trainer_service.rollout.observation_selector import TEAM_OBSERVATIONS, one_hot, view_of
 from unity_bridge.simulators.scene import step_batch
@@ -35,7 +35,7 @@ def settings(trainer_type: str, **hyperparameters) -> TrainerSettings:
 
 @pytest.mark.parametrize("trainer_type", ["ppo", "sac", "mappo", "poca"])
 def test_nobody_sees_the_global_state_unasked(trainer_type: str) -> None:
-    view = view_for(SPEC, settings(trainer_type))
+    view = selector_for(SPEC, settings(trainer_type))
     assert names(view.spec) == ["eyes"]
     (seen,) = view.batch(BATCH, np.array([0, 1])).observations
     assert seen.tolist() == [[5, 5], [5, 5]]
@@ -43,14 +43,14 @@ def test_nobody_sees_the_global_state_unasked(trainer_type: str) -> None:
 
 @pytest.mark.parametrize("trainer_type", ["mappo", "happo", "coma"])
 def test_a_central_critic_sees_it_if_it_shall(trainer_type: str) -> None:
-    view = view_for(SPEC, settings(trainer_type, state="environment", share="full", agent_ids=False))
+    view = selector_for(SPEC, settings(trainer_type, state="environment", share="full", agent_ids=False))
     assert names(view.spec) == [GLOBAL_STATE, "eyes"]
 
 
 def test_a_state_that_nobody_sends_is_named() -> None:
     blind = BehaviorSpec(SPEC.observation_specs[1:], SPEC.action_spec)
     with pytest.raises(ValueError, match=r"needs a sensor named 'global_state'.*it has eyes"):
-        view_for(blind, settings("mappo", state="environment"))
+        selector_for(blind, settings("mappo", state="environment"))
 
 
 def test_ids_come_last() -> None:
@@ -111,7 +111,7 @@ def test_pictures_are_not_told_to_others() -> None:
 @pytest.mark.parametrize("trainer_type", ["dqn_share", "dqn_consensus", "sic"])
 @pytest.mark.parametrize("share", ["full", "none"])
 def test_agents_that_communicate_are_shown_their_team(trainer_type: str, share: str) -> None:
-    view = view_for(SPEC, settings(trainer_type, share=share))
+    view = selector_for(SPEC, settings(trainer_type, share=share))
     assert names(view.spec) == ["eyes", TEAM_OBSERVATIONS, "agent_id"]
 
 

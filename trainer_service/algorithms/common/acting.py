@@ -15,11 +15,11 @@ from trainer_service.networks.policies.action_heads import SQUASH_LIMIT, ActionP
 from trainer_service.rollout.assembler import Decisions
 from unity_bridge.steps import Observation
 
-Draw = Callable[[ActionParameters, Tensor | None], tuple[Tensor, Tensor, Tensor]]
+ActionSampler = Callable[[ActionParameters, Tensor | None], tuple[Tensor, Tensor, Tensor]]
 """Chooses from distributions and what is allowed: continuous actions [M, C], choices [M, branches], ln π [M]."""
 
 
-class Decider(Protocol):
+class ActorNetwork(Protocol):
     """A network with memory or without."""
 
     memory_size: int
@@ -29,15 +29,15 @@ class Decider(Protocol):
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]: ...
 
 
-def decide(
-    network: Decider,
+def sample_actions(
+    network: ActorNetwork,
     normalize: Callable[[Sequence[Tensor]], Sequence[Tensor]],
     observations: Sequence[Observation],
     allowed_actions: NDArray[np.bool_],
     memories: NDArray[np.float32],
     *,
     device: torch.device,
-    draw: Draw,
+    sample: ActionSampler,
 ) -> Decisions:
     """Decides for M agents: one array [M, …] per sensor, bool [M, choices], and what they remember.
 
@@ -51,11 +51,11 @@ def decide(
             memories = np.concatenate([to_array(kept), rest], axis=1) if rest.size else to_array(kept)
         else:
             parameters = network.policy(inputs)
-        continuous, discrete, log_probs = draw(parameters, allowed_or_none(allowed_actions, device))
+        continuous, discrete, log_probs = sample(parameters, allowed_or_none(allowed_actions, device))
         return Decisions(to_array(continuous), to_array(discrete), to_array(log_probs), memories)
 
 
-def bounded(decisions: Decisions) -> NDArray[np.float32]:
+def clip_actions(decisions: Decisions) -> NDArray[np.float32]:
     """Continuous actions as the simulator gets them, clip(a, −3, 3)/3: a unit Gaussian's bulk covers [−1, 1]."""
     if not decisions.continuous_actions.shape[1]:
         return decisions.continuous_actions

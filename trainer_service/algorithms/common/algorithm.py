@@ -54,7 +54,7 @@ class Algorithm(Protocol):
         decision left each of them to remember, [M, memory_size]: zeros at an episode's start."""
         ...
 
-    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+    def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """The continuous part as the simulator gets it. Shape [M, continuous size]."""
         ...
 

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trainer_service.algorithms.common.acting import decide
+from trainer_service.algorithms.common.acting import sample_actions
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.rollout.assembler import Decisions
 from unity_bridge.steps import Observation
 
 
-class Actor(Protocol):
+class ActingPolicy(Protocol):
     """Who decides: an algorithm, or a frozen policy of its."""
 
     def act(
@@ -61,12 +61,12 @@ class FrozenPolicy:
         """Decides for M agents in one forward pass. Of what they remember only the policy's part changes."""
         network = self._network.network
         heads = network.actions
-        return decide(
+        return sample_actions(
             network,
             self._network.seen,
             observations,
             allowed_actions,
             memories,
             device=self._device,
-            draw=heads.most_likely if deterministic else partial(heads.sample, generator=self._noise),
+            sample=heads.most_likely if deterministic else partial(heads.sample, generator=self._noise),
         )

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from trainer_service.algorithms.common.on_policy.group_rollout import TeamRollout
+from trainer_service.algorithms.common.on_policy.group_rollout import GroupRollout
 from trainer_service.rewards import RewardSource
 
 
-def step_report(policy_loss: Tensor, entropy: Tensor, log_ratio: Tensor, clip_epsilon: float) -> Tensor:
-    """Of one gradient step, for ``actor_metrics``. [4]
+def actor_step_metrics(
+    policy_loss: Tensor, entropy: Tensor, log_ratio: Tensor, clip_epsilon: float
+) -> Tensor:
+    """Of one gradient step, for ``mean_actor_metrics``. [4]
 
     log_ratio: how the log-probability of what was done has moved since it was done, [B].
     clip_epsilon: how far from 1 a ratio counts as clipped.
@@ -24,7 +26,7 @@ def step_report(policy_loss: Tensor, entropy: Tensor, log_ratio: Tensor, clip_ep
         return torch.stack([policy_loss, entropy, clipped, divergence]).detach()
 
 
-def actor_metrics(reports: Sequence[Tensor]) -> dict[str, float]:
+def mean_actor_metrics(reports: Sequence[Tensor]) -> dict[str, float]:
     """What gradient steps of actors reported, on average."""
     policy_loss, entropy, clipped, divergence = torch.stack(list(reports)).mean(dim=0).tolist()
     return {
@@ -35,12 +37,12 @@ def actor_metrics(reports: Sequence[Tensor]) -> dict[str, float]:
     }
 
 
-def value_loss_by_place(losses: Sequence[float]) -> dict[str, float]:
+def value_loss_by_agent(losses: Sequence[float]) -> dict[str, float]:
     """How wrong the values of each place in the group were. losses: from the first place on."""
     return {f"Losses/Agent {place} Value Loss": loss for place, loss in enumerate(losses)}
 
 
-def reward_metrics(rollout: TeamRollout, sources: Sequence[RewardSource]) -> dict[str, float]:
+def reward_metrics(rollout: GroupRollout, sources: Sequence[RewardSource]) -> dict[str, float]:
     """What each source paid, by segment of a trajectory."""
     segments = len(rollout.trajectories.lengths)
     return {

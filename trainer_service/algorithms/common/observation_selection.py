@@ -10,7 +10,7 @@ from trainer_service.errors import UserError
 from trainer_service.rollout.observation_selector import AGENT_ID, SensorView, view_of
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 
-MOST_UNASKED = 256
+MAX_UNASKED_GROUP_SIZE = 256
 """Agents of a group that networks are made for where nobody says how many there are."""
 
 
@@ -23,15 +23,15 @@ def with_group_size(settings: TrainerSettings, group: int) -> TrainerSettings:
     sized = hyper.with_group_size(group)
     if sized is hyper:
         return settings
-    if group > MOST_UNASKED and hyper.max_group_size is not None:
+    if group > MAX_UNASKED_GROUP_SIZE and hyper.max_group_size is not None:
         raise UserError(
-            f"a group of at least {group} agents came; networks are made for {MOST_UNASKED} at most unless "
+            f"a group of at least {group} agents came; networks are made for {MAX_UNASKED_GROUP_SIZE} at most unless "
             "hyperparameters.group_size asks for more"
         )
     return settings.model_copy(update={"hyperparameters": sized})
 
 
-def view_for(spec: BehaviorSpec, settings: TrainerSettings) -> SensorView:
+def selector_for(spec: BehaviorSpec, settings: TrainerSettings) -> SensorView:
     """Which sensors the learner gets. Raises ValueError where one is missing that its settings need."""
     hyper = settings.hyperparameters
     if hyper.needs_global_state and not any(sensor.name == GLOBAL_STATE for sensor in spec.observation_specs):
@@ -44,7 +44,7 @@ def view_for(spec: BehaviorSpec, settings: TrainerSettings) -> SensorView:
     return view_of(spec, with_state=hyper.needs_global_state, places=places, team=hyper.communicates)
 
 
-def own_sensors(spec: BehaviorSpec, hyper: TeamHyperparameters) -> list[int]:
+def actor_sensors(spec: BehaviorSpec, hyper: TeamHyperparameters) -> list[int]:
     """What an actor decides from: never the global state, and ids only where one actor serves all."""
     return sensors_except(spec, {GLOBAL_STATE, AGENT_ID} if hyper.share == "none" else {GLOBAL_STATE})
 

@@ -18,7 +18,7 @@ from trainer_service.networks.policies.q_network import GreedyNetwork
 from trainer_service.networks.policies.soft_actor import SoftActor
 from trainer_service.networks.policies.uniform import UniformNetwork
 
-Deciding = (
+ActorNetwork = (
     ActorCritic | SoftActor | TeamActors | DeterministicActor | GroupActors | GreedyNetwork | UniformNetwork
 )
 
@@ -31,7 +31,7 @@ class PolicyNetwork(nn.Module):
     way ``numbers`` and ``choices``.
     """
 
-    def __init__(self, normalizer: ObservationNormalizer, network: Deciding) -> None:
+    def __init__(self, normalizer: ObservationNormalizer, network: ActorNetwork) -> None:
         super().__init__()
         self.normalizer = copy.deepcopy(normalizer).cpu()
         self.network = copy.deepcopy(network).cpu()
@@ -108,7 +108,7 @@ class UniformPolicyNetwork(PolicyNetwork):
         return drawn, drawn
 
 
-def _memory_of(network: Deciding) -> int:
+def _memory_of(network: ActorNetwork) -> int:
     if isinstance(network, GroupActors | GreedyNetwork | UniformNetwork):
         return network.memory_size
     return network.actor.memory_size

@@ -54,7 +54,7 @@ class RandomPolicy:
         numbers, choices, log_probs = self._network.actions.sample(parameters, allowed, self._acting)
         return Decisions(to_array(numbers), to_array(choices), to_array(log_probs), memories)
 
-    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+    def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """As they are: in [−1, 1] already."""
         return decisions.continuous_actions
 

@@ -17,18 +17,20 @@ from trainer_service.rewards import REWARD_SOURCES, Experience, RewardSource
 from unity_bridge.specs import BehaviorSpec
 
 
-def sources_of(spec: BehaviorSpec, settings: TrainerSettings, device: torch.device) -> list[RewardSource]:
+def make_reward_sources(
+    spec: BehaviorSpec, settings: TrainerSettings, device: torch.device
+) -> list[RewardSource]:
     """What the settings ask for, in their order."""
     signals = settings.reward_signals.items()
     return [REWARD_SOURCES[name](spec, signal, device) for name, signal in signals]
 
 
-def names_of(sources: Sequence[RewardSource]) -> list[str]:
+def names(sources: Sequence[RewardSource]) -> list[str]:
     """As checkpoints hold them."""
     return [source.name for source in sources]
 
 
-def names_in(state: Mapping[str, Any]) -> list[str]:
+def names_in_checkpoint(state: Mapping[str, Any]) -> list[str]:
     """Of a checkpoint; those that do not say were made when there was only one."""
     names: list[str] = state.get("signals", ["extrinsic"])
     return names
@@ -36,12 +38,14 @@ def names_in(state: Mapping[str, Any]) -> list[str]:
 
 def require_same_signals(sources: Sequence[RewardSource], state: Mapping[str, Any]) -> None:
     """Raises ValueError where a checkpoint is of other reward signals, or has them in another order."""
-    ours, theirs = names_of(sources), names_in(state)
+    ours, theirs = names(sources), names_in_checkpoint(state)
     if theirs != ours:
         raise ValueError(f"its reward signals are {', '.join(theirs)}, not {', '.join(ours)}")
 
 
-def prepare(sources: Sequence[RewardSource], cloning: BehavioralCloning | None, step: int) -> None:
+def read_demonstrations(
+    sources: Sequence[RewardSource], cloning: BehavioralCloning | None, step: int
+) -> None:
     """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
     stores = [source.demonstrations for source in sources if source.demonstrations is not None]
     if cloning is not None and not cloning.over(step):
@@ -49,16 +53,16 @@ def prepare(sources: Sequence[RewardSource], cloning: BehavioralCloning | None, 
     read_all(stores)
 
 
-def state_of(sources: Sequence[RewardSource], cloning: BehavioralCloning | None) -> dict[str, Any]:
+def state_dict(sources: Sequence[RewardSource], cloning: BehavioralCloning | None) -> dict[str, Any]:
     """What a continued run needs of them."""
     return {
-        "signals": names_of(sources),
+        "signals": names(sources),
         "rewards": {source.name: source.state_dict() for source in sources if source.learns},
         "cloning": None if cloning is None else cloning.state_dict(),
     }
 
 
-def load_state(
+def load_state_dict(
     sources: Sequence[RewardSource], cloning: BehavioralCloning | None, state: Mapping[str, Any]
 ) -> None:
     """Continues from there: for the same reward signals. Cloning that the state does not know of begins anew."""
@@ -77,7 +81,7 @@ def load_weights(sources: Sequence[RewardSource], state: Mapping[str, Any]) -> N
             source.load_weights(known[source.name])
 
 
-def teach(
+def update(
     sources: Sequence[RewardSource],
     experience: Experience,
     *,

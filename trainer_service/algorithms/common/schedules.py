@@ -12,7 +12,7 @@ from trainer_service.ops.schedules import FINAL_LEARNING_RATE, scheduled
 _FINAL_EPSILON, _FINAL_BETA = 0.1, 1e-5
 
 
-class Rates(NamedTuple):
+class Scheduled(NamedTuple):
     """Scheduled hyperparameters of one update on policy."""
 
     learning_rate: float
@@ -28,15 +28,15 @@ def learning_rate_at(hyper: Hyperparameters, step: int, max_steps: int) -> float
     return scheduled(hyper.learning_rate_schedule, hyper.learning_rate, FINAL_LEARNING_RATE, step, max_steps)
 
 
-def rates_at(hyper: OnPolicyHyperparameters, step: int, max_steps: int) -> Rates:
+def scheduled_at(hyper: OnPolicyHyperparameters, step: int, max_steps: int) -> Scheduled:
     """Both learning rates follow one schedule."""
 
     def learning_rate(start: float) -> float:
         return scheduled(hyper.learning_rate_schedule, start, FINAL_LEARNING_RATE, step, max_steps)
 
-    return Rates(
+    return Scheduled(
         learning_rate(hyper.learning_rate),
-        learning_rate(hyper.rate_of_critic),
+        learning_rate(hyper.initial_critic_learning_rate),
         scheduled(hyper.epsilon_schedule, hyper.epsilon, _FINAL_EPSILON, step, max_steps),
         scheduled(hyper.beta_schedule, hyper.beta, _FINAL_BETA, step, max_steps),
     )

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.common.acting import decide
+from trainer_service.algorithms.common.acting import sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.off_policy.action_noise import ActionNoise
@@ -85,14 +85,14 @@ class DDPG(ReplayLearner[Sample]):
         deterministic: bool,
     ) -> Decisions:
         """Decides for M agents in one forward pass, and adds noise while it learns, unless ``deterministic``."""
-        decisions = decide(
+        decisions = sample_actions(
             self._actor,
             self._normalizer.forward,
             observations,
             allowed_actions,
             memories,
             device=self._device,
-            draw=self._actor.actions.most_likely,
+            sample=self._actor.actions.most_likely,
         )
         if self._explores and not deterministic:
             return self._trying.added(decisions, self._acting)

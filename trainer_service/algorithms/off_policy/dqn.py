@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.common.acting import decide
+from trainer_service.algorithms.common.acting import sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_discrete, require_settings
 from trainer_service.algorithms.common.off_policy.epsilon_greedy import Exploration
@@ -80,14 +80,14 @@ class DQN(ReplayLearner[Sample]):
         """Decides for M agents in one forward pass: the best actions, or while it learns now and then any."""
         heads = self._network.actions
         best = deterministic or not self._explores
-        return decide(
+        return sample_actions(
             self._network,
             self._normalizer.forward,
             observations,
             allowed_actions,
             memories,
             device=self._device,
-            draw=heads.most_likely if best else partial(self._trying.choose, heads, self._acting),
+            sample=heads.most_likely if best else partial(self._trying.choose, heads, self._acting),
         )
 
     def update(self, step: int) -> Metrics:

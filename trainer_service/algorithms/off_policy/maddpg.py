@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.common.acting import decide
+from trainer_service.algorithms.common.acting import sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_settings
-from trainer_service.algorithms.common.group_metrics import value_loss_by_place
+from trainer_service.algorithms.common.group_metrics import value_loss_by_agent
 from trainer_service.algorithms.common.off_policy.action_noise import ActionNoise
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatches
 from trainer_service.algorithms.common.off_policy.maddpg_update import GroupDescent
@@ -95,14 +95,14 @@ class MADDPG(ReplayLearner[JointSample]):
         Unless ``deterministic``, choices are drawn, and numbers get noise while it learns.
         """
         heads = self._descent.actors.actions
-        decisions = decide(
+        decisions = sample_actions(
             self._descent.actors,
             self._normalizer.forward,
             observations,
             allowed_actions,
             memories,
             device=self._device,
-            draw=heads.most_likely if deterministic else partial(heads.sample, generator=self._acting),
+            sample=heads.most_likely if deterministic else partial(heads.sample, generator=self._acting),
         )
         if self._explores and not deterministic:
             return self._trying.added(decisions, self._acting)
@@ -124,7 +124,7 @@ class MADDPG(ReplayLearner[JointSample]):
                 "Policy/Mean Q": value,
                 "Policy/Mean Target": target,
                 "Losses/Policy Loss": policy_loss,
-                **value_loss_by_place(by_place),
+                **value_loss_by_agent(by_place),
             }
         return metrics | self._experience.metrics()
 

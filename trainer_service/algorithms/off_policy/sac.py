@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.common import reward_models as signals
-from trainer_service.algorithms.common.acting import decide
+from trainer_service.algorithms.common import reward_models
+from trainer_service.algorithms.common.acting import sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning
@@ -50,7 +50,7 @@ class SAC:
         self._device = compute.device
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
-            self._rewards = signals.sources_of(spec, settings, self._device)
+            self._rewards = reward_models.make_reward_sources(spec, settings, self._device)
             discounts = torch.tensor([source.gamma for source in self._rewards], device=self._device)
             self._learner = SoftLearner(spec, settings, hyper, discounts)
         self._learned_rewards = [source for source in self._rewards if source.learns]
@@ -81,7 +81,7 @@ class SAC:
 
     def prepare(self, step: int) -> None:
         """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
-        signals.prepare(self._rewards, self._cloning, step)
+        reward_models.read_demonstrations(self._rewards, self._cloning, step)
 
     def act(
         self,
@@ -93,17 +93,17 @@ class SAC:
     ) -> Decisions:
         """Decides for M agents in one forward pass."""
         heads = self._learner.actor.actions
-        return decide(
+        return sample_actions(
             self._learner,
             self._normalizer.forward,
             observations,
             allowed_actions,
             memories,
             device=self._device,
-            draw=heads.most_likely if deterministic else partial(heads.sample, generator=self._acting),
+            sample=heads.most_likely if deterministic else partial(heads.sample, generator=self._acting),
         )
 
-    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+    def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """As they are: in (−1, 1) already."""
         return decisions.continuous_actions
 
@@ -139,10 +139,10 @@ class SAC:
                 cloned = self._cloning.update(step)
         if reports:
             means = torch.stack(reports).mean(dim=0).tolist()
-            metrics |= self._learner.metrics(means, signals.names_of(self._rewards))
-        return {**metrics, **cloned, **self._teach_rewards(rng)}
+            metrics |= self._learner.metrics(means, reward_models.names(self._rewards))
+        return {**metrics, **cloned, **self._update_reward_models(rng)}
 
-    def _teach_rewards(self, rng: np.random.Generator) -> Metrics:
+    def _update_reward_models(self, rng: np.random.Generator) -> Metrics:
         """What earns rewards of our own making learns at its own pace, from draws of its own."""
         if not self._learned_rewards:
             return {}
@@ -164,26 +164,28 @@ class SAC:
             "acting": self._acting.get_state(),
             "learning": self._learning.get_state(),
             **self._experience.state_dict(),
-            **signals.state_of(self._rewards, self._cloning),
+            **reward_models.state_dict(self._rewards, self._cloning),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
-        signals.require_same_signals(self._rewards, state)
+        reward_models.require_same_signals(self._rewards, state)
         self._learner.load_state_dict(state)
         self._normalizer.load_state_dict(state["normalizer"])
-        signals.load_state(self._rewards, self._cloning, state)
+        reward_models.load_state_dict(self._rewards, self._cloning, state)
         self._acting.set_state(state["acting"].cpu())
         self._learning.set_state(state["learning"].cpu())
         self._experience.load_state_dict(state)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Reward signals are known by their names: what the state does not know of begins anew."""
-        theirs = signals.names_in(state)
-        heads = [theirs.index(name) if name in theirs else None for name in signals.names_of(self._rewards)]
+        theirs = reward_models.names_in_checkpoint(state)
+        heads = [
+            theirs.index(name) if name in theirs else None for name in reward_models.names(self._rewards)
+        ]
         self._learner.load_weights(state, heads, len(theirs))
         self._normalizer.load_state_dict(state["normalizer"])
-        signals.load_weights(self._rewards, state)
+        reward_models.load_weights(self._rewards, state)
 
     def experience(self) -> dict[str, NDArray[Any]] | None:
         """The replay buffer and how far learning from it has come, if they shall be saved."""

@@ -19,16 +19,16 @@ from torch import Tensor
 
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.observation_selection import sensors_except
-from trainer_service.algorithms.common.on_policy.group_learner import TeamLearner
+from trainer_service.algorithms.common.on_policy.group_learner import GroupLearner
 from trainer_service.algorithms.common.on_policy.group_rollout import (
-    FrameBatch,
-    Judgement,
-    TeamRollout,
-    all_frames,
-    compact,
-    estimate_together,
+    CriticTargets,
+    GroupRollout,
+    JointStepBatch,
+    all_joint_steps,
+    group_advantages,
+    referenced_observations,
 )
-from trainer_service.algorithms.common.schedules import Rates
+from trainer_service.algorithms.common.schedules import Scheduled
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import COMASettings
 from trainer_service.networks.critics.coma_critic import COMACritic
@@ -45,7 +45,7 @@ from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 _CHUNK = 2048
 
 
-class COMA(TeamLearner):
+class COMA(GroupLearner):
     """Counterfactual baselines by enumeration, for one branch of discrete actions."""
 
     _settings_type = COMASettings
@@ -105,25 +105,25 @@ class COMA(TeamLearner):
         log_probs = dist.masked_log_softmax(parameters.logits, allowed, branches)
         return explored_log_probs(log_probs, allowed, self._exploration)
 
-    def _judge(self, rollout: TeamRollout, rates: Rates) -> Judgement:
+    def _estimate_advantages(self, rollout: GroupRollout, scheduled: Scheduled) -> CriticTargets:
         frames = rollout.frames
         actions = self._actions(rollout)
         q = self._values(self._critic, rollout, actions)[frames.of_step, frames.slot_of_step]
         with torch.no_grad():
             order = self._order(rollout.trajectories)
-            parameters = self._actors.policy(rollout.own_observations, order.in_time)
+            parameters = self._actors.policy(rollout.own_observations, order.sequences)
             log_probs = self._log_probs(parameters, rollout.allowed_actions)
         chosen = rollout.discrete_actions[:, 0]
         advantages = counterfactual_advantage(q, log_probs, chosen).sum(dim=1)
-        estimate = estimate_together(
-            shared(rollout, self._places),
+        estimate = group_advantages(
+            per_agent_rewards(rollout, self._places),
             self._rewards,
             self._taken_together(rollout, actions),
             gae_lambda=self._hyper.lambd,
         )
         targets = self._tensor(estimate.returns.astype(np.float32))
         taken = q[torch.arange(len(q), device=q.device), chosen]
-        return Judgement(
+        return CriticTargets(
             advantages=advantages,
             targets=targets,
             known=self._tensor(frames.steps >= 0),
@@ -138,7 +138,7 @@ class COMA(TeamLearner):
             actions=actions,
         )
 
-    def _taken_together(self, rollout: TeamRollout, actions: Tensor) -> NDArray[np.float32]:
+    def _taken_together(self, rollout: GroupRollout, actions: Tensor) -> NDArray[np.float32]:
         """The target's value of what everyone did, by moment: [F, 1, signals].
 
         Every agent's critic estimates the same number, since all share the reward: their mean is taken.
@@ -153,7 +153,7 @@ class COMA(TeamLearner):
         together: NDArray[np.float32] = mean.unsqueeze(1).cpu().numpy()
         return together
 
-    def _actions(self, rollout: TeamRollout) -> Tensor:
+    def _actions(self, rollout: GroupRollout) -> Tensor:
         """One-hot: what was done at every step, and for ends what the policy would do now. [S + P, A]"""
         trajectories = rollout.trajectories
         steps, ends = len(trajectories), len(trajectories.lengths)
@@ -171,12 +171,12 @@ class COMA(TeamLearner):
         done.scatter_(1, torch.cat([rollout.discrete_actions, next_actions]), 1.0)
         return done
 
-    def _values(self, critic: COMACritic, rollout: TeamRollout, actions: Tensor) -> Tensor:
+    def _values(self, critic: COMACritic, rollout: GroupRollout, actions: Tensor) -> Tensor:
         """Of all moments, places and choices, in reward units: [F, n, A, signals]."""
         members = self._tensor(rollout.frames.members)
         with torch.no_grad():
             if critic.memory is not None:
-                batch = all_frames(rollout.frames, self._device)
+                batch = all_joint_steps(rollout.frames, self._device)
                 return critic.value.raw(critic.forward(rollout.observations, actions, members, batch.filled))
             chunks = [
                 _forward(critic, rollout, actions, members[chunk])
@@ -184,7 +184,7 @@ class COMA(TeamLearner):
             ]
             return critic.value.raw(torch.cat(chunks))
 
-    def _clip_epsilon(self, rates: Rates) -> float:
+    def _clip_epsilon(self, scheduled: Scheduled) -> float:
         return self._hyper.ratio_clip or math.inf
 
     def _policy_loss(self, log_prob: Tensor, old: Tensor, advantages: Tensor, clip_epsilon: float) -> Tensor:
@@ -193,7 +193,7 @@ class COMA(TeamLearner):
         return super()._policy_loss(log_prob, old, advantages, clip_epsilon)
 
     def _log_prob_and_entropy(
-        self, rollout: TeamRollout, steps: Tensor, sequences: Sequences | None
+        self, rollout: GroupRollout, steps: Tensor, sequences: Sequences | None
     ) -> tuple[Tensor, Tensor]:
         parameters = self._actors.policy([sensor[steps] for sensor in rollout.observations], sequences)
         allowed = rollout.allowed_actions[steps]
@@ -201,15 +201,17 @@ class COMA(TeamLearner):
         chosen = dist.categorical_log_prob(log_probs, rollout.discrete_actions[steps])
         return chosen, self._actors.actions.entropy(parameters, allowed).mean()
 
-    def _critic_loss(self, rollout: TeamRollout, judgement: Judgement, batch: FrameBatch) -> Tensor:
+    def _critic_loss(
+        self, rollout: GroupRollout, critic_targets: CriticTargets, batch: JointStepBatch
+    ) -> Tensor:
         members = self._tensor(rollout.frames.members)[batch.moments]
         steps = self._tensor(rollout.frames.steps)[batch.moments]
-        known = judgement.known[batch.moments]
-        returns = judgement.targets[batch.moments].expand(*known.shape, -1)[known]
+        known = critic_targets.known[batch.moments]
+        returns = critic_targets.targets[batch.moments].expand(*known.shape, -1)[known]
         self._critic.value.count(returns)
-        # Who was cut off before the others stands beside them with an action that was drawn once, in `_judge`.
-        assert judgement.actions is not None
-        q = _forward(self._critic, rollout, judgement.actions, members, batch.filled)[known]
+        # An agent that was cut off before the others keeps the action drawn once in `_estimate_advantages`.
+        assert critic_targets.actions is not None
+        q = _forward(self._critic, rollout, critic_targets.actions, members, batch.filled)[known]
         taken = q[torch.arange(len(q), device=q.device), rollout.discrete_actions[steps[known], 0]]
         loss = (taken - self._critic.value.scaled(returns)).square().mean()
         self._critic_steps += 1
@@ -234,7 +236,7 @@ class COMA(TeamLearner):
         self._recorded, self._critic_steps = state["recorded"], state["critic's steps"]
 
 
-def shared(rollout: TeamRollout, places: int) -> TeamRollout:
+def per_agent_rewards(rollout: GroupRollout, places: int) -> GroupRollout:
     """The rollout with rewards per head of a full group: what they add up to does not grow with the group."""
     heads = np.float32(places)
     return rollout._replace(
@@ -244,7 +246,7 @@ def shared(rollout: TeamRollout, places: int) -> TeamRollout:
 
 
 def _forward(
-    critic: COMACritic, rollout: TeamRollout, actions: Tensor, members: Tensor, filled: Tensor | None = None
+    critic: COMACritic, rollout: GroupRollout, actions: Tensor, members: Tensor, filled: Tensor | None = None
 ) -> Tensor:
-    (*observations, actions), members = compact([*rollout.observations, actions], members)
+    (*observations, actions), members = referenced_observations([*rollout.observations, actions], members)
     return critic.forward(observations, actions, members, filled)

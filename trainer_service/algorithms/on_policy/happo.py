@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer_service.algorithms.common.group_metrics import actor_metrics
-from trainer_service.algorithms.common.on_policy.group_rollout import TeamRollout
-from trainer_service.algorithms.common.schedules import Rates
+from trainer_service.algorithms.common.group_metrics import mean_actor_metrics
+from trainer_service.algorithms.common.on_policy.group_rollout import GroupRollout
+from trainer_service.algorithms.common.schedules import Scheduled
 from trainer_service.algorithms.on_policy.mappo import MAPPO
 from trainer_service.config.hyperparameters.on_policy import HAPPOSettings
 
@@ -23,14 +23,16 @@ class HAPPO(MAPPO):
     _settings_type = HAPPOSettings
     _hyper: HAPPOSettings
 
-    def _teach_actors(self, rollout: TeamRollout, advantages: Tensor, rates: Rates) -> dict[str, float]:
+    def _update_actors(
+        self, rollout: GroupRollout, advantages: Tensor, scheduled: Scheduled
+    ) -> dict[str, float]:
         slots, frames = rollout.frames.slot_of_step, rollout.frames
         factor = torch.ones(len(frames), device=self._device)
         of_step = self._tensor(frames.of_step)
         weighted = advantages.clone()
         parts: list[Tensor] = []
         spread: list[float] = []
-        epochs, turns = self._hyper.num_epoch, self._turns()
+        epochs, turns = self._hyper.num_epoch, self._agent_order()
         for turn, agent in enumerate(turns):
             segments = frames.slot_of_segment == agent
             if not segments.any():
@@ -40,15 +42,17 @@ class HAPPO(MAPPO):
             weighted[own] = factor[of_step[own]] * advantages[own]
             order = self._order(rollout.trajectories.select(segments))
             for epoch in range(turn * epochs, (turn + 1) * epochs):
-                for steps, sequences in self._counted(self._minibatches(order), epoch, len(turns) * epochs):
-                    parts.append(self._step_actors(rollout, weighted, own[steps], sequences, rates))
+                for steps, sequences in self._with_progress(
+                    self._minibatches(order), epoch, len(turns) * epochs
+                ):
+                    parts.append(self._actor_step(rollout, weighted, own[steps], sequences, scheduled))
             with torch.no_grad():
-                log_prob, _ = self._log_prob_and_entropy(rollout, own, order.in_time)
+                log_prob, _ = self._log_prob_and_entropy(rollout, own, order.sequences)
                 factor[of_step[own]] *= (log_prob - rollout.old_log_prob[own]).exp()
             spread.append(float(factor.std(correction=0)))
-        return {**actor_metrics(parts), "Policy/Factor Deviation": float(np.mean(spread))}
+        return {**mean_actor_metrics(parts), "Policy/Factor Deviation": float(np.mean(spread))}
 
-    def _turns(self) -> list[int]:
+    def _agent_order(self) -> list[int]:
         if self._hyper.fixed_order:
             return list(range(self._places))
         order = torch.randperm(self._places, generator=self._shuffling, device=self._device)

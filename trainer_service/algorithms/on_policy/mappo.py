@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.algorithms.common.observation_selection import sensors_except
-from trainer_service.algorithms.common.on_policy.group_learner import TeamLearner
+from trainer_service.algorithms.common.on_policy.group_learner import GroupLearner
 from trainer_service.algorithms.common.on_policy.group_rollout import (
-    Estimate,
-    FrameBatch,
-    Judgement,
-    TeamRollout,
-    all_frames,
-    compact,
-    estimate_each,
-    estimate_together,
+    AdvantageEstimate,
+    CriticTargets,
+    GroupRollout,
+    JointStepBatch,
+    all_joint_steps,
+    group_advantages,
+    individual_advantages,
+    referenced_observations,
 )
-from trainer_service.algorithms.common.schedules import Rates
+from trainer_service.algorithms.common.schedules import Scheduled
 from trainer_service.config.hyperparameters.on_policy import MAPPOSettings
 from trainer_service.networks.critics.joint_critic import JointCritic
 from trainer_service.networks.encoders.chunks import in_chunks
@@ -36,7 +36,7 @@ from unity_bridge.specs import GLOBAL_STATE
 _CHUNK = 4096
 
 
-class MAPPO(TeamLearner):
+class MAPPO(GroupLearner):
     """Central critic, decentralized actors."""
 
     _settings_type = MAPPOSettings
@@ -61,55 +61,59 @@ class MAPPO(TeamLearner):
             scaling=hyper.value_normalization,
         )
 
-    def _judge(self, rollout: TeamRollout, rates: Rates) -> Judgement:
+    def _estimate_advantages(self, rollout: GroupRollout, scheduled: Scheduled) -> CriticTargets:
         old = self._values(rollout)
         values = self._critic.value.raw(old).cpu().numpy()
-        estimate = (estimate_together if self._hyper.reward_mode == "team_sum" else estimate_each)(
+        estimate = (group_advantages if self._hyper.reward_mode == "team_sum" else individual_advantages)(
             rollout, self._rewards, values, gae_lambda=self._hyper.lambd
         )
-        return Judgement(
+        return CriticTargets(
             advantages=self._tensor(self._normalized(rollout, estimate)),
             targets=self._tensor(estimate.returns),
             known=self._tensor(estimate.known),
             old_values=old,
-            clip_range=old.new_full((len(self._rewards),), rates.epsilon),
+            clip_range=old.new_full((len(self._rewards),), scheduled.epsilon),
             metrics=self._value_metrics(values, estimate),
         )
 
-    def _values(self, rollout: TeamRollout) -> Tensor:
+    def _values(self, rollout: GroupRollout) -> Tensor:
         """Of every moment, in the critic's units: [F, members, signals]."""
         members = self._tensor(rollout.frames.members)
         with torch.inference_mode():
             if self._critic.memory is not None:
-                batch = all_frames(rollout.frames, self._device)
+                batch = all_joint_steps(rollout.frames, self._device)
                 return self._critic.forward(rollout.observations, members, batch.filled).clone()
             chunks = [
-                self._critic.forward(*compact(rollout.observations, members[chunk]))
+                self._critic.forward(*referenced_observations(rollout.observations, members[chunk]))
                 for chunk in in_chunks(len(members), _CHUNK)
             ]
         return torch.cat(chunks).clone()
 
-    def _critic_loss(self, rollout: TeamRollout, judgement: Judgement, batch: FrameBatch) -> Tensor:
-        known = judgement.known[batch.moments]
-        returns = judgement.targets[batch.moments][known]
+    def _critic_loss(
+        self, rollout: GroupRollout, critic_targets: CriticTargets, batch: JointStepBatch
+    ) -> Tensor:
+        known = critic_targets.known[batch.moments]
+        returns = critic_targets.targets[batch.moments][known]
         self._critic.value.count(returns)
         members = self._tensor(rollout.frames.members)[batch.moments]
         inputs = (
             (rollout.observations, members)
             if batch.filled is not None
-            else compact(rollout.observations, members)
+            else referenced_observations(rollout.observations, members)
         )
         values = self._critic.forward(*inputs, batch.filled)[known]
         targets = self._critic.value.scaled(returns)
         cost = huber if self._hyper.value_loss == "huber" else squared
         loss = cost(values - targets, self._hyper.huber_delta)
         if self._hyper.clip_value:
-            before = judgement.old_values[batch.moments][known]
-            kept = before + torch.clamp(values - before, -judgement.clip_range, judgement.clip_range)
+            before = critic_targets.old_values[batch.moments][known]
+            kept = before + torch.clamp(
+                values - before, -critic_targets.clip_range, critic_targets.clip_range
+            )
             loss = torch.maximum(loss, cost(kept - targets, self._hyper.huber_delta))
         return loss.mean()
 
-    def _normalized(self, rollout: TeamRollout, estimate: Estimate) -> NDArray[np.float32]:
+    def _normalized(self, rollout: GroupRollout, estimate: AdvantageEstimate) -> NDArray[np.float32]:
         """One advantage per step: signals add up first, so that their strengths decide how they weigh."""
         advantages: NDArray[np.float32] = estimate.advantages.sum(axis=1).astype(np.float32)
         if self._hyper.advantage_normalization == "global":
@@ -120,7 +124,7 @@ class MAPPO(TeamLearner):
                 advantages[slots == slot] = standardize(advantages[slots == slot])
         return advantages
 
-    def _value_metrics(self, values: NDArray[np.float32], estimate: Estimate) -> dict[str, float]:
+    def _value_metrics(self, values: NDArray[np.float32], estimate: AdvantageEstimate) -> dict[str, float]:
         metrics: dict[str, float] = {}
         for signal, source in enumerate(self._rewards):
             said, came = (column[..., signal][estimate.known] for column in (values, estimate.returns))

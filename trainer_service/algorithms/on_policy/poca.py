@@ -11,15 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.common.on_policy.group_learner import TeamLearner
+from trainer_service.algorithms.common.on_policy.group_learner import GroupLearner
 from trainer_service.algorithms.common.on_policy.group_rollout import (
-    FrameBatch,
-    Judgement,
-    TeamRollout,
-    all_frames,
-    estimate_together,
+    CriticTargets,
+    GroupRollout,
+    JointStepBatch,
+    all_joint_steps,
+    group_advantages,
 )
-from trainer_service.algorithms.common.schedules import Rates
+from trainer_service.algorithms.common.schedules import Scheduled
 from trainer_service.config.hyperparameters.on_policy import POCASettings
 from trainer_service.networks.critics.poca_critic import POCACritic
 from trainer_service.networks.encoders.chunks import in_chunks
@@ -33,7 +33,7 @@ _CHUNK = 1024
 _BASELINE_WEIGHT = 0.5
 
 
-class POCA(TeamLearner):
+class POCA(GroupLearner):
     """A critic by attention, and counterfactual baselines."""
 
     _settings_type = POCASettings
@@ -45,9 +45,9 @@ class POCA(TeamLearner):
         sees = [i for i, sensor in enumerate(sensors) if sensor.name not in {AGENT_ID, GLOBAL_STATE}]
         return POCACritic(self._spec, self._settings.network_settings, sees=sees, signals=signals)
 
-    def _judge(self, rollout: TeamRollout, rates: Rates) -> Judgement:
-        values, baselines = self._said(rollout)
-        estimate = estimate_together(
+    def _estimate_advantages(self, rollout: GroupRollout, scheduled: Scheduled) -> CriticTargets:
+        values, baselines = self._values_and_baselines(rollout)
+        estimate = group_advantages(
             rollout, self._rewards, values.unsqueeze(1).cpu().numpy(), gae_lambda=self._hyper.lambd
         )
         frames = rollout.frames
@@ -56,25 +56,25 @@ class POCA(TeamLearner):
         advantages = standardize((returns - own).sum(axis=1).astype(np.float32))
         targets = self._tensor(estimate.returns.astype(np.float32))
         spread = self._tensor(np.ptp(estimate.returns[estimate.known], axis=0).astype(np.float32))
-        return Judgement(
+        return CriticTargets(
             advantages=self._tensor(advantages.astype(np.float32)),
             targets=targets,
             known=self._tensor(frames.steps >= 0),
             old_values=torch.cat([values.unsqueeze(1), baselines], dim=1),
-            clip_range=rates.epsilon * spread,
+            clip_range=scheduled.epsilon * spread,
             metrics=self._value_metrics(estimate.known, values, own),
         )
 
-    def _places_in(self, trajectories: Trajectories) -> int:
+    def _group_size_of(self, trajectories: Trajectories) -> int:
         """As many as there are: attention takes any number."""
         return 1 if trajectories.joint is None else int(trajectories.joint.slots.max(initial=0)) + 1
 
-    def _said(self, rollout: TeamRollout) -> tuple[Tensor, Tensor]:
+    def _values_and_baselines(self, rollout: GroupRollout) -> tuple[Tensor, Tensor]:
         """Values of all moments, [F, signals], and baselines, [F, n, signals]."""
         members, actions = self._tensor(rollout.frames.members), self._actions(rollout)
         with torch.no_grad():
             if self._critic.memory is not None:
-                batch = all_frames(rollout.frames, self._device)
+                batch = all_joint_steps(rollout.frames, self._device)
                 return self._critic.forward(rollout.observations, actions, members, batch.filled)
             chunks = [
                 self._critic.forward(rollout.observations, actions, members[chunk])
@@ -83,24 +83,26 @@ class POCA(TeamLearner):
         values, baselines = zip(*chunks, strict=True)
         return torch.cat(values), torch.cat(baselines)
 
-    def _critic_loss(self, rollout: TeamRollout, judgement: Judgement, batch: FrameBatch) -> Tensor:
+    def _critic_loss(
+        self, rollout: GroupRollout, critic_targets: CriticTargets, batch: JointStepBatch
+    ) -> Tensor:
         """Of values, and half as much of baselines. Both learn the group's returns."""
         members = self._tensor(rollout.frames.members)[batch.moments]
         values, baselines = self._critic.forward(
             rollout.observations, self._actions(rollout), members, batch.filled
         )
-        returns, old = judgement.targets[batch.moments], judgement.old_values[batch.moments]
-        known = judgement.known[batch.moments]
-        of_values = clipped_value_loss(values, old[:, 0], returns[:, 0], clip_range=judgement.clip_range)
+        returns, old = critic_targets.targets[batch.moments], critic_targets.old_values[batch.moments]
+        known = critic_targets.known[batch.moments]
+        of_values = clipped_value_loss(values, old[:, 0], returns[:, 0], clip_range=critic_targets.clip_range)
         of_baselines = clipped_value_loss(
             baselines[known],
             old[:, 1:][known],
             returns.expand_as(baselines)[known],
-            clip_range=judgement.clip_range,
+            clip_range=critic_targets.clip_range,
         )
         return of_values + _BASELINE_WEIGHT * of_baselines
 
-    def _actions(self, rollout: TeamRollout) -> Tensor:
+    def _actions(self, rollout: GroupRollout) -> Tensor:
         """What was done at every step, as the critic sees it; zeros for ends. [S + P, continuous + choices]"""
         ends = len(rollout.trajectories.lengths)
         choices = rollout.continuous_actions.new_zeros(

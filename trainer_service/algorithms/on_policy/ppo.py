@@ -15,15 +15,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.common import reward_models as signals
-from trainer_service.algorithms.common.acting import bounded, decide
+from trainer_service.algorithms.common import reward_models
+from trainer_service.algorithms.common.acting import clip_actions, sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning
-from trainer_service.algorithms.common.on_policy.minibatches import Order, counted, order_of
+from trainer_service.algorithms.common.on_policy.minibatches import (
+    MinibatchSampler,
+    make_sampler,
+    with_progress,
+)
 from trainer_service.algorithms.common.on_policy.trajectory_state import from_tensors, to_tensors
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
-from trainer_service.algorithms.common.schedules import Rates, rates_at
+from trainer_service.algorithms.common.schedules import Scheduled, scheduled_at
 from trainer_service.algorithms.common.tensors import to_tensor
 from trainer_service.config import PPOSettings, TrainerSettings
 from trainer_service.networks.encoders.memory import Sequences
@@ -31,7 +35,7 @@ from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
 from trainer_service.networks.policies.action_heads import executed
 from trainer_service.networks.policies.actor_critic import ActorCritic, batched_values
-from trainer_service.ops.losses import PPOTargets, ppo_gradients
+from trainer_service.ops.losses import PPOBatch, ppo_gradients
 from trainer_service.ops.returns import ragged_generalized_advantage, standardize
 from trainer_service.rewards import Experience
 from trainer_service.rollout.assembler import Decisions
@@ -63,9 +67,9 @@ class PPO:
                 value_heads=len(settings.reward_signals),
                 shared_critic=hyper.shared_critic,
             ).to(self._device)
-            self._rewards = signals.sources_of(spec, settings, self._device)
+            self._rewards = reward_models.make_reward_sources(spec, settings, self._device)
         self._learned_rewards = [source for source in self._rewards if source.learns]
-        self._heads_that_end = np.array([not source.ignores_end for source in self._rewards])
+        self._heads_zero_at_end = np.array([not source.ignores_end for source in self._rewards])
         self.memory_size = self._network.memory_size
         self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=network.normalize)
         self._normalizer.to(self._device)
@@ -84,7 +88,7 @@ class PPO:
 
     def prepare(self, step: int) -> None:
         """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
-        signals.prepare(self._rewards, self._cloning, step)
+        reward_models.read_demonstrations(self._rewards, self._cloning, step)
 
     def act(
         self,
@@ -99,19 +103,19 @@ class PPO:
         ``memories`` may be the policy's part alone (see ActorCritic.step), if nothing is learned from this.
         """
         heads = self._network.actions
-        return decide(
+        return sample_actions(
             self._network,
             self._normalizer.forward,
             observations,
             allowed_actions,
             memories,
             device=self._device,
-            draw=heads.most_likely if deterministic else partial(heads.sample, generator=self._acting),
+            sample=heads.most_likely if deterministic else partial(heads.sample, generator=self._acting),
         )
 
-    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+    def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """Between −1 and 1."""
-        return bounded(decisions)
+        return clip_actions(decisions)
 
     def record(self, trajectories: Trajectories) -> None:
         """Adds experience of the present policy, and lets the normalizer see it."""
@@ -128,7 +132,7 @@ class PPO:
 
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes over everything collected, which is then thrown away."""
-        rates = rates_at(self._hyper, step, self._settings.max_steps)
+        scheduled = scheduled_at(self._hyper, step, self._settings.max_steps)
         experience = Experience(self._buffer.drain(), self._device, executed)
         rollout = self._as_tensors(experience)
         losses = torch.zeros(5, device=self._device)
@@ -139,29 +143,29 @@ class PPO:
             # section 3.5). On 3dball that saves about a tenth of the steps to a mean return of 90.
             targets, estimate = self._estimate(rollout)
             estimates.append(estimate)
-            value_clip_range = rates.epsilon * _spread(targets)
+            value_clip_range = scheduled.epsilon * _return_range(targets)
             for inputs, batch, sequences in self._minibatches(rollout, targets, epoch):
-                losses += self._step(inputs, batch, sequences, rates, value_clip_range)
+                losses += self._step(inputs, batch, sequences, scheduled, value_clip_range)
                 minibatches += 1
         policy_loss, value_loss, entropy, clipped, kl = (losses / minibatches).tolist()
         return {
             "Losses/Policy Loss": policy_loss,
             "Losses/Value Loss": value_loss,
             "Policy/Entropy": entropy,
-            "Policy/Learning Rate": rates.learning_rate,
-            "Policy/Epsilon": rates.epsilon,
-            "Policy/Beta": rates.beta,
+            "Policy/Learning Rate": scheduled.learning_rate,
+            "Policy/Epsilon": scheduled.epsilon,
+            "Policy/Beta": scheduled.beta,
             "Policy/Clip Fraction": clipped,
             "Policy/KL Divergence": kl,
             **estimates[0],
-            **self._teach_rewards(experience),
+            **self._update_reward_models(experience),
             **({} if self._cloning is None else self._cloning.update(step)),
         }
 
-    def _teach_rewards(self, experience: Experience) -> Metrics:
+    def _update_reward_models(self, experience: Experience) -> Metrics:
         """As often as the policy learned, from minibatches as large."""
         hyper = self._hyper
-        return signals.teach(
+        return reward_models.update(
             self._learned_rewards,
             experience,
             epochs=hyper.num_epoch,
@@ -188,17 +192,19 @@ class PPO:
             order=self._order(trajectories),
         )
 
-    def _order(self, trajectories: Trajectories) -> Order:
+    def _order(self, trajectories: Trajectories) -> MinibatchSampler:
         memory = self._settings.network_settings.memory
-        return order_of(trajectories, memory, self._hyper.batch_size, self._device)
+        return make_sampler(trajectories, memory, self._hyper.batch_size, self._device)
 
-    def _estimate(self, rollout: _Rollout) -> tuple[PPOTargets, Metrics]:
+    def _estimate(self, rollout: _Rollout) -> tuple[PPOBatch, Metrics]:
         """Advantages and returns by the critic as it is now."""
         trajectories = rollout.trajectories
         order = rollout.order
-        values = batched_values(self._network, rollout.observations, sequences=order.in_time).cpu().numpy()
-        bootstrap = batched_values(self._network, rollout.final, sequences=order.ends).cpu().numpy()
-        bootstrap[trajectories.terminated[:, None] & self._heads_that_end] = 0.0
+        values = batched_values(self._network, rollout.observations, sequences=order.sequences).cpu().numpy()
+        bootstrap = (
+            batched_values(self._network, rollout.final, sequences=order.final_sequences).cpu().numpy()
+        )
+        bootstrap[trajectories.terminated[:, None] & self._heads_zero_at_end] = 0.0
         advantages = np.empty_like(values)
         metrics: dict[str, float] = {}
         for head, (source, rewards) in enumerate(zip(self._rewards, rollout.rewards, strict=True)):
@@ -213,7 +219,7 @@ class PPO:
             label = source.name.capitalize()
             metrics[f"Policy/{label} Value Estimate"] = float(values[:, head].mean())
             metrics[f"Policy/{label} Reward"] = float(rewards.sum() / len(trajectories.lengths))
-        targets = PPOTargets(
+        targets = PPOBatch(
             continuous_actions=rollout.continuous_actions,
             discrete_actions=rollout.discrete_actions,
             allowed_actions=rollout.allowed_actions,
@@ -227,31 +233,31 @@ class PPO:
         return targets, metrics
 
     def _minibatches(
-        self, rollout: _Rollout, targets: PPOTargets, epoch: int
-    ) -> Iterator[tuple[list[Tensor], PPOTargets, Sequences | None]]:
+        self, rollout: _Rollout, targets: PPOBatch, epoch: int
+    ) -> Iterator[tuple[list[Tensor], PPOBatch, Sequences | None]]:
         """One epoch in random order."""
         observations = rollout.observations
-        order, minibatches = rollout.order.shuffled(self._shuffling)
+        order, minibatches = rollout.order.shuffle(self._shuffling)
         # Numbers are shuffled once as a whole, so that a minibatch is a slice and no gather. Pictures are not:
         # a second copy of them all is what memory may not have.
         shuffled = [sensor[order] if sensor.dim() == 2 else None for sensor in observations]
         columns = [column[order] for column in targets]
-        for chunk, sequences in counted(minibatches, epoch, self._hyper.num_epoch, self._progress):
+        for chunk, sequences in with_progress(minibatches, epoch, self._hyper.num_epoch, self._progress):
             yield (
                 [
                     sensor[order[chunk]] if already is None else already[chunk]
                     for sensor, already in zip(observations, shuffled, strict=True)
                 ],
-                PPOTargets(*(column[chunk] for column in columns)),
+                PPOBatch(*(column[chunk] for column in columns)),
                 sequences,
             )
 
     def _step(
         self,
         observations: list[Tensor],
-        batch: PPOTargets,
+        batch: PPOBatch,
         sequences: Sequences | None,
-        rates: Rates,
+        scheduled: Scheduled,
         value_clip_range: Tensor,
     ) -> Tensor:
         """One gradient step; returns the loss in its parts."""
@@ -262,10 +268,10 @@ class PPO:
                 values,
                 batch,
                 branches=self._network.actions.branches,
-                clip_epsilon=rates.epsilon,
+                clip_epsilon=scheduled.epsilon,
                 value_clip_range=value_clip_range,
                 value_coefficient=_VALUE_COEFFICIENT,
-                entropy_coefficient=rates.beta,
+                entropy_coefficient=scheduled.beta,
             )
         outputs = [(values, gradients.values)]
         if parameters.mean.shape[1]:
@@ -276,7 +282,7 @@ class PPO:
         torch.autograd.backward([tensor for tensor, _ in outputs], [gradient for _, gradient in outputs])
         if self._hyper.max_grad_norm is not None:
             self._parameters.clip_gradient(self._hyper.max_grad_norm)
-        self._optimizer.step(rates.learning_rate)
+        self._optimizer.step(scheduled.learning_rate)
         return gradients.losses
 
     def state_dict(self) -> dict[str, Any]:
@@ -288,14 +294,14 @@ class PPO:
             "optimizer": self._optimizer.state_dict(),
             "acting": self._acting.get_state(),
             "shuffling": self._shuffling.get_state(),
-            **signals.state_of(self._rewards, self._cloning),
+            **reward_models.state_dict(self._rewards, self._cloning),
             "collected": None if collected is None else to_tensors(collected),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        signals.require_same_signals(self._rewards, state)
+        reward_models.require_same_signals(self._rewards, state)
         self.load_weights(state)
-        signals.load_state(self._rewards, self._cloning, state)
+        reward_models.load_state_dict(self._rewards, self._cloning, state)
         self._optimizer.load_state_dict(state["optimizer"])
         self._acting.set_state(state["acting"].cpu())
         self._shuffling.set_state(state["shuffling"].cpu())
@@ -313,11 +319,11 @@ class PPO:
         """Reward signals are known by their names: what the state does not know of begins anew."""
         self._network.load_state_dict({**state["network"], **self._value_heads(state)})
         self._normalizer.load_state_dict(state["normalizer"])
-        signals.load_weights(self._rewards, state)
+        reward_models.load_weights(self._rewards, state)
 
     def _value_heads(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
         """Weights and biases of our value heads, each from the state's head of the same signal if there is one."""
-        theirs, network = signals.names_in(state), self._network.state_dict()
+        theirs, network = reward_models.names_in_checkpoint(state), self._network.state_dict()
         heads = {key: network[key].clone() for key in ("value.weight", "value.bias")}
         for head, source in enumerate(self._rewards):
             if source.name in theirs:
@@ -333,7 +339,7 @@ class PPO:
         return to_tensor(array, self._device)
 
 
-def _spread(targets: PPOTargets) -> Tensor:
+def _return_range(targets: PPOBatch) -> Tensor:
     """From the lowest to the highest of all returns and values, by reward signal. Shape [value heads].
 
     ε clips values to a share of it: taken as a number of reward units it would freeze the critic of a task with
@@ -363,4 +369,4 @@ class _Rollout(NamedTuple):
     allowed_actions: Tensor
     old_log_prob: Tensor
 
-    order: Order
+    order: MinibatchSampler

@@ -57,7 +57,7 @@ class OnPolicyHyperparameters(Hyperparameters):
     """How epsilon moves over max_steps; as learning_rate_schedule where not given."""
 
     @property
-    def rate_of_critic(self) -> float:
+    def initial_critic_learning_rate(self) -> float:
         """Step size of the critic's Adam at the start."""
         return self.learning_rate
 
@@ -93,7 +93,7 @@ class CentralCriticSettings(TeamHyperparameters):
     """Step size of the critic's Adam; null means learning_rate. Follows the same schedule."""
 
     @property
-    def rate_of_critic(self) -> float:
+    def initial_critic_learning_rate(self) -> float:
         return self.critic_learning_rate or self.learning_rate
 
 

@@ -31,7 +31,7 @@ def test_it_draws_uniformly_whoever_asks(deterministic: bool) -> None:
     assert np.bincount(decisions.discrete_actions[:, 0], minlength=3).tolist() == pytest.approx(
         [3000, 0, 3000], abs=250
     )
-    numbers = policy.wire_actions(decisions)
+    numbers = policy.env_actions(decisions)
     assert np.abs(numbers).max() <= 1.0
     assert numbers.mean() == pytest.approx(0.0, abs=0.05)
     assert numbers.std() == pytest.approx(3**-0.5, abs=0.02)

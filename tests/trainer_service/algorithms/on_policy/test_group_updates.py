@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainer_service.algorithms.common.group_metrics import actor_metrics
+from trainer_service.algorithms.common.group_metrics import mean_actor_metrics
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -116,12 +116,12 @@ def test_rewards_go_to_whom_they_belong_and_nothing_follows_an_end(
 ) -> None:
     """The first agent earns 1, the second 2, their group 10."""
     behavior = make(make_behavior, learner)
-    judged = spied(behavior, "_judge", monkeypatch)
+    judged = spied(behavior, "_estimate_advantages", monkeypatch)
     live(behavior, Pairs(own=[1.0, 2.0], group=10.0), 1)
-    ((_, judgement),) = judged
+    ((_, critic_targets),) = judged
     expected = {"mappo": [11.0, 12.0], "coma": [6.5]}.get(learner, [13.0])
-    known = judgement.known
-    targets = judgement.targets.expand(*known.shape, -1)[known]
+    known = critic_targets.known
+    targets = critic_targets.targets.expand(*known.shape, -1)[known]
     assert targets.round(decimals=3).unique().tolist() == pytest.approx(expected)
 
 
@@ -130,12 +130,12 @@ def test_what_the_clock_cuts_off_goes_on_in_the_critics_eyes(
     make_behavior, live, monkeypatch, learner: str
 ) -> None:
     behavior = make(make_behavior, learner)
-    judged = spied(behavior, "_judge", monkeypatch)
+    judged = spied(behavior, "_estimate_advantages", monkeypatch)
     live(behavior, Pairs(ends="truncated", own=1.0), 2)
-    (_, first), (_, judgement) = judged
+    (_, first), (_, critic_targets) = judged
     # All see the same before and after, so what follows is worth what the critic says of now.
-    known = judgement.known
-    targets = judgement.targets.expand(*known.shape, -1)[known]
+    known = critic_targets.known
+    targets = critic_targets.targets.expand(*known.shape, -1)[known]
     earned = 1.0 if learner in ("mappo", "coma") else 2.0
     assert float((targets - earned).abs().min()) > 1e-3
     assert float(targets.mean()) > float(first.targets.expand(*first.known.shape, -1)[first.known].mean())
@@ -187,7 +187,7 @@ def test_one_moment_is_enough_to_learn_from(
 
 
 def test_what_is_reported_is_the_mean_of_all_minibatches() -> None:
-    said = actor_metrics([torch.tensor([1.0, 2.0, 0.0, 4.0]), torch.tensor([-3.0, 4.0, 1.0, 0.0])])
+    said = mean_actor_metrics([torch.tensor([1.0, 2.0, 0.0, 4.0]), torch.tensor([-3.0, 4.0, 1.0, 0.0])])
     assert said == {
         "Losses/Policy Loss": -1.0,
         "Policy/Entropy": 3.0,
@@ -226,16 +226,16 @@ def test_comas_critic_learns_on_what_it_was_asked_with_beside_one_who_was_cut_of
     make_behavior, live, monkeypatch
 ) -> None:
     behavior = make(make_behavior, "coma", batch_size=1024, value_normalization="none")
-    judged = spied(behavior, "_judge", monkeypatch)
+    judged = spied(behavior, "_estimate_advantages", monkeypatch)
     lost = spied(behavior, "_critic_loss", monkeypatch)
     live(behavior, Stragglers(), 1)
-    (((rollout, _), judgement),), ((_, loss),) = judged, lost
-    known = judgement.known
+    (((rollout, _), critic_targets),), ((_, loss),) = judged, lost
+    known = critic_targets.known
     cut_off = (rollout.frames.members >= 0) & (rollout.frames.steps < 0)
     assert cut_off[known.any(dim=1).numpy()].any()
     steps = torch.from_numpy(rollout.frames.steps)[known]
-    taken = judgement.old_values[steps, rollout.discrete_actions[steps, 0]]
-    targets = judgement.targets.expand(*known.shape, -1)[known]
+    taken = critic_targets.old_values[steps, rollout.discrete_actions[steps, 0]]
+    targets = critic_targets.targets.expand(*known.shape, -1)[known]
     assert float(loss.detach()) == pytest.approx(float((taken - targets).square().mean()), rel=1e-5)
 
 

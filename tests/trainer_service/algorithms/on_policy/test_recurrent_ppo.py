@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from trainer_service.algorithms import PPO
-from trainer_service.algorithms.common.on_policy.minibatches import OrderOfSequences
+from trainer_service.algorithms.common.on_policy.minibatches import SequenceSampler
 from trainer_service.behaviors.behavior import Behavior, TeamSteps
 from trainer_service.networks.policies.actor_critic import batched_values
 from trainer_service.policy import Policy
@@ -119,10 +119,10 @@ def test_what_was_lived_through_is_judged_as_it_was_lived(
     memory = {"memory_size": 6, "sequence_length": sequence_length, "type": kind}
     behavior = walker(memory, time_horizon=time_horizon, shared_critic=shared_critic)
     ppo, trajectories = collected(behavior, Corridor(1, lengths=(3, 8)), ticks=50)
-    order = OrderOfSequences(trajectories, sequence_length, 64, torch.device("cpu"))
+    order = SequenceSampler(trajectories, sequence_length, 64, torch.device("cpu"))
     network, observations = ppo._network, [torch.from_numpy(trajectories.observations[0])]
     with torch.inference_mode():
-        parameters, values = network.policy_and_values(observations, order.in_time)
+        parameters, values = network.policy_and_values(observations, order.sequences)
         log_probs = network.actions.log_prob(
             parameters,
             None,
@@ -131,9 +131,9 @@ def test_what_was_lived_through_is_judged_as_it_was_lived(
         )
     np.testing.assert_allclose(log_probs.numpy(), trajectories.log_probs, atol=1e-5)
     # Values are not stored, but what they come from is: a sequence of one step from each stored memory.
-    alone = OrderOfSequences(trajectories, 1, 1, torch.device("cpu"))
+    alone = SequenceSampler(trajectories, 1, 1, torch.device("cpu"))
     torch.testing.assert_close(
-        batched_values(network, observations, sequences=alone.in_time), values, atol=1e-5, rtol=0
+        batched_values(network, observations, sequences=alone.sequences), values, atol=1e-5, rtol=0
     )
     assert np.ptp(values.numpy()) > 1e-3
     assert np.abs(trajectories.memories).max() > 1e-3
@@ -142,11 +142,11 @@ def test_what_was_lived_through_is_judged_as_it_was_lived(
 def test_the_value_after_a_segment_comes_from_what_was_remembered_then(walker) -> None:
     memory = {"memory_size": 6, "sequence_length": 64}
     ppo, trajectories = collected(walker(memory, time_horizon=3), Corridor(1, lengths=(9,)), ticks=20)
-    order = OrderOfSequences(trajectories, 64, 64, torch.device("cpu"))
+    order = SequenceSampler(trajectories, 64, 64, torch.device("cpu"))
     ends = batched_values(
-        ppo._network, [torch.from_numpy(trajectories.final_observations[0])], sequences=order.ends
+        ppo._network, [torch.from_numpy(trajectories.final_observations[0])], sequences=order.final_sequences
     )
-    starts = OrderOfSequences(trajectories, 1, 64, torch.device("cpu")).in_time
+    starts = SequenceSampler(trajectories, 1, 64, torch.device("cpu")).sequences
     values = batched_values(ppo._network, [torch.from_numpy(trajectories.observations[0])], sequences=starts)
     # Where a segment was cut, the next of the same agent begins with what the last one ended with.
     first = np.cumsum(trajectories.lengths) - trajectories.lengths
@@ -165,8 +165,8 @@ def test_a_minibatch_is_some_whole_sequences_and_every_step_is_learned_from_once
 ) -> None:
     behavior = walker({"memory_size": 4, "sequence_length": 4}, batch_size=batch_size)
     _, trajectories = collected(behavior, Corridor(2, lengths=(3, 10)), ticks=40)
-    order = OrderOfSequences(trajectories, 4, batch_size, torch.device("cpu"))
-    steps, minibatches = order.shuffled(torch.Generator().manual_seed(1))
+    order = SequenceSampler(trajectories, 4, batch_size, torch.device("cpu"))
+    steps, minibatches = order.shuffle(torch.Generator().manual_seed(1))
     assert sorted(steps.tolist()) == list(range(len(trajectories)))
     counts = []
     for chunk, some in minibatches:
@@ -181,7 +181,7 @@ def test_a_minibatch_is_some_whole_sequences_and_every_step_is_learned_from_once
         counts.append(len(some.memories))
     assert set(counts[:-1]) <= {sequences}
     assert 1 <= counts[-1] <= sequences
-    again = order.shuffled(torch.Generator().manual_seed(2)).steps
+    again = order.shuffle(torch.Generator().manual_seed(2)).steps
     assert not torch.equal(again, steps)
 
 

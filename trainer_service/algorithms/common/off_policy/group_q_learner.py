@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from trainer_service.algorithms.common.acting import decide
+from trainer_service.algorithms.common.acting import sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_discrete, require_settings
-from trainer_service.algorithms.common.group_metrics import value_loss_by_place
+from trainer_service.algorithms.common.group_metrics import value_loss_by_agent
 from trainer_service.algorithms.common.off_policy.epsilon_greedy import Exploration
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch, JointMinibatches
 from trainer_service.algorithms.common.off_policy.replay_buffer import ExperienceReplay, horizon_of
@@ -164,14 +164,14 @@ class TeamQLearner(ReplayLearner[JointSample]):
         """Decides for M agents in one forward pass, each for itself at random or for the best it knows of."""
         heads = self._online.network.actions
         best = deterministic or not self._explores
-        return decide(
+        return sample_actions(
             self._online.network,
             self._normalizer.forward,
             observations,
             allowed_actions,
             memories,
             device=self._device,
-            draw=heads.most_likely if best else partial(self._trying.choose, heads, self._acting),
+            sample=heads.most_likely if best else partial(self._trying.choose, heads, self._acting),
         )
 
     def _remember(self, trajectories: Trajectories) -> None:
@@ -190,7 +190,7 @@ class TeamQLearner(ReplayLearner[JointSample]):
                 "Losses/TD Error": error,
                 "Policy/Mean Q": value,
                 "Policy/Mean Target": target,
-                **value_loss_by_place(by_place),
+                **value_loss_by_agent(by_place),
             }
         return metrics | self._experience.metrics() | self._own_metrics()
 

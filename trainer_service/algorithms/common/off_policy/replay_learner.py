@@ -42,7 +42,7 @@ class ReplayLearner(Generic[Drawn]):
         """It is going to learn."""
         self._explores = True
 
-    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+    def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """As they are: in [−1, 1] already."""
         return decisions.continuous_actions
 

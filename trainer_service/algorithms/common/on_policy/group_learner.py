@@ -16,23 +16,35 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from trainer_service.algorithms.common import reward_models as signals
-from trainer_service.algorithms.common.acting import bounded, decide
+from trainer_service.algorithms.common import reward_models
+from trainer_service.algorithms.common.acting import clip_actions, sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning
-from trainer_service.algorithms.common.group_metrics import actor_metrics, reward_metrics, step_report
-from trainer_service.algorithms.common.observation_selection import own_sensors, sensors_except, with_sensors
-from trainer_service.algorithms.common.on_policy.group_rollout import (
-    FrameBatch,
-    Judgement,
-    TeamRollout,
-    frame_batches,
+from trainer_service.algorithms.common.group_metrics import (
+    actor_step_metrics,
+    mean_actor_metrics,
+    reward_metrics,
 )
-from trainer_service.algorithms.common.on_policy.minibatches import Order, counted, order_of
+from trainer_service.algorithms.common.observation_selection import (
+    actor_sensors,
+    sensors_except,
+    with_sensors,
+)
+from trainer_service.algorithms.common.on_policy.group_rollout import (
+    CriticTargets,
+    GroupRollout,
+    JointStepBatch,
+    joint_step_batches,
+)
+from trainer_service.algorithms.common.on_policy.minibatches import (
+    MinibatchSampler,
+    make_sampler,
+    with_progress,
+)
 from trainer_service.algorithms.common.on_policy.trajectory_state import from_tensors, to_tensors
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
-from trainer_service.algorithms.common.schedules import Rates, rates_at
+from trainer_service.algorithms.common.schedules import Scheduled, scheduled_at
 from trainer_service.algorithms.common.tensors import to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import TeamHyperparameters
@@ -54,7 +66,7 @@ _ADAM_EPSILON = 1e-5
 _T = TypeVar("_T")
 
 
-class TeamLearner(ABC):
+class GroupLearner(ABC):
     """One behavior's actors, critic and update rule, for agents that come in groups."""
 
     _settings_type: ClassVar[type[TeamHyperparameters]]
@@ -72,18 +84,20 @@ class TeamLearner(ABC):
         self._device = compute.device
         self._progress = compute.progress
         self._places = hyper.num_agents
-        self._own = own_sensors(spec, hyper)
-        self._rewarded = sensors_except(spec, {AGENT_ID, GLOBAL_STATE})
+        self._actor_sensors = actor_sensors(spec, hyper)
+        self._reward_sensors = sensors_except(spec, {AGENT_ID, GLOBAL_STATE})
         """Sensors that reward signals look at."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
             self._actors = TeamActors(
                 spec,
                 settings.network_settings,
-                sees=self._own,
+                sees=self._actor_sensors,
                 chosen_by=len(spec.observation_specs) - 1 if hyper.share == "none" else None,
             ).to(self._device)
-            self._rewards = signals.sources_of(with_sensors(spec, self._rewarded), settings, self._device)
+            self._rewards = reward_models.make_reward_sources(
+                with_sensors(spec, self._reward_sensors), settings, self._device
+            )
             self._critic = self._make_critic(len(self._rewards)).to(self._device)
         self._learned_rewards = [source for source in self._rewards if source.learns]
         self.memory_size = self._actors.memory_size
@@ -92,8 +106,8 @@ class TeamLearner(ABC):
             normalize=settings.network_settings.normalize,
             except_for=AGENT_ID,
         ).to(self._device)
-        self._of_actors = Descent(self._actors.parameters(), epsilon=_ADAM_EPSILON)
-        self._of_critic = Descent(self._critic.parameters(), epsilon=_ADAM_EPSILON)
+        self._actor_optimizer = Descent(self._actors.parameters(), epsilon=_ADAM_EPSILON)
+        self._critic_optimizer = Descent(self._critic.parameters(), epsilon=_ADAM_EPSILON)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
         self._shuffling = torch.Generator(self._device).manual_seed(compute.seed + 2)
         self._buffer = OnPolicyBuffer()
@@ -103,7 +117,7 @@ class TeamLearner(ABC):
         settings = self._settings
         if settings.behavioral_cloning is None:
             return None
-        parameters = self._of_actors.parameters
+        parameters = self._actor_optimizer.parameters
         return BehavioralCloning(self._spec, settings, self._actors, parameters, self._normalizer, compute)
 
     @abstractmethod
@@ -111,11 +125,13 @@ class TeamLearner(ABC):
         """The critic, with a value for each of so many reward signals."""
 
     @abstractmethod
-    def _judge(self, rollout: TeamRollout, rates: Rates) -> Judgement:
+    def _estimate_advantages(self, rollout: GroupRollout, scheduled: Scheduled) -> CriticTargets:
         """What the critic says of everything that was done, before it learns from it."""
 
     @abstractmethod
-    def _critic_loss(self, rollout: TeamRollout, judgement: Judgement, batch: FrameBatch) -> Tensor:
+    def _critic_loss(
+        self, rollout: GroupRollout, critic_targets: CriticTargets, batch: JointStepBatch
+    ) -> Tensor:
         """Of some moments."""
 
     def act(
@@ -127,27 +143,27 @@ class TeamLearner(ABC):
         deterministic: bool,
     ) -> Decisions:
         """Decides for M agents in one forward pass, each from what it sees itself."""
-        return decide(
+        return sample_actions(
             self._actors,
             self._normalizer.forward,
             observations,
             allowed_actions,
             memories,
             device=self._device,
-            draw=self._actors.actions.most_likely if deterministic else self._draw,
+            sample=self._actors.actions.most_likely if deterministic else self._draw,
         )
 
     def _draw(self, parameters: ActionParameters, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Continuous actions [M, C], choices [M, branches] and log-probabilities [M]."""
         return self._actors.actions.sample(parameters, allowed, self._acting)
 
-    def wire_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+    def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """Between −1 and 1."""
-        return bounded(decisions)
+        return clip_actions(decisions)
 
     def prepare(self, step: int) -> None:
         """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
-        signals.prepare(self._rewards, self._cloning, step)
+        reward_models.read_demonstrations(self._rewards, self._cloning, step)
 
     def record(self, trajectories: Trajectories) -> None:
         """Adds experience of the present policy, and lets the normalizer see it."""
@@ -164,65 +180,69 @@ class TeamLearner(ABC):
 
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes of actors and critic over everything collected, which is then thrown away."""
-        rates = rates_at(self._hyper, step, self._settings.max_steps)
+        scheduled = scheduled_at(self._hyper, step, self._settings.max_steps)
         trajectories = self._buffer.drain()
         experience = Experience(self._as_rewarded(trajectories), self._device, executed)
         rollout = self._as_tensors(trajectories, experience)
-        judgement = self._judge(rollout, rates)
-        metrics = self._teach_actors(rollout, judgement.advantages, rates)
-        metrics["Losses/Value Loss"] = self._teach_critic(rollout, judgement, rates)
+        critic_targets = self._estimate_advantages(rollout, scheduled)
+        metrics = self._update_actors(rollout, critic_targets.advantages, scheduled)
+        metrics["Losses/Value Loss"] = self._update_critic(rollout, critic_targets, scheduled)
         return {
             **metrics,
-            "Policy/Learning Rate": rates.learning_rate,
-            "Policy/Epsilon": rates.epsilon,
-            "Policy/Beta": rates.beta,
-            **judgement.metrics,
+            "Policy/Learning Rate": scheduled.learning_rate,
+            "Policy/Epsilon": scheduled.epsilon,
+            "Policy/Beta": scheduled.beta,
+            **critic_targets.metrics,
             **reward_metrics(rollout, self._rewards),
-            **self._teach_rewards(experience),
+            **self._update_reward_models(experience),
             **({} if self._cloning is None else self._cloning.update(step)),
         }
 
-    def _teach_actors(self, rollout: TeamRollout, advantages: Tensor, rates: Rates) -> dict[str, float]:
+    def _update_actors(
+        self, rollout: GroupRollout, advantages: Tensor, scheduled: Scheduled
+    ) -> dict[str, float]:
         """All agents at the same time. advantages: [S]. Returns what there is to report."""
         order = self._order(rollout.trajectories)
         parts = [
-            self._step_actors(rollout, advantages, steps, sequences, rates)
+            self._actor_step(rollout, advantages, steps, sequences, scheduled)
             for epoch in range(self._hyper.num_epoch)
-            for steps, sequences in self._counted(self._minibatches(order), epoch, self._hyper.num_epoch)
+            for steps, sequences in self._with_progress(
+                self._minibatches(order), epoch, self._hyper.num_epoch
+            )
         ]
-        return actor_metrics(parts)
+        return mean_actor_metrics(parts)
 
-    def _counted(self, minibatches: Sequence[_T], epoch: int, epochs: int) -> Iterator[_T]:
+    def _with_progress(self, minibatches: Sequence[_T], epoch: int, epochs: int) -> Iterator[_T]:
         """Of the actors, which have the first half of an update's epochs, or of the critic."""
-        return counted(minibatches, epoch, 2 * epochs, self._progress)
+        return with_progress(minibatches, epoch, 2 * epochs, self._progress)
 
-    def _step_actors(
+    def _actor_step(
         self,
-        rollout: TeamRollout,
+        rollout: GroupRollout,
         advantages: Tensor,
         steps: Tensor,
         sequences: Sequences | None,
-        rates: Rates,
+        scheduled: Scheduled,
     ) -> Tensor:
         """One gradient step. Returns what is reported of it."""
         log_prob, entropy = self._log_prob_and_entropy(rollout, steps, sequences)
         old = rollout.old_log_prob[steps]
-        clip_epsilon = self._clip_epsilon(rates)
+        clip_epsilon = self._clip_epsilon(scheduled)
         policy_loss = self._policy_loss(log_prob, old, advantages[steps], clip_epsilon)
-        loss = policy_loss - rates.beta * entropy
-        self._of_actors.descend(loss, rates.learning_rate, self._hyper.max_grad_norm)
-        return step_report(policy_loss, entropy, log_prob.detach() - old, clip_epsilon)
+        loss = policy_loss - scheduled.beta * entropy
+        self._actor_optimizer.descend(loss, scheduled.learning_rate, self._hyper.max_grad_norm)
+        return actor_step_metrics(policy_loss, entropy, log_prob.detach() - old, clip_epsilon)
 
-    def _clip_epsilon(self, rates: Rates) -> float:
+    def _clip_epsilon(self, scheduled: Scheduled) -> float:
         """How far from 1 a probability ratio may move."""
-        return rates.epsilon
+        return scheduled.epsilon
 
     def _policy_loss(self, log_prob: Tensor, old: Tensor, advantages: Tensor, clip_epsilon: float) -> Tensor:
         """What the actors bring down, before the entropy. All [B]; a scalar."""
         return clipped_surrogate_loss(log_prob, old, advantages, clip_epsilon=clip_epsilon)
 
     def _log_prob_and_entropy(
-        self, rollout: TeamRollout, steps: Tensor, sequences: Sequences | None
+        self, rollout: GroupRollout, steps: Tensor, sequences: Sequences | None
     ) -> tuple[Tensor, Tensor]:
         """Of what was done at these steps, by the actors as they are now: [B], and a mean."""
         parameters = self._actors.policy([sensor[steps] for sensor in rollout.observations], sequences)
@@ -232,26 +252,30 @@ class TeamLearner(ABC):
         )
         return log_prob, heads.entropy(parameters, allowed).mean()
 
-    def _teach_critic(self, rollout: TeamRollout, judgement: Judgement, rates: Rates) -> float:
+    def _update_critic(
+        self, rollout: GroupRollout, critic_targets: CriticTargets, scheduled: Scheduled
+    ) -> float:
         """As many epochs and parts as the actors have. Returns the mean loss."""
         losses: list[Tensor] = []
         epochs = self._hyper.num_epoch
         for epoch in range(epochs, 2 * epochs):
-            batches = frame_batches(
+            batches = joint_step_batches(
                 rollout.frames,
                 -(-len(rollout.trajectories) // self._hyper.batch_size),
                 self._shuffling,
                 whole_trajectories=self._settings.network_settings.memory is not None,
             )
-            for batch in self._counted(list(batches), epoch, epochs):
-                loss = self._critic_loss(rollout, judgement, batch)
-                self._of_critic.descend(loss, rates.critic_learning_rate, self._hyper.max_grad_norm)
+            for batch in self._with_progress(list(batches), epoch, epochs):
+                loss = self._critic_loss(rollout, critic_targets, batch)
+                self._critic_optimizer.descend(
+                    loss, scheduled.critic_learning_rate, self._hyper.max_grad_norm
+                )
                 losses.append(loss.detach())
         return float(torch.stack(losses).mean())
 
-    def _teach_rewards(self, experience: Experience) -> Metrics:
+    def _update_reward_models(self, experience: Experience) -> Metrics:
         """As often as the policy learned, from minibatches as large."""
-        return signals.teach(
+        return reward_models.update(
             self._learned_rewards,
             experience,
             epochs=self._hyper.num_epoch,
@@ -259,28 +283,28 @@ class TeamLearner(ABC):
             generator=self._shuffling,
         )
 
-    def _minibatches(self, order: Order) -> list[tuple[Tensor, Sequences | None]]:
-        steps, minibatches = order.shuffled(self._shuffling)
+    def _minibatches(self, order: MinibatchSampler) -> list[tuple[Tensor, Sequences | None]]:
+        steps, minibatches = order.shuffle(self._shuffling)
         return [(steps[chunk], sequences) for chunk, sequences in minibatches]
 
-    def _order(self, trajectories: Trajectories) -> Order:
+    def _order(self, trajectories: Trajectories) -> MinibatchSampler:
         memory = self._settings.network_settings.memory
-        return order_of(trajectories, memory, self._hyper.batch_size, self._device)
+        return make_sampler(trajectories, memory, self._hyper.batch_size, self._device)
 
     def _as_rewarded(self, trajectories: Trajectories) -> Trajectories:
         """As reward signals see them."""
         seen, final = (
-            tuple(sensors[i] for i in self._rewarded)
+            tuple(sensors[i] for i in self._reward_sensors)
             for sensors in (trajectories.observations, trajectories.final_observations)
         )
         return replace(trajectories, observations=seen, final_observations=final)
 
-    def _as_tensors(self, trajectories: Trajectories, experience: Experience) -> TeamRollout:
+    def _as_tensors(self, trajectories: Trajectories, experience: Experience) -> GroupRollout:
         both = zip(trajectories.observations, trajectories.final_observations, strict=True)
         none = np.zeros_like(trajectories.group_rewards)
-        return TeamRollout(
+        return GroupRollout(
             trajectories=trajectories,
-            frames=find_frames(trajectories, self._places_in(trajectories)),
+            frames=find_frames(trajectories, self._group_size_of(trajectories)),
             rewards=[source.strength * source.record(experience) for source in self._rewards],
             common_rewards=[
                 source.strength * (trajectories.group_rewards if source.name == "extrinsic" else none)
@@ -295,7 +319,7 @@ class TeamLearner(ABC):
             old_log_prob=self._tensor(trajectories.log_probs),
         )
 
-    def _places_in(self, trajectories: Trajectories) -> int:
+    def _group_size_of(self, trajectories: Trajectories) -> int:
         """How many places groups have there."""
         return self._places
 
@@ -306,20 +330,20 @@ class TeamLearner(ABC):
             "actors": self._actors.state_dict(),
             "critic": self._critic.state_dict(),
             "normalizer": self._normalizer.state_dict(),
-            "actors' optimizer": self._of_actors.optimizer.state_dict(),
-            "critic's optimizer": self._of_critic.optimizer.state_dict(),
+            "actors' optimizer": self._actor_optimizer.optimizer.state_dict(),
+            "critic's optimizer": self._critic_optimizer.optimizer.state_dict(),
             "acting": self._acting.get_state(),
             "shuffling": self._shuffling.get_state(),
-            **signals.state_of(self._rewards, self._cloning),
+            **reward_models.state_dict(self._rewards, self._cloning),
             "collected": None if collected is None else to_tensors(collected),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        signals.require_same_signals(self._rewards, state)
+        reward_models.require_same_signals(self._rewards, state)
         self.load_weights(state)
-        signals.load_state(self._rewards, self._cloning, state)
-        self._of_actors.optimizer.load_state_dict(state["actors' optimizer"])
-        self._of_critic.optimizer.load_state_dict(state["critic's optimizer"])
+        reward_models.load_state_dict(self._rewards, self._cloning, state)
+        self._actor_optimizer.optimizer.load_state_dict(state["actors' optimizer"])
+        self._critic_optimizer.optimizer.load_state_dict(state["critic's optimizer"])
         self._acting.set_state(state["acting"].cpu())
         self._shuffling.set_state(state["shuffling"].cpu())
         self._buffer = OnPolicyBuffer()
@@ -339,7 +363,7 @@ class TeamLearner(ABC):
         self._actors.load_state_dict(state["actors"])
         self._critic.load_state_dict(state["critic"])
         self._normalizer.load_state_dict(state["normalizer"])
-        signals.load_weights(self._rewards, state)
+        reward_models.load_weights(self._rewards, state)
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and actors as they are now, to be exported."""

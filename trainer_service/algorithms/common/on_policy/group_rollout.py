@@ -21,7 +21,7 @@ from trainer_service.rollout.trajectories import Trajectories
 Floats = NDArray[np.floating[Any]]
 
 
-class TeamRollout(NamedTuple):
+class GroupRollout(NamedTuple):
     """Everything collected for one update."""
 
     trajectories: Trajectories
@@ -48,7 +48,7 @@ class TeamRollout(NamedTuple):
         return [sensor[:steps] for sensor in self.observations]
 
 
-class Judgement(NamedTuple):
+class CriticTargets(NamedTuple):
     """What the critic made of a rollout."""
 
     advantages: Tensor
@@ -72,7 +72,7 @@ class Judgement(NamedTuple):
     """What everyone did as the values above were asked about it, where they are: one-hot, [S + P, A]."""
 
 
-class Estimate(NamedTuple):
+class AdvantageEstimate(NamedTuple):
     """Advantages, and what they and the values add up to."""
 
     advantages: Floats
@@ -85,9 +85,9 @@ class Estimate(NamedTuple):
     """[F, members]"""
 
 
-def estimate_each(
-    rollout: TeamRollout, sources: Sequence[RewardSource], values: Floats, *, gae_lambda: float
-) -> Estimate:
+def individual_advantages(
+    rollout: GroupRollout, sources: Sequence[RewardSource], values: Floats, *, gae_lambda: float
+) -> AdvantageEstimate:
     """Every agent's own advantages, eq. 16 of Schulman et al. 2016 (arXiv:1506.02438), by a critic of all.
 
     values: of every moment and place, [F, n, signals].
@@ -113,12 +113,12 @@ def estimate_each(
         )
     returns = np.zeros_like(values)
     returns[frames.of_step, frames.slot_of_step] = advantages + of_steps
-    return Estimate(advantages, returns, frames.steps >= 0)
+    return AdvantageEstimate(advantages, returns, frames.steps >= 0)
 
 
-def estimate_together(
-    rollout: TeamRollout, sources: Sequence[RewardSource], values: Floats, *, gae_lambda: float
-) -> Estimate:
+def group_advantages(
+    rollout: GroupRollout, sources: Sequence[RewardSource], values: Floats, *, gae_lambda: float
+) -> AdvantageEstimate:
     """The group's advantages, the same for all who decided at a moment: everyone's rewards count for everyone.
 
     A reward of the group counts once, however many are there to hear of it. Who died early is credited for what the
@@ -144,7 +144,7 @@ def estimate_together(
         )
     known = np.zeros((len(frames), 1), np.bool_)
     known[in_time] = True
-    return Estimate(of_group[frames.of_step], of_group[:, None] + values, known)
+    return AdvantageEstimate(of_group[frames.of_step], of_group[:, None] + values, known)
 
 
 def _earned(frames: Frames, rewards: Floats, common: Floats) -> Floats:
@@ -157,7 +157,7 @@ def _earned(frames: Frames, rewards: Floats, common: Floats) -> Floats:
     return total(rewards - common) + total(common) / np.maximum(total(np.ones_like(common)), 1.0)
 
 
-class FrameBatch(NamedTuple):
+class JointStepBatch(NamedTuple):
     """Some moments of a rollout, for one gradient step of a critic."""
 
     moments: Tensor
@@ -167,9 +167,9 @@ class FrameBatch(NamedTuple):
     """How they follow each other, for a critic with memory: whole group trajectories. bool [Q, L]"""
 
 
-def frame_batches(
+def joint_step_batches(
     frames: Frames, count: int, generator: torch.Generator, *, whole_trajectories: bool
-) -> Iterator[FrameBatch]:
+) -> Iterator[JointStepBatch]:
     """One epoch over all moments with decisions, in about ``count`` parts, in random order."""
     device = generator.device
     if whole_trajectories:
@@ -180,10 +180,10 @@ def frame_batches(
     in_time = torch.from_numpy(frames.in_time()).to(device)
     shuffled = in_time[torch.randperm(len(in_time), generator=generator, device=device)]
     for part in torch.tensor_split(shuffled, min(count, len(shuffled))):
-        yield FrameBatch(part, None)
+        yield JointStepBatch(part, None)
 
 
-def all_frames(frames: Frames, device: torch.device) -> FrameBatch:
+def all_joint_steps(frames: Frames, device: torch.device) -> JointStepBatch:
     """Every moment, those too that only follow a group trajectory."""
     lengths = np.diff(np.append(frames.first, len(frames)))
     return group_trajectory_batch(frames, np.arange(len(lengths)), lengths, device)
@@ -191,14 +191,14 @@ def all_frames(frames: Frames, device: torch.device) -> FrameBatch:
 
 def group_trajectory_batch(
     frames: Frames, chosen: NDArray[np.int64], lengths: NDArray[np.int64], device: torch.device
-) -> FrameBatch:
+) -> JointStepBatch:
     """The first moments of some group trajectories, as many as ``lengths`` says."""
     filled = np.arange(int(lengths.max(initial=0))) < lengths[:, None]
     moments = (frames.first[chosen][:, None] + np.arange(filled.shape[1]))[filled]
-    return FrameBatch(torch.from_numpy(moments).to(device), torch.from_numpy(filled).to(device))
+    return JointStepBatch(torch.from_numpy(moments).to(device), torch.from_numpy(filled).to(device))
 
 
-def compact(observations: Sequence[Tensor], members: Tensor) -> tuple[list[Tensor], Tensor]:
+def referenced_observations(observations: Sequence[Tensor], members: Tensor) -> tuple[list[Tensor], Tensor]:
     """Only what these moments refer to, so that nothing else is encoded."""
     numbers = members.flatten()
     there = numbers >= 0

@@ -28,7 +28,7 @@ class Epoch(NamedTuple):
     minibatches: list[Minibatch]
 
 
-def counted(
+def with_progress(
     minibatches: Sequence[_T], epoch: int, epochs: int, progress: Callable[[int, int], None]
 ) -> Iterator[_T]:
     """The minibatches of one of several epochs; ``progress`` hears of each before it comes."""
@@ -37,46 +37,46 @@ def counted(
         yield minibatch
 
 
-class Order(Protocol):
+class MinibatchSampler(Protocol):
     """Of the steps of one rollout."""
 
     @property
-    def in_time(self) -> Sequences | None:
+    def sequences(self) -> Sequences | None:
         """All steps as they were lived through; None where that does not matter."""
         ...
 
     @property
-    def ends(self) -> Sequences | None:
+    def final_sequences(self) -> Sequences | None:
         """The final observations as sequences of one step; None where there is nothing to remember."""
         ...
 
-    def shuffled(self, generator: torch.Generator) -> Epoch:
+    def shuffle(self, generator: torch.Generator) -> Epoch:
         """A random order."""
         ...
 
 
-def shuffled_steps(steps: int, batch_size: int, generator: torch.Generator) -> Epoch:
+def shuffle_steps(steps: int, batch_size: int, generator: torch.Generator) -> Epoch:
     """Steps in random order, ``batch_size`` at a time."""
     order = torch.randperm(steps, generator=generator, device=generator.device)
     starts = range(0, steps, batch_size)
     return Epoch(order, [(slice(start, start + batch_size), None) for start in starts])
 
 
-class OrderOfSteps:
+class StepSampler:
     """Every step stands for itself."""
 
-    in_time = ends = None
+    sequences = final_sequences = None
 
     def __init__(self, steps: int, batch_size: int) -> None:
         self._steps = steps
         self._batch_size = batch_size
 
-    def shuffled(self, generator: torch.Generator) -> Epoch:
+    def shuffle(self, generator: torch.Generator) -> Epoch:
         """Steps in random order."""
-        return shuffled_steps(self._steps, self._batch_size, generator)
+        return shuffle_steps(self._steps, self._batch_size, generator)
 
 
-class OrderOfSequences:
+class SequenceSampler:
     """Trajectories cut into sequences, each of which starts from what its agent remembered there.
 
     What was remembered is the work of the policy that acted, and stays so in later epochs.
@@ -89,11 +89,11 @@ class OrderOfSequences:
         self._ranges = cut(trajectories.lengths, sequence_length)
         self._count = max(batch_size // sequence_length, 1)
         self._memories = torch.from_numpy(trajectories.memories).to(device)
-        self.in_time = self._sequences(self._ranges)
+        self.sequences = self._sequences(self._ranges)
         ends = torch.from_numpy(trajectories.final_memories).to(device)
-        self.ends = Sequences(ends, ends.new_ones((len(ends), 1), dtype=torch.bool))
+        self.final_sequences = Sequences(ends, ends.new_ones((len(ends), 1), dtype=torch.bool))
 
-    def shuffled(self, generator: torch.Generator) -> Epoch:
+    def shuffle(self, generator: torch.Generator) -> Epoch:
         """Sequences in random order, their steps in time."""
         order = torch.randperm(len(self._ranges), generator=generator, device=generator.device)
         ranges = self._ranges.chosen(order.cpu().numpy())
@@ -113,10 +113,10 @@ class OrderOfSequences:
         return Sequences(self._memories[starts.to(device)], filled.to(device))
 
 
-def order_of(
+def make_sampler(
     trajectories: Trajectories, memory: MemorySettings | None, batch_size: int, device: torch.device
-) -> Order:
+) -> MinibatchSampler:
     """How a policy with or without memory goes through its rollout."""
     if memory is None:
-        return OrderOfSteps(len(trajectories), batch_size)
-    return OrderOfSequences(trajectories, memory.sequence_length, batch_size, device)
+        return StepSampler(len(trajectories), batch_size)
+    return SequenceSampler(trajectories, memory.sequence_length, batch_size, device)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from trainer_service.algorithms import ALGORITHMS, Compute
-from trainer_service.algorithms.common.observation_selection import view_for
+from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.algorithms.common.off_policy.group_q_learner import TeamQLearner
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
 from trainer_service.behaviors.behavior import Behavior, TeamSteps
@@ -57,7 +57,7 @@ def settings_of(
 
 def learner(trainer_type: str, spec: BehaviorSpec = SPEC, **changes: Any) -> TeamQLearner:
     settings = TrainerSettings.model_validate(settings_of(trainer_type, **changes))
-    seen = view_for(spec, settings).spec
+    seen = selector_for(spec, settings).spec
     made = ALGORITHMS[trainer_type](seen, settings, Compute(torch.device("cpu"), 1))
     assert isinstance(made, TeamQLearner)
     return made

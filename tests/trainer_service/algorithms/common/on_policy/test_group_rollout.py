@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from trainer_service.algorithms.common.on_policy.group_rollout import (
-    TeamRollout,
-    all_frames,
-    compact,
-    estimate_each,
-    estimate_together,
-    frame_batches,
+    GroupRollout,
+    all_joint_steps,
+    group_advantages,
+    individual_advantages,
+    joint_step_batches,
+    referenced_observations,
 )
-from trainer_service.algorithms.on_policy.coma import shared
+from trainer_service.algorithms.on_policy.coma import per_agent_rewards
 from trainer_service.rollout.joint_steps import Frames, find_frames
 from trainer_service.rollout.trajectories import Joint, Trajectories
 
@@ -58,9 +58,9 @@ def trajectories(
     )
 
 
-def rollout(lived: Trajectories, rewards: list[float], common: list[float] | None = None) -> TeamRollout:
+def rollout(lived: Trajectories, rewards: list[float], common: list[float] | None = None) -> GroupRollout:
     nothing = torch.empty(0)
-    return TeamRollout(
+    return GroupRollout(
         trajectories=lived,
         frames=find_frames(lived, 2),
         observations=[],
@@ -83,7 +83,7 @@ def test_one_agents_return_is_the_published_one() -> None:
     """r = 1, 1, 1; V = .5, .6, .7, then .4; γ .9, λ .8."""
     lived = rollout(trajectories([3], [False], [0], [0]), [1.0, 1.0, 1.0])
     values = said(lived.frames, 0.5, 0.6, 0.7, 0.4)[:, :1]
-    for estimate in (estimate_each, estimate_together):
+    for estimate in (individual_advantages, group_advantages):
         found = estimate(lived, [Source()], values, gae_lambda=0.8)
         returns = found.returns[lived.frames.of_step, 0, 0]
         assert returns.tolist() == pytest.approx([2.623744, 2.1052, 1.36])
@@ -93,7 +93,7 @@ def test_everyones_rewards_count_for_everyone_and_the_groups_once() -> None:
     lived = rollout(
         trajectories([2, 2], [True, True], [0, 0], [0, 1]), [1.0, 7.0, 2.0, 6.0], common=[0.0, 5.0, 0.0, 5.0]
     )
-    found = estimate_together(lived, [Source(gamma=1.0)], said(lived.frames, 0.0, 0.0)[:, :1], gae_lambda=1.0)
+    found = group_advantages(lived, [Source(gamma=1.0)], said(lived.frames, 0.0, 0.0)[:, :1], gae_lambda=1.0)
     # First 1 and 2 of their own; then 2 and 1 of their own, and 5 for the group.
     assert found.returns[:, 0, 0].tolist() == pytest.approx([11.0, 8.0])
     assert found.advantages[:, 0].tolist() == pytest.approx([11.0, 8.0, 11.0, 8.0])
@@ -102,8 +102,8 @@ def test_everyones_rewards_count_for_everyone_and_the_groups_once() -> None:
 def test_who_dies_gets_what_comes_after_only_with_the_group() -> None:
     lived = rollout(trajectories([1, 3], [True, True], [0, 0], [0, 1]), [0.0, 0.0, 0.0, 4.0])
     values = said(lived.frames, 0.0, 0.0, 0.0)
-    alone = estimate_each(lived, [Source(gamma=1.0)], values, gae_lambda=1.0)
-    together = estimate_together(lived, [Source(gamma=1.0)], values[:, :1], gae_lambda=1.0)
+    alone = individual_advantages(lived, [Source(gamma=1.0)], values, gae_lambda=1.0)
+    together = group_advantages(lived, [Source(gamma=1.0)], values[:, :1], gae_lambda=1.0)
     assert alone.advantages[0, 0] == 0.0
     assert together.advantages[0, 0] == pytest.approx(4.0)
     assert alone.known.tolist() == [[True, True], [False, True], [False, True]]
@@ -113,21 +113,23 @@ def test_after_a_task_ends_nothing_follows_but_novelty() -> None:
     lived = rollout(trajectories([1], [True], [0], [0]), [1.0])
     values = said(lived.frames, 3.0)
     for source, worth in ((Source(), 1.0), (Source(ignores_end=True), 1.0 + 0.9 * 3.0)):
-        assert estimate_each(lived, [source], values, gae_lambda=1.0).returns[0, 0, 0] == pytest.approx(worth)
-        together = estimate_together(lived, [source], values[:, :1], gae_lambda=1.0)
+        assert individual_advantages(lived, [source], values, gae_lambda=1.0).returns[
+            0, 0, 0
+        ] == pytest.approx(worth)
+        together = group_advantages(lived, [source], values[:, :1], gae_lambda=1.0)
         assert together.returns[0, 0, 0] == pytest.approx(worth)
 
 
 def test_groups_do_not_hear_of_each_other() -> None:
     lived = rollout(trajectories([2, 2], [True, True], [0, 1], [0, 0]), [1.0, 1.0, 10.0, 10.0])
-    found = estimate_together(
+    found = group_advantages(
         lived, [Source(gamma=1.0)], said(lived.frames, *[0.0] * 4)[:, :1], gae_lambda=1.0
     )
     assert found.returns[:, 0, 0].tolist() == pytest.approx([2.0, 1.0, 20.0, 10.0])
 
 
 def test_comas_reward_is_the_sum_per_head() -> None:
-    lived = shared(rollout(trajectories([1], [True], [0], [0]), [6.0], common=[4.0]), 2)
+    lived = per_agent_rewards(rollout(trajectories([1], [True], [0], [0]), [6.0], common=[4.0]), 2)
     assert lived.rewards[0].tolist() == [3.0]
     assert lived.common_rewards[0].tolist() == [2.0]
 
@@ -137,7 +139,7 @@ def test_an_epoch_sees_every_moment_with_decisions_once(whole_trajectories: bool
     lived = trajectories([3, 3, 2, 1, 4], [False, False, True, True, False], [0, 0, 1, 2, 3], [0, 1, 0, 0, 0])
     frames = find_frames(lived, 2)
     generator = torch.Generator().manual_seed(3)
-    batches = list(frame_batches(frames, 3, generator, whole_trajectories=whole_trajectories))
+    batches = list(joint_step_batches(frames, 3, generator, whole_trajectories=whole_trajectories))
     assert len(batches) == 3
     moments = torch.cat([batch.moments for batch in batches]).tolist()
     assert sorted(moments) == sorted(frames.in_time().tolist())
@@ -149,14 +151,14 @@ def test_an_epoch_sees_every_moment_with_decisions_once(whole_trajectories: bool
 
 def test_all_moments_come_in_their_order() -> None:
     frames = find_frames(trajectories([3, 2], [False, True], [0, 1], [0, 0]), 1)
-    batch = all_frames(frames, torch.device("cpu"))
+    batch = all_joint_steps(frames, torch.device("cpu"))
     assert batch.moments.tolist() == list(range(len(frames)))
 
 
 def test_only_what_is_referred_to_is_looked_at() -> None:
     table = torch.arange(10.0).unsqueeze(1)
     members = torch.tensor([[7, -1], [2, 7]])
-    (some,), renumbered = compact([table], members)
+    (some,), renumbered = referenced_observations([table], members)
     assert len(some) == 3
     assert renumbered.tolist() == [[0, -1], [1, 2]]
     assert some[renumbered[1]].squeeze(1).tolist() == [2.0, 7.0]
