@@ -1,4 +1,4 @@
-"""Moments of groups kept for learning from them many times: what everyone saw, did and got at the same time."""
+"""Joint steps of groups kept for learning from them many times: what everyone saw, did and got at the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainer_service.replay.ring import (
     observation_columns,
 )
 from trainer_service.replay.row_replay import RowReplay
-from trainer_service.rollout.joint_steps import find_frames
+from trainer_service.rollout.joint_steps import find_joint_steps
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, as_floats
@@ -29,7 +29,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointSample:
-    """B moments of groups with n places. Where nobody is, everything is zero, and every choice allowed."""
+    """B joint steps of groups with n places. Where nobody is, everything is zero, and every choice allowed."""
 
     rows: Rows
     """Where they stand in the buffer. Shape [B]."""
@@ -41,7 +41,7 @@ class JointSample:
     """Seen when agents decided, one array per sensor. Shapes [B, n, *sensor shape]."""
 
     next_observations: tuple[Observation, ...]
-    """Seen after the ``n_step`` moments, or what an agent saw last. Shapes as above."""
+    """Seen after the ``n_step`` joint steps, or what an agent saw last. Shapes as above."""
 
     present: Bools
     """Who decided. Shape [B, n]."""
@@ -62,42 +62,42 @@ class JointSample:
     """Shape [B, n, sum of branches]."""
 
     rewards: Floats
-    """Each agent's own and its group's, added up over the moments, later ones discounted. Shape [B, n]."""
+    """Each agent's own and its group's, added up over the joint steps, later ones discounted. Shape [B, n]."""
 
     team_rewards: Floats
     """The same of everyone's own rewards, and once the group's. Shape [B]."""
 
     terminated: Bools
-    """The agent's task ended within the moments. Shape [B, n]."""
+    """The agent's task ended within the joint steps. Shape [B, n]."""
 
     discounts: Floats
-    """What a value of the next observations counts, γ to the power of moments that lie between. Shape [B, n]."""
+    """What a value of the next observations counts, γ to the power of joint steps that lie between. Shape [B, n]."""
 
 
 class _Window(NamedTuple):
-    """What the moments of a target brought, from B rows on."""
+    """What the joint steps of a target brought, from B rows on."""
 
     at: Rows
     """The row of the last decision in it at each place, the first row where there is none. [B, n]"""
 
     end: Rows | None
-    """The row of the group's last moment in it; None where agents are followed each for itself. [B]"""
+    """The row of the group's last joint step in it; None where agents are followed each for itself. [B]"""
 
     rewards: Floats
     terminated: Bools
-    moments: Rows
+    joint_steps: Rows
     """[B, n]"""
 
 
 class JointReplay(RowReplay[JointSample]):
-    """The last ``capacity`` moments, each a row.
+    """The last ``capacity`` joint steps, each a row.
 
-    What comes next is either followed for the group or for each agent. For the group, it is the group's next moment:
+    What comes next is either followed for the group or for each agent. For the group, it is its next joint step:
     who joins is in it, and who is not asked then is seen as it is asked again, or was seen last. For each agent, it
-    is the agent's own next decision, whoever may have taken its place by then, and however many moments lie between.
+    is the agent's own next decision, whoever may have taken its place by then, and however much later that is.
     The two differ where agents die, come, or decide at different times.
 
-    A moment takes, for each place, as many bytes as an agent's observations and actions in ``Replay``, and 26; every
+    A joint step takes, for each place, the bytes of an agent's observations and actions in ``Replay``, and 26; every
     trajectory takes its last observation besides.
     """
 
@@ -113,13 +113,13 @@ class JointReplay(RowReplay[JointSample]):
         follow_each: bool = False,
         sensors: Sequence[int] | None = None,
     ) -> None:
-        """places: most agents of a group. discount: γ, for rewards of several moments. alpha: see RowReplay.
+        """places: most agents of a group. discount: γ, for rewards of several joint steps. alpha: see RowReplay.
 
         sensors: which of the spec's sensors are kept, in order; None for all. follow_each: see above.
         """
         self._kept = range(len(spec.observation_specs)) if sensors is None else tuple(sensors)
         kept = BehaviorSpec(tuple(spec.observation_specs[i] for i in self._kept), spec.action_spec)
-        steps = _moment_columns(kept, min(FIRST_ROWS, capacity), places)
+        steps = _empty_columns(kept, min(FIRST_ROWS, capacity), places)
         super().__init__(capacity, steps, _final_columns(kept), alpha)
         self._places = np.arange(places)
         self._discount = discount
@@ -134,7 +134,7 @@ class JointReplay(RowReplay[JointSample]):
         # Numbered by group trajectory, so that no row needs an older trajectory than the rows before it.
         order = np.argsort(_groups_of(trajectories), kind="stable")
         numbers = self._segments + np.argsort(order)
-        steps = _moments_of(trajectories, len(self._places), numbers, self._kept)
+        steps = _columns_of(trajectories, len(self._places), numbers, self._kept)
         finals = {
             **named(tuple(trajectories.final_observations[i] for i in self._kept)),
             "allowed_actions": trajectories.final_allowed_actions,
@@ -174,7 +174,7 @@ class JointReplay(RowReplay[JointSample]):
             rewards=window.rewards,
             team_rewards=self._team_rewards(rows),
             terminated=window.terminated,
-            discounts=(self._discount**window.moments).astype(np.float32),
+            discounts=(self._discount**window.joint_steps).astype(np.float32),
         )
 
     def _next(self, window: _Window) -> tuple[Rows, Bools, tuple[Any, ...]]:
@@ -194,44 +194,44 @@ class JointReplay(RowReplay[JointSample]):
     def _window(self, rows: Rows) -> _Window:
         """As the group moves on."""
         steps, at = self._steps, rows
-        # Who is not asked at the window's last moment, or was interrupted before, is found by what it did last.
+        # Who is not asked at the window's last joint step, or was interrupted before, is found by what it did last.
         last = np.broadcast_to(rows[:, None], (len(rows), len(self._places)))
         first, own = steps["piece"][rows], steps["present"][rows]
         rewards, terminated = steps["rewards"][rows], steps["terminated"][rows]
-        moments = np.ones(len(rows), np.int64)
-        for moment in range(1, self._n_step):
+        joint_steps = np.ones(len(rows), np.int64)
+        for offset in range(1, self._n_step):
             going = steps["follows"][at]
             at = np.where(going, self._wrapped(at + 1), at)
             last = np.where(steps["present"][at], at[:, None], last)
             same = going[:, None] & own & (steps["piece"][at] == first)
-            rewards = rewards + np.where(same, self._discount**moment * steps["rewards"][at], 0.0)
+            rewards = rewards + np.where(same, self._discount**offset * steps["rewards"][at], 0.0)
             terminated = terminated | (same & steps["terminated"][at])
-            moments += going
-        moments = np.broadcast_to(moments[:, None], last.shape)
-        return _Window(last, at, rewards.astype(np.float32), terminated, moments)
+            joint_steps += going
+        joint_steps = np.broadcast_to(joint_steps[:, None], last.shape)
+        return _Window(last, at, rewards.astype(np.float32), terminated, joint_steps)
 
     def _own_window(self, rows: Rows) -> _Window:
         """As each agent moves on, from one decision of its own to the next."""
         steps, places = self._steps, self._places
         at = np.broadcast_to(rows[:, None], (len(rows), len(places)))
-        rewards, moments = steps["rewards"][rows], np.ones(at.shape, np.int64)
+        rewards, joint_steps = steps["rewards"][rows], np.ones(at.shape, np.int64)
         going = np.ones(at.shape, np.bool_)
-        for moment in range(1, self._n_step):
+        for offset in range(1, self._n_step):
             ahead = steps["ahead"][at, places]
             going = going & (ahead > 0)
             at = np.where(going, self._wrapped(at + ahead), at)
-            rewards = rewards + np.where(going, self._discount**moment * steps["rewards"][at, places], 0.0)
-            moments += going
-        return _Window(at, None, rewards.astype(np.float32), steps["terminated"][at, places], moments)
+            rewards = rewards + np.where(going, self._discount**offset * steps["rewards"][at, places], 0.0)
+            joint_steps += going
+        return _Window(at, None, rewards.astype(np.float32), steps["terminated"][at, places], joint_steps)
 
     def _team_rewards(self, rows: Rows) -> Floats:
-        """Of the group's moments from these rows on. [B]"""
+        """Of the group's joint steps from these rows on. [B]"""
         steps, at = self._steps, rows
         total, going = steps["team_rewards"][rows], np.ones(len(rows), np.bool_)
-        for moment in range(1, self._n_step):
+        for offset in range(1, self._n_step):
             going = going & steps["follows"][at]
             at = np.where(going, self._wrapped(at + 1), at)
-            total = total + np.where(going, self._discount**moment * steps["team_rewards"][at], 0.0)
+            total = total + np.where(going, self._discount**offset * steps["team_rewards"][at], 0.0)
         return total.astype(np.float32)
 
     def _wrapped(self, rows: Rows) -> Rows:
@@ -245,13 +245,13 @@ def _groups_of(trajectories: Trajectories) -> Rows:
     return trajectories.joint.groups
 
 
-def _moments_of(trajectories: Trajectories, places: int, numbers: Rows, sensors: Sequence[int]) -> Arrays:
-    """The columns of all moments with decisions, in time within each trajectory. numbers: of trajectories, [P]."""
-    frames = find_frames(trajectories, places)
-    moments = frames.in_time()
-    rows_of = np.full(len(frames), -1)
-    rows_of[moments] = np.arange(len(moments))
-    rows, slots = rows_of[frames.of_step], frames.slot_of_step
+def _columns_of(trajectories: Trajectories, places: int, numbers: Rows, sensors: Sequence[int]) -> Arrays:
+    """The columns of all joint steps with decisions, in time within each trajectory. numbers: of trajectories, [P]."""
+    joint_steps = find_joint_steps(trajectories, places)
+    in_time = joint_steps.in_time()
+    rows_of = np.full(len(joint_steps), -1)
+    rows_of[in_time] = np.arange(len(in_time))
+    rows, slots = rows_of[joint_steps.of_step], joint_steps.slot_of_step
     segments = np.repeat(np.arange(len(trajectories.lengths)), trajectories.lengths)
     last = np.cumsum(trajectories.lengths) - 1
     ahead = np.diff(rows, append=0)
@@ -260,13 +260,13 @@ def _moments_of(trajectories: Trajectories, places: int, numbers: Rows, sensors:
     terminated[last] = trajectories.terminated
 
     def dense(column: NDArray[Any], nobody: Any = 0) -> NDArray[Any]:
-        laid = np.full((len(moments), places, *column.shape[1:]), nobody, column.dtype)
+        laid = np.full((len(in_time), places, *column.shape[1:]), nobody, column.dtype)
         laid[rows, slots] = column
         return laid
 
-    group_trajectory = np.repeat(np.arange(len(frames.lengths)), frames.lengths)
+    group_trajectory = np.repeat(np.arange(len(joint_steps.lengths)), joint_steps.lengths)
     trajectory_of_segment = _groups_of(trajectories)
-    oldest = np.full(len(frames.lengths), np.iinfo(np.int64).max)
+    oldest = np.full(len(joint_steps.lengths), np.iinfo(np.int64).max)
     np.minimum.at(oldest, trajectory_of_segment, numbers)
     present = dense(np.ones(len(rows), np.bool_))
     common = dense(trajectories.group_rewards)
@@ -287,7 +287,7 @@ def _moments_of(trajectories: Trajectories, places: int, numbers: Rows, sensors:
     }
 
 
-def _moment_columns(spec: BehaviorSpec, rows: int, places: int) -> Arrays:
+def _empty_columns(spec: BehaviorSpec, rows: int, places: int) -> Arrays:
     actions = spec.action_spec
     return {
         **observation_columns(spec, rows, places),

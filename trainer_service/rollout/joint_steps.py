@@ -13,12 +13,13 @@ Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Frames:
-    """F moments of G group trajectories, in time within each group trajectory; n places in a group.
+class JointSteps:
+    """F joint steps of G group trajectories, in time within each group trajectory; n places in a group.
 
-    A moment is when agents of a group decided, or when what follows their last decision was seen. Where somebody left
-    and another took its place at once, there are two: with who decides, and with who left in its place. An observation
-    is referred to by a number: i for what was seen at step i (of S), S + p for the final observation of trajectory p.
+    A joint step is when agents of a group decided, or when what follows their last decision was seen. Where somebody
+    left and another took its place at once, there are two: with who decides, and with who left in its place. An
+    observation is referred to by a number: i for what was seen at step i (of S), S + p for the final observation of
+    trajectory p.
     """
 
     members: Indices
@@ -28,38 +29,38 @@ class Frames:
     """The step that was decided at each place, −1 where none was. Shape [F, n]."""
 
     of_step: Indices
-    """The moment of each step. Shape [S]."""
+    """The joint step of each step. Shape [S]."""
 
     slot_of_step: Indices
     """The place of each step's agent. Shape [S]."""
 
     of_final: Indices
-    """The moment of each trajectory's final observation; −1 where its episode was over. Shape [P]."""
+    """The joint step of each trajectory's final observation; −1 where its episode was over. Shape [P]."""
 
     slot_of_segment: Indices
     """The place of each trajectory's agent. Shape [P]."""
 
     first: Indices
-    """Each group trajectory's first moment. Shape [G]."""
+    """Each group trajectory's first joint step. Shape [G]."""
 
     lengths: Indices
-    """Moments with decisions of each group trajectory; they come first, the one that follows, if there is one, last.
+    """Joint steps with decisions of each group trajectory; they come first, and the one that follows, if any, last.
     Shape [G]."""
 
     last: Indices
-    """The moment after the group trajectory's last decision, to bootstrap from; −1 where all was over. Shape [G]."""
+    """The joint step after its last decision, to bootstrap from; −1 where all was over. Shape [G]."""
 
     def __len__(self) -> int:
         return len(self.members)
 
     def in_time(self) -> Indices:
-        """The moments with decisions, one group trajectory after the other. Shape [sum of lengths]."""
+        """The joint steps with decisions, one group trajectory after the other. Shape [sum of lengths]."""
         starts = np.repeat(self.first - (np.cumsum(self.lengths) - self.lengths), self.lengths)
         in_time: Indices = starts + np.arange(int(self.lengths.sum()))
         return in_time
 
 
-def find_frames(trajectories: Trajectories, places: int) -> Frames:
+def find_joint_steps(trajectories: Trajectories, places: int) -> JointSteps:
     """Puts agents' steps together again.
 
     Args:
@@ -81,37 +82,37 @@ def find_frames(trajectories: Trajectories, places: int) -> Frames:
     groups = np.concatenate([group_of_step, joint.groups[goes_on]])
     ticks = np.concatenate([joint.ticks, joint.final_ticks[goes_on]])
     decides = np.arange(len(groups)) < steps
-    # One number per moment that sorts by group trajectory, then by time; odd ones are for those whose place was taken
-    # at once.
+    # One number per joint step that sorts by group trajectory, then by time; odd ones are for those whose place was
+    # taken at once.
     start = ticks.min(initial=0)
     keys = 2 * (groups * (ticks.max(initial=0) - start + 1) + (ticks - start))
     replaced = np.isin(keys[steps:] * places + places_left, keys[:steps] * places + slot_of_step)
     left_at = keys[steps:][replaced]
     keys[steps:] += replaced
-    moments, at, frame = np.unique(keys, return_index=True, return_inverse=True)
+    unique_keys, at, joint_step = np.unique(keys, return_index=True, return_inverse=True)
     has_decisions = np.zeros(len(at), np.bool_)
-    has_decisions[frame[decides]] = True
-    # Moments without decisions go to the end of their group trajectory: usually there is at most one, the last.
+    has_decisions[joint_step[decides]] = True
+    # Joint steps without decisions go to the end of their group trajectory: usually there is at most one, the last.
     order = np.lexsort((ticks[at], ~has_decisions, groups[at]))
     at, has_decisions = at[order], has_decisions[order]
     position = np.argsort(order)
-    frame = position[frame]
+    joint_step = position[joint_step]
     of_final = np.full(len(lengths), -1)
-    of_final[goes_on] = frame[steps:]
+    of_final[goes_on] = joint_step[steps:]
     decided = np.full((len(at), places), -1)
-    decided[frame[:steps], slot_of_step] = np.arange(steps)
+    decided[joint_step[:steps], slot_of_step] = np.arange(steps)
     members = decided.copy()
-    members[frame[steps:], places_left] = steps + goes_on
-    again = frame[steps:][replaced]
-    others = members[position[np.searchsorted(moments, left_at)]]
+    members[joint_step[steps:], places_left] = steps + goes_on
+    again = joint_step[steps:][replaced]
+    others = members[position[np.searchsorted(unique_keys, left_at)]]
     members[again] = np.where(members[again] < 0, others, members[again])
     num_trajectories = int(joint.groups.max()) + 1 if len(joint.groups) else 0
-    frames_of = np.bincount(groups[at], minlength=num_trajectories)
+    joint_steps_of = np.bincount(groups[at], minlength=num_trajectories)
     decisions_of = np.bincount(groups[at][has_decisions], minlength=num_trajectories)
-    first = np.cumsum(frames_of) - frames_of
-    final = first + frames_of - 1
-    follows = (frames_of > decisions_of) & (ticks[at][final] > ticks[at][first + decisions_of - 1])
+    first = np.cumsum(joint_steps_of) - joint_steps_of
+    final = first + joint_steps_of - 1
+    follows = (joint_steps_of > decisions_of) & (ticks[at][final] > ticks[at][first + decisions_of - 1])
     last = np.where(follows, final, -1)
-    return Frames(
-        members, decided, frame[:steps], slot_of_step, of_final, joint.slots, first, decisions_of, last
+    return JointSteps(
+        members, decided, joint_step[:steps], slot_of_step, of_final, joint.slots, first, decisions_of, last
     )

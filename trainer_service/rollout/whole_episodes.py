@@ -9,7 +9,7 @@ import numpy as np
 from unity_bridge.demonstrations import DemonstratedSegment
 from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
 
-Moment = tuple[Observation, ...]
+AgentObservations = tuple[Observation, ...]
 """What one agent saw, a row per sensor: [1, *sensor shape]."""
 
 
@@ -17,12 +17,12 @@ Moment = tuple[Observation, ...]
 class _Running:
     """An episode that is not over."""
 
-    seen: list[Moment] = field(default_factory=list)
+    seen: list[AgentObservations] = field(default_factory=list)
     actions: list[ActionBatch] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     group_rewards: list[float] = field(default_factory=list)
 
-    def ended(self, final: Moment, *, truncated: bool) -> DemonstratedSegment:
+    def ended(self, final: AgentObservations, *, truncated: bool) -> DemonstratedSegment:
         return DemonstratedSegment(
             observations=tuple(join_observations(sensor) for sensor in zip(*self.seen, strict=True)),
             continuous_actions=np.concatenate([action.continuous for action in self.actions]),
@@ -69,7 +69,9 @@ class WholeEpisodes:
                     self._num_started += 1
             elif running is not None:
                 del self._running[key]
-                ended.append(running.ended(_moment(batch, row), truncated=bool(batch.truncated[row])))
+                ended.append(
+                    running.ended(_observations_of(batch, row), truncated=bool(batch.truncated[row]))
+                )
         self.num_ended += len(ended)
         return ended
 
@@ -78,7 +80,7 @@ class WholeEpisodes:
         for row, agent in enumerate(batch.agent_ids[batch.num_terminal :].tolist()):
             running = self._running.get((simulator, team, agent))
             if running is not None:
-                running.seen.append(_moment(batch, batch.num_terminal + row))
+                running.seen.append(_observations_of(batch, batch.num_terminal + row))
                 running.actions.append(
                     ActionBatch(
                         actions.continuous[row : row + 1].copy(), actions.discrete[row : row + 1].copy()
@@ -86,6 +88,6 @@ class WholeEpisodes:
                 )
 
 
-def _moment(batch: StepBatch, row: int) -> Moment:
+def _observations_of(batch: StepBatch, row: int) -> AgentObservations:
     """A copy: the whole batch must not stay for one row, and a scene may use its arrays again."""
     return tuple(sensor[row : row + 1].copy() for sensor in batch.observations)

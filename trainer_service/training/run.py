@@ -356,7 +356,7 @@ def _restore_experience(behavior: Behavior, path: Path, *, is_newest: bool) -> N
         of_when = "" if is_newest else ", as it was at the end: checkpoints have none of their own"
         _logger.info("'%s' goes on with its replay buffer%s.", behavior.name, of_when)
         return
-    # A batch is of moments where groups learn, and each of them takes a step of every agent.
+    # A batch is of joint steps where groups learn, and each of them takes a step of every agent.
     agents = tuning.num_agents
     why = f"'{path}' is missing" if tuning.save_replay_buffer else "save_replay_buffer is false"
     _logger.warning(

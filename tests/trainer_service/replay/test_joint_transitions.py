@@ -1,4 +1,4 @@
-"""The buffer of groups' moments against dictionaries, on groups whose agents come, die, and are asked at odd times."""
+"""The replay of joint steps against dictionaries, on groups whose agents come, die, and are asked at odd times."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def allowed_of(numbers: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Decided:
-    """One agent's part of a moment."""
+    """One agent's part of a joint step."""
 
     number: int
     own: float
@@ -118,18 +118,18 @@ class Decided:
     final: int | None = None
     """What it saw last; None where it decides again, or its task ended."""
     terminated: bool = False
-    moment: int = -1
+    joint_step: int = -1
 
 
-Moment = dict[int, Decided]
+JointStep = dict[int, Decided]
 """Who decided, by place."""
 
 
-def moments_of(trajectories: Trajectories) -> list[list[Moment]]:
-    """Group trajectories of moments, by plain loops."""
+def joint_steps_of(trajectories: Trajectories) -> list[list[JointStep]]:
+    """Group trajectories of joint steps, by plain loops."""
     joint = trajectories.joint
     assert joint is not None
-    group_trajectories: dict[int, dict[int, Moment]] = {}
+    group_trajectories: dict[int, dict[int, JointStep]] = {}
     step = 0
     for segment, length in enumerate(trajectories.lengths.tolist()):
         before: Decided | None = None
@@ -164,16 +164,16 @@ class Expected:
     discounts: dict[int, float]
 
 
-def expected(group_trajectory: list[Moment], at: int, n_step: int, *, follow_each: bool) -> Expected:
-    moment = group_trajectory[at]
+def expected(group_trajectory: list[JointStep], at: int, n_step: int, *, follow_each: bool) -> Expected:
+    joint_step = group_trajectory[at]
     window = group_trajectory[at : at + n_step]
     team = sum(
         GAMMA**k * (sum(d.own for d in m.values()) + float(np.mean([d.common for d in m.values()])))
         for k, m in enumerate(window)
     )
-    found = Expected({s: d.number for s, d in moment.items()}, {}, {}, team, set(), {})
+    found = Expected({s: d.number for s, d in joint_step.items()}, {}, {}, team, set(), {})
     lasts = {}
-    for place, decided in moment.items():
+    for place, decided in joint_step.items():
         own = [decided]
         while len(own) < n_step and own[-1].next is not None:
             own.append(own[-1].next)
@@ -229,12 +229,12 @@ def check(sample: JointSample, row: int, wanted: Expected) -> None:
     np.testing.assert_allclose(sample.continuous_actions[row, :, 0], seen / 10, rtol=1e-6)
 
 
-def fill(replay: JointReplay, life: Life, ticks: int) -> list[tuple[list[Moment], int]]:
+def fill(replay: JointReplay, life: Life, ticks: int) -> list[tuple[list[JointStep], int]]:
     """What the buffer should hold, oldest first."""
-    reference: list[tuple[list[Moment], int]] = []
+    reference: list[tuple[list[JointStep], int]] = []
     for _, trajectories in zip(range(ticks), life, strict=False):
         replay.add(trajectories)
-        for group_trajectory in moments_of(trajectories):
+        for group_trajectory in joint_steps_of(trajectories):
             reference += [(group_trajectory, at) for at in range(len(group_trajectory))]
     return reference[-replay.capacity :]
 
@@ -273,13 +273,13 @@ def test_the_worlds_of_these_tests_have_what_is_difficult() -> None:
         - set(group_trajectory[min(at + 2, len(group_trajectory) - 1)])
         for group_trajectory, at in reference
     ]
-    assert sum(map(bool, asked)) > 50, "everyone was asked at the end of every three moments"
+    assert sum(map(bool, asked)) > 50, "everyone was asked at the end of every three joint steps"
     assert sum(len(group_trajectory[at]) < PLACES for group_trajectory, at in reference) > 50
     sample = replay._gather(ordered(replay), None)
     assert (sample.terminated & sample.next_present).any(), "nobody was replaced at once by another"
     assert (sample.terminated & ~sample.next_present).any()
     ahead = replay._steps["ahead"][: len(replay)]
-    assert (ahead > 1).any(), "everyone was asked at every moment"
+    assert (ahead > 1).any(), "everyone was asked at every joint step"
     each = make(5000, follow_each=True)
     fill(each, Life(3), 200)
     own = each._gather(ordered(each), None)
@@ -339,7 +339,7 @@ def test_a_buffer_of_another_size_keeps_the_newest(after: int) -> None:
         check(sample, row, expected(group_trajectory, at, 1, follow_each=False))
 
 
-def fill_after(replay: JointReplay, life: Life) -> list[tuple[list[Moment], int]]:
+def fill_after(replay: JointReplay, life: Life) -> list[tuple[list[JointStep], int]]:
     return fill(replay, life, 10)
 
 

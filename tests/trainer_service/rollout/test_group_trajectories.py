@@ -11,7 +11,7 @@ import pytest
 from trainer_service.algorithms.common.on_policy.trajectory_state import from_tensors, to_tensors
 from trainer_service.rollout.agent_indices import GroupPlaces
 from trainer_service.rollout.assembler import Decisions, Observed, TrajectoryAssembler
-from trainer_service.rollout.joint_steps import find_frames
+from trainer_service.rollout.joint_steps import find_joint_steps
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
@@ -72,7 +72,7 @@ def handed_out(observed: Observed) -> Trajectories:
 
 
 def seen(trajectories: Trajectories, numbers: np.ndarray) -> list[list[float | None]]:
-    """What the numbers of a table of frames stand for."""
+    """What the numbers of a table of joint steps stand for."""
     everything = [*trajectories.observations[0][:, 0], *trajectories.final_observations[0][:, 0]]
     return [[None if i < 0 else float(everything[i]) for i in row] for row in numbers.tolist()]
 
@@ -85,23 +85,23 @@ def test_a_whole_group_at_its_time_limit_is_one_group_trajectory() -> None:
     world(tick(0, PAIR))
     world(tick(1, PAIR))
     out = handed_out(world(tick(2, PAIR, truncated=PAIR)))
-    frames = find_frames(out, 2)
-    assert seen(out, frames.members) == [[100, 200], [101, 201], [102, 202]]
-    assert seen(out, frames.steps) == [[100, 200], [101, 201], [None, None]]
-    assert frames.first.tolist() == [0]
-    assert frames.lengths.tolist() == [2]
-    assert frames.last.tolist() == [2]
-    assert frames.in_time().tolist() == [0, 1]
+    joint_steps = find_joint_steps(out, 2)
+    assert seen(out, joint_steps.members) == [[100, 200], [101, 201], [102, 202]]
+    assert seen(out, joint_steps.steps) == [[100, 200], [101, 201], [None, None]]
+    assert joint_steps.first.tolist() == [0]
+    assert joint_steps.lengths.tolist() == [2]
+    assert joint_steps.last.tolist() == [2]
+    assert joint_steps.in_time().tolist() == [0, 1]
 
 
 def test_after_the_end_of_a_task_nothing_follows() -> None:
     world = World()
     world(tick(0, PAIR))
     out = handed_out(world(tick(1, PAIR, terminated=PAIR)))
-    frames = find_frames(out, 2)
-    assert frames.last.tolist() == [-1]
-    assert frames.of_final.tolist() == [-1, -1]
-    assert seen(out, frames.members) == [[100, 200]]
+    joint_steps = find_joint_steps(out, 2)
+    assert joint_steps.last.tolist() == [-1]
+    assert joint_steps.of_final.tolist() == [-1, -1]
+    assert seen(out, joint_steps.members) == [[100, 200]]
 
 
 def test_who_dies_early_waits_for_the_others() -> None:
@@ -110,10 +110,10 @@ def test_who_dies_early_waits_for_the_others() -> None:
     assert world(tick(1, [(2, 5)], terminated=[(1, 5)])).trajectories is None
     world(tick(2, [(2, 5)]))
     out = handed_out(world(tick(3, [], truncated=[(2, 5)])))
-    frames = find_frames(out, 2)
-    assert seen(out, frames.members) == [[100, 200], [None, 201], [None, 202], [None, 203]]
-    assert frames.lengths.tolist() == [3]
-    assert frames.last.tolist() == [3]
+    joint_steps = find_joint_steps(out, 2)
+    assert seen(out, joint_steps.members) == [[100, 200], [None, 201], [None, 202], [None, 203]]
+    assert joint_steps.lengths.tolist() == [3]
+    assert joint_steps.last.tolist() == [3]
 
 
 def test_who_leaves_at_a_limit_is_not_taken_for_its_successor() -> None:
@@ -121,12 +121,12 @@ def test_who_leaves_at_a_limit_is_not_taken_for_its_successor() -> None:
     world(tick(0, PAIR))
     assert world(tick(1, [(1, 5), (3, 5)], truncated=[(2, 5)])).trajectories is None
     out = handed_out(world(tick(2, [], truncated=[(1, 5), (3, 5)])))
-    frames = find_frames(out, 2)
-    assert seen(out, frames.members) == [[100, 200], [101, 301], [101, 201], [102, 302]]
-    assert seen(out, frames.steps) == [[100, 200], [101, 301], [None, None], [None, None]]
-    of_final = frames.members[frames.of_final, frames.slot_of_segment].tolist()
+    joint_steps = find_joint_steps(out, 2)
+    assert seen(out, joint_steps.members) == [[100, 200], [101, 301], [101, 201], [102, 302]]
+    assert seen(out, joint_steps.steps) == [[100, 200], [101, 301], [None, None], [None, None]]
+    of_final = joint_steps.members[joint_steps.of_final, joint_steps.slot_of_segment].tolist()
     assert of_final == [len(out) + segment for segment in range(3)]
-    assert (frames.lengths.tolist(), frames.last.tolist()) == ([2], [3])
+    assert (joint_steps.lengths.tolist(), joint_steps.last.tolist()) == ([2], [3])
 
 
 def test_one_that_begins_anew_at_once_in_a_group_that_goes_on_leaves_its_last_view() -> None:
@@ -134,10 +134,10 @@ def test_one_that_begins_anew_at_once_in_a_group_that_goes_on_leaves_its_last_vi
     world(tick(0, PAIR))
     world(tick(1, PAIR, truncated=[(2, 5)]))
     out = handed_out(world(tick(2, [], terminated=PAIR)))
-    frames = find_frames(out, 2)
-    assert seen(out, frames.members) == [[100, 200], [101, 201], [101, 201]]
-    assert frames.members[1, 1] < len(out) <= frames.members[2, 1]
-    assert (frames.lengths.tolist(), frames.last.tolist()) == ([2], [-1])
+    joint_steps = find_joint_steps(out, 2)
+    assert seen(out, joint_steps.members) == [[100, 200], [101, 201], [101, 201]]
+    assert joint_steps.members[1, 1] < len(out) <= joint_steps.members[2, 1]
+    assert (joint_steps.lengths.tolist(), joint_steps.last.tolist()) == ([2], [-1])
 
 
 def test_a_group_is_cut_at_the_horizon_of_its_oldest_segment() -> None:
@@ -146,11 +146,11 @@ def test_a_group_is_cut_at_the_horizon_of_its_oldest_segment() -> None:
     world(tick(1, PAIR))
     out = handed_out(world(tick(2, PAIR)))
     assert out.lengths.tolist() == [2, 1]
-    frames = find_frames(out, 2)
-    assert seen(out, frames.members) == [[100, None], [101, 201], [102, 202]]
+    joint_steps = find_joint_steps(out, 2)
+    assert seen(out, joint_steps.members) == [[100, None], [101, 201], [102, 202]]
     world(tick(3, PAIR))
     again = handed_out(world(tick(4, PAIR)))
-    assert seen(again, find_frames(again, 2).members) == [[102, 202], [103, 203], [104, 204]]
+    assert seen(again, find_joint_steps(again, 2).members) == [[102, 202], [103, 203], [104, 204]]
 
 
 def test_groups_end_independently_of_each_other() -> None:
@@ -169,10 +169,10 @@ def test_group_trajectories_of_different_records_stay_apart() -> None:
     first = handed_out(world(tick(1, PAIR, truncated=PAIR)))
     second = handed_out(world(tick(2, PAIR, truncated=PAIR)))
     both = Trajectories.concatenate([first, second])
-    frames = find_frames(both, 2)
-    assert seen(both, frames.members) == [[100, 200], [101, 201], [101, 201], [102, 202]]
-    assert frames.lengths.tolist() == [1, 1]
-    assert frames.last.tolist() == [1, 3]
+    joint_steps = find_joint_steps(both, 2)
+    assert seen(both, joint_steps.members) == [[100, 200], [101, 201], [101, 201], [102, 202]]
+    assert joint_steps.lengths.tolist() == [1, 1]
+    assert joint_steps.last.tolist() == [1, 3]
 
 
 def test_agents_of_no_group_are_groups_of_their_own() -> None:
@@ -180,7 +180,7 @@ def test_agents_of_no_group_are_groups_of_their_own() -> None:
     alone = [(1, 0), (2, 0)]
     world(tick(0, alone))
     out = handed_out(world(tick(1, alone, truncated=alone)))
-    assert seen(out, find_frames(out, 1).members) == [[100], [101], [200], [201]]
+    assert seen(out, find_joint_steps(out, 1).members) == [[100], [101], [200], [201]]
 
 
 def test_simulators_do_not_meet() -> None:
@@ -203,8 +203,8 @@ def test_simulators_that_are_decided_for_at_once_do_not_disturb_each_others_time
     both(tick(0, PAIR))
     both(tick(1, [(2, 5)], truncated=[(1, 5)]))
     out = handed_out(both(tick(2, [], truncated=[(2, 5)])))
-    frames = find_frames(out, 2)
-    assert seen(out, frames.members) == [[100, 200], [101, 201], [None, 202]]
+    joint_steps = find_joint_steps(out, 2)
+    assert seen(out, joint_steps.members) == [[100, 200], [101, 201], [None, 202]]
 
 
 def test_who_leaves_with_its_simulator_leaves_nothing() -> None:
@@ -223,12 +223,12 @@ def test_who_changes_the_group_is_cut_there() -> None:
     world(tick(0, [(1, 5), (2, 5), (3, 6)]))
     assert world(tick(1, [(1, 6), (2, 5), (3, 6)])).trajectories is None
     out = handed_out(world(tick(2, [(1, 6), (3, 6)], truncated=[(2, 5)])))
-    frames = find_frames(out, 2)
-    assert seen(out, frames.steps) == [[100, 200], [None, 201], [None, None]]
+    joint_steps = find_joint_steps(out, 2)
+    assert seen(out, joint_steps.steps) == [[100, 200], [None, 201], [None, None]]
     out = handed_out(world(tick(3, [], truncated=[(1, 6), (3, 6)])))
-    frames = find_frames(out, 2)
+    joint_steps = find_joint_steps(out, 2)
     # Agent 3 was there first, and keeps its place.
-    assert seen(out, frames.members) == [[300, None], [301, 101], [302, 102], [303, 103]]
+    assert seen(out, joint_steps.members) == [[300, None], [301, 101], [302, 102], [303, 103]]
 
 
 def test_a_newcomer_takes_the_first_place_that_is_free() -> None:
@@ -256,7 +256,7 @@ def test_a_group_that_is_too_large_is_named() -> None:
     world(tick(0, PAIR))
     out = handed_out(world(tick(1, PAIR, truncated=PAIR)))
     with pytest.raises(ValueError, match="a group of 2 agents came, 1 were expected"):
-        find_frames(out, 1)
+        find_joint_steps(out, 1)
 
 
 def test_what_was_done_together_survives_a_checkpoint() -> None:
@@ -291,9 +291,9 @@ def test_random_lives_are_put_together_as_they_were_lived() -> None:
         observed = world(batch)
         if observed.trajectories is not None:
             out = observed.trajectories
-            frames = find_frames(out, 16)
-            rows = seen(out, frames.steps)
+            joint_steps = find_joint_steps(out, 16)
+            rows = seen(out, joint_steps.steps)
             found += [{value for value in row if value is not None} for row in rows]
-    found = [frame for frame in found if frame]
+    found = [joint_step for joint_step in found if joint_step]
     assert len(found) > 40
-    assert all(frozenset(frame) in together for frame in found)
+    assert all(frozenset(joint_step) in together for joint_step in found)

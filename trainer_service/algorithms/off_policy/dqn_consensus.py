@@ -31,25 +31,25 @@ class DQNConsensus(DQNShare):
         super().__init__(spec, settings, compute)
         self._every = self._hyper.consensus_every
         self._reached = 0
-        """Moments up to which it was looked whether it is time to agree."""
+        """Joint steps up to which it was looked whether it is time to agree."""
         self._burst = (0, 1)
         """``_reached`` when the gradient steps at hand began, and how many they are."""
         self._found: list[float] = []
         """Disagreements since the last report."""
 
     def update(self, step: int) -> Metrics:
-        """As TeamQLearner, with the heads averaged whenever so many moments of groups came."""
+        """As TeamQLearner, with the heads averaged whenever so many joint steps of groups came."""
         self._burst = (self._reached, max(self._experience.pace.due, 1))
         return super().update(step)
 
     def _after_descent(self) -> None:
-        # Moments come in bursts, and so do gradient steps: each step stands for its share of them.
+        # Joint steps come in bursts, and so do gradient steps: each step stands for its share of them.
         since, count = self._burst
-        left = (self._moments - since) * self._experience.pace.due // count
-        moments = self._moments - left
-        if moments // self._every > self._reached // self._every:
+        left = (self._joint_steps - since) * self._experience.pace.due // count
+        joint_steps = self._joint_steps - left
+        if joint_steps // self._every > self._reached // self._every:
             self._agree()
-        self._reached = moments
+        self._reached = joint_steps
 
     @torch.no_grad()
     def _agree(self) -> None:

@@ -1,6 +1,6 @@
 """Deep Q-learning with shared thoughts: what an action is worth depends on what the others make of what they see.
 
-The thoughts of the next moment's targets are those of the target networks throughout.
+The thoughts of the next joint step's targets are those of the target networks throughout.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Multi-agent deep deterministic policy gradient, Lowe et al. 2017 (arXiv:1706.02275).
 
-Top to bottom as in the paper's algorithm 1: act alone, remember whole moments, and for every few steps one gradient
+Top to bottom as in the paper's algorithm 1: act alone, remember whole joint steps, and for every few steps one gradient
 step of the critics, who see everyone, one of the actors, and a step of their targets. Discrete actions are relaxed by
 the Gumbel-softmax where a gradient must pass through them.
 """
@@ -69,7 +69,7 @@ class MADDPG(ReplayLearner[JointSample]):
         self.memory_size = self._trying.memory_size
         self.horizon = horizon_of(settings, hyper.n_step)
         self._minibatches = JointMinibatches(self._normalizer, sees, sees, task.strength, self._device)
-        # A batch is of moments, and each of them took a step of every agent.
+        # A batch is of joint steps, and each of them took a step of every agent.
         pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size * places), hyper.steps_per_update)
         replay = JointReplay(
             spec,

@@ -106,9 +106,9 @@ class COMA(GroupLearner):
         return explored_log_probs(log_probs, allowed, self._exploration)
 
     def _estimate_advantages(self, rollout: GroupRollout, scheduled: Scheduled) -> CriticTargets:
-        frames = rollout.frames
+        joint_steps = rollout.joint_steps
         actions = self._actions(rollout)
-        q = self._values(self._critic, rollout, actions)[frames.of_step, frames.slot_of_step]
+        q = self._values(self._critic, rollout, actions)[joint_steps.of_step, joint_steps.slot_of_step]
         with torch.no_grad():
             order = self._order(rollout.trajectories)
             parameters = self._actors.policy(rollout.own_observations, order.sequences)
@@ -126,7 +126,7 @@ class COMA(GroupLearner):
         return CriticTargets(
             advantages=advantages,
             targets=targets,
-            known=self._tensor(frames.steps >= 0),
+            known=self._tensor(joint_steps.steps >= 0),
             old_values=q,
             clip_range=targets.new_zeros(()),
             metrics={
@@ -139,12 +139,12 @@ class COMA(GroupLearner):
         )
 
     def _taken_together(self, rollout: GroupRollout, actions: Tensor) -> NDArray[np.float32]:
-        """The target's value of what everyone did, by moment: [F, 1, signals].
+        """The target's value of what everyone did, by joint step: [F, 1, signals].
 
         Every agent's critic estimates the same number, since all share the reward: their mean is taken.
         """
-        frames = rollout.frames
-        members = self._tensor(frames.members)
+        joint_steps = rollout.joint_steps
+        members = self._tensor(joint_steps.members)
         q = self._values(self._target, rollout, actions)
         done = torch.cat([actions, actions.new_zeros((1, actions.shape[1]))])[members]
         there = (members >= 0).to(q.dtype).unsqueeze(-1)
@@ -172,11 +172,11 @@ class COMA(GroupLearner):
         return done
 
     def _values(self, critic: COMACritic, rollout: GroupRollout, actions: Tensor) -> Tensor:
-        """Of all moments, places and choices, in reward units: [F, n, A, signals]."""
-        members = self._tensor(rollout.frames.members)
+        """Of all joint steps, places and choices, in reward units: [F, n, A, signals]."""
+        members = self._tensor(rollout.joint_steps.members)
         with torch.no_grad():
             if critic.memory is not None:
-                batch = all_joint_steps(rollout.frames, self._device)
+                batch = all_joint_steps(rollout.joint_steps, self._device)
                 return critic.value.raw(critic.forward(rollout.observations, actions, members, batch.filled))
             chunks = [
                 _forward(critic, rollout, actions, members[chunk])
@@ -204,10 +204,10 @@ class COMA(GroupLearner):
     def _critic_loss(
         self, rollout: GroupRollout, critic_targets: CriticTargets, batch: JointStepBatch
     ) -> Tensor:
-        members = self._tensor(rollout.frames.members)[batch.moments]
-        steps = self._tensor(rollout.frames.steps)[batch.moments]
-        known = critic_targets.known[batch.moments]
-        returns = critic_targets.targets[batch.moments].expand(*known.shape, -1)[known]
+        members = self._tensor(rollout.joint_steps.members)[batch.indices]
+        steps = self._tensor(rollout.joint_steps.steps)[batch.indices]
+        known = critic_targets.known[batch.indices]
+        returns = critic_targets.targets[batch.indices].expand(*known.shape, -1)[known]
         self._critic.value.count(returns)
         # An agent that was cut off before the others keeps the action drawn once in `_estimate_advantages`.
         assert critic_targets.actions is not None

@@ -26,15 +26,15 @@ class HAPPO(MAPPO):
     def _update_actors(
         self, rollout: GroupRollout, advantages: Tensor, scheduled: Scheduled
     ) -> dict[str, float]:
-        slots, frames = rollout.frames.slot_of_step, rollout.frames
-        factor = torch.ones(len(frames), device=self._device)
-        of_step = self._tensor(frames.of_step)
+        slots, joint_steps = rollout.joint_steps.slot_of_step, rollout.joint_steps
+        factor = torch.ones(len(joint_steps), device=self._device)
+        of_step = self._tensor(joint_steps.of_step)
         weighted = advantages.clone()
         parts: list[Tensor] = []
         spread: list[float] = []
         epochs, turns = self._hyper.num_epoch, self._agent_order()
         for turn, agent in enumerate(turns):
-            segments = frames.slot_of_segment == agent
+            segments = joint_steps.slot_of_segment == agent
             if not segments.any():
                 continue
             own = torch.from_numpy(np.flatnonzero(slots == agent)).to(self._device)

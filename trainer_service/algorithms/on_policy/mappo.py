@@ -77,11 +77,11 @@ class MAPPO(GroupLearner):
         )
 
     def _values(self, rollout: GroupRollout) -> Tensor:
-        """Of every moment, in the critic's units: [F, members, signals]."""
-        members = self._tensor(rollout.frames.members)
+        """Of every joint step, in the critic's units: [F, members, signals]."""
+        members = self._tensor(rollout.joint_steps.members)
         with torch.inference_mode():
             if self._critic.memory is not None:
-                batch = all_joint_steps(rollout.frames, self._device)
+                batch = all_joint_steps(rollout.joint_steps, self._device)
                 return self._critic.forward(rollout.observations, members, batch.filled).clone()
             chunks = [
                 self._critic.forward(*referenced_observations(rollout.observations, members[chunk]))
@@ -92,10 +92,10 @@ class MAPPO(GroupLearner):
     def _critic_loss(
         self, rollout: GroupRollout, critic_targets: CriticTargets, batch: JointStepBatch
     ) -> Tensor:
-        known = critic_targets.known[batch.moments]
-        returns = critic_targets.targets[batch.moments][known]
+        known = critic_targets.known[batch.indices]
+        returns = critic_targets.targets[batch.indices][known]
         self._critic.value.count(returns)
-        members = self._tensor(rollout.frames.members)[batch.moments]
+        members = self._tensor(rollout.joint_steps.members)[batch.indices]
         inputs = (
             (rollout.observations, members)
             if batch.filled is not None
@@ -106,7 +106,7 @@ class MAPPO(GroupLearner):
         cost = huber if self._hyper.value_loss == "huber" else squared
         loss = cost(values - targets, self._hyper.huber_delta)
         if self._hyper.clip_value:
-            before = critic_targets.old_values[batch.moments][known]
+            before = critic_targets.old_values[batch.indices][known]
             kept = before + torch.clamp(
                 values - before, -critic_targets.clip_range, critic_targets.clip_range
             )
@@ -119,7 +119,7 @@ class MAPPO(GroupLearner):
         if self._hyper.advantage_normalization == "global":
             return standardize(advantages).astype(np.float32)
         if self._hyper.advantage_normalization == "per_agent":
-            slots = rollout.frames.slot_of_step
+            slots = rollout.joint_steps.slot_of_step
             for slot in np.unique(slots):
                 advantages[slots == slot] = standardize(advantages[slots == slot])
         return advantages

@@ -50,16 +50,16 @@ class POCA(GroupLearner):
         estimate = group_advantages(
             rollout, self._rewards, values.unsqueeze(1).cpu().numpy(), gae_lambda=self._hyper.lambd
         )
-        frames = rollout.frames
-        returns = estimate.returns[frames.of_step, 0]
-        own = baselines.cpu().numpy()[frames.of_step, frames.slot_of_step]
+        joint_steps = rollout.joint_steps
+        returns = estimate.returns[joint_steps.of_step, 0]
+        own = baselines.cpu().numpy()[joint_steps.of_step, joint_steps.slot_of_step]
         advantages = standardize((returns - own).sum(axis=1).astype(np.float32))
         targets = self._tensor(estimate.returns.astype(np.float32))
         spread = self._tensor(np.ptp(estimate.returns[estimate.known], axis=0).astype(np.float32))
         return CriticTargets(
             advantages=self._tensor(advantages.astype(np.float32)),
             targets=targets,
-            known=self._tensor(frames.steps >= 0),
+            known=self._tensor(joint_steps.steps >= 0),
             old_values=torch.cat([values.unsqueeze(1), baselines], dim=1),
             clip_range=scheduled.epsilon * spread,
             metrics=self._value_metrics(estimate.known, values, own),
@@ -70,11 +70,11 @@ class POCA(GroupLearner):
         return 1 if trajectories.joint is None else int(trajectories.joint.slots.max(initial=0)) + 1
 
     def _values_and_baselines(self, rollout: GroupRollout) -> tuple[Tensor, Tensor]:
-        """Values of all moments, [F, signals], and baselines, [F, n, signals]."""
-        members, actions = self._tensor(rollout.frames.members), self._actions(rollout)
+        """Values of all joint steps, [F, signals], and baselines, [F, n, signals]."""
+        members, actions = self._tensor(rollout.joint_steps.members), self._actions(rollout)
         with torch.no_grad():
             if self._critic.memory is not None:
-                batch = all_joint_steps(rollout.frames, self._device)
+                batch = all_joint_steps(rollout.joint_steps, self._device)
                 return self._critic.forward(rollout.observations, actions, members, batch.filled)
             chunks = [
                 self._critic.forward(rollout.observations, actions, members[chunk])
@@ -87,12 +87,12 @@ class POCA(GroupLearner):
         self, rollout: GroupRollout, critic_targets: CriticTargets, batch: JointStepBatch
     ) -> Tensor:
         """Of values, and half as much of baselines. Both learn the group's returns."""
-        members = self._tensor(rollout.frames.members)[batch.moments]
+        members = self._tensor(rollout.joint_steps.members)[batch.indices]
         values, baselines = self._critic.forward(
             rollout.observations, self._actions(rollout), members, batch.filled
         )
-        returns, old = critic_targets.targets[batch.moments], critic_targets.old_values[batch.moments]
-        known = critic_targets.known[batch.moments]
+        returns, old = critic_targets.targets[batch.indices], critic_targets.old_values[batch.indices]
+        known = critic_targets.known[batch.indices]
         of_values = clipped_value_loss(values, old[:, 0], returns[:, 0], clip_range=critic_targets.clip_range)
         of_baselines = clipped_value_loss(
             baselines[known],

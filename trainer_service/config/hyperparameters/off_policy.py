@@ -29,10 +29,10 @@ class OffPolicyHyperparameters(Hyperparameters):
     supports_cloning: ClassVar[bool] = False
 
     batch_size: PositiveCount = 128
-    """Rows of one gradient step, drawn from the replay buffer; for learners of groups a row is a group's moment."""
+    """Rows of one gradient step, drawn from the replay buffer; for learners of groups a row is a joint step."""
 
     buffer_size: PositiveCount = 50000
-    """Rows that the replay buffer holds; for learners of groups a row is a group's moment."""
+    """Rows that the replay buffer holds; for learners of groups a row is a joint step."""
 
     learning_rate: Positive = 1e-3
     """Step size of Adam at the start."""
@@ -198,7 +198,7 @@ class ConsensusSettings(ShareSettings):
     """The same, with value heads that are averaged over the group from time to time."""
 
     consensus_every: PositiveCount = 100
-    """Moments of groups after which they are averaged."""
+    """Joint steps of groups after which they are averaged."""
 
 
 class SICSettings(CommunicatingSettings):

@@ -1,4 +1,7 @@
-"""COMA's critic: what each of an agent's choices is worth, given what all others see and do. F moments, n places."""
+"""COMA's critic: what each of an agent's choices is worth, given what all others see and do.
+
+F joint steps, n places.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ class COMACritic(nn.Module):
         """[F, n, A, signals], in units of the scale of returns: see ``value``. Of places where nobody is: anything.
 
         observations: [R, …] per sensor; actions: one-hot, [R, A]; members: int64 [F, n], who is at each place, −1
-        where nobody is; filled: which moments there are of sequences that begin without memory, bool [Q, L].
+        where nobody is; filled: which joint steps there are of sequences that begin without memory, bool [Q, L].
         """
         observations = as_floats(observations)
         encoded = self.encoder.forward([observations[i] for i in self._sees])

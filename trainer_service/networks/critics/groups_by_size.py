@@ -1,4 +1,4 @@
-"""Moments of groups, sorted by how many agents were there: those with as many are computed together, without gaps."""
+"""Joint steps sorted by how many agents were there, so that those of one size are computed together, without gaps."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 
 
 class Crowds(NamedTuple):
-    """F moments with R agents in all, and N results: of each moment the group's, each agent's and perhaps one more.
+    """F joint steps with R agents in all, and N results: for each the group's, every agent's and perhaps one more.
 
-    Sorted means by number of agents, then as the moments came.
+    Sorted means by number of agents, then as the joint steps came.
     """
 
     rows: Tensor
-    """Who is there, sorted, by place within a moment: row numbers as they were given. int64 [R]"""
+    """Who is there, sorted, by place within a joint step: row numbers as they were given. int64 [R]"""
 
     sizes: list[tuple[int, int]]
-    """Smaller groups first: (agents, moments with so many)."""
+    """Smaller groups first: (agents, joint steps with so many)."""
 
     agents: Tensor
     """How many agents each result's group has, sorted. int64 [N]"""
@@ -29,7 +29,7 @@ class Crowds(NamedTuple):
 
 
 def sorted_by_size(members: Tensor, *, one_more: bool) -> Crowds:
-    """members: int64 [F, n], the row of who was at each place, −1 where nobody was; somebody at every moment."""
+    """members: int64 [F, n], the row of who was at each place, −1 where nobody was; somebody at every joint step."""
     there = members >= 0
     agents = there.sum(dim=1)
     order = torch.argsort(agents, stable=True)

@@ -1,4 +1,4 @@
-"""A critic that sees what all agents of a group see. F moments of groups of up to n agents."""
+"""A critic that sees what all agents of a group see. F joint steps of groups of up to n agents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class JointCritic(nn.Module):
         members: int,
         scaling: Scaling,
     ) -> None:
-        """sees: sensors of the state; places: n; members: how many values a moment has, n or 1 for the group's."""
+        """sees: sensors of the state; places: n; members: how many values a joint step has, n or 1 for the group's."""
         super().__init__()
         self._sees = tuple(sees)
         self._kind = state
@@ -61,7 +61,7 @@ class JointCritic(nn.Module):
         """Values in units of the scale of returns: see ``value``.
 
         observations: [R, …] per sensor; members: int64 [F, n], whose observation is at each place, −1 where
-        nobody is; filled: which moments there are of sequences that begin without memory, bool [Q, L].
+        nobody is; filled: which joint steps there are of sequences that begin without memory, bool [Q, L].
 
         Returns [F, members, signals].
         """

@@ -1,6 +1,6 @@
 """The critic of MA-POCA, Cohen et al. 2021 (arXiv:2111.05992): any number of agents, by attention.
 
-F moments, n places, R agents that are there.
+F joint steps, n places, R agents that are there.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class POCACritic(nn.Module):
 
         observations: of any rows, one tensor per sensor; actions: what the same rows did, continuous and one-hot
         side by side; members: int64 [F, n], the row of who is at each place, −1 where nobody is; filled: which
-        moments there are of sequences that begin without memory, bool [Q, L].
+        joint steps there are of sequences that begin without memory, bool [Q, L].
         """
         crowds = sorted_by_size(members, one_more=self.memory is not None)
         self._count(crowds)
@@ -85,14 +85,14 @@ class POCACritic(nn.Module):
         return said[0], said[1:].transpose(0, 1)
 
     def _pooled(self, encoded: Tensor, actions: Tensor, crowds: Crowds) -> Tensor:
-        """The mean of all agents after they attended to each other, of every version of every moment: [N, units]."""
+        """The mean of all agents after they attended to each other, for every version of a joint step: [N, units]."""
         rows = [size * moments for size, moments in crowds.sizes]
         acting = torch.cat([encoded, actions], dim=1)
         parts = zip(crowds.sizes, torch.split(encoded, rows), torch.split(acting, rows), strict=True)
         return torch.cat([self._of_size(size, *inputs) for (size, _), *inputs in parts])
 
     def _of_size(self, size: int, seen: Tensor, acting: Tensor) -> Tensor:
-        """Of moments with as many agents. There are no gaps, so nothing is masked but an agent's other kind."""
+        """Of joint steps with as many agents. There are no gaps, so nothing is masked but an agent's other kind."""
         embedded = [
             functional.silu(layer.forward(inputs)).view(-1, size, layer.out_features)
             for layer, inputs in ((self.seen, seen), (self.seen_acting, acting))

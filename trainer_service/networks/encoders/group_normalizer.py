@@ -29,7 +29,7 @@ class GroupNormalizer(ObservationNormalizer):
     def some(self, sensors: Sequence[int], observations: Sequence[Tensor]) -> list[Tensor]:
         """As ObservationNormalizer, for an agent's own sensors, all of them: zeros stay zeros here too.
 
-        So that what is learned from a moment is what everyone is shown who decides in it.
+        So that what is learned from a joint step is what everyone is shown who decides in it.
         """
         there = _there(torch.cat(list(observations), dim=-1))
         return [sensor * there for sensor in super().some(sensors, observations)]

@@ -1,4 +1,4 @@
-"""Actors that decide alone, and critics that are told what everyone sees and does. B moments, n places.
+"""Actors that decide alone, and critics that are told what everyone sees and does. B joint steps, n places.
 
 All agents are computed at once, be it by networks of their own or by one that serves them all. Sensors are vectors.
 """

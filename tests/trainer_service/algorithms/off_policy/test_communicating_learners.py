@@ -202,7 +202,7 @@ def test_disagreement_is_told_as_it_was_before(lived) -> None:
 
 
 @pytest.mark.parametrize("pace", [0.5, 1, 7])
-def test_they_agree_whenever_so_many_moments_came_however_often_they_learn(
+def test_they_agree_whenever_so_many_joint_steps_came(
     make_behavior, live, monkeypatch: pytest.MonkeyPatch, pace: float
 ) -> None:
     agreed: list[int] = []
@@ -210,9 +210,9 @@ def test_they_agree_whenever_so_many_moments_came_however_often_they_learn(
     changes = {"consensus_every": 25, "steps_per_update": 2 * pace}
     behavior: Behavior = make_behavior(seed=1, **settings_of("dqn_consensus", 2, **changes))
     live(behavior, Walk(2, 1), 4)
-    moments = learner_of(behavior)._moments
-    assert moments > 100
-    assert len(agreed) == moments // 25
+    joint_steps = learner_of(behavior)._joint_steps
+    assert joint_steps > 100
+    assert len(agreed) == joint_steps // 25
     assert np.diff(agreed).max() < 50
 
 

@@ -1,4 +1,4 @@
-"""How MADDPG explores, keeps moments of groups, and goes on from a checkpoint."""
+"""How MADDPG explores, keeps joint steps of groups, and goes on from a checkpoint."""
 
 from __future__ import annotations
 

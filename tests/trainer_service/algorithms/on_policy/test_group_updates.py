@@ -177,7 +177,7 @@ def test_a_seed_decides_everything(make_behavior, live, learner: str) -> None:
 
 
 @learners
-def test_one_moment_is_enough_to_learn_from(
+def test_one_joint_step_is_enough_to_learn_from(
     make_behavior, live, monkeypatch: pytest.MonkeyPatch, learner: str
 ) -> None:
     monkeypatch.setitem(globals(), "COPIES", 1)
@@ -231,9 +231,9 @@ def test_comas_critic_learns_on_what_it_was_asked_with_beside_one_who_was_cut_of
     live(behavior, Stragglers(), 1)
     (((rollout, _), critic_targets),), ((_, loss),) = judged, lost
     known = critic_targets.known
-    cut_off = (rollout.frames.members >= 0) & (rollout.frames.steps < 0)
+    cut_off = (rollout.joint_steps.members >= 0) & (rollout.joint_steps.steps < 0)
     assert cut_off[known.any(dim=1).numpy()].any()
-    steps = torch.from_numpy(rollout.frames.steps)[known]
+    steps = torch.from_numpy(rollout.joint_steps.steps)[known]
     taken = critic_targets.old_values[steps, rollout.discrete_actions[steps, 0]]
     targets = critic_targets.targets.expand(*known.shape, -1)[known]
     assert float(loss.detach()) == pytest.approx(float((taken - targets).square().mean()), rel=1e-5)

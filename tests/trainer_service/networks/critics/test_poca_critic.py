@@ -119,12 +119,12 @@ def test_each_version_attends_to_its_own_kinds_only() -> None:
     assert attended.squeeze(-1).tolist() == [[[11.5, 21.5], [12.5, 42.5], [33.5, 43.5]]]
 
 
-def test_moments_are_sorted_by_how_many_agents_were_there() -> None:
+def test_joint_steps_are_sorted_by_how_many_agents_were_there() -> None:
     members = torch.tensor([[5, 6, -1], [-1, -1, 7], [0, -1, 1]])
     crowds = sorted_by_size(members, one_more=False)
     assert crowds.sizes == [(1, 1), (2, 2)]
     assert crowds.rows.tolist() == [7, 5, 6, 0, 1]
-    # The results of the second moment, its value first, then those of the first and of the third.
+    # The results of the second joint step, its value first, then those of the first and of the third.
     assert crowds.agents.tolist() == [1, 1, 2, 2, 2, 2, 2, 2]
     assert crowds.found.T.tolist() == [[2, 3, 4, -1], [0, -1, -1, 1], [5, 6, -1, 7]]
     more = sorted_by_size(members, one_more=True)

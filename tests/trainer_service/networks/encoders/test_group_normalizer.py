@@ -47,7 +47,7 @@ def test_nobody_is_still_nobody() -> None:
     assert group[10].tolist() == [0.0, 0.0, 0.0, *eyes[10].tolist(), *ears[10].tolist()]
 
 
-def test_a_moment_is_learned_from_as_it_was_shown() -> None:
+def test_a_joint_step_is_learned_from_as_it_was_shown() -> None:
     normalizer, _ = told(normalize=True)
     # Who stands at the origin and hears nothing looks like nobody, to all who decide.
     eyes = torch.tensor([[[0.0, 0.0], [1.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]])

@@ -43,8 +43,8 @@ def shared(*, ids: int = PLACES) -> SharedQNetwork:
     return SharedQNetwork(OWN, SETTINGS, sees=[0, 1], ids=ids)
 
 
-def group(moments: int = 7) -> list[Tensor]:
-    return [torch.randn(moments, PLACES, 4), torch.randn(moments, PLACES, 2)]
+def group(joint_steps: int = 7) -> list[Tensor]:
+    return [torch.randn(joint_steps, PLACES, 4), torch.randn(joint_steps, PLACES, 2)]
 
 
 def rows_of(seen: Sequence[Tensor]) -> list[Tensor]:

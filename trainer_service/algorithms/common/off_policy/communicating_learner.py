@@ -10,7 +10,7 @@ from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 class CommunicatingLearner(TeamQLearner):
     """Every agent's action comes from everyone's observations: in training, and whenever the policy is used.
 
-    The view adds them as a sensor. The replay does not keep that: a moment has them all.
+    The view adds them as a sensor. The replay does not keep that: a joint step has them all.
     """
 
     def _make_normalizer(self) -> ObservationNormalizer:
@@ -19,5 +19,5 @@ class CommunicatingLearner(TeamQLearner):
         return GroupNormalizer(self._spec.observation_specs, normalize=normalize)
 
     def _follows_each(self) -> bool:
-        """Never: what agents tell each other must be of the same moment, whoever's rewards they learn from."""
+        """Never: what agents tell each other must be of the same joint step, whoever's rewards they learn from."""
         return False

@@ -1,6 +1,6 @@
-"""What learners of a group's action values share: networks that decide alone, and a replay of the group's moments.
+"""What learners of a group's action values share: networks that decide alone, and a replay of the group's joint steps.
 
-Top to bottom: act ε-greedily, remember whole moments, and for every few steps one gradient step towards what the
+Top to bottom: act ε-greedily, remember whole joint steps, and for every few steps one gradient step towards what the
 target network says of the next ones. What a method makes of the agents' values is in its own file.
 """
 
@@ -51,7 +51,7 @@ class Team(nn.Module):
 
 
 class Errors(NamedTuple):
-    """How wrong a minibatch of B moments was."""
+    """How wrong a minibatch of B joint steps was."""
 
     loss: Tensor
     """What is made smaller."""
@@ -112,13 +112,13 @@ class TeamQLearner(ReplayLearner[JointSample]):
         self._minibatches = JointMinibatches(
             self._normalizer, kept, self._sees, signal.strength, self._device
         )
-        # A batch is of moments, and each of them took a step of every agent.
+        # A batch is of joint steps, and each of them took a step of every agent.
         start = max(hyper.buffer_init_steps, hyper.batch_size * self._places)
         pace = Pace(start, hyper.steps_per_update)
         replay = self._make_replay(kept, signal.gamma)
         self._experience = ExperienceReplay(replay, hyper, compute.seed, pace)
-        self._moments = 0
-        """Moments of groups over the whole run."""
+        self._joint_steps = 0
+        """Joint steps of groups over the whole run."""
 
     def _make_network(self, own: BehaviorSpec) -> TeamQNetwork:
         """own: what an agent sees itself, and what it can do."""
@@ -137,7 +137,7 @@ class TeamQLearner(ReplayLearner[JointSample]):
         return ObservationNormalizer(sensors, normalize=normalize, except_for=AGENT_ID)
 
     def _follows_each(self) -> bool:
-        """Whether what comes next is each agent's own next decision, or the group's next moment."""
+        """Whether what comes next is each agent's own next decision, or the group's next joint step."""
         return self._hyper.reward_mode == "individual"
 
     def _make_replay(self, kept: Sequence[int], discount: float) -> JointReplay:
@@ -175,7 +175,7 @@ class TeamQLearner(ReplayLearner[JointSample]):
         )
 
     def _remember(self, trajectories: Trajectories) -> None:
-        self._moments += len(self._experience.record(trajectories))
+        self._joint_steps += len(self._experience.record(trajectories))
 
     def update(self, step: int) -> Metrics:
         """As many gradient steps as were earned since the last call."""
@@ -209,7 +209,7 @@ class TeamQLearner(ReplayLearner[JointSample]):
         return torch.cat([means, errors.squared_by_place])
 
     def _after_descent(self) -> None:
-        """What a method changes in the networks before their targets follow. ``_moments`` says how late it is."""
+        """What a method changes in the networks before their targets follow. ``_joint_steps`` says how late it is."""
 
     def _follow(self) -> None:
         self._target.follow(self._descent.parameters, share_of_target(self._hyper, self._experience.updates))
@@ -296,7 +296,7 @@ class TeamQLearner(ReplayLearner[JointSample]):
             "acting": self._acting.get_state(),
             "exploration": self._trying.state_dict(),
             **self._experience.state_dict(),
-            "moments": self._moments,
+            "moments": self._joint_steps,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -306,7 +306,7 @@ class TeamQLearner(ReplayLearner[JointSample]):
         self._acting.set_state(state["acting"].cpu())
         self._trying.load_state_dict(state["exploration"])
         self._experience.load_state_dict(state)
-        self._moments = state["moments"]
+        self._joint_steps = state["moments"]
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Networks, targets and normalizer. Raises KeyError or RuntimeError where they do not fit."""

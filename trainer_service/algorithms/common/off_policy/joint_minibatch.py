@@ -1,4 +1,4 @@
-"""What learners of groups take a gradient step on: moments drawn from the replay buffer as tensors."""
+"""What learners of groups take a gradient step on: joint steps drawn from the replay buffer as tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unity_bridge.steps import Observation
 
 
 class JointMinibatch(NamedTuple):
-    """B moments of groups with n places; see JointSample."""
+    """B joint steps of groups with n places; see JointSample."""
 
     seen: list[Tensor]
     """What agents saw themselves, normalized, zeros where nobody is: one [B, n, …] per sensor."""

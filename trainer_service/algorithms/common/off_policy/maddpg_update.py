@@ -1,6 +1,6 @@
 """The gradient steps of MADDPG, and what they move.
 
-B moments, n places; an action is C numbers and K choices, one-hot by branch.
+B joint steps, n places; an action is C numbers and K choices, one-hot by branch.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Judged(NamedTuple):
     """How wrong the critics were about a minibatch, before their step."""
 
     squared: Tensor
-    """δ², the mean over agents and moments."""
+    """δ², the mean over agents and joint steps."""
 
     squared_by_place: Tensor
-    """δ², the mean over moments. [n]"""
+    """δ², the mean over joint steps. [n]"""
 
     absolute: Tensor
     """|δ|, the mean over agents. [B]"""
@@ -139,7 +139,7 @@ class GroupDescent:
         return td_targets(batch.team_rewards.unsqueeze(1), batch.discounts, values, over)
 
     def _learned(self, batch: JointMinibatch) -> Tensor:
-        """Whose values are known at which moments. bool [B, n]"""
+        """Whose values are known at which joint steps. bool [B, n]"""
         return batch.present if self._hyper.reward_mode == "individual" else torch.ones_like(batch.present)
 
     def _target_actions(self, batch: JointMinibatch) -> Tensor:

@@ -56,7 +56,7 @@ from trainer_service.networks.policies.group_actors import TeamActors
 from trainer_service.ops.losses import clipped_surrogate_loss
 from trainer_service.rewards import Experience
 from trainer_service.rollout.assembler import Decisions
-from trainer_service.rollout.joint_steps import find_frames
+from trainer_service.rollout.joint_steps import find_joint_steps
 from trainer_service.rollout.observation_selector import AGENT_ID
 from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
@@ -132,7 +132,7 @@ class GroupLearner(ABC):
     def _critic_loss(
         self, rollout: GroupRollout, critic_targets: CriticTargets, batch: JointStepBatch
     ) -> Tensor:
-        """Of some moments."""
+        """Of some joint steps."""
 
     def act(
         self,
@@ -260,7 +260,7 @@ class GroupLearner(ABC):
         epochs = self._hyper.num_epoch
         for epoch in range(epochs, 2 * epochs):
             batches = joint_step_batches(
-                rollout.frames,
+                rollout.joint_steps,
                 -(-len(rollout.trajectories) // self._hyper.batch_size),
                 self._shuffling,
                 whole_trajectories=self._settings.network_settings.memory is not None,
@@ -304,7 +304,7 @@ class GroupLearner(ABC):
         none = np.zeros_like(trajectories.group_rewards)
         return GroupRollout(
             trajectories=trajectories,
-            frames=find_frames(trajectories, self._group_size_of(trajectories)),
+            joint_steps=find_joint_steps(trajectories, self._group_size_of(trajectories)),
             rewards=[source.strength * source.record(experience) for source in self._rewards],
             common_rewards=[
                 source.strength * (trajectories.group_rewards if source.name == "extrinsic" else none)

@@ -1,6 +1,6 @@
 """The experience of groups, ready to be learned from.
 
-S steps of P trajectories, at F moments of G group trajectories.
+S steps of P trajectories, at F joint steps of G group trajectories.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from trainer_service.ops.returns import ragged_generalized_advantage
 from trainer_service.rewards import RewardSource
-from trainer_service.rollout.joint_steps import Frames
+from trainer_service.rollout.joint_steps import JointSteps
 from trainer_service.rollout.trajectories import Trajectories
 
 Floats = NDArray[np.floating[Any]]
@@ -25,7 +25,7 @@ class GroupRollout(NamedTuple):
     """Everything collected for one update."""
 
     trajectories: Trajectories
-    frames: Frames
+    joint_steps: JointSteps
 
     observations: Sequence[Tensor]
     """Normalized: of all steps, then of all trajectories' ends; one per sensor. Shapes [S + P, …]."""
@@ -90,12 +90,12 @@ def individual_advantages(
 ) -> AdvantageEstimate:
     """Every agent's own advantages, eq. 16 of Schulman et al. 2016 (arXiv:1506.02438), by a critic of all.
 
-    values: of every moment and place, [F, n, signals].
+    values: of every joint step and place, [F, n, signals].
     """
-    frames, trajectories = rollout.frames, rollout.trajectories
-    of_steps = values[frames.of_step, frames.slot_of_step]
-    bootstrap = values[frames.of_final, frames.slot_of_segment]
-    bootstrap[frames.of_final < 0] = 0.0
+    joint_steps, trajectories = rollout.joint_steps, rollout.trajectories
+    of_steps = values[joint_steps.of_step, joint_steps.slot_of_step]
+    bootstrap = values[joint_steps.of_final, joint_steps.slot_of_segment]
+    bootstrap[joint_steps.of_final < 0] = 0.0
     ends = np.cumsum(trajectories.lengths) - 1
     advantages = np.empty_like(of_steps)
     for signal, (source, rewards) in enumerate(zip(sources, rollout.rewards, strict=True)):
@@ -112,94 +112,96 @@ def individual_advantages(
             gae_lambda=gae_lambda,
         )
     returns = np.zeros_like(values)
-    returns[frames.of_step, frames.slot_of_step] = advantages + of_steps
-    return AdvantageEstimate(advantages, returns, frames.steps >= 0)
+    returns[joint_steps.of_step, joint_steps.slot_of_step] = advantages + of_steps
+    return AdvantageEstimate(advantages, returns, joint_steps.steps >= 0)
 
 
 def group_advantages(
     rollout: GroupRollout, sources: Sequence[RewardSource], values: Floats, *, gae_lambda: float
 ) -> AdvantageEstimate:
-    """The group's advantages, the same for all who decided at a moment: everyone's rewards count for everyone.
+    """The group's advantages, the same for all who decided at a joint step: everyone's rewards count for everyone.
 
     A reward of the group counts once, however many are there to hear of it. Who died early is credited for what the
-    others earn after that. values: of every moment, [F, 1, signals].
+    others earn after that. values: of every joint step, [F, 1, signals].
     """
-    frames = rollout.frames
-    in_time = frames.in_time()
-    of_group = np.zeros((len(frames), len(sources)), values.dtype)
+    joint_steps = rollout.joint_steps
+    in_time = joint_steps.in_time()
+    of_group = np.zeros((len(joint_steps), len(sources)), values.dtype)
     everything = zip(sources, rollout.rewards, rollout.common_rewards, strict=True)
     for signal, (source, rewards, common) in enumerate(everything):
-        earned = _earned(frames, rewards, common).astype(values.dtype)
+        earned = _earned(joint_steps, rewards, common).astype(values.dtype)
         now = values[:, 0, signal]
-        follows = np.where(frames.last >= 0, now[frames.last], 0.0)
+        follows = np.where(joint_steps.last >= 0, now[joint_steps.last], 0.0)
         if source.ignores_end:
-            follows = np.where(frames.last >= 0, follows, now[frames.first + frames.lengths - 1])
+            follows = np.where(
+                joint_steps.last >= 0, follows, now[joint_steps.first + joint_steps.lengths - 1]
+            )
         of_group[in_time, signal] = ragged_generalized_advantage(
             earned[in_time],
             now[in_time],
             follows.astype(values.dtype),
-            frames.lengths,
+            joint_steps.lengths,
             discount=source.gamma,
             gae_lambda=gae_lambda,
         )
-    known = np.zeros((len(frames), 1), np.bool_)
+    known = np.zeros((len(joint_steps), 1), np.bool_)
     known[in_time] = True
-    return AdvantageEstimate(of_group[frames.of_step], of_group[:, None] + values, known)
+    return AdvantageEstimate(of_group[joint_steps.of_step], of_group[:, None] + values, known)
 
 
-def _earned(frames: Frames, rewards: Floats, common: Floats) -> Floats:
-    """What the group got at each moment: everyone's own, and once what all of them got. [S] and [S] to [F]"""
+def _earned(joint_steps: JointSteps, rewards: Floats, common: Floats) -> Floats:
+    """What the group got at each joint step: everyone's own, and once what all of them got. [S] and [S] to [F]"""
 
     def total(column: Floats) -> Floats:
-        summed = np.bincount(frames.of_step, weights=column, minlength=len(frames))
+        summed = np.bincount(joint_steps.of_step, weights=column, minlength=len(joint_steps))
         return summed.astype(np.float64)
 
     return total(rewards - common) + total(common) / np.maximum(total(np.ones_like(common)), 1.0)
 
 
 class JointStepBatch(NamedTuple):
-    """Some moments of a rollout, for one gradient step of a critic."""
+    """Some joint steps of a rollout, for one gradient step of a critic."""
 
-    moments: Tensor
-    """int64 [B]"""
+    indices: Tensor
+    """Which joint steps. int64 [B]"""
 
     filled: Tensor | None
     """How they follow each other, for a critic with memory: whole group trajectories. bool [Q, L]"""
 
 
 def joint_step_batches(
-    frames: Frames, count: int, generator: torch.Generator, *, whole_trajectories: bool
+    joint_steps: JointSteps, count: int, generator: torch.Generator, *, whole_trajectories: bool
 ) -> Iterator[JointStepBatch]:
-    """One epoch over all moments with decisions, in about ``count`` parts, in random order."""
+    """One epoch over all joint steps with decisions, in about ``count`` parts, in random order."""
     device = generator.device
     if whole_trajectories:
-        order = torch.randperm(len(frames.lengths), generator=generator, device=device).cpu().numpy()
+        order = torch.randperm(len(joint_steps.lengths), generator=generator, device=device).cpu().numpy()
         for some in np.array_split(order, min(count, len(order))):
-            yield group_trajectory_batch(frames, some, frames.lengths[some], device)
+            yield group_trajectory_batch(joint_steps, some, joint_steps.lengths[some], device)
         return
-    in_time = torch.from_numpy(frames.in_time()).to(device)
+    in_time = torch.from_numpy(joint_steps.in_time()).to(device)
     shuffled = in_time[torch.randperm(len(in_time), generator=generator, device=device)]
     for part in torch.tensor_split(shuffled, min(count, len(shuffled))):
         yield JointStepBatch(part, None)
 
 
-def all_joint_steps(frames: Frames, device: torch.device) -> JointStepBatch:
-    """Every moment, those too that only follow a group trajectory."""
-    lengths = np.diff(np.append(frames.first, len(frames)))
-    return group_trajectory_batch(frames, np.arange(len(lengths)), lengths, device)
+def all_joint_steps(joint_steps: JointSteps, device: torch.device) -> JointStepBatch:
+    """Every joint step, those too that only follow a group trajectory."""
+    lengths = np.diff(np.append(joint_steps.first, len(joint_steps)))
+    return group_trajectory_batch(joint_steps, np.arange(len(lengths)), lengths, device)
 
 
 def group_trajectory_batch(
-    frames: Frames, chosen: NDArray[np.int64], lengths: NDArray[np.int64], device: torch.device
+    joint_steps: JointSteps, chosen: NDArray[np.int64], lengths: NDArray[np.int64], device: torch.device
 ) -> JointStepBatch:
-    """The first moments of some group trajectories, as many as ``lengths`` says."""
+    """The first joint steps of some group trajectories, as many as ``lengths`` says."""
     filled = np.arange(int(lengths.max(initial=0))) < lengths[:, None]
-    moments = (frames.first[chosen][:, None] + np.arange(filled.shape[1]))[filled]
-    return JointStepBatch(torch.from_numpy(moments).to(device), torch.from_numpy(filled).to(device))
+    indices = (joint_steps.first[chosen][:, None] + np.arange(filled.shape[1]))[filled]
+    return JointStepBatch(torch.from_numpy(indices).to(device), torch.from_numpy(filled).to(device))
 
 
 def referenced_observations(observations: Sequence[Tensor], members: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Only what these moments refer to, so that nothing else is encoded."""
+    """Only what these joint steps refer to, so that nothing else is encoded."""
     numbers = members.flatten()
     there = numbers >= 0
     renumbered = torch.full_like(numbers, -1)

@@ -64,7 +64,7 @@ def learner(trainer_type: str, spec: BehaviorSpec = SPEC, **changes: Any) -> Tea
 
 
 def minibatch(**changes: Any) -> JointMinibatch:
-    """One moment of two agents who are there before and after, and choose 0."""
+    """One joint step of two agents who are there before and after, and choose 0."""
     given: dict[str, Any] = {
         "seen": [torch.tensor([[[0.1, 0.2], [0.3, 0.4]]])],
         "next_seen": [torch.tensor([[[0.5, 0.6], [0.7, 0.8]]])],
@@ -84,7 +84,7 @@ def minibatch(**changes: Any) -> JointMinibatch:
 
 
 def fixed(made: TeamQLearner, *, now: Any, chooses: Any, judges: Any) -> TeamQLearner:
-    """Says what its networks think of this moment, and its two estimates of the next one. Each [n, K]."""
+    """Says what its networks think of this joint step, and its two estimates of the next one. Each [n, K]."""
     now, chooses, judges = (torch.tensor([table], dtype=torch.float32) for table in (now, chooses, judges))
 
     def online(seen: Sequence[Tensor]) -> Tensor:

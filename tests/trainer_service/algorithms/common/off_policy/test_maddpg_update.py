@@ -78,15 +78,15 @@ def always(descent: GroupDescent, *values: float) -> None:
 
 @kinds
 def test_actors_learn_by_critics_that_do_not_move_and_critics_by_actors_that_do_not(kind: str) -> None:
-    descent, moments, actions = made(kind), batch(), done(kind)
+    descent, minibatch, actions = made(kind), batch(), done(kind)
     before = vectors(descent)
-    descent.improve_actors(moments, actions, None, 0.01, noise())
+    descent.improve_actors(minibatch, actions, None, 0.01, noise())
     after = vectors(descent)
     assert not torch.equal(before["actors"], after["actors"])
     assert torch.equal(before["critics"], after["critics"])
     assert not descent._of_critics.parameters.gradient.any()
     assert descent.state_dict()["critics_optimizer"]["steps"] == 0
-    descent.improve_critics(moments, actions, 0.01)
+    descent.improve_critics(minibatch, actions, 0.01)
     last = vectors(descent)
     assert torch.equal(after["actors"], last["actors"])
     assert not torch.equal(after["critics"], last["critics"])
@@ -97,7 +97,7 @@ def test_actors_learn_by_critics_that_do_not_move_and_critics_by_actors_that_do_
     torch.testing.assert_close(vectors(descent)["target_actors"], expected)
 
 
-def test_each_learns_its_own_rewards_and_what_its_own_target_says_of_the_next_moment() -> None:
+def test_each_learns_from_its_own_rewards_and_its_own_target() -> None:
     descent = made()
     always(descent, 10.0, 20.0)
     rewards = torch.tensor([[1.0, 2.0]]).repeat(ROWS, 1)
@@ -114,20 +114,20 @@ def test_with_everyones_rewards_who_dies_is_worth_what_the_others_earn_until_nob
     there = torch.ones(ROWS, PLACES, dtype=torch.bool)
     there[0, 1] = False
     there[1] = False
-    moments = batch(team_rewards=torch.full((ROWS,), 3.0), terminated=~there, next_present=there)
-    assert descent._targets(moments).tolist() == [[8.0, 13.0], [3.0, 3.0]] + [[8.0, 13.0]] * (ROWS - 2)
+    minibatch = batch(team_rewards=torch.full((ROWS,), 3.0), terminated=~there, next_present=there)
+    assert descent._targets(minibatch).tolist() == [[8.0, 13.0], [3.0, 3.0]] + [[8.0, 13.0]] * (ROWS - 2)
 
 
 @kinds
 def test_targets_are_of_what_the_target_actors_would_do(kind: str) -> None:
-    descent, moments = made(kind), batch()
-    before = descent._targets(moments)
+    descent, minibatch = made(kind), batch()
+    before = descent._targets(minibatch)
     with torch.no_grad():
         for parameter in descent.actors.parameters():
             parameter.add_(5.0)
-        torch.testing.assert_close(descent._targets(moments), before)
+        torch.testing.assert_close(descent._targets(minibatch), before)
         descent._target_actors.network.output.bias.add_(torch.randn(1, 1, descent.actors.actions.size) * 9.0)
-    assert not torch.allclose(descent._targets(moments), before)
+    assert not torch.allclose(descent._targets(minibatch), before)
 
 
 def test_a_forbidden_choice_is_nobodys_next_one() -> None:
@@ -185,9 +185,9 @@ def test_nothing_is_learned_from_who_was_not_there(mode: str) -> None:
         descent = made(reward_mode=mode)
         rewards = torch.where(there, 1.0, rubbish)
         actions = torch.where(there.unsqueeze(2), done("discrete"), rubbish)
-        moments = batch(present=there, rewards=rewards)
-        judged = descent.improve_critics(moments, actions, 0.01)
-        loss = descent.improve_actors(moments, actions, None, 0.01, noise())
+        minibatch = batch(present=there, rewards=rewards)
+        judged = descent.improve_critics(minibatch, actions, 0.01)
+        loss = descent.improve_actors(minibatch, actions, None, 0.01, noise())
         losses.append(
             [judged.squared.item(), judged.value.item(), loss.item(), *vectors(descent)["actors"].tolist()]
         )
@@ -210,26 +210,26 @@ def test_a_rare_row_counts_as_much_as_its_weight() -> None:
 def test_critics_come_to_say_what_their_targets_say() -> None:
     descent = made()
     always(descent, 1.0, -1.0)
-    moments, actions = batch(), done("discrete")
+    minibatch, actions = batch(), done("discrete")
     for _ in range(300):
-        judged = descent.improve_critics(moments, actions, 0.02)
+        judged = descent.improve_critics(minibatch, actions, 0.02)
     assert judged.squared.item() < 1e-3
-    values = descent._critics.forward(moments.seen, moments.present, actions.unsqueeze(1))
+    values = descent._critics.forward(minibatch.seen, minibatch.present, actions.unsqueeze(1))
     torch.testing.assert_close(values.mean(dim=0), torch.tensor([0.5, -0.5]), atol=0.05, rtol=0.0)
 
 
 @pytest.mark.parametrize("hard", [False, True])
 def test_actors_find_the_choice_that_their_critics_value(hard: bool) -> None:
     descent = made(hard_gumbel=hard)
-    moments, chance = batch(), noise()
+    minibatch, chance = batch(), noise()
     worth = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     for _ in range(200):  # critic i learns that its agent's choice i + 1 is worth 1
         choices = torch.randint(3, (ROWS, PLACES), generator=chance)
         actions = torch.eye(3)[choices]
         paid = worth[torch.arange(PLACES), choices]
         ends = torch.ones(ROWS, PLACES, dtype=torch.bool)
-        lived = moments._replace(rewards=paid, terminated=ends)
+        lived = minibatch._replace(rewards=paid, terminated=ends)
         descent.improve_critics(lived, actions, 0.02)
         descent.improve_actors(lived, actions, None, 0.02, chance)
-    chosen = descent.actors.group_policy(moments.seen).logits.argmax(dim=2)
+    chosen = descent.actors.group_policy(minibatch.seen).logits.argmax(dim=2)
     assert chosen.tolist() == [[1, 2]] * ROWS

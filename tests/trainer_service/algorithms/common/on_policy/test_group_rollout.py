@@ -17,7 +17,7 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
     referenced_observations,
 )
 from trainer_service.algorithms.on_policy.coma import per_agent_rewards
-from trainer_service.rollout.joint_steps import Frames, find_frames
+from trainer_service.rollout.joint_steps import JointSteps, find_joint_steps
 from trainer_service.rollout.trajectories import Joint, Trajectories
 
 
@@ -62,7 +62,7 @@ def rollout(lived: Trajectories, rewards: list[float], common: list[float] | Non
     nothing = torch.empty(0)
     return GroupRollout(
         trajectories=lived,
-        frames=find_frames(lived, 2),
+        joint_steps=find_joint_steps(lived, 2),
         observations=[],
         rewards=[np.array(rewards, np.float32)],
         common_rewards=[np.array(common or [0.0] * len(rewards), np.float32)],
@@ -73,19 +73,19 @@ def rollout(lived: Trajectories, rewards: list[float], common: list[float] | Non
     )
 
 
-def said(frames: Frames, *values: float) -> np.ndarray:
+def said(joint_steps: JointSteps, *values: float) -> np.ndarray:
     """The same for every place. [F, 2, 1]"""
-    assert len(frames) == len(values)
+    assert len(joint_steps) == len(values)
     return np.repeat(np.array(values, np.float64)[:, None, None], 2, axis=1)
 
 
 def test_one_agents_return_is_the_published_one() -> None:
     """r = 1, 1, 1; V = .5, .6, .7, then .4; γ .9, λ .8."""
     lived = rollout(trajectories([3], [False], [0], [0]), [1.0, 1.0, 1.0])
-    values = said(lived.frames, 0.5, 0.6, 0.7, 0.4)[:, :1]
+    values = said(lived.joint_steps, 0.5, 0.6, 0.7, 0.4)[:, :1]
     for estimate in (individual_advantages, group_advantages):
         found = estimate(lived, [Source()], values, gae_lambda=0.8)
-        returns = found.returns[lived.frames.of_step, 0, 0]
+        returns = found.returns[lived.joint_steps.of_step, 0, 0]
         assert returns.tolist() == pytest.approx([2.623744, 2.1052, 1.36])
 
 
@@ -93,7 +93,9 @@ def test_everyones_rewards_count_for_everyone_and_the_groups_once() -> None:
     lived = rollout(
         trajectories([2, 2], [True, True], [0, 0], [0, 1]), [1.0, 7.0, 2.0, 6.0], common=[0.0, 5.0, 0.0, 5.0]
     )
-    found = group_advantages(lived, [Source(gamma=1.0)], said(lived.frames, 0.0, 0.0)[:, :1], gae_lambda=1.0)
+    found = group_advantages(
+        lived, [Source(gamma=1.0)], said(lived.joint_steps, 0.0, 0.0)[:, :1], gae_lambda=1.0
+    )
     # First 1 and 2 of their own; then 2 and 1 of their own, and 5 for the group.
     assert found.returns[:, 0, 0].tolist() == pytest.approx([11.0, 8.0])
     assert found.advantages[:, 0].tolist() == pytest.approx([11.0, 8.0, 11.0, 8.0])
@@ -101,7 +103,7 @@ def test_everyones_rewards_count_for_everyone_and_the_groups_once() -> None:
 
 def test_who_dies_gets_what_comes_after_only_with_the_group() -> None:
     lived = rollout(trajectories([1, 3], [True, True], [0, 0], [0, 1]), [0.0, 0.0, 0.0, 4.0])
-    values = said(lived.frames, 0.0, 0.0, 0.0)
+    values = said(lived.joint_steps, 0.0, 0.0, 0.0)
     alone = individual_advantages(lived, [Source(gamma=1.0)], values, gae_lambda=1.0)
     together = group_advantages(lived, [Source(gamma=1.0)], values[:, :1], gae_lambda=1.0)
     assert alone.advantages[0, 0] == 0.0
@@ -111,7 +113,7 @@ def test_who_dies_gets_what_comes_after_only_with_the_group() -> None:
 
 def test_after_a_task_ends_nothing_follows_but_novelty() -> None:
     lived = rollout(trajectories([1], [True], [0], [0]), [1.0])
-    values = said(lived.frames, 3.0)
+    values = said(lived.joint_steps, 3.0)
     for source, worth in ((Source(), 1.0), (Source(ignores_end=True), 1.0 + 0.9 * 3.0)):
         assert individual_advantages(lived, [source], values, gae_lambda=1.0).returns[
             0, 0, 0
@@ -123,7 +125,7 @@ def test_after_a_task_ends_nothing_follows_but_novelty() -> None:
 def test_groups_do_not_hear_of_each_other() -> None:
     lived = rollout(trajectories([2, 2], [True, True], [0, 1], [0, 0]), [1.0, 1.0, 10.0, 10.0])
     found = group_advantages(
-        lived, [Source(gamma=1.0)], said(lived.frames, *[0.0] * 4)[:, :1], gae_lambda=1.0
+        lived, [Source(gamma=1.0)], said(lived.joint_steps, *[0.0] * 4)[:, :1], gae_lambda=1.0
     )
     assert found.returns[:, 0, 0].tolist() == pytest.approx([2.0, 1.0, 20.0, 10.0])
 
@@ -135,24 +137,24 @@ def test_comas_reward_is_the_sum_per_head() -> None:
 
 
 @pytest.mark.parametrize("whole_trajectories", [False, True])
-def test_an_epoch_sees_every_moment_with_decisions_once(whole_trajectories: bool) -> None:
+def test_an_epoch_sees_every_joint_step_with_decisions_once(whole_trajectories: bool) -> None:
     lived = trajectories([3, 3, 2, 1, 4], [False, False, True, True, False], [0, 0, 1, 2, 3], [0, 1, 0, 0, 0])
-    frames = find_frames(lived, 2)
+    joint_steps = find_joint_steps(lived, 2)
     generator = torch.Generator().manual_seed(3)
-    batches = list(joint_step_batches(frames, 3, generator, whole_trajectories=whole_trajectories))
+    batches = list(joint_step_batches(joint_steps, 3, generator, whole_trajectories=whole_trajectories))
     assert len(batches) == 3
-    moments = torch.cat([batch.moments for batch in batches]).tolist()
-    assert sorted(moments) == sorted(frames.in_time().tolist())
+    indices = torch.cat([batch.indices for batch in batches]).tolist()
+    assert sorted(indices) == sorted(joint_steps.in_time().tolist())
     if whole_trajectories:
         for batch in batches:
             assert batch.filled is not None
-            assert int(batch.filled.sum()) == len(batch.moments)
+            assert int(batch.filled.sum()) == len(batch.indices)
 
 
-def test_all_moments_come_in_their_order() -> None:
-    frames = find_frames(trajectories([3, 2], [False, True], [0, 1], [0, 0]), 1)
-    batch = all_joint_steps(frames, torch.device("cpu"))
-    assert batch.moments.tolist() == list(range(len(frames)))
+def test_all_joint_steps_come_in_their_order() -> None:
+    joint_steps = find_joint_steps(trajectories([3, 2], [False, True], [0, 1], [0, 0]), 1)
+    batch = all_joint_steps(joint_steps, torch.device("cpu"))
+    assert batch.indices.tolist() == list(range(len(joint_steps)))
 
 
 def test_only_what_is_referred_to_is_looked_at() -> None:
