@@ -58,7 +58,7 @@ def measure_exchange(
         team: options of a scene with teams.
     """
     trainer = _Trainer(exchanges)
-    scene = open_scene(env, agents=agents, pictures=pictures, team=team)
+    scene = open_scene(env, agents=agents, pictures=pictures, options=team)
     try:
         converse(trainer.exchange, scene, seed=1)
     finally:

@@ -4,13 +4,13 @@ import pytest
 from measuring.scenes import SCENES, Case, cases
 
 from trainer_service.config import load_run_options
-from unity_bridge.simulators.group_scenes.registry import TEAM_SCENES
+from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES
 from unity_bridge.simulators.registry import SCENES as BUNDLED
 
 
 def test_every_scene_is_bundled() -> None:
     for name, scene in SCENES.items():
-        assert name in (BUNDLED if scene.team is None else TEAM_SCENES), name
+        assert name in (BUNDLED if scene.team is None else GROUP_SCENES), name
 
 
 def test_agents_of_teams_come_in_whole_copies() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from unity_bridge.environment.low_level_steps import low_level_spec
-from unity_bridge.simulators.group_scenes.registry import TEAM_SCENES
+from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES
 from unity_bridge.simulators.registry import SCENES, open_scene
 
 ODD = Path(__file__).parents[1] / "programs" / "odd.py"
@@ -21,7 +21,7 @@ PICTURES = [(name, form) for name, scene in SCENES.items() if scene.has_camera f
 ENVIRONMENTS = [
     *((f"sim:{name}", ()) for name, scene in SCENES.items() if not scene.has_camera),
     *((f"sim:{name}", ("--pictures", form)) for name, form in PICTURES),
-    *((f"sim:{name}", ()) for name in TEAM_SCENES),
+    *((f"sim:{name}", ()) for name in GROUP_SCENES),
     ("sim:pushblock", ("--respawn", "2")),
     ("gym:CartPole-v1", ()),
 ]
@@ -39,7 +39,7 @@ def parameters_of(env: str) -> dict[str, float]:
 
 
 def size_of(env: str) -> tuple[str, int]:
-    return "--copies" if env.removeprefix("sim:") in TEAM_SCENES else "--agents", SIZE
+    return "--copies" if env.removeprefix("sim:") in GROUP_SCENES else "--agents", SIZE
 
 
 def declared(env: str) -> Any:

@@ -293,7 +293,7 @@ def _readable_options(config: Path | None, overrides: Mapping[str, Any]) -> RunO
 def _recording(env: str, parsed: argparse.Namespace) -> list[str]:
     """What the simulator is told of the film that is wanted."""
     from unity_bridge.programs.launcher import BUNDLED_SCHEMES
-    from unity_bridge.simulators.rendering.films import problem_with
+    from unity_bridge.simulators.rendering.films import recording_problem
 
     target: Path | None = parsed.record
     if target is None:
@@ -306,7 +306,7 @@ def _recording(env: str, parsed: argparse.Namespace) -> list[str]:
         raise UserError(
             f"--record: '{env}' is a program of its own; only bundled environments can be recorded"
         )
-    if problem := problem_with(target):
+    if problem := recording_problem(target):
         raise UserError(f"--record: {problem}")
     limits = {"--record-episodes": parsed.record_episodes, "--record-seconds": parsed.record_seconds}
     told = [word for flag, limit in limits.items() if limit is not None for word in (flag, str(limit))]

@@ -128,9 +128,11 @@ def _not_found(env: str, candidates: Sequence[Path]) -> LaunchError:
         return LaunchError(f"env '{env}': {folder} is a folder, expected the program inside it")
     tried = ", ".join(dict.fromkeys(map(str, candidates)))
     schemes = ", ".join(f"{scheme}:NAME" for scheme in BUNDLED_SCHEMES)
-    from unity_bridge.simulators.registry import meant  # all scenes: only who made a mistake waits for them
+    from unity_bridge.simulators.registry import (
+        suggest_environment,
+    )  # all scenes: only who made a mistake waits for them
 
-    near = meant(env)
+    near = suggest_environment(env)
     hint = f"; did you mean {near}?" if near else ""
     return LaunchError(
         f"env '{env}': no such program{hint} (tried {tried}); expected a path or one of {schemes}"

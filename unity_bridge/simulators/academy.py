@@ -58,7 +58,7 @@ class Academy:
         """
         try:
             for record in unpack_records(payload):
-                self._take(record)
+                self._handle(record)
         except WireError as error:
             raise WireError(f"the trainer's side channels: {error}") from error
 
@@ -68,7 +68,7 @@ class Academy:
         self._outgoing.clear()
         return payload
 
-    def _take(self, record: SideChannelRecord) -> None:
+    def _handle(self, record: SideChannelRecord) -> None:
         if record.channel == ENGINE_CONFIGURATION:
             self.engine = apply_engine_message(self.engine, record.body)
         elif record.channel == ENVIRONMENT_PARAMETERS:

@@ -18,8 +18,8 @@ from unity_bridge.simulators.scene import Scene, Steps
 
 METHOD = "/communicator_objects.UnityToExternalProto/Exchange"
 
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 1.0
+_INITIAL_RETRY_S = 0.1
+_MAX_RETRY_S = 1.0
 """Between two attempts to find a trainer."""
 
 GOODBYE_S = 1.0
@@ -34,7 +34,7 @@ _OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
-_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+_DISCONNECTED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
 class ConnectError(BridgeError):
@@ -82,43 +82,43 @@ def run(
         exchange: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
         player = _Player(exchange, address, scene, seed, episodes, watch, academy)
         try:
-            return _play_on(player, connect_timeout_s, reconnect_s, say)
+            return _play_until_over(player, connect_timeout_s, reconnect_s, say)
         except KeyboardInterrupt:
             with contextlib.suppress(grpc.RpcError):
                 exchange(goodbye(), timeout=GOODBYE_S)
             return "it was told to stop"
 
 
-def _play_on(
+def _play_until_over(
     player: _Player, connect_timeout_s: float, reconnect_s: float, say: Callable[[str], None]
 ) -> str:
     """Plays as soon as a trainer answers, and with the next one if it is gone without a word. Returns why it ended."""
-    began, patience_s, pause_s = time.monotonic(), connect_timeout_s, _FIRST_PAUSE_S
+    began, timeout_s, retry_s = time.monotonic(), connect_timeout_s, _INITIAL_RETRY_S
     while True:
         try:
             return player.play()
-        except _Lost as lost:
-            if lost.was_heard and not reconnect_s:
+        except _ConnectionLost as lost:
+            if lost.was_answered and not reconnect_s:
                 return f"the trainer on {player.address} is gone"
-            if lost.was_heard:
+            if lost.was_answered:
                 say(f"the trainer on {player.address} is gone; waiting {reconnect_s:g} s for another one")
-                began, patience_s, pause_s = time.monotonic(), reconnect_s, _FIRST_PAUSE_S
-        left = began + patience_s - time.monotonic()
-        if left <= 0 and player.was_heard:
-            return f"no other trainer came to {player.address} within {patience_s:g} s"
+                began, timeout_s, retry_s = time.monotonic(), reconnect_s, _INITIAL_RETRY_S
+        left = began + timeout_s - time.monotonic()
+        if left <= 0 and player.was_answered:
+            return f"no other trainer came to {player.address} within {timeout_s:g} s"
         if left <= 0:
-            raise ConnectError(f"no trainer answers on {player.address} (waited {patience_s:g} s)")
-        time.sleep(min(pause_s, left))
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            raise ConnectError(f"no trainer answers on {player.address} (waited {timeout_s:g} s)")
+        time.sleep(min(retry_s, left))
+        retry_s = min(2 * retry_s, _MAX_RETRY_S)
 
 
-class _Lost(Exception):
+class _ConnectionLost(Exception):
     """The connection is broken."""
 
-    def __init__(self, was_heard: bool) -> None:
-        """was_heard: whether anything of this conversation was answered."""
+    def __init__(self, was_answered: bool) -> None:
+        """was_answered: whether anything of this conversation was answered."""
         super().__init__()
-        self.was_heard = was_heard
+        self.was_answered = was_answered
 
 
 @dataclass(slots=True)
@@ -134,14 +134,14 @@ class _Player:
     academy: Academy | None
     _completed: int = 0
     """Episodes whose end a trainer heard of."""
-    was_heard: bool = False
+    was_answered: bool = False
     """By any trainer yet."""
 
     def play(self) -> str:
         """One conversation. Returns why it ended.
 
         Raises:
-            _Lost: nobody said why.
+            _ConnectionLost: nobody said why.
             ConnectError, ConversationError, WireError, SceneError: as ``run``.
         """
         answered, shown = False, 0
@@ -149,7 +149,7 @@ class _Player:
         def exchange(data: bytes) -> bytes:
             nonlocal answered, shown
             reply = self.exchange(data)
-            answered = self.was_heard = True
+            answered = self.was_answered = True
             self._completed, shown = self._completed + shown, 0
             return reply
 
@@ -166,8 +166,8 @@ class _Player:
         except grpc.RpcError as error:
             # Every error that a call raises is also that call, which its published type does not say.
             code, details = error.code(), error.details()
-            if code in _GONE:
-                raise _Lost(answered) from None
+            if code in _DISCONNECTED:
+                raise _ConnectionLost(answered) from None
             if not answered:
                 raise ConnectError(
                     f"what listens on {self.address} is no trainer: {code.name}: {details}"

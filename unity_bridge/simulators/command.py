@@ -17,14 +17,14 @@ from unity_bridge.programs.executables import LAUNCHED
 from unity_bridge.side_channels import FloatParameter
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.client import run
-from unity_bridge.simulators.foreign import users_traceback
-from unity_bridge.simulators.group_scenes.registry import OPTIONS, TEAM_SCENES, flag_of
+from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES, OPTIONS
 from unity_bridge.simulators.pettingzoo_envs import options as pettingzoo_options
-from unity_bridge.simulators.registry import SCENES, Bundled, open_scene
-from unity_bridge.simulators.rendering.films import problem_with
+from unity_bridge.simulators.registry import SCENES, BundledScene, open_scene
+from unity_bridge.simulators.rendering.films import recording_problem
 from unity_bridge.simulators.rendering.recording import LONGEST_S, FilmRecorder
-from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.scene import Scene, SceneError, flag_of
 from unity_bridge.simulators.scenes.grid_camera import PictureFormat
+from unity_bridge.simulators.third_party import users_traceback
 
 DEFAULT_PORT = 5004
 CONNECT_TIMEOUT_S = 10.0
@@ -69,13 +69,13 @@ def open_for(arguments: argparse.Namespace) -> tuple[Scene, Academy]:
         academy=academy,
         pictures=arguments.pictures,
         env_kwargs=arguments.env_kwargs,
-        team=_team_options(arguments),
+        options=_group_options(arguments),
         rendered=arguments.record is not None,
     )
     return scene, academy
 
 
-def _team_options(arguments: argparse.Namespace) -> dict[str, Any]:
+def _group_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Those that were given, by name."""
     given = {name: getattr(arguments, name) for name in (*OPTIONS, *pettingzoo_options.OWN_OPTIONS)}
     return {name: value for name, value in given.items() if value is not None}
@@ -126,7 +126,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = _parser()
     arguments, unknown = parser.parse_known_args(argv)
     _refuse_misspelt(parser, unknown)
-    if arguments.record and (problem := problem_with(arguments.record)):
+    if arguments.record and (problem := recording_problem(arguments.record)):
         parser.error(f"--record: {problem}")
     return arguments
 
@@ -138,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="A simulator that connects to a running trainer, like a Unity build would.",
         epilog="scenes:\n"
-        + "\n".join(f"  sim:{name:<10}{_summary(name)}" for name in (*SCENES, *TEAM_SCENES)),
+        + "\n".join(f"  sim:{name:<10}{_summary(name)}" for name in (*SCENES, *GROUP_SCENES)),
     )
     parser.add_argument(
         "env",
@@ -196,7 +196,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="JSON",
         help="""arguments of a gym: or pettingzoo: environment, such as '{"continuous": true}'""",
     )
-    _add_team_options(parser)
+    _add_group_options(parser)
     pettingzoo_options.add_arguments(parser)
     parser.add_argument(
         "--connect-timeout",
@@ -219,9 +219,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_team_options(parser: argparse.ArgumentParser) -> None:
+def _add_group_options(parser: argparse.ArgumentParser) -> None:
     for name, option in OPTIONS.items():
-        named = " or ".join(f"sim:{scene}" for scene, team in TEAM_SCENES.items() if name in team.options)
+        named = " or ".join(f"sim:{scene}" for scene, team in GROUP_SCENES.items() if name in team.options)
         named += " or pettingzoo:" if name == "copies" else ""
         explained = f"{option.meaning} ({named})"
         if option.is_switch:
@@ -231,22 +231,22 @@ def _add_team_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _summary(name: str) -> str:
-    if name in TEAM_SCENES:
-        kind, flags = TEAM_SCENES[name].kind, _team_flags(name)
+    if name in GROUP_SCENES:
+        kind, flags = GROUP_SCENES[name].kind, _group_flags(name)
     else:
         kind, flags = SCENES[name].kind, _flags(SCENES[name])
     document = sys.modules[kind.__module__].__doc__ or ""
     return f"{document.partition(': ')[2].strip().rstrip('.')} ({', '.join(flags)})"
 
 
-def _flags(scene: Bundled) -> list[str]:
+def _flags(scene: BundledScene) -> list[str]:
     flags = [f"--agents {scene.agents}"]
     flags += ["--pictures png"] if scene.has_camera else []
     return flags + [f"--parameter {parameter}={value:g}" for parameter, value in scene.parameters.items()]
 
 
-def _team_flags(name: str) -> list[str]:
-    given = {option: value for option, value in TEAM_SCENES[name].options.items() if value}
+def _group_flags(name: str) -> list[str]:
+    given = {option: value for option, value in GROUP_SCENES[name].options.items() if value}
     return [f"{flag_of(option)} {value}" for option, value in given.items()]
 
 

@@ -17,7 +17,7 @@ from unity_bridge.side_channels import (
 )
 
 Floats = NDArray[np.float64]
-Draw = Callable[[int], Floats]
+Sampler = Callable[[int], Floats]
 """So many values, another draw for each."""
 
 
@@ -35,8 +35,8 @@ class EnvironmentParameters:
         """
         self.fixed = frozenset(fixed or {})
         """Names of what stays."""
-        self._draws: dict[str, Draw] = {
-            name: _draw(FloatParameter(name, value)) for name, value in (fixed or {}).items()
+        self._samplers: dict[str, Sampler] = {
+            name: _sampler(FloatParameter(name, value)) for name, value in (fixed or {}).items()
         }
 
     def set(self, message: EnvironmentParameterMessage) -> None:
@@ -46,15 +46,15 @@ class EnvironmentParameters:
             WireError: a sampler without intervals.
         """
         if message.name not in self.fixed:
-            self._draws[message.name] = _draw(message)
+            self._samplers[message.name] = _sampler(message)
 
     def read(self, name: str, default: float, count: int) -> Floats:
         """Reads a parameter for each of ``count`` agents; the default if nobody set it. Shape [count]."""
-        draw = self._draws.get(name)
+        draw = self._samplers.get(name)
         return np.full(count, default) if draw is None else draw(count)
 
 
-def _draw(message: EnvironmentParameterMessage) -> Draw:
+def _sampler(message: EnvironmentParameterMessage) -> Sampler:
     if isinstance(message, FloatParameter):
         value = message.value
         return lambda count: np.full(count, value)
@@ -68,7 +68,7 @@ def _draw(message: EnvironmentParameterMessage) -> Draw:
             return _multi_range(message, rng)
 
 
-def _multi_range(message: MultiRangeUniformSampler, rng: np.random.Generator) -> Draw:
+def _multi_range(message: MultiRangeUniformSampler, rng: np.random.Generator) -> Sampler:
     if not message.intervals:
         raise WireError(
             f"environment parameter '{message.name}': expected intervals to sample from, got none"

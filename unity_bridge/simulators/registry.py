@@ -9,12 +9,11 @@ from typing import Any
 
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.group_scenes.registry import (
-    TEAM_SCENES,
-    open_team_scene,
-    require_no_team_options,
+    GROUP_SCENES,
+    open_group_scene,
+    reject_group_options,
 )
-from unity_bridge.simulators.nearest import nearest_environment
-from unity_bridge.simulators.pettingzoo_envs.options import open_pettingzoo, require_no_own_options
+from unity_bridge.simulators.pettingzoo_envs.options import open_pettingzoo, reject_pettingzoo_options
 from unity_bridge.simulators.scene import Scene, SceneError
 from unity_bridge.simulators.scenes import gridworld, hallway, sorter, wall_jump
 from unity_bridge.simulators.scenes.basic import Basic
@@ -26,11 +25,12 @@ from unity_bridge.simulators.scenes.pyramids import Pyramids
 from unity_bridge.simulators.scenes.sorter import Sorter
 from unity_bridge.simulators.scenes.three_d_ball import ThreeDBall
 from unity_bridge.simulators.scenes.wall_jump import WallJump
+from unity_bridge.simulators.suggestions import closest_environment
 
 
 @dataclass(frozen=True, slots=True)
 class SceneOptions:
-    """How a scene of ours shall be made."""
+    """What a bundled scene is made with."""
 
     agents: int
     academy: Academy
@@ -38,8 +38,8 @@ class SceneOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Bundled:
-    """A scene of ours."""
+class BundledScene:
+    """A bundled scene whose agents act for themselves, and how to make it."""
 
     kind: type
     """Its class; the module's first line says what it is about."""
@@ -55,35 +55,38 @@ class Bundled:
     """The environment parameters that it reads, and what they are until the trainer says otherwise."""
 
 
-FOREIGN_SCHEMES = ("gym", "pettingzoo")
+THIRD_PARTY_SCHEMES = ("gym", "pettingzoo")
 """``scheme:name`` environments that others wrote."""
 
-SCENES: Mapping[str, Bundled] = {
-    "3dball": Bundled(ThreeDBall, 12, lambda options: ThreeDBall(options.agents)),
-    "basic": Bundled(Basic, 1, lambda options: Basic(options.agents)),
-    "hybrid": Bundled(Hybrid, 6, lambda options: Hybrid(options.agents)),
-    "gridworld": Bundled(
+SCENES: Mapping[str, BundledScene] = {
+    "3dball": BundledScene(ThreeDBall, 12, lambda options: ThreeDBall(options.agents)),
+    "basic": BundledScene(Basic, 1, lambda options: Basic(options.agents)),
+    "hybrid": BundledScene(Hybrid, 6, lambda options: Hybrid(options.agents)),
+    "gridworld": BundledScene(
         GridWorld,
         9,
         lambda options: GridWorld(options.agents, options.academy, options.pictures),
         has_camera=True,
         parameters=gridworld.PARAMETERS,
     ),
-    "hallway": Bundled(
-        Hallway, 16, lambda options: Hallway(options.agents, options.academy), parameters=hallway.PARAMETERS
+    "hallway": BundledScene(
+        Hallway,
+        16,
+        lambda options: Hallway(options.agents, options.academy),
+        parameters=hallway.PARAMETERS,
     ),
-    "pyramids": Bundled(Pyramids, 16, lambda options: Pyramids(options.agents, options.academy)),
-    "sorter": Bundled(
+    "pyramids": BundledScene(Pyramids, 16, lambda options: Pyramids(options.agents, options.academy)),
+    "sorter": BundledScene(
         Sorter, 16, lambda options: Sorter(options.agents, options.academy), parameters=sorter.PARAMETERS
     ),
-    "walljump": Bundled(
+    "walljump": BundledScene(
         WallJump,
         16,
         lambda options: WallJump(options.agents, options.academy),
         parameters=wall_jump.PARAMETERS,
     ),
 }
-"""By the NAME of ``sim:NAME``, those without teams; see TEAM_SCENES for the others."""
+"""By the NAME of ``sim:NAME``, those without teams; see GROUP_SCENES for the others."""
 
 
 def open_scene(
@@ -93,7 +96,7 @@ def open_scene(
     academy: Academy | None = None,
     pictures: PictureFormat | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
-    team: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
     rendered: bool = False,
 ) -> Scene:
     """The scene called env.
@@ -104,56 +107,56 @@ def open_scene(
         academy: where the scene reads parameters and leaves statistics.
         pictures: how cameras send them; None for the scene's own way.
         env_kwargs: arguments of the environment; only for ``gym:`` and ``pettingzoo:``.
-        team: options of a scene with teams or of ``pettingzoo:``, by name; the scene's own where left out.
+        options: those of a scene with teams or of ``pettingzoo:``, by name; the scene's own where left out.
         rendered: whether render() will be called.
 
     Raises:
         SceneError: there is no such scene, it cannot be opened, or it has no use for what it was given.
     """
     scheme, _, name = env.partition(":")
-    has_teams = scheme == "sim" and name in TEAM_SCENES
-    is_foreign = scheme in FOREIGN_SCHEMES and bool(name)
-    bundled = None if has_teams or is_foreign else _bundled(env)
+    has_groups = scheme == "sim" and name in GROUP_SCENES
+    is_third_party = scheme in THIRD_PARTY_SCHEMES and bool(name)
+    bundled = None if has_groups or is_third_party else _bundled(env)
     academy = academy or Academy()
     _require_camera(env, bundled, pictures)
     _require_parameters(env, bundled, academy)
-    if not is_foreign and env_kwargs:
+    if not is_third_party and env_kwargs:
         raise SceneError(f"{env}: --env-kwargs is for gym: and pettingzoo: environments only")
     if scheme == "pettingzoo":
-        return open_pettingzoo(name, agents, env_kwargs, team or {}, rendered=rendered)
-    require_no_own_options(env, team or {})
-    if has_teams:
-        return open_team_scene(name, agents, academy, team or {})
-    require_no_team_options(env, team or {})
+        return open_pettingzoo(name, agents, env_kwargs, options or {}, rendered=rendered)
+    reject_pettingzoo_options(env, options or {})
+    if has_groups:
+        return open_group_scene(name, agents, academy, options or {})
+    reject_group_options(env, options or {})
     if bundled is None:
         return _gym(name, agents or 1, env_kwargs, rendered=rendered)
     return bundled.make(SceneOptions(agents or bundled.agents, academy, pictures or "png"))
 
 
-def meant(env: str) -> str:
+def suggest_environment(env: str) -> str:
     """The environment whose name is nearest to one that is none, with its scheme; empty if none is near."""
-    return nearest_environment(env, (*SCENES, *TEAM_SCENES))
+    return closest_environment(env, (*SCENES, *GROUP_SCENES))
 
 
-def _bundled(env: str) -> Bundled:
+def _bundled(env: str) -> BundledScene:
     scheme, _, name = env.partition(":")
     if scheme != "sim":
-        near = meant(env)
+        near = suggest_environment(env)
         hint = f" (did you mean '{near}'?)" if near else ""
         raise SceneError(f"{env}: expected sim:NAME, gym:ID or pettingzoo:MODULE{hint}")
     if name not in SCENES:
-        known = ", ".join(f"sim:{scene}" for scene in (*SCENES, *TEAM_SCENES))
-        raise SceneError(f"{env}: no such scene; expected one of {known}{_nearest_scene(name)}")
+        known = ", ".join(f"sim:{scene}" for scene in (*SCENES, *GROUP_SCENES))
+        raise SceneError(f"{env}: no such scene; expected one of {known}{_scene_hint(name)}")
     return SCENES[name]
 
 
-def _require_camera(env: str, bundled: Bundled | None, pictures: PictureFormat | None) -> None:
+def _require_camera(env: str, bundled: BundledScene | None, pictures: PictureFormat | None) -> None:
     if pictures and not (bundled and bundled.has_camera):
         seeing = ", ".join(f"sim:{name}" for name, scene in SCENES.items() if scene.has_camera)
         raise SceneError(f"{env}: --pictures is for scenes with a camera only: {seeing}")
 
 
-def _require_parameters(env: str, bundled: Bundled | None, academy: Academy) -> None:
+def _require_parameters(env: str, bundled: BundledScene | None, academy: Academy) -> None:
     known = sorted(bundled.parameters) if bundled else []
     for name in sorted(academy.parameters.fixed - set(known)):
         near = difflib.get_close_matches(name, known, n=1)
@@ -174,6 +177,6 @@ def _gym(env_id: str, agents: int, kwargs: Mapping[str, Any] | None, *, rendered
     return GymScene(env_id, agents, kwargs, rendered=rendered)
 
 
-def _nearest_scene(name: str) -> str:
-    near = difflib.get_close_matches(name.removeprefix("sim:").lower(), [*SCENES, *TEAM_SCENES], n=1)
+def _scene_hint(name: str) -> str:
+    near = difflib.get_close_matches(name.removeprefix("sim:").lower(), [*SCENES, *GROUP_SCENES], n=1)
     return f" (did you mean 'sim:{near[0]}'?)" if near else ""

@@ -66,6 +66,11 @@ class Demonstrator(Scene, Protocol):
         """
 
 
+def flag_of(option: str) -> str:
+    """How an option of a scene is written on the command line."""
+    return f"--{option.replace('_', '-')}"
+
+
 def choices(chosen: NDArray[np.integer[Any]]) -> ActionBatch:
     """Actions of discrete branches only.
 

@@ -16,7 +16,7 @@ from unity_bridge.simulators.group_scenes.duel_court import (
     DuelCourt,
     fold,
 )
-from unity_bridge.simulators.group_scenes.teams import Bools, Floats, Integers, Teams, Telling
+from unity_bridge.simulators.group_scenes.groups import Bools, Floats, Groups, Integers, StepResults
 from unity_bridge.simulators.rendering.drawing import Canvas, Color, grid_cells
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec
@@ -67,7 +67,7 @@ class Duel:
         academy: Academy | None = None,
     ) -> None:
         allowed = 0 if continuous else len(_MOVES)
-        self._sides = [Teams(copies, agents_per_copy, allowed, side=side) for side in (0, 1)]
+        self._sides = [Groups(copies, agents_per_copy, allowed, side=side) for side in (0, 1)]
         self._shape = copies, agents_per_copy
         self._max_steps = steps
         self._continuous = continuous
@@ -90,7 +90,7 @@ class Duel:
             self._rng = np.random.default_rng(seed)
         self._start(np.ones(self._shape[0], np.bool_))
         return {
-            behavior: self._sides[side].waiting(self._told(side, np.zeros(self._shape[0])))
+            behavior: self._sides[side].decision_batch(self._results(side, np.zeros(self._shape[0])))
             for side, behavior in enumerate(SIDES)
         }
 
@@ -101,12 +101,12 @@ class Duel:
         lost_or_won = won != 0
         draw = ~lost_or_won & (self._steps >= self._max_steps)
         over = lost_or_won | draw
-        told = [self._told(side, won * _MIRROR[side]) for side in (0, 1)]
+        results = [self._results(side, won * _MIRROR[side]) for side in (0, 1)]
         if not over.any():
-            return {SIDES[side]: self._sides[side].waiting(told[side]) for side in (0, 1)}
+            return {SIDES[side]: self._sides[side].decision_batch(results[side]) for side in (0, 1)}
         self._report(draw[over], self._steps[over])
         self._start(over)
-        return {SIDES[side]: self._end(side, told[side], lost_or_won, draw) for side in (0, 1)}
+        return {SIDES[side]: self._end(side, results[side], lost_or_won, draw) for side in (0, 1)}
 
     def expert(self) -> Mapping[str, ActionBatch]:
         return {
@@ -136,18 +136,18 @@ class Duel:
             self._academy.add_statistic("Duel/Draw", draw)
             self._academy.add_statistic("Duel/Steps", length)
 
-    def _told(self, side: int, results: Floats | Integers) -> Telling:
-        earned = results[:, None].repeat(self._shape[1], axis=1).astype(np.float64)
+    def _results(self, side: int, scores: Floats | Integers) -> StepResults:
+        earned = scores[:, None].repeat(self._shape[1], axis=1).astype(np.float64)
         nothing = np.zeros(self._shape)
         if self._shape[1] == 1:
-            return Telling(self._observe(side), earned)
-        return Telling(self._observe(side), nothing, earned)
+            return StepResults(self._observe(side), earned)
+        return StepResults(self._observe(side), nothing, earned)
 
-    def _end(self, side: int, told: Telling, terminated: Bools, truncated: Bools) -> StepBatch:
+    def _end(self, side: int, results: StepResults, terminated: Bools, truncated: Bools) -> StepBatch:
         paddles = self._shape[1]
-        return self._sides[side].told(
-            told,
-            self._told(side, np.zeros(self._shape[0])),
+        return self._sides[side].step_batch(
+            results,
+            self._results(side, np.zeros(self._shape[0])),
             terminated=terminated[:, None].repeat(paddles, axis=1),
             truncated=truncated[:, None].repeat(paddles, axis=1),
             waiting=np.ones(self._shape, np.bool_),

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.simulators.academy import Academy
+from unity_bridge.simulators.group_scenes.groups import Bools, Floats, Groups, Integers, StepResults
 from unity_bridge.simulators.group_scenes.push_block_expert import expert_actions
 from unity_bridge.simulators.group_scenes.push_block_world import (
     COLUMNS,
@@ -19,7 +20,6 @@ from unity_bridge.simulators.group_scenes.push_block_world import (
     ROWS,
     PushBlockWorld,
 )
-from unity_bridge.simulators.group_scenes.teams import Bools, Floats, Integers, Teams, Telling
 from unity_bridge.simulators.rendering.drawing import INK, Canvas, Color, grid_cells
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec
@@ -74,7 +74,7 @@ class PushBlock:
     ) -> None:
         if agents_per_copy < FEWEST:
             raise ValueError(f"--agents-per-copy: expected {FEWEST} agents or more, got {agents_per_copy}")
-        self._teams = Teams(copies, agents_per_copy, len(MOVES))
+        self._groups = Groups(copies, agents_per_copy, len(MOVES))
         self._max_steps = steps
         self._respawn = respawn
         self._academy = academy or Academy()
@@ -83,22 +83,22 @@ class PushBlock:
         self._steps = np.zeros(copies, np.int64)
         self._sizes = np.zeros(copies, np.int64)
         self._deaths = np.zeros(copies, np.int64)
-        self._dead_for = np.zeros(self._teams.shape, np.int64)
+        self._dead_for = np.zeros(self._groups.shape, np.int64)
         """Decisions since it died, of those who did and may come back; 0 for everybody else."""
         everybody = np.arange(agents_per_copy)
         self._others = np.array([np.delete(everybody, agent) for agent in everybody])
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
-        sensor = vector_sensor("observation", 14 + 3 * self._teams.shape[1])
+        sensor = vector_sensor("observation", 14 + 3 * self._groups.shape[1])
         return {BEHAVIOR: BehaviorSpec((sensor,), ActionSpec(discrete_branches=(len(MOVES),)))}
 
     def reset(self, seed: int | None = None) -> Steps:
         if seed is not None:
             self._rng = np.random.default_rng(seed)
         self._start(np.ones(len(self._steps), np.bool_))
-        told = Telling(self._observe(), np.zeros(self._teams.shape))
-        return {BEHAVIOR: self._teams.waiting(told, self._world.alive)}
+        results = StepResults(self._observe(), np.zeros(self._groups.shape))
+        return {BEHAVIOR: self._groups.decision_batch(results, self._world.alive)}
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
         acting = self._world.alive.copy()
@@ -108,15 +108,15 @@ class PushBlock:
         done = self._world.delivered.all(axis=1) | (np.count_nonzero(self._world.alive, axis=1) == 0)
         over = done | (self._steps >= self._max_steps)
         earned = np.where(acting, (STEP_REWARD + delivered)[:, None], 0.0)
-        told = anew = Telling(self._observe(), np.zeros_like(earned), earned)
+        results = restarted = StepResults(self._observe(), np.zeros_like(earned), earned)
         terminated = died | (done[:, None] & acting)
         truncated = (over & ~done)[:, None] & self._world.alive
         if self._go_on(over, died):
             goes_on = acting & ~over[:, None]
-            anew = Telling(self._observe(), told.rewards, np.where(goes_on, earned, 0.0))
+            restarted = StepResults(self._observe(), results.rewards, np.where(goes_on, earned, 0.0))
         return {
-            BEHAVIOR: self._teams.told(
-                told, anew, terminated=terminated, truncated=truncated, waiting=self._world.alive
+            BEHAVIOR: self._groups.step_batch(
+                results, restarted, terminated=terminated, truncated=truncated, waiting=self._world.alive
             )
         }
 
@@ -127,7 +127,7 @@ class PushBlock:
         pass
 
     def _actions(self, batch: ActionBatch) -> Integers:
-        actions = np.zeros(self._teams.shape, np.int64)
+        actions = np.zeros(self._groups.shape, np.int64)
         actions[self._world.alive] = batch.discrete[:, 0]
         return actions
 
@@ -145,7 +145,7 @@ class PushBlock:
         return bool(over.any() or back.any())
 
     def _start(self, which: Bools) -> None:
-        _, agents = self._teams.shape
+        _, agents = self._groups.shape
         count = int(np.count_nonzero(which))
         self._world.furnish(which, self._rng)
         self._steps[which] = 0
@@ -158,14 +158,18 @@ class PushBlock:
 
     def _report(self, over: Bools) -> None:
         delivered = np.count_nonzero(self._world.delivered[over], axis=1)
-        told = (("Delivered", delivered), ("Deaths", self._deaths[over]), ("TeamSize", self._sizes[over]))
-        for name, values in told:
+        statistics = (
+            ("Delivered", delivered),
+            ("Deaths", self._deaths[over]),
+            ("TeamSize", self._sizes[over]),
+        )
+        for name, values in statistics:
             for value in values.tolist():
                 self._academy.add_statistic(f"PushBlock/{name}", value)
 
     def _observe(self) -> NDArray[np.float32]:
         """What everybody sees. Shape [C, A, 14 + 3 A]."""
-        (copies, agents), world = self._teams.shape, self._world
+        (copies, agents), world = self._groups.shape, self._world
         seen = np.zeros((copies, agents, 14 + 3 * agents), np.float32)
         seen[..., 0:2] = world.places / _SCALE
         seen[..., 2:4] = (world.traps[:, None] - world.places) / _SCALE
@@ -176,7 +180,7 @@ class PushBlock:
 
     def _see_blocks(self) -> Floats:
         world = self._world
-        seen = np.ones((*self._teams.shape, len(LANES), 4))
+        seen = np.ones((*self._groups.shape, len(LANES), 4))
         seen[..., 0] = (LANES - world.places[..., None, 0]) / _SCALE
         seen[..., 1] = (world.blocks[:, None] - world.places[..., None, 1]) / _SCALE
         seen[..., 2] = (world.weights == HEAVY)[:, None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from unity_bridge.simulators.group_scenes.groups import Bools, Integers
 from unity_bridge.simulators.group_scenes.push_block_world import (
     DOWN,
     HEAVY,
@@ -13,7 +14,6 @@ from unity_bridge.simulators.group_scenes.push_block_world import (
     UP,
     PushBlockWorld,
 )
-from unity_bridge.simulators.group_scenes.teams import Bools, Integers
 
 
 def expert_actions(world: PushBlockWorld) -> Integers:

@@ -12,7 +12,7 @@ from unity_bridge.simulators.group_scenes.duel import Duel
 from unity_bridge.simulators.group_scenes.push_block import PushBlock
 from unity_bridge.simulators.group_scenes.spread import Spread
 from unity_bridge.simulators.group_scenes.switch import Switch
-from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.scene import Scene, SceneError, flag_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ OPTIONS: Mapping[str, Option] = {
 
 
 @dataclass(frozen=True, slots=True)
-class TeamScene:
-    """A scene of ours with teams."""
+class GroupScene:
+    """A bundled scene whose agents have a group, and how to make it."""
 
     kind: type
     """Its class; the module's first line says what it is about."""
@@ -53,31 +53,26 @@ class TeamScene:
 
 _SWITCH = {"copies": 16, "steps": 50, "full_view": False, "clock": False}
 
-TEAM_SCENES: Mapping[str, TeamScene] = {
-    "spread": TeamScene(
+GROUP_SCENES: Mapping[str, GroupScene] = {
+    "spread": GroupScene(
         Spread, Spread, {"copies": 16, "agents_per_copy": 3, "steps": 25, "continuous": False}
     ),
-    "duel": TeamScene(Duel, Duel, {"copies": 16, "agents_per_copy": 1, "steps": 300, "continuous": False}),
-    "pushblock": TeamScene(
+    "duel": GroupScene(Duel, Duel, {"copies": 16, "agents_per_copy": 1, "steps": 300, "continuous": False}),
+    "pushblock": GroupScene(
         PushBlock, PushBlock, {"copies": 6, "agents_per_copy": 4, "steps": 100, "respawn": None}
     ),
-    "switch2": TeamScene(Switch, partial(Switch, 2), _SWITCH),
-    "switch3": TeamScene(Switch, partial(Switch, 3), _SWITCH),
-    "switch4": TeamScene(Switch, partial(Switch, 4), _SWITCH),
+    "switch2": GroupScene(Switch, partial(Switch, 2), _SWITCH),
+    "switch3": GroupScene(Switch, partial(Switch, 3), _SWITCH),
+    "switch4": GroupScene(Switch, partial(Switch, 4), _SWITCH),
 }
 """By the NAME of ``sim:NAME``."""
 
 
-def flag_of(option: str) -> str:
-    """How an option is written on the command line."""
-    return f"--{option.replace('_', '-')}"
-
-
-def open_team_scene(name: str, agents: int | None, academy: Academy, given: Mapping[str, Any]) -> Scene:
+def open_group_scene(name: str, agents: int | None, academy: Academy, given: Mapping[str, Any]) -> Scene:
     """The scene with teams of that name.
 
     Args:
-        name: one of TEAM_SCENES.
+        name: one of GROUP_SCENES.
         agents: what the user said of agents as a whole, which means nothing here.
         academy: where the scene leaves statistics.
         given: options by name.
@@ -85,7 +80,7 @@ def open_team_scene(name: str, agents: int | None, academy: Academy, given: Mapp
     Raises:
         SceneError: it does not understand an option, or a value makes no sense.
     """
-    scene = TEAM_SCENES[name]
+    scene = GROUP_SCENES[name]
     known = [flag_of(option) for option in scene.options]
     if agents is not None:
         raise SceneError(f"sim:{name}: --agents is for scenes without teams; expected {', '.join(known)}")
@@ -98,12 +93,12 @@ def open_team_scene(name: str, agents: int | None, academy: Academy, given: Mapp
         raise SceneError(f"sim:{name}: {error}") from None
 
 
-def require_no_team_options(env: str, given: Mapping[str, Any]) -> None:
+def reject_group_options(env: str, given: Mapping[str, Any]) -> None:
     """Refuses what only scenes with teams understand.
 
     Raises:
         SceneError: something was given.
     """
     for option in given:
-        scenes = (f"sim:{name}" for name, scene in TEAM_SCENES.items() if option in scene.options)
+        scenes = (f"sim:{name}" for name, scene in GROUP_SCENES.items() if option in scene.options)
         raise SceneError(f"{env}: {flag_of(option)} is for scenes with teams only: {', '.join(scenes)}")

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.group_scenes.assignment import assign
+from unity_bridge.simulators.group_scenes.groups import Floats, Groups, StepResults
 from unity_bridge.simulators.group_scenes.spread_world import (
     AGENT_RADIUS,
     DAMPING,
@@ -19,7 +20,6 @@ from unity_bridge.simulators.group_scenes.spread_world import (
     SpreadWorld,
     lengths,
 )
-from unity_bridge.simulators.group_scenes.teams import Floats, Teams, Telling
 from unity_bridge.simulators.rendering.drawing import Canvas, Color, grid_cells
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec
@@ -71,7 +71,7 @@ class Spread:
         continuous: bool = False,
         academy: Academy | None = None,
     ) -> None:
-        self._teams = Teams(copies, agents_per_copy, 0 if continuous else len(PUSHES))
+        self._groups = Groups(copies, agents_per_copy, 0 if continuous else len(PUSHES))
         self._steps = steps
         self._continuous = continuous
         self._academy = academy or Academy()
@@ -86,7 +86,7 @@ class Spread:
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
-        _, agents = self._teams.shape
+        _, agents = self._groups.shape
         sensor = vector_sensor("observation", 6 * agents)
         actions = ActionSpec(len(PUSHES)) if self._continuous else ActionSpec(0, (len(PUSHES),))
         return {BEHAVIOR: BehaviorSpec((sensor,), actions)}
@@ -95,21 +95,23 @@ class Spread:
         if seed is not None:
             self._rng = np.random.default_rng(seed)
         self._start()
-        return {BEHAVIOR: self._teams.waiting(Telling(self._observe(), np.zeros(self._teams.shape)))}
+        return {
+            BEHAVIOR: self._groups.decision_batch(StepResults(self._observe(), np.zeros(self._groups.shape)))
+        }
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
         self._world.advance(self._pushes(actions[BEHAVIOR]))
         self._step += 1
-        told = Telling(self._observe(), self._rewards())
+        results = StepResults(self._observe(), self._rewards())
         if self._step < self._steps:
-            return {BEHAVIOR: self._teams.waiting(told)}
+            return {BEHAVIOR: self._groups.decision_batch(results)}
         self._report()
         self._start()
-        everybody = np.ones(self._teams.shape, np.bool_)
-        anew = Telling(self._observe(), np.zeros(self._teams.shape))
+        everybody = np.ones(self._groups.shape, np.bool_)
+        restarted = StepResults(self._observe(), np.zeros(self._groups.shape))
         return {
-            BEHAVIOR: self._teams.told(
-                told, anew, terminated=~everybody, truncated=everybody, waiting=everybody
+            BEHAVIOR: self._groups.step_batch(
+                results, restarted, terminated=~everybody, truncated=everybody, waiting=everybody
             )
         }
 
@@ -131,7 +133,7 @@ class Spread:
         pass
 
     def _start(self) -> None:
-        copies, agents = self._teams.shape
+        copies, agents = self._groups.shape
         places = self._rng.uniform(-1, 1, (copies, 2, agents, 2))
         self._world.place(places[:, 0], places[:, 1])
         self._step = 0
@@ -140,10 +142,10 @@ class Spread:
 
     def _pushes(self, actions: ActionBatch) -> Floats:
         if not self._continuous:
-            return PUSHES[actions.discrete[:, 0]].reshape(*self._teams.shape, 2)
+            return PUSHES[actions.discrete[:, 0]].reshape(*self._groups.shape, 2)
         given = (np.clip(actions.continuous.astype(np.float64), -1, 1) + 1) / 2
         pushes: Floats = FORCE * (given[:, [2, 4]] - given[:, [1, 3]])
-        return pushes.reshape(*self._teams.shape, 2)
+        return pushes.reshape(*self._groups.shape, 2)
 
     def _rewards(self) -> Floats:
         self._uncovered += self._world.uncovered()
@@ -151,7 +153,7 @@ class Spread:
         return rewards(self._world)
 
     def _report(self) -> None:
-        _, agents = self._teams.shape
+        _, agents = self._groups.shape
         d, c = float(self._uncovered.mean()), float(self._collisions.mean())
         self._academy.add_statistic("Spread/D", d)
         self._academy.add_statistic("Spread/C", c)
@@ -160,7 +162,7 @@ class Spread:
 
     def _observe(self) -> NDArray[np.float32]:
         """What everybody sees. Shape [C, N, 6 N]."""
-        (copies, agents), world = self._teams.shape, self._world
+        (copies, agents), world = self._groups.shape, self._world
         others = world.differences[:, np.arange(agents)[:, None], self._others]
         seen = np.zeros((copies, agents, 6 * agents), np.float32)
         seen[:, :, 0:2] = world.velocities
@@ -171,7 +173,7 @@ class Spread:
 
     def render(self) -> NDArray[np.uint8]:
         """Some copies from above: discs are agents, of the same colors everywhere; dots are landmarks."""
-        shown = min(self._teams.shape[0], _SHOWN)
+        shown = min(self._groups.shape[0], _SHOWN)
         corners, width, height = grid_cells(shown, cell=(_SIDE, _SIDE), columns=2)
         canvas = Canvas(width, height)
         for copy, (left, top) in enumerate(corners):

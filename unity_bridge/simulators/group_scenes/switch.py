@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.group_scenes.teams import Bools, Integers, Teams, Telling
+from unity_bridge.simulators.group_scenes.groups import Bools, Groups, Integers, StepResults
 from unity_bridge.simulators.rendering.drawing import INK, Canvas, Color, grid_cells
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec
@@ -71,7 +71,7 @@ class Switch:
     ) -> None:
         if agents not in PLANS:
             raise ValueError(f"expected 2, 3 or 4 agents, got {agents}")
-        self._teams = Teams(copies, agents, len(_MOVES))
+        self._groups = Groups(copies, agents, len(_MOVES))
         self._behavior = f"Switch{agents}?team=0"
         self._max_steps = steps
         self._full_view = full_view
@@ -85,13 +85,17 @@ class Switch:
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
-        size = (2 + self._clock) * (self._teams.shape[1] if self._full_view else 1)
+        size = (2 + self._clock) * (self._groups.shape[1] if self._full_view else 1)
         actions = ActionSpec(discrete_branches=(len(_MOVES),))
         return {self._behavior: BehaviorSpec((vector_sensor("observation", size),), actions)}
 
     def reset(self, seed: int | None = None) -> Steps:
         self._start(np.ones(len(self._copies), np.bool_))
-        return {self._behavior: self._teams.waiting(Telling(self._observe(), np.zeros(self._teams.shape)))}
+        return {
+            self._behavior: self._groups.decision_batch(
+                StepResults(self._observe(), np.zeros(self._groups.shape))
+            )
+        }
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
         acting = ~self._home
@@ -101,21 +105,21 @@ class Switch:
         self._home |= arrived
         rewards = np.where(arrived, HOME_REWARD, np.where(acting, STEP_REWARD, 0.0))
         over = self._home.all(axis=1) | (self._steps >= self._max_steps)
-        told = anew = Telling(self._observe(), rewards)
+        results = restarted = StepResults(self._observe(), rewards)
         cut_off = over[:, None] & ~self._home
         if over.any():
             self._report(over)
             self._start(over)
-            anew = Telling(self._observe(), np.where(over[:, None], 0.0, rewards))
+            restarted = StepResults(self._observe(), np.where(over[:, None], 0.0, rewards))
         return {
-            self._behavior: self._teams.told(
-                told, anew, terminated=arrived, truncated=cut_off, waiting=~self._home
+            self._behavior: self._groups.step_batch(
+                results, restarted, terminated=arrived, truncated=cut_off, waiting=~self._home
             )
         }
 
     def expert(self) -> Mapping[str, ActionBatch]:
         """Keeps to an optimal plan, whatever the others did."""
-        agents = self._teams.shape[1]
+        agents = self._groups.shape[1]
         planned = _PLANS[agents][np.minimum(self._steps, _LONGEST_PLAN)]
         return {self._behavior: choices(planned[~self._home])}
 
@@ -123,7 +127,7 @@ class Switch:
         pass
 
     def _start(self, which: Bools) -> None:
-        starts = _START_CELLS[: self._teams.shape[1]]
+        starts = _START_CELLS[: self._groups.shape[1]]
         self._steps[which] = 0
         self._home[which] = False
         self._cells[which] = starts
@@ -148,7 +152,7 @@ class Switch:
 
     def _observe(self) -> NDArray[np.float32]:
         """What everybody sees. Shape [C, A, size]."""
-        copies, agents = self._teams.shape
+        copies, agents = self._groups.shape
         seen = _PLACES[self._cells]
         if self._clock:
             clock = np.repeat(self._steps / self._max_steps, agents).reshape(copies, agents, 1)

@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from unity_bridge.simulators.foreign import float32, guarded, seed_of_copy
 from unity_bridge.simulators.gym_envs import spaces as gym_spaces
 from unity_bridge.simulators.scene import SceneError, Steps, concatenate, step_batch
+from unity_bridge.simulators.third_party import call_guarded, copy_seed, float32
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, Observation, StepBatch
 
@@ -57,7 +57,7 @@ class GymScene:
         return 1 / (self._envs[0].metadata.get("render_fps") or _DEFAULT_FPS)
 
     def reset(self, seed: int | None = None) -> Steps:
-        first = [self._reset(i, seed_of_copy(seed, i)) for i in range(len(self._envs))]
+        first = [self._reset(i, copy_seed(seed, i)) for i in range(len(self._envs))]
         return {self._behavior: self._deciding(first, np.zeros(len(first)))}
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
@@ -130,14 +130,14 @@ class GymScene:
         return self._guard("step()", lambda: [sensor.read_all(observations) for sensor in self._sensors])
 
     def _guard(self, what: str, call: Callable[[], _T]) -> _T:
-        return guarded(f"gym:{self._env_id}", what, call)
+        return call_guarded(f"gym:{self._env_id}", what, call)
 
 
-def _parts(told: _T, expected: tuple[str, ...]) -> _T:
-    """What an environment told, checked: those written for the old Gym tell less."""
-    if isinstance(told, tuple) and len(told) == len(expected) and isinstance(told[-1], Mapping):
-        return told
-    got = f"{len(told)} of them" if isinstance(told, tuple) else f"{told!r:.60}"
-    if isinstance(told, tuple) and len(told) == len(expected):
-        got = f"no dictionary as info but {told[-1]!r:.60}"
+def _parts(returned: _T, expected: tuple[str, ...]) -> _T:
+    """What an environment returned, checked: those written for the old Gym tell less."""
+    if isinstance(returned, tuple) and len(returned) == len(expected) and isinstance(returned[-1], Mapping):
+        return returned
+    got = f"{len(returned)} of them" if isinstance(returned, tuple) else f"{returned!r:.60}"
+    if isinstance(returned, tuple) and len(returned) == len(expected):
+        got = f"no dictionary as info but {returned[-1]!r:.60}"
     raise TypeError(f"expected {len(expected)} values to be returned ({', '.join(expected)}), got {got}")

@@ -11,8 +11,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from unity_bridge.simulators.foreign import float32
 from unity_bridge.simulators.scene import SceneError, vector_sensor
+from unity_bridge.simulators.third_party import float32
 from unity_bridge.specs import PICTURE, ActionSpec, ObservationSpec
 from unity_bridge.steps import Observation
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from unity_bridge.simulators.foreign import guarded
 from unity_bridge.simulators.pettingzoo_envs.roles import Agent
 from unity_bridge.simulators.scene import SceneError
+from unity_bridge.simulators.third_party import call_guarded
 
 _T = TypeVar("_T")
 
 
-class News(NamedTuple):
-    """What one agent is told."""
+class AgentStep(NamedTuple):
+    """What one agent gets from a step or reset."""
 
     agent: Agent
     observation: Any
     reward: float = 0.0
     mask: Any = None
-    """Of its info."""
+    """The ``action_mask`` of its info."""
     terminated: bool = False
     truncated: bool = False
 
@@ -43,22 +43,22 @@ class Copy:
         self.waiting: list[Agent] = []
         """Who is to act, in the order of the environment."""
 
-    def reset(self, seed: int | None = None) -> list[News]:
+    def reset(self, seed: int | None = None) -> list[AgentStep]:
         """Begins an episode. Returns who waits for an action.
 
         Raises:
             SceneError: the environment raised something, or nobody is there.
         """
-        told = self._guard("reset()", lambda: self.env.reset(seed=seed))
-        observations, infos = self._guard("reset()", lambda: _parts(told, 2))
+        returned = self._guard("reset()", lambda: self.env.reset(seed=seed))
+        observations, infos = self._guard("reset()", lambda: _parts(returned, 2))
         self.waiting = list(self.env.agents)
         if not self.waiting:
             raise SceneError(f"{self._called}: reset() left nobody who could act")
         self.observations = {}
         self._require_seen(observations)
-        return [News(agent, observations[agent], 0.0, _mask(infos, agent)) for agent in self.waiting]
+        return [AgentStep(agent, observations[agent], 0.0, _mask(infos, agent)) for agent in self.waiting]
 
-    def step(self, actions: dict[Agent, Any]) -> tuple[list[News], list[News]]:
+    def step(self, actions: dict[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
         """Acts for all who waited. Returns those whose episode ended, and those who wait for an action.
 
         Who is both terminated and truncated is terminated.
@@ -66,8 +66,10 @@ class Copy:
         Raises:
             SceneError: the environment raised something, or does not say what became of somebody.
         """
-        told = self._guard("step()", lambda: self.env.step(actions))
-        observations, rewards, terminated, truncated, infos = self._guard("step()", lambda: _parts(told, 5))
+        returned = self._guard("step()", lambda: self.env.step(actions))
+        observations, rewards, terminated, truncated, infos = self._guard(
+            "step()", lambda: _parts(returned, 5)
+        )
         before, known = self.waiting, self.observations
         gone = {agent: terminated.get(agent) for agent in before if _is_over(agent, terminated, truncated)}
         self.waiting = [
@@ -79,7 +81,7 @@ class Copy:
         self.observations = {agent: observations.get(agent, known[agent]) for agent in gone}
         self._require_seen(observations)
         ended = [
-            News(
+            AgentStep(
                 agent,
                 self.observations[agent],
                 float(rewards.get(agent, 0)),
@@ -89,7 +91,7 @@ class Copy:
             for agent, task_ended in gone.items()
         ]
         return ended, [
-            News(agent, observations[agent], float(rewards.get(agent, 0)), _mask(infos, agent))
+            AgentStep(agent, observations[agent], float(rewards.get(agent, 0)), _mask(infos, agent))
             for agent in self.waiting
         ]
 
@@ -113,14 +115,18 @@ class Copy:
                     )
 
     def _guard(self, what: str, call: Callable[[], _T]) -> _T:
-        return guarded(self._called, what, call)
+        return call_guarded(self._called, what, call)
 
 
-def _parts(told: Any, expected: int) -> tuple[Any, ...]:
+def _parts(returned: Any, expected: int) -> tuple[Any, ...]:
     """Checked, because users' own environments like to return what Gymnasium's do."""
-    if not (isinstance(told, tuple) and len(told) == expected and all(isinstance(x, Mapping) for x in told)):
-        raise TypeError(f"expected {expected} dictionaries by agent, got {told!r:.80}")
-    return told
+    if not (
+        isinstance(returned, tuple)
+        and len(returned) == expected
+        and all(isinstance(x, Mapping) for x in returned)
+    ):
+        raise TypeError(f"expected {expected} dictionaries by agent, got {returned!r:.80}")
+    return returned
 
 
 def _is_over(agent: Agent, terminated: Mapping[Agent, Any], truncated: Mapping[Agent, Any]) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 
 from pettingzoo.utils.conversions import aec_to_parallel
 
-from unity_bridge.simulators.foreign import guarded
 from unity_bridge.simulators.scene import SceneError
+from unity_bridge.simulators.third_party import call_guarded
 
 INSTALL = "run: pip install 'trainer-service[pettingzoo]'"
 _OF_THE_EXTRA = ("gymnasium", "mpe2", "pettingzoo", "pygame")
@@ -41,7 +41,7 @@ def find_environment(module: str) -> Callable[..., Any]:
 
 def _with_known_agents(module: str, make: Callable[..., Any]) -> Callable[..., Any]:
     def make_checked(**kwargs: Any) -> Any:
-        env = guarded(f"pettingzoo:{module}", "making it", lambda: make(**kwargs))
+        env = call_guarded(f"pettingzoo:{module}", "making it", lambda: make(**kwargs))
         if not getattr(env, "possible_agents", None):
             raise SceneError(f"pettingzoo:{module}: it does not say who its possible_agents are")
         return env

@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from unity_bridge.simulators.group_scenes.registry import flag_of
-from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.scene import Scene, SceneError, flag_of
 
 OWN_OPTIONS = ("with_state", "behaviors")
 """What no other scene understands."""
@@ -70,7 +69,7 @@ def open_pettingzoo(
     return PettingZooScene(module, kwargs=kwargs, rendered=rendered, **options)
 
 
-def require_no_own_options(env: str, options: Mapping[str, Any]) -> None:
+def reject_pettingzoo_options(env: str, options: Mapping[str, Any]) -> None:
     """Refuses what only these environments understand.
 
     Raises:

@@ -39,7 +39,7 @@ class Role:
     """Whether observations hold a mask."""
 
 
-def cast(env: Any, name: str, wanted: Sequence[tuple[str, str]] = ()) -> list[Role]:
+def assign_roles(env: Any, name: str, wanted: Sequence[tuple[str, str]] = ()) -> list[Role]:
     """Gives every possible agent a role.
 
     Agents whose observation and action spaces are equal share one. If there is just one, its behavior is called

@@ -1,4 +1,4 @@
-"""What the agents of all copies are told, as one batch for each behavior."""
+"""Steps of the agents of all copies, as one batch for each behavior."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unity_bridge.simulators.foreign import float32
 from unity_bridge.simulators.gym_envs.spaces import allowed_actions
-from unity_bridge.simulators.pettingzoo_envs.copy import News
+from unity_bridge.simulators.pettingzoo_envs.copy import AgentStep
 from unity_bridge.simulators.pettingzoo_envs.roles import MASK, Agent, Role
 from unity_bridge.simulators.pettingzoo_envs.state import State
 from unity_bridge.simulators.scene import SceneError, Steps, concatenate, step_batch
+from unity_bridge.simulators.third_party import float32
 from unity_bridge.steps import StepBatch
 
 
 class Row(NamedTuple):
-    """An agent of a copy, and what it is told."""
+    """A step of one agent of a copy."""
 
     copy: int
-    news: News
+    step: AgentStep
     state: Any = None
-    """As the state's look() saw it; None where nobody is shown it."""
+    """The copy's state, as observe() returned it; None where agents are not shown it."""
 
 
-class Narrator:
-    """Copy c is group c + 1, and has the agents c·P to c·P + P − 1 in the order of the P possible agents."""
+class BatchBuilder:
+    """Makes batches of rows.
+
+    Copy c is group c + 1, and has the agents c·P to c·P + P − 1 in the order of the P possible agents.
+    """
 
     def __init__(self, roles: Sequence[Role], agents: Sequence[Agent], state: State | None) -> None:
         self._roles = roles
@@ -43,10 +46,10 @@ class Narrator:
         """
         parts: dict[str, list[Row]] = {role.behavior: [] for role in self._roles}
         for row in rows:
-            behavior = self._role_of.get(row.news.agent)
+            behavior = self._role_of.get(row.step.agent)
             if behavior is None:
                 known = ", ".join(map(str, self._index))
-                raise SceneError(f"agent '{row.news.agent}' is none of its possible_agents: {known}")
+                raise SceneError(f"agent '{row.step.agent}' is none of its possible_agents: {known}")
             parts[behavior].append(row)
         return parts
 
@@ -70,27 +73,27 @@ class Narrator:
         return steps
 
     def _batch(self, role: Role, rows: Sequence[Row]) -> StepBatch:
-        told = [row.news for row in rows]
+        steps = [row.step for row in rows]
         copies = np.array([row.copy for row in rows], np.int64)
-        index = np.array([self._index[news.agent] for news in told], np.int64)
-        observations = [news.observation for news in told]
+        index = np.array([self._index[step.agent] for step in steps], np.int64)
+        observations = [step.observation for step in steps]
         seen = [sensor.read_all(observations) for sensor in role.sensors]
         if self._state is not None:
             seen.append(self._state.sensor.read_all([row.state for row in rows]))
         return step_batch(
             seen,
-            float32(np.array([news.reward for news in told])),
+            float32(np.array([step.reward for step in steps])),
             agent_ids=copies * len(self._index) + index,
-            allowed_actions=_allowed(role, told),
-            terminated=np.array([news.terminated for news in told]),
-            truncated=np.array([news.truncated for news in told]),
+            allowed_actions=_allowed(role, steps),
+            terminated=np.array([step.terminated for step in steps]),
+            truncated=np.array([step.truncated for step in steps]),
             group_ids=copies + 1,
         )
 
 
-def _allowed(role: Role, told: Sequence[News]) -> NDArray[np.bool_]:
+def _allowed(role: Role, steps: Sequence[AgentStep]) -> NDArray[np.bool_]:
     spec = role.actuator.spec
-    masks = [news.observation.get(MASK) if role.shows_mask else news.mask for news in told]
+    masks = [step.observation.get(MASK) if role.shows_mask else step.mask for step in steps]
     if all(mask is None for mask in masks):
-        return np.ones((len(told), spec.mask_size), np.bool_)
+        return np.ones((len(steps), spec.mask_size), np.bool_)
     return np.stack([allowed_actions(mask, spec) for mask in masks])

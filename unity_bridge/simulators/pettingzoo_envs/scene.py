@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unity_bridge.simulators.foreign import guarded, seed_of_copy
-from unity_bridge.simulators.pettingzoo_envs.copy import Copy, News
+from unity_bridge.simulators.pettingzoo_envs.copy import AgentStep, Copy
 from unity_bridge.simulators.pettingzoo_envs.modules import find_environment
-from unity_bridge.simulators.pettingzoo_envs.roles import Agent, Role, cast
-from unity_bridge.simulators.pettingzoo_envs.rows import Narrator, Row
+from unity_bridge.simulators.pettingzoo_envs.roles import Agent, Role, assign_roles
+from unity_bridge.simulators.pettingzoo_envs.rows import BatchBuilder, Row
 from unity_bridge.simulators.pettingzoo_envs.state import State, state_of
 from unity_bridge.simulators.scene import SceneError, Steps
+from unity_bridge.simulators.third_party import call_guarded, copy_seed
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch
 
@@ -56,7 +56,7 @@ class PettingZooScene:
             copies: how many there are, all in this process.
             kwargs: of the environment.
             with_state: None shows it where there are several behaviors and no pictures.
-            behaviors: see ``cast``; those of PettingZoo's names if empty.
+            behaviors: see ``assign_roles``; those of PettingZoo's names if empty.
             rendered: whether render() will be called.
         """
         self._called = f"pettingzoo:{module}"
@@ -65,10 +65,10 @@ class PettingZooScene:
         envs = [make(**{**(drawing if i == 0 else {}), **(kwargs or {})}) for i in range(copies)]
         self._copies = [Copy(env, self._called) for env in envs]
         name = module.rpartition(".")[2]
-        self._roles = guarded(self._called, "spaces", lambda: cast(envs[0], name, behaviors))
+        self._roles = call_guarded(self._called, "spaces", lambda: assign_roles(envs[0], name, behaviors))
         self._state = self._choose_state(with_state)
         self.behaviors: Mapping[str, BehaviorSpec] = {role.behavior: self._spec(role) for role in self._roles}
-        self._narrator = Narrator(self._roles, envs[0].possible_agents, self._state)
+        self._batches = BatchBuilder(self._roles, envs[0].possible_agents, self._state)
         self._waiting: dict[str, list[tuple[int, Agent]]] = {}
         """Who waits, by behavior and in the order of the last message's rows, as copy and agent."""
 
@@ -80,7 +80,7 @@ class PettingZooScene:
     def reset(self, seed: int | None = None) -> Steps:
         waiting: list[Row] = []
         for i, copy in enumerate(self._copies):
-            waiting += self._rows(i, copy.reset(seed_of_copy(seed, i)))
+            waiting += self._rows(i, copy.reset(copy_seed(seed, i)))
         return self._message([], waiting)
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
@@ -94,7 +94,7 @@ class PettingZooScene:
 
     def render(self) -> NDArray[np.uint8]:
         """What copy 0 looks like."""
-        frame = guarded(self._called, "render()", self._copies[0].env.render)
+        frame = call_guarded(self._called, "render()", self._copies[0].env.render)
         if not isinstance(frame, np.ndarray):
             raise SceneError(f"{self._called}: render() gave no picture but {frame!r}")
         return np.asarray(frame, np.uint8)
@@ -125,22 +125,24 @@ class PettingZooScene:
                     chosen[copy][agent] = role.actuator.build(row, picks)
         return chosen
 
-    def _rows(self, copy: int, told: Sequence[News]) -> list[Row]:
-        state = self._look(copy) if told else None
-        return [Row(copy, news, state) for news in told]
+    def _rows(self, copy: int, steps: Sequence[AgentStep]) -> list[Row]:
+        state = self._state_of(copy) if steps else None
+        return [Row(copy, step, state) for step in steps]
 
-    def _look(self, copy: int) -> Any:
+    def _state_of(self, copy: int) -> Any:
         state = self._state
         return (
-            None if state is None else guarded(self._called, "state", lambda: state.look(self._copies[copy]))
+            None
+            if state is None
+            else call_guarded(self._called, "state", lambda: state.observe(self._copies[copy]))
         )
 
     def _message(self, ended: Sequence[Row], waiting: Sequence[Row]) -> Steps:
-        return guarded(self._called, "step()", lambda: self._tell(ended, waiting))
+        return call_guarded(self._called, "step()", lambda: self._steps(ended, waiting))
 
-    def _tell(self, ended: Sequence[Row], waiting: Sequence[Row]) -> Steps:
-        staying = self._narrator.by_behavior(waiting)
+    def _steps(self, ended: Sequence[Row], waiting: Sequence[Row]) -> Steps:
+        staying = self._batches.by_behavior(waiting)
         self._waiting = {
-            behavior: [(row.copy, row.news.agent) for row in rows] for behavior, rows in staying.items()
+            behavior: [(row.copy, row.step.agent) for row in rows] for behavior, rows in staying.items()
         }
-        return self._narrator.steps(self._narrator.by_behavior(ended), staying)
+        return self._batches.steps(self._batches.by_behavior(ended), staying)

@@ -9,12 +9,12 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from unity_bridge.simulators.foreign import guarded
 from unity_bridge.simulators.gym_envs import spaces as gym_spaces
 from unity_bridge.simulators.gym_envs.spaces import Sensor
 from unity_bridge.simulators.pettingzoo_envs.copy import Copy
 from unity_bridge.simulators.pettingzoo_envs.roles import Agent, Role
 from unity_bridge.simulators.scene import SceneError, vector_sensor
+from unity_bridge.simulators.third_party import call_guarded
 from unity_bridge.specs import GLOBAL_STATE
 
 
@@ -22,9 +22,9 @@ class State(Protocol):
     """Where the state comes from."""
 
     sensor: Sensor
-    """Reads what look() returned."""
+    """Reads what observe() returned."""
 
-    def look(self, copy: Copy) -> Any:
+    def observe(self, copy: Copy) -> Any:
         """The state of a copy as it stands."""
 
 
@@ -34,7 +34,7 @@ class OwnState:
     def __init__(self, space: Any) -> None:
         [self.sensor] = gym_spaces.sensors(space, (GLOBAL_STATE,))
 
-    def look(self, copy: Copy) -> Any:
+    def observe(self, copy: Copy) -> Any:
         return copy.state()
 
 
@@ -58,7 +58,7 @@ class JoinedObservations:
         self._size = size
         self.sensor = Sensor(vector_sensor(GLOBAL_STATE, size), np.asarray)
 
-    def look(self, copy: Copy) -> NDArray[np.float64]:
+    def observe(self, copy: Copy) -> NDArray[np.float64]:
         joined = np.zeros(self._size)
         for agent, observation in copy.observations.items():
             for place, sensor in self._places[agent]:
@@ -72,7 +72,7 @@ def state_of(env: Any, called: str, roles: Sequence[Role]) -> State:
     Raises:
         SceneError: the environment raised something, or its agents see pictures and it has no state.
     """
-    guarded(called, "reset()", env.reset)
+    call_guarded(called, "reset()", env.reset)
     space = getattr(env, "state_space", None)
     try:
         seen = np.asarray(env.state())

@@ -111,7 +111,7 @@ FILMS: Mapping[str, type[Film]] = {".gif": Gif, ".mp4": Mp4}
 """By the end of the file's name."""
 
 
-def problem_with(path: Path) -> str | None:
+def recording_problem(path: Path) -> str | None:
     """Why a recording cannot go there, in words; None where it can."""
     suffix = path.suffix.lower()
     if suffix not in FILMS:

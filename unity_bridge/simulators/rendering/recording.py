@@ -38,7 +38,7 @@ class FilmRecorder:
         # A name of its own, so that a half-written film never stands where a whole one is expected.
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         self._film: Film = kind(self._temporary, scene.frame_s * self._stride)
-        self._star = _Star(episodes)
+        self._filmed = _FilmedAgent(episodes)
         self._seen = 0
         self._frames = 0
         self._size: tuple[int, ...] | None = None
@@ -49,8 +49,8 @@ class FilmRecorder:
         Raises:
             SceneError: the picture has another size than the first, or the film cannot be written.
         """
-        self._star.watch(steps)
-        if self._star.is_over or self._seen >= self._limit:
+        self._filmed.watch(steps)
+        if self._filmed.is_over or self._seen >= self._limit:
             return
         if self._seen % self._stride == 0:
             frame = self._scene.render()
@@ -86,10 +86,10 @@ class FilmRecorder:
         return self._frames
 
 
-class _Star:
+class _FilmedAgent:
     """The agent whose episodes are counted: the first that asks for an action.
 
-    An episode is over when the next one begins, not when the star dies: its group may live on.
+    An episode is over when the next one begins, not when the agent dies: its group may live on.
     """
 
     def __init__(self, episodes: int | None) -> None:

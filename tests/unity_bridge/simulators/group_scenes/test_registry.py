@@ -14,9 +14,9 @@ import pytest
 from unity_bridge.programs.launcher import Command
 from unity_bridge.server.bridge import Bridge, BridgeSettings, Tick
 from unity_bridge.simulators.__main__ import main
-from unity_bridge.simulators.group_scenes.registry import OPTIONS, TEAM_SCENES, flag_of
+from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES, OPTIONS
 from unity_bridge.simulators.registry import open_scene
-from unity_bridge.simulators.scene import Demonstrator, Scene, SceneError, Steps
+from unity_bridge.simulators.scene import Demonstrator, Scene, SceneError, Steps, flag_of
 from unity_bridge.specs import ActionSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -35,7 +35,7 @@ every_variant = pytest.mark.parametrize(("name", "options"), VARIANTS)
 
 
 def open_(name: str, options: Mapping[str, Any], copies: int = 6) -> Scene:
-    return open_scene(f"sim:{name}", team={"copies": copies, **options})
+    return open_scene(f"sim:{name}", options={"copies": copies, **options})
 
 
 def random_actions(scene: Scene, told: Steps, rng: np.random.Generator) -> dict[str, ActionBatch]:
@@ -245,9 +245,9 @@ def require_same(heard: Steps, told: Steps) -> None:
         np.testing.assert_array_equal(got.observations[0], batch.observations[0])
 
 
-@pytest.mark.parametrize("name", TEAM_SCENES)
+@pytest.mark.parametrize("name", GROUP_SCENES)
 def test_the_default_options_are_those_that_a_scene_has_by_itself(name: str) -> None:
-    scene = TEAM_SCENES[name]
+    scene = GROUP_SCENES[name]
     assert set(scene.options) <= set(OPTIONS)
     assert digest(scene.make().reset(0)) == digest(open_scene(f"sim:{name}").reset(0))
 
@@ -276,7 +276,7 @@ def test_what_a_scene_has_no_use_for_is_refused(line: str, complaint: str, capsy
 
 def test_an_option_that_no_scene_has_is_an_error() -> None:
     with pytest.raises(SceneError, match="sim:spread: it has no --size; expected --copies"):
-        open_scene("sim:spread", team={"size": 3})
+        open_scene("sim:spread", options={"size": 3})
 
 
 def test_help_tells_of_scenes_and_their_options(capsys: Any) -> None:
@@ -284,6 +284,6 @@ def test_help_tells_of_scenes_and_their_options(capsys: Any) -> None:
         main(["--help"])
     out = " ".join(capsys.readouterr().out.split())
     assert "(--copies 16, --agents-per-copy 3, --steps 25)" in out
-    assert all(f"sim:{name}" in out for name in TEAM_SCENES)
+    assert all(f"sim:{name}" in out for name in GROUP_SCENES)
     assert all(flag_of(option) in out for option in OPTIONS)
     assert "--respawn N let agents that died come back after so many decisions (sim:pushblock)" in out

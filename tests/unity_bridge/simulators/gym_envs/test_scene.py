@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from unity_bridge.simulators.foreign import users_traceback
 from unity_bridge.simulators.gym_envs.scene import GymScene
 from unity_bridge.simulators.scene import SceneError
+from unity_bridge.simulators.third_party import users_traceback
 
 
 class Counter(gymnasium.Env[Any, Any]):

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 from mpe2 import simple_crypto_v3, simple_spread_v3, simple_tag_v3, simple_world_comm_v3
 
-from unity_bridge.simulators.pettingzoo_envs.roles import cast
+from unity_bridge.simulators.pettingzoo_envs.roles import assign_roles
 from unity_bridge.simulators.scene import SceneError
 
 SMALL, LARGE, TWO = spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
@@ -22,7 +22,7 @@ def env_of(seen: Mapping[Any, Any], done: Any = TWO) -> Any:
 
 
 def names(env: Any, *wanted: tuple[str, str]) -> dict[str, tuple[Any, ...]]:
-    return {role.behavior: role.agents for role in cast(env, "Env", wanted)}
+    return {role.behavior: role.agents for role in assign_roles(env, "Env", wanted)}
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,13 @@ def test_the_user_may_name_behaviors_and_teams_and_the_first_pattern_that_fits_c
 )
 def test_a_map_that_does_not_fit_the_agents_is_refused(wanted: Any, complaint: str) -> None:
     with pytest.raises(SceneError, match=complaint):
-        cast(env_of({"red_0": SMALL, "blue_0": SMALL}), "Env", wanted)
+        assign_roles(env_of({"red_0": SMALL, "blue_0": SMALL}), "Env", wanted)
 
 
 def test_agents_that_see_differently_cannot_share_a_behavior() -> None:
     complaint = r"agents 'a' and 'b' cannot share behavior 'Both': spaces .*\(2,\).*\(3,\)"
     with pytest.raises(SceneError, match=complaint):
-        cast(env_of({"a": SMALL, "b": LARGE}), "Env", [("*", "Both")])
+        assign_roles(env_of({"a": SMALL, "b": LARGE}), "Env", [("*", "Both")])
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_agents_that_see_differently_cannot_share_a_behavior() -> None:
 def test_sensors_are_called_so_that_a_state_sorts_after_them_and_masks_are_none(
     seen: Any, sensors: list[str]
 ) -> None:
-    [role] = cast(env_of({"a": seen}), "Env")
+    [role] = assign_roles(env_of({"a": seen}), "Env")
     assert [sensor.spec.name for sensor in role.sensors] == sensors
     sample = seen.sample()
     for sensor in role.sensors:
@@ -132,4 +132,4 @@ def test_sensors_are_called_so_that_a_state_sorts_after_them_and_masks_are_none(
 )
 def test_a_space_that_cannot_be_sent_is_named_with_its_agent(seen: Any, done: Any, complaint: str) -> None:
     with pytest.raises(SceneError, match=complaint):
-        cast(env_of({"a": seen}, done), "Env")
+        assign_roles(env_of({"a": seen}, done), "Env")

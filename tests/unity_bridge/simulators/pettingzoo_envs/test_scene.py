@@ -330,8 +330,8 @@ def test_what_goes_wrong_in_an_environment_becomes_one_line(kwargs: Any, complai
     ("arguments", "complaint"),
     [
         ({"agents": 3}, "--agents is for scenes without teams; expected --copies, --with-state, --behaviors"),
-        ({"team": {"steps": 3}}, "it has no --steps; expected --copies, --with-state, --behaviors"),
-        ({"team": {"behaviors": (("kid_*", "Kid"),)}}, "--behaviors: agent 'nurse_0' fits none of kid_"),
+        ({"options": {"steps": 3}}, "it has no --steps; expected --copies, --with-state, --behaviors"),
+        ({"options": {"behaviors": (("kid_*", "Kid"),)}}, "--behaviors: agent 'nurse_0' fits none of kid_"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(arguments: Any, complaint: str) -> None:
@@ -343,4 +343,4 @@ def test_options_that_mean_nothing_are_refused(arguments: Any, complaint: str) -
 @pytest.mark.parametrize("env", ["sim:basic", "sim:spread", "gym:CartPole-v1"])
 def test_its_options_mean_nothing_to_others(env: str, option: Any) -> None:
     with pytest.raises(SceneError, match=f"{env}: --.* is for pettingzoo: environments only"):
-        open_scene(env, team=option)
+        open_scene(env, options=option)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from unity_bridge.simulators.rendering import films
-from unity_bridge.simulators.rendering.films import problem_with
+from unity_bridge.simulators.rendering.films import recording_problem
 from unity_bridge.simulators.rendering.recording import LONGEST_S, FilmRecorder
 from unity_bridge.simulators.scene import SceneError, Steps, concatenate, step_batch
 
@@ -166,8 +166,8 @@ def test_a_recording_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path:
 
 
 def test_where_a_recording_cannot_go_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert problem_with(tmp_path / "walk.GIF") is None
-    assert problem_with(Path("walk.png")) == "expected a .gif or .mp4 file, got 'walk.png'"
-    assert "there is no folder" in str(problem_with(tmp_path / "nowhere" / "walk.gif"))
+    assert recording_problem(tmp_path / "walk.GIF") is None
+    assert recording_problem(Path("walk.png")) == "expected a .gif or .mp4 file, got 'walk.png'"
+    assert "there is no folder" in str(recording_problem(tmp_path / "nowhere" / "walk.gif"))
     monkeypatch.setattr(films.importlib.util, "find_spec", lambda name: None)
-    assert "pip install 'trainer-service[video]'" in str(problem_with(tmp_path / "walk.mp4"))
+    assert "pip install 'trainer-service[video]'" in str(recording_problem(tmp_path / "walk.mp4"))

@@ -1,4 +1,4 @@
-"""Copies of a team side by side: who has which id, and who is told what in a message."""
+"""Copies of a group of agents side by side: their ids, and the batches of a message about them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Telling:
-    """What all agents of all copies would be told. C copies of A agents."""
+class StepResults:
+    """What a step brings to every agent of every copy. C copies of A agents."""
 
     observations: NDArray[np.float32]
     """Shape [C, A, size]."""
@@ -26,11 +26,11 @@ class Telling:
     """Each agent's own. Shape [C, A]."""
 
     group_rewards: Floats | None = None
-    """What each agent is told that its group got; None for nothing. Shape [C, A]."""
+    """The group reward in each agent's row; None for zeros. Shape [C, A]."""
 
 
-class Teams:
-    """C copies of a team of A agents. Copy c is group 1 + c and has the agents c·A to c·A + A − 1, for ever."""
+class Groups:
+    """C copies of a group of A agents. Copy c is group 1 + c and has the agents c·A to c·A + A − 1, for ever."""
 
     def __init__(self, copies: int, agents: int, choices: int, *, side: int = 0) -> None:
         """
@@ -45,52 +45,52 @@ class Teams:
         self._group_ids = 1 + self._agent_ids // agents
         self._all_allowed = np.ones((copies * agents, choices), np.bool_)
 
-    def waiting(self, told: Telling, which: Bools | None = None) -> StepBatch:
+    def decision_batch(self, results: StepResults, which: Bools | None = None) -> StepBatch:
         """Rows of agents that wait for an action, copy by copy.
 
         Args:
-            told: to everybody.
+            results: of all agents, whether or not a row is about them.
             which: the agents that there are rows for, shape [C, A]; None for all.
         """
-        return self._rows(told, which, None, None)
+        return self._rows(results, which, None, None)
 
-    def ending(self, told: Telling, *, terminated: Bools, truncated: Bools) -> StepBatch:
+    def terminal_batch(self, results: StepResults, *, terminated: Bools, truncated: Bools) -> StepBatch:
         """Rows of the agents whose episode ended, copy by copy.
 
         Args:
-            told: to everybody.
-            terminated: whose task ended. Shape [C, A].
-            truncated: whom only the clock stopped. Shape [C, A].
+            results: of all agents, whether or not a row is about them.
+            terminated: agents whose task ended. Shape [C, A].
+            truncated: agents that only the clock stopped. Shape [C, A].
         """
-        return self._rows(told, terminated | truncated, terminated, truncated)
+        return self._rows(results, terminated | truncated, terminated, truncated)
 
-    def told(
-        self, before: Telling, after: Telling, *, terminated: Bools, truncated: Bools, waiting: Bools
+    def step_batch(
+        self, before: StepResults, after: StepResults, *, terminated: Bools, truncated: Bools, waiting: Bools
     ) -> StepBatch:
-        """One message: who ended, with what was seen before copies began anew, then who waits, with what is now.
+        """The rows of one message: terminal ones from before copies began anew, then deciding ones from after it.
 
         Args:
             before: observations at the end of the step, and what was earned in it.
             after: observations once the ended copies have begun anew; rewards are zero for those that did.
-            terminated, truncated: as in ending().
-            waiting: who is to act. Shape [C, A].
+            terminated, truncated: as in terminal_batch().
+            waiting: agents that are to act. Shape [C, A].
         """
-        deciding = self.waiting(after, waiting)
+        deciding = self.decision_batch(after, waiting)
         if not (terminated | truncated).any():
             return deciding
-        return concatenate(self.ending(before, terminated=terminated, truncated=truncated), deciding)
+        return concatenate(self.terminal_batch(before, terminated=terminated, truncated=truncated), deciding)
 
     def _rows(
-        self, told: Telling, which: Bools | None, terminated: Bools | None, truncated: Bools | None
+        self, results: StepResults, which: Bools | None, terminated: Bools | None, truncated: Bools | None
     ) -> StepBatch:
         rows = slice(None) if which is None else np.flatnonzero(which)
         copies, agents = self.shape
         group_rewards = None
-        if told.group_rewards is not None:
-            group_rewards = told.group_rewards.astype(np.float32).ravel()[rows]
+        if results.group_rewards is not None:
+            group_rewards = results.group_rewards.astype(np.float32).ravel()[rows]
         return step_batch(
-            [told.observations.reshape(copies * agents, -1)[rows]],
-            told.rewards.astype(np.float32).ravel()[rows],
+            [results.observations.reshape(copies * agents, -1)[rows]],
+            results.rewards.astype(np.float32).ravel()[rows],
             agent_ids=self._agent_ids[rows],
             allowed_actions=self._all_allowed[rows],
             terminated=None if terminated is None else terminated.ravel()[rows],

@@ -20,7 +20,7 @@ _CALLERS = ("unity_bridge", "importlib", "gymnasium.core", "gymnasium.envs.regis
 """Modules that only pass a call on: frames of theirs alone tell nobody where the mistake is."""
 
 
-def guarded(env: str, what: str, call: Callable[[], _T]) -> _T:
+def call_guarded(env: str, what: str, call: Callable[[], _T]) -> _T:
     """What call() returns; whatever it raises becomes one line that says where.
 
     Args:
@@ -82,7 +82,7 @@ def _is_within(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
-def seed_of_copy(seed: int | None, copy: int) -> int | None:
+def copy_seed(seed: int | None, copy: int) -> int | None:
     """seed + 1000 i for copy i of an environment; None goes on with the random numbers at hand.
 
     The simulators of a run have seeds that follow one another: were those of copies to follow one another too, copies

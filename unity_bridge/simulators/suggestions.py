@@ -18,7 +18,7 @@ _ALIKE = 0.8
 """How much of two names must agree, from 0 to 1: a path that is misspelt shall not become a game."""
 
 
-def nearest_environment(env: str, scenes: Iterable[str]) -> str:
+def closest_environment(env: str, scenes: Iterable[str]) -> str:
     """The nearest name that ``--env`` takes, with its scheme; empty if nothing is near.
 
     Args:
