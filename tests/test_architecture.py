@@ -15,6 +15,20 @@ REPOSITORY = Path(__file__).parents[1]
 ORDER: tuple[tuple[str, ...], ...] = (
     ("unity_bridge.wire",),
     ("unity_bridge",),
+    ("unity_bridge.codec",),
+    ("unity_bridge.side_channels",),
+    ("unity_bridge.transport", "unity_bridge.demonstrations"),
+    (
+        "unity_bridge.simulators",
+        "unity_bridge.simulators.scenes",
+        "unity_bridge.simulators.group_scenes",
+        "unity_bridge.simulators.gym_envs",
+        "unity_bridge.simulators.pettingzoo_envs",
+        "unity_bridge.simulators.rendering",
+    ),
+    ("unity_bridge.programs",),
+    ("unity_bridge.server",),
+    ("unity_bridge.environment",),
     ("trainer_service._version", "trainer_service.errors"),
     ("trainer_service.ops",),
     (
@@ -62,7 +76,7 @@ NEVER = {
 MOST_FILES = 16
 """Files of a folder that one glance takes in."""
 
-RANKED = ("trainer_service",)
+RANKED = ("trainer_service", "unity_bridge")
 """Packages whose folders each have a rank."""
 
 STILL_TIED = {
@@ -74,8 +88,6 @@ STILL_TIED = {
     ("trainer_service.config.hyperparameters.registry", "trainer_service.config.hyperparameters.off_policy"),
     ("trainer_service.config.hyperparameters.off_policy", "trainer_service.config.hyperparameters.registry"),
     ("trainer_service.config.hyperparameters.on_policy", "trainer_service.config.hyperparameters.registry"),
-    ("unity_bridge.transport.direct_server", "unity_bridge.transport.endpoint"),
-    ("unity_bridge.transport.threaded_server", "unity_bridge.transport.endpoint"),
 }
 """Imports against the order that are about to go."""
 

@@ -17,7 +17,7 @@ import yaml
 from trainer_service.cli import commands as cli
 from trainer_service.cli.arguments import build_parser
 from trainer_service.config import parse_run_options
-from unity_bridge.programs.launcher import Command
+from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge, BridgeSettings, Tick
 from unity_bridge.simulators import command as simulator
 from unity_bridge.specs import ActionSpec, BehaviorSpec

@@ -14,7 +14,7 @@ import grpc
 import numpy as np
 import pytest
 
-from unity_bridge.programs.launcher import Command
+from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge, BridgeSettings, Departure, Tick
 from unity_bridge.steps import ActionBatch
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto

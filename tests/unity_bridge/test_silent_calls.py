@@ -16,16 +16,17 @@ from unity_bridge.transport import limits
 from unity_bridge.transport import threaded_server as grpc_threads
 from unity_bridge.transport.direct_server import _Rpc
 from unity_bridge.transport.endpoint import Call, Endpoint, HangUp
-from unity_bridge.transport.grpc_core import usable
-from unity_bridge.transport.inbox import Inbox
+from unity_bridge.transport.inbox import Inbox, can_serve_directly
 
 PATIENCE_S = 60.0
-needs_core = pytest.mark.skipif(not usable(), reason="the installed grpcio has another core interface")
+needs_core = pytest.mark.skipif(
+    not can_serve_directly(), reason="the installed grpcio has another core interface"
+)
 
 
 @pytest.fixture(params=[True, False], ids=["direct", "threads"])
 def inbox(request: pytest.FixtureRequest) -> Inbox:
-    if request.param and not usable():
+    if request.param and not can_serve_directly():
         pytest.skip("the installed grpcio has another core interface than ours stands on")
     return Inbox(direct=request.param)
 

@@ -292,7 +292,7 @@ def _readable_options(config: Path | None, overrides: Mapping[str, Any]) -> RunO
 
 def _recording(env: str, parsed: argparse.Namespace) -> list[str]:
     """What the simulator is told of the film that is wanted."""
-    from unity_bridge.programs.launcher import BUNDLED_SCHEMES
+    from unity_bridge.simulators import BUNDLED_SCHEMES
     from unity_bridge.simulators.rendering.films import recording_problem
 
     target: Path | None = parsed.record

@@ -11,7 +11,7 @@ from trainer_service.config import RunOptions
 from trainer_service.doctor.report import Finding
 from trainer_service.errors import UserError
 from unity_bridge.errors import BridgeError
-from unity_bridge.programs.launcher import resolve_program
+from unity_bridge.programs.executables import resolve_program
 from unity_bridge.server.bridge import Bridge, BridgeSettings, Departure, Tick
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch

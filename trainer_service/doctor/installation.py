@@ -95,9 +95,9 @@ def torch_device(name: str | None) -> Finding:
 
 def grpc_server() -> Finding:
     """Which of our two servers this grpcio allows."""
-    from unity_bridge.transport.grpc_core import usable
+    from unity_bridge.transport.inbox import can_serve_directly
 
-    if usable():
+    if can_serve_directly():
         return Finding("ok", "gRPC server", "direct, on grpcio's core")
     remedy = "it works, with more time per message; grpcio releases that we know offer the faster one"
     return Finding("warn", "gRPC server", "with threads: this grpcio has another core interface", remedy)

@@ -23,7 +23,7 @@ from trainer_service.runs.checkpoint import Checkpoint, SpoiledError, save_check
 from trainer_service.runs.files import SaveError
 from trainer_service.runs.folder import RunFolder
 from unity_bridge.errors import BridgeError
-from unity_bridge.programs.launcher import Command
+from unity_bridge.programs.executables import Command
 
 _logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trainer_service.config import RunOptions
 from trainer_service.curriculum import Curriculum, with_sampler_seeds
-from unity_bridge.programs.launcher import Command
+from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge, BridgeSettings
 from unity_bridge.side_channels import EngineConfiguration, parameter_records
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainer_service.config import RunOptions, TrainerSettings
 from trainer_service.config.environment_parameters import lessons_of
-from unity_bridge.server.session import PACKAGE_VERSION
+from unity_bridge.codec.protocol import PACKAGE_VERSION
 from unity_bridge.side_channels import (
     TrainingBehaviorInitialized,
     TrainingEnvironmentInitialized,

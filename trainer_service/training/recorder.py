@@ -29,7 +29,7 @@ from trainer_service.runs.status import (
     TrainingStatus,
     prune_checkpoints,
 )
-from unity_bridge.server.session import API_VERSION
+from unity_bridge.codec.protocol import API_VERSION
 from unity_bridge.side_channels import Aggregation, StatMessage
 
 _logger = logging.getLogger(__name__)

@@ -30,9 +30,9 @@ from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
 from trainer_service.training.stop_signals import BrokenOff, StopSignals
 from trainer_service.training.warm_start import Start, checkpoint_of, group_before, read_starts, start_of
-from unity_bridge.programs.launcher import Command, resolve_program
+from unity_bridge.codec.protocol import API_VERSION
+from unity_bridge.programs.executables import Command, resolve_program
 from unity_bridge.server.bridge import Bridge, BridgeSettings
-from unity_bridge.server.session import API_VERSION
 from unity_bridge.side_channels import SideChannelRecord
 from unity_bridge.side_channels.channel_hub import ChannelHub, SideChannel
 from unity_bridge.specs import BehaviorSpec

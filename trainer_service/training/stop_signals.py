@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from unity_bridge.programs.launcher import kill_programs
+from unity_bridge.programs.program import kill_programs
 
 _NUMBERS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)

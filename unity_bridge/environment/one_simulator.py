@@ -24,8 +24,9 @@ from mlagents_envs.exception import (
 )
 
 from unity_bridge.errors import WireError
-from unity_bridge.programs.launched import Exit, LaunchedProcess, LaunchPlan
-from unity_bridge.programs.launcher import Command, RestartBudget, stop_programs
+from unity_bridge.programs.executables import Command
+from unity_bridge.programs.launched_process import Exit, LaunchedProcess, LaunchPlan, RestartBudget
+from unity_bridge.programs.program import stop_programs
 from unity_bridge.server.session import STOP_MESSAGE, Awaited, Reply, Session, Step, is_introduction
 from unity_bridge.side_channels import SideChannelRecord
 from unity_bridge.steps import ActionBatch

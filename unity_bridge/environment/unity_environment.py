@@ -29,6 +29,7 @@ from mlagents_envs.exception import (
     UnityWorkerInUseException,
 )
 
+from unity_bridge.codec.protocol import API_VERSION
 from unity_bridge.environment.channels import EnvironmentChannels
 from unity_bridge.environment.low_level_steps import (
     Steps,
@@ -39,8 +40,8 @@ from unity_bridge.environment.low_level_steps import (
 )
 from unity_bridge.environment.one_simulator import EXIT_WAIT_S, OneSimulator
 from unity_bridge.errors import BridgeError, PortInUse
-from unity_bridge.programs.launcher import resolve_program
-from unity_bridge.server.session import API_VERSION, Step
+from unity_bridge.programs.executables import resolve_program
+from unity_bridge.server.session import Step
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch
 

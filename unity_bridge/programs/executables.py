@@ -10,12 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unity_bridge.errors import LaunchError
-
-BUNDLED_SCHEMES = ("sim", "gym", "pettingzoo")
-"""``scheme:name`` environments that the bundled simulator hosts."""
-
-LAUNCHED = "TRAINER_SERVICE_LAUNCHED"
-"""An environment variable of every program that a trainer starts: what it needs to know to not outlive that trainer."""
+from unity_bridge.simulators import BUNDLED_SCHEMES
 
 _PLAYER_SUFFIXES = (".app", ".exe", ".x86_64", ".x86")
 

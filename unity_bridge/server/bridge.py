@@ -20,8 +20,9 @@ from typing import Self
 
 from unity_bridge.complaints import Complaints, quoted, version_text
 from unity_bridge.errors import LaunchError, SimulatorLost, WireError
-from unity_bridge.programs.launched import Exit, LaunchedProcess, LaunchPlan
-from unity_bridge.programs.launcher import Command, RestartBudget, stop_programs
+from unity_bridge.programs.executables import Command
+from unity_bridge.programs.launched_process import Exit, LaunchedProcess, LaunchPlan, RestartBudget
+from unity_bridge.programs.program import stop_programs
 from unity_bridge.server.connection import Connection
 from unity_bridge.server.connections import Connections
 from unity_bridge.server.events import Departure, SimulatorInfo, Tick

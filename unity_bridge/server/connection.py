@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from unity_bridge.programs.launched import LaunchedProcess
+from unity_bridge.programs.launched_process import LaunchedProcess
 from unity_bridge.server.outbox import Outbox
 from unity_bridge.server.session import STOP_MESSAGE, Awaited, Session
 from unity_bridge.steps import ActionBatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from unity_bridge.programs.launched import LaunchedProcess
+from unity_bridge.programs.launched_process import LaunchedProcess
 from unity_bridge.server.connection import Connection
 from unity_bridge.transport.endpoint import Endpoint
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from google.protobuf.message import DecodeError
 
 from unity_bridge.codec.messages import Description, StepDecoder, decode_behavior_spec, encode_actions
+from unity_bridge.codec.protocol import API_VERSION, OK, PACKAGE_VERSION, STOP
 from unity_bridge.complaints import quoted, version_text
 from unity_bridge.errors import WireError
 from unity_bridge.side_channels import SideChannelRecord, pack_records, unpack_records
@@ -33,12 +34,6 @@ from unity_bridge.wire.command_pb2 import CommandProto
 from unity_bridge.wire.header_pb2 import HeaderProto
 from unity_bridge.wire.row_view_pb2 import RowViewMessage, RowViewOutput, RowViewRLOutput
 
-API_VERSION = "1.5.0"
-"""Of the protocol. Simulators of the same major version are understood."""
-
-PACKAGE_VERSION = "1.1.0"
-"""The ML-Agents trainer that we stand in for."""
-
 _PACKAGE_VERSION_FOR_UNITY_1 = "0.20.0"
 """Unity packages before 2.0 refuse trainers that say they are newer than 0.25."""
 
@@ -48,9 +43,6 @@ MOST_BEHAVIORS = 256
 MOST_ROWS = 1 << 17
 """Rows of agents in one message, of all behaviors: two for each of 65 536 agents. Those that are as unlike as they can
 be are read at fifty thousand a second."""
-
-OK = 200
-STOP = 400
 
 STOP_MESSAGE = RowViewMessage(header=HeaderProto(status=STOP)).SerializeToString()
 """What ends a conversation from our side."""

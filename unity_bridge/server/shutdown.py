@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from queue import Empty
 
-from unity_bridge.programs.launched import Exit
+from unity_bridge.programs.launched_process import Exit
 from unity_bridge.server.connection import Connection
 from unity_bridge.server.connections import Connections
 from unity_bridge.server.session import STOP_MESSAGE, Awaited

@@ -2,3 +2,10 @@
 
 On the wire it is a Unity build. ``python -m unity_bridge.simulators sim:3dball --mlagents-port 5004``
 """
+
+BUNDLED_SCHEMES = ("sim", "gym", "pettingzoo")
+"""``scheme:name`` environments that the bundled simulator hosts."""
+
+LAUNCHED = "TRAINER_SERVICE_LAUNCHED"
+"""An environment variable that a trainer sets for each program which it starts, so that a simulator knows that it must
+not outlive its trainer."""

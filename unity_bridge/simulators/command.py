@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from unity_bridge.errors import BridgeError
-from unity_bridge.programs.executables import LAUNCHED
 from unity_bridge.side_channels import FloatParameter
+from unity_bridge.simulators import LAUNCHED
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.client import run
 from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES, OPTIONS

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from google.protobuf.message import DecodeError
 
 from unity_bridge.codec.messages import decode_actions, encode_behavior_spec, encode_steps
+from unity_bridge.codec.protocol import API_VERSION, OK, STOP
 from unity_bridge.errors import WireError
-from unity_bridge.server.session import API_VERSION, OK, STOP
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.scene import Scene, Steps
 from unity_bridge.specs import BehaviorSpec

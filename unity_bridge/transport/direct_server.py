@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from unity_bridge.transport.grpc_core import cygrpc
-from unity_bridge.transport.inbox import Inbox
-from unity_bridge.transport.limits import MOST_SILENT_CALLS, SILENT_CALL_S
-from unity_bridge.transport.waiting_calls import WaitingCalls
-
-if TYPE_CHECKING:
-    from unity_bridge.transport.endpoint import Call
+from unity_bridge.transport.inbox import Inbox, cygrpc
+from unity_bridge.transport.limits import MOST_SILENT_CALLS, SILENT_CALL_S, WaitingCalls
+from unity_bridge.transport.service import Service
 
 _FLUSH_S = 0.5
 _GIVE_UP_S = 5.0
@@ -28,54 +24,29 @@ _NO_FLAGS = 0
 class DirectServer:
     """Listens on one address for one unary method."""
 
-    def __init__(
-        self,
-        address: str,
-        path: tuple[str, str],
-        options: tuple[tuple[str, int], ...],
-        inbox: Inbox,
-        *,
-        capacity: int,
-        accept: Callable[[str, bytes, Callable[[bytes | str | None], None]], Call],
-        on_hang_up: Callable[[Call], None],
-        on_broken: Callable[[str], None],
-    ) -> None:
-        """Listens.
-
-        Args:
-            address: host and port; port 0 lets the system choose.
-            path: service and method; any other is unimplemented.
-            options: gRPC channel arguments.
-            inbox: whose reader serves; it must read a core queue.
-            capacity: calls that have brought their message and may wait at once, beside the first of each
-                connection; more are refused as exhausted.
-            accept: told of each message: peer, data, and how to respond (bytes answer, a text refuses, None
-                lets go). Returns the call that hang-ups will name.
-            on_hang_up: told of a call whose client is gone before it was responded to.
-            on_broken: told of the peer of a call whose message never came whole, or was too large.
+    def __init__(self, service: Service, inbox: Inbox) -> None:
+        """Listens. The inbox must read a core queue, for its reader serves.
 
         Raises:
             RuntimeError: the address cannot be bound.
         """
-        self._path = f"/{path[0]}/{path[1]}".encode()
+        self._path = f"/{service.name}/{service.method}".encode()
         self._inbox = inbox
-        self._accept = accept
-        self._on_hang_up = on_hang_up
-        self._on_broken = on_broken
-        self._waiting = WaitingCalls(capacity)
+        self._service = service
+        self._waiting = WaitingCalls(service.capacity)
         self._silent: dict[_Rpc, None] = {}
         """Calls that have not brought their message yet, the oldest first."""
         self._lines: dict[str, list[_Rpc]] = {}
         """The same by peer. Only the first of each is read: a connection costs the memory of one message."""
         self._is_stopping = False
         self._is_down = False
-        self._server = cygrpc.Server(options, False)
+        self._server = cygrpc.Server(service.options, False)
         self._server.register_completion_queue(inbox.core)
-        self.port: int = self._server.add_http2_port(address.encode())
+        self.port: int = self._server.add_http2_port(service.address.encode())
         self._server.start()
         if not self.port:
             self.stop()
-            raise RuntimeError(f"failed to bind to address {address}")
+            raise RuntimeError(f"failed to bind to address {service.address}")
         inbox.watch(self._end_silent_calls)
         self._request_call()
 
@@ -152,12 +123,12 @@ class DirectServer:
 class _Rpc:
     """One call, from its first event to its last."""
 
-    __slots__ = ("_call", "_is_over", "_rpc", "_server", "_waits", "begun", "peer")
+    __slots__ = ("_is_over", "_on_hang_up", "_rpc", "_server", "_waits", "begun", "peer")
 
     def __init__(self, server: DirectServer, rpc: Any) -> None:
         self._server = server
         self._rpc = rpc
-        self._call: Call | None = None
+        self._on_hang_up: Callable[[], None] | None = None
         self._waits = False
         """Whether it has one of the server's places."""
         self._is_over = False
@@ -204,14 +175,14 @@ class _Rpc:
         if self._is_over:
             return
         if not event.success or data is None:
-            server._on_broken(self.peer)
+            server._service.on_broken(self.peer)
             return
         if not server._waiting.enter(self.peer):
             self._is_over = True
             _close(self._rpc, cygrpc.StatusCode.resource_exhausted, "too many calls wait already")
             return
         self._waits = True
-        self._call = server._accept(self.peer, data, self.respond)
+        self._on_hang_up = server._service.accept(self.peer, data, self.respond)
 
     def _stop_waiting(self) -> None:
         if self._waits:
@@ -224,10 +195,10 @@ class _Rpc:
         self._stop_waiting()
         if not self._is_over:
             self._is_over = True
-            if self._call is not None:
-                self._server._on_hang_up(self._call)
+            if self._on_hang_up is not None:
+                self._on_hang_up()
         # Each other holds us for ever, and a call that lives counts as one that its connection has open.
-        self._rpc = self._call = None
+        self._rpc = self._on_hang_up = None
 
 
 def _close(rpc: Any, code: Any, text: str) -> None:

@@ -19,6 +19,7 @@ from unity_bridge.errors import BridgeError, PortInUse
 from unity_bridge.transport import limits
 from unity_bridge.transport.direct_server import DirectServer
 from unity_bridge.transport.inbox import Inbox
+from unity_bridge.transport.service import Respond, Service
 from unity_bridge.transport.threaded_server import ThreadedServer
 
 LOGGER = logging.getLogger(__name__)
@@ -35,9 +36,7 @@ class Call:
 
     __slots__ = ("_respond", "data", "endpoint", "peer")
 
-    def __init__(
-        self, endpoint: Endpoint, peer: str, data: bytes, respond: Callable[[bytes | str | None], None]
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, peer: str, data: bytes, respond: Respond) -> None:
         self.endpoint = endpoint
         self.peer = peer
         """Who calls, as gRPC names it: stable for one connection."""
@@ -84,14 +83,16 @@ class Endpoint:
         serve = ThreadedServer if inbox.core is None else DirectServer
         try:
             self._server = serve(
-                _address(host, port),
-                (SERVICE, METHOD),
-                limits.channel_options(capacity),
+                Service(
+                    address=_address(host, port),
+                    name=SERVICE,
+                    method=METHOD,
+                    options=limits.channel_options(capacity),
+                    capacity=capacity,
+                    accept=self._accept,
+                    on_broken=self._complain,
+                ),
                 inbox,
-                capacity=capacity,
-                accept=self._accept,
-                on_hang_up=lambda call: inbox.put(HangUp(call)),
-                on_broken=self._complain,
             )
         except RuntimeError as error:
             raise BridgeError(f"{_address(host, port)}: cannot listen: {error}") from error
@@ -106,10 +107,10 @@ class Endpoint:
         """Sends what has been answered, drops every other call and frees the port."""
         self._server.stop()
 
-    def _accept(self, peer: str, data: bytes, respond: Callable[[bytes | str | None], None]) -> Call:
+    def _accept(self, peer: str, data: bytes, respond: Respond) -> Callable[[], None]:
         call = Call(self, peer, data, respond)
         self._inbox.put(call)
-        return call
+        return lambda: self._inbox.put(HangUp(call))
 
     def _complain(self, peer: str) -> None:
         self._complaints.say(

@@ -1,4 +1,9 @@
-"""Where everything that happens around the bridge arrives, for one reader."""
+"""The inbox, in which everything that happens around the bridge arrives for one reader.
+
+``grpc._cython.cygrpc``, with which grpcio's public server is written, offers the queue that wakes the reader itself.
+It is not a promised interface, so ``can_serve_directly`` is asked before anything is built on it; there is a server on
+the public interface besides.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,18 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from unity_bridge.transport.grpc_core import cygrpc, usable
+try:
+    from grpc._cython import cygrpc  # type: ignore[attr-defined]  # compiled, without types
+except ImportError:  # another grpcio than those we know
+    cygrpc = None
+
+_NEEDED = (
+    "CompletionQueue", "CompletionType", "Server", "StatusCode", "ReceiveCloseOnServerOperation",
+    "ReceiveMessageOperation", "SendInitialMetadataOperation", "SendMessageOperation",
+    "SendStatusFromServerOperation",
+)  # fmt: skip
+
+__all__ = ["Inbox", "can_serve_directly", "cygrpc"]
 
 _SLICE_S = 0.1
 """How long the reader may sleep in gRPC's queue before it looks for what others have put in."""
@@ -16,6 +32,11 @@ _HURRIED_TURNS = 256
 """Things that the core may do for a reader who has no time left: who floods us with calls must not keep the reader."""
 
 _WATCH_S = 1.0
+
+
+def can_serve_directly() -> bool:
+    """Whether the core of the installed grpcio has everything that is needed to serve without threads."""
+    return cygrpc is not None and all(hasattr(cygrpc, name) for name in _NEEDED)
 
 
 class Inbox:
@@ -30,7 +51,7 @@ class Inbox:
         self._put: SimpleQueue[Any] = SimpleQueue()
         self._watchers: list[Callable[[float], None]] = []
         self._watch_at = 0.0
-        self.core = cygrpc.CompletionQueue() if (usable() if direct is None else direct) else None
+        self.core = cygrpc.CompletionQueue() if (can_serve_directly() if direct is None else direct) else None
         """gRPC's queue. Each of its events carries, as its tag, what to do about it."""
 
     def put(self, event: Any) -> None:

@@ -7,16 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 import grpc
 
 from unity_bridge.transport.inbox import Inbox
-from unity_bridge.transport.limits import MOST_SILENT_CALLS, SILENT_CALL_S, most_connections
-from unity_bridge.transport.waiting_calls import WaitingCalls
-
-if TYPE_CHECKING:
-    from unity_bridge.transport.endpoint import Call
+from unity_bridge.transport.limits import MOST_SILENT_CALLS, SILENT_CALL_S, WaitingCalls, most_connections
+from unity_bridge.transport.service import Service
 
 _FLUSH_S = 0.5
 
@@ -24,37 +20,23 @@ _FLUSH_S = 0.5
 class ThreadedServer:
     """What any grpcio can do. A call changes threads five times on its way, so DirectServer is preferred."""
 
-    def __init__(
-        self,
-        address: str,
-        path: tuple[str, str],
-        options: tuple[tuple[str, int], ...],
-        inbox: Inbox,
-        *,
-        capacity: int,
-        accept: Callable[[str, bytes, Callable[[bytes | str | None], None]], Call],
-        on_hang_up: Callable[[Call], None],
-        on_broken: Callable[[str], None],
-    ) -> None:
-        """Listens; see DirectServer, but any inbox will do. Raises RuntimeError if it cannot be bound."""
+    def __init__(self, service: Service, inbox: Inbox) -> None:
+        """Listens; any inbox will do. Raises RuntimeError if the address cannot be bound."""
         self._inbox = inbox
-        self._accept = accept
-        self._on_hang_up = on_hang_up
-        self._on_broken = on_broken
+        self._service = service
         self._silent = _SilentCalls()
-        self._waiting = WaitingCalls(capacity)
-        most = most_connections(capacity) + capacity + MOST_SILENT_CALLS + 1
+        self._waiting = WaitingCalls(service.capacity)
+        most = most_connections(service.capacity) + service.capacity + MOST_SILENT_CALLS + 1
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="exchange")
-        service, method = path
         # As a stream, because a unary call would say nothing of itself before its message is there.
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_unary_rpc_method_handler(self._exchange)
         self._server = grpc.server(
             self._threads,
-            handlers=[grpc.method_handlers_generic_handler(service, {method: handler})],
-            options=options,
+            handlers=[grpc.method_handlers_generic_handler(service.name, {service.method: handler})],
+            options=service.options,
             maximum_concurrent_rpcs=most,
         )
-        self.port: int = self._server.add_insecure_port(address)
+        self.port: int = self._server.add_insecure_port(service.address)
         self._server.start()
         inbox.watch(self._silent.end_old)
 
@@ -73,7 +55,7 @@ class ThreadedServer:
         finally:
             self._silent.leave(context)
         if data is None:
-            self._on_broken(context.peer())
+            self._service.on_broken(context.peer())
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "it brought no message in time")
         peer = context.peer()
         if not self._waiting.enter(peer):
@@ -86,17 +68,17 @@ class ThreadedServer:
     def _converse(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         # A queue, since an answer and a hang-up may race: the first wins, the other is never read.
         outcome: SimpleQueue[bytes | str | None] = SimpleQueue()
-        calls: list[Call] = []
+        accepted: list[Callable[[], None]] = []
         returned = False
 
         def ended() -> None:
-            if not returned and calls:
+            if not returned and accepted:
                 outcome.put(None)
-                self._on_hang_up(calls[0])
+                accepted[0]()
 
         if not context.add_callback(ended):
             return b""  # gone already
-        calls.append(self._accept(context.peer(), data, outcome.put))
+        accepted.append(self._service.accept(context.peer(), data, outcome.put))
         answer = outcome.get()
         returned = True
         if isinstance(answer, str):

@@ -101,7 +101,7 @@ def test_a_device_that_is_not_there_fails() -> None:
 
 
 def test_another_grpc_core_is_slower_but_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unity_bridge.transport.grpc_core.cygrpc", None)
+    monkeypatch.setattr("unity_bridge.transport.inbox.cygrpc", None)
     assert installation.grpc_server().verdict == "warn"
 
 

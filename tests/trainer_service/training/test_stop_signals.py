@@ -170,7 +170,8 @@ BUSY = """
 import hashlib, logging
 from pathlib import Path
 from trainer_service.training.stop_signals import StopSignals
-from unity_bridge.programs.launcher import Command, Program
+from unity_bridge.programs.executables import Command
+from unity_bridge.programs.program import Program
 
 logging.basicConfig(level=logging.INFO)
 with StopSignals() as stop:

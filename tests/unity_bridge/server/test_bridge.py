@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from unity_bridge.errors import BridgeError, LaunchError, PortInUse, SimulatorLost
-from unity_bridge.programs.launcher import Command
+from unity_bridge.programs.executables import Command
 from unity_bridge.server.connection import Connection
 from unity_bridge.side_channels import SideChannelRecord, unpack_records
 from unity_bridge.transport.endpoint import Call

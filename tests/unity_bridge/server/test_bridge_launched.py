@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from unity_bridge.errors import LaunchError, PortInUse, SimulatorLost
-from unity_bridge.programs.launcher import Command
+from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Tick
 from unity_bridge.side_channels import SideChannelRecord, unpack_records
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unity_bridge.programs.executables import LAUNCHED
 from unity_bridge.side_channels import FloatParameter, pack_records, parameter_records
+from unity_bridge.simulators import LAUNCHED
 from unity_bridge.simulators.__main__ import main
 from unity_bridge.simulators.command import parse
 from unity_bridge.simulators.registry import SCENES

@@ -13,15 +13,14 @@ import pytest
 from unity_bridge.errors import BridgeError
 from unity_bridge.transport import limits
 from unity_bridge.transport.endpoint import Call, Endpoint, HangUp, is_of_this_machine
-from unity_bridge.transport.grpc_core import usable
-from unity_bridge.transport.inbox import Inbox
+from unity_bridge.transport.inbox import Inbox, can_serve_directly
 
 PATIENCE_S = 60.0
 
 
 @pytest.fixture(params=[True, False], ids=["direct", "threads"])
 def inbox(request: pytest.FixtureRequest) -> Inbox:
-    if request.param and not usable():
+    if request.param and not can_serve_directly():
         pytest.skip("the installed grpcio has another core interface than ours stands on")
     return Inbox(direct=request.param)
 
@@ -135,7 +134,7 @@ def test_stopping_lets_parked_calls_go(inbox: Inbox, connect: Callable[[int], An
     assert isinstance(sent.exception(PATIENCE_S), grpc.RpcError)
 
 
-@pytest.mark.skipif(not usable(), reason="the installed grpcio has another core interface")
+@pytest.mark.skipif(not can_serve_directly(), reason="the installed grpcio has another core interface")
 def test_a_call_that_nobody_has_read_when_stopping_begins_is_let_go(
     connect: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

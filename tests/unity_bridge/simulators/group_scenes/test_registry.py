@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unity_bridge.programs.launcher import Command
+from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge, BridgeSettings, Tick
 from unity_bridge.simulators.__main__ import main
 from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES, OPTIONS

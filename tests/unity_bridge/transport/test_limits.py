@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from unity_bridge.transport.waiting_calls import WaitingCalls
+from unity_bridge.transport.limits import WaitingCalls
 
 
 def test_the_first_call_of_a_connection_has_a_place_however_many_others_call() -> None:

@@ -11,12 +11,8 @@ from pathlib import Path
 import pytest
 
 from unity_bridge.errors import LaunchError
-from unity_bridge.programs.launcher import (
-    Command,
-    Program,
-    RestartBudget,
-    stop_programs,
-)
+from unity_bridge.programs.executables import Command
+from unity_bridge.programs.program import Program, stop_programs
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="execute permissions, signals and process groups")
 
@@ -209,21 +205,3 @@ def test_programs_reach_this_machine_without_the_users_proxy(
     process = start("import os\nprint(os.environ['no_grpc_proxy'])")
     process.wait()
     assert process.program.last_lines() == ["example.org,localhost,127.0.0.1"]
-
-
-def test_restarts_are_limited_over_a_lifetime() -> None:
-    budget = RestartBudget(lifetime=2, per_period=-1, period_s=60)
-    assert [budget.spend(now) for now in (0, 1)] == ["", ""]
-    assert budget.spend(1000) == "it was already started again 2 of at most 2 times"
-
-
-def test_restarts_are_limited_within_any_period() -> None:
-    budget = RestartBudget(lifetime=-1, per_period=1, period_s=60)
-    assert budget.spend(0) == ""
-    assert budget.spend(59.9) == "it was already started again 1 of at most 1 times in the last 60 s"
-    assert budget.spend(60) == ""
-
-
-def test_minus_one_means_no_limit() -> None:
-    budget = RestartBudget(lifetime=-1, per_period=-1, period_s=60)
-    assert [budget.spend(0.0) for _ in range(100)] == [""] * 100

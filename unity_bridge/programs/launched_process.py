@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unity_bridge.errors import LaunchError
-from unity_bridge.programs.launcher import Command, Program, RestartBudget
+from unity_bridge.programs.executables import Command
+from unity_bridge.programs.program import Program
 from unity_bridge.transport.endpoint import Endpoint
 from unity_bridge.transport.inbox import Inbox
 
@@ -18,6 +19,29 @@ class Exit:
     """The process behind an endpoint is gone."""
 
     endpoint: Endpoint
+
+
+class RestartBudget:
+    """How often one simulator may be started again, over its lifetime and in any period. −1 is no limit."""
+
+    def __init__(self, *, lifetime: int, per_period: int, period_s: float) -> None:
+        self._lifetime = lifetime
+        self._per_period = per_period
+        self._period_s = period_s
+        self._spent_at: list[float] = []
+
+    def spend(self, now: float) -> str:
+        """Takes one restart from the budget, at a time in seconds. Returns why not; empty if it may be."""
+        recent = sum(now - spent < self._period_s for spent in self._spent_at)
+        if 0 <= self._lifetime <= len(self._spent_at):
+            return f"it was already started again {len(self._spent_at)} of at most {self._lifetime} times"
+        if 0 <= self._per_period <= recent:
+            return (
+                f"it was already started again {recent} of at most {self._per_period} times "
+                f"in the last {self._period_s:g} s"
+            )
+        self._spent_at.append(now)
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

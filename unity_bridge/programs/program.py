@@ -14,17 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from unity_bridge.errors import LaunchError
-from unity_bridge.programs.executables import BUNDLED_SCHEMES, LAUNCHED, Command, resolve_program
-
-__all__ = [
-    "BUNDLED_SCHEMES",
-    "Command",
-    "Program",
-    "RestartBudget",
-    "kill_programs",
-    "resolve_program",
-    "stop_programs",
-]
+from unity_bridge.programs.executables import Command
+from unity_bridge.simulators import LAUNCHED
 
 _TAIL_BYTES = 16_384
 _TRACEBACK, _CRASH = "Traceback (most recent call last):", "Fatal Python error:"
@@ -154,29 +145,6 @@ class Program:
         # Nobody may be left; macOS says so by refusing permission.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL if force else signal.SIGTERM)
-
-
-class RestartBudget:
-    """How often one simulator may be started again, over its lifetime and in any period. −1 is no limit."""
-
-    def __init__(self, *, lifetime: int, per_period: int, period_s: float) -> None:
-        self._lifetime = lifetime
-        self._per_period = per_period
-        self._period_s = period_s
-        self._spent_at: list[float] = []
-
-    def spend(self, now: float) -> str:
-        """Takes one restart from the budget, at a time in seconds. Returns why not; empty if it may be."""
-        recent = sum(now - spent < self._period_s for spent in self._spent_at)
-        if 0 <= self._lifetime <= len(self._spent_at):
-            return f"it was already started again {len(self._spent_at)} of at most {self._lifetime} times"
-        if 0 <= self._per_period <= recent:
-            return (
-                f"it was already started again {recent} of at most {self._per_period} times "
-                f"in the last {self._period_s:g} s"
-            )
-        self._spent_at.append(now)
-        return ""
 
 
 def stop_programs(programs: Sequence[Program], *, grace_s: float) -> None:

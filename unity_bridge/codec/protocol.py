@@ -1,0 +1,13 @@
+"""The versions and status numbers of the protocol, which both ends of a conversation share."""
+
+API_VERSION = "1.5.0"
+"""Version of the protocol. Simulators of the same major version are understood."""
+
+PACKAGE_VERSION = "1.1.0"
+"""Version of the ML-Agents trainer that we stand in for."""
+
+OK = 200
+"""Header status of a conversation that goes on."""
+
+STOP = 400
+"""Header status of the last message of either side."""

@@ -1,0 +1,37 @@
+"""The unary method that a port serves, whichever server does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Respond = Callable[[bytes | str | None], None]
+"""Ends a call: bytes answer it, a text refuses it, None lets it go. Only the first response counts."""
+
+Accept = Callable[[str, bytes, Respond], Callable[[], None]]
+"""Takes a message: its peer, its data, and how to respond. Returns what to do if the client is gone before that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """One unary method at one address, and how many calls of it may wait."""
+
+    address: str
+    """Host and port; port 0 lets the system choose."""
+
+    name: str
+    """Name of the gRPC service; any other is unimplemented."""
+
+    method: str
+
+    options: tuple[tuple[str, int], ...]
+    """gRPC channel arguments."""
+
+    capacity: int
+    """Calls that have brought their message and may wait at once, beside the first of each connection; more are refused
+    as exhausted."""
+
+    accept: Accept
+
+    on_broken: Callable[[str], None]
+    """Called with the peer of a call whose message never came whole, or was too large."""
