@@ -22,7 +22,7 @@ _NAMES = {_DEPRECATED: "deprecated", _CONTINUOUS: "continuous", _DISCRETE: "disc
 _LARGEST_SMALL = 0x7F
 """Largest choice that takes one byte."""
 
-Actions = tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]
+ActionArrays = tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]
 """Continuous ones [N, size], discrete ones [N, branches], and which rows hold an action at all [N]."""
 
 
@@ -33,7 +33,7 @@ class ActionReader:
         self._spec = spec
         self._layouts: dict[int, RowLayout] = {}
 
-    def read(self, rows: Sequence[bytes]) -> Actions:
+    def read(self, rows: Sequence[bytes]) -> ActionArrays:
         """The actions of N rows; zeros where a row holds none.
 
         Raises:
@@ -41,35 +41,35 @@ class ActionReader:
         """
         continuous = np.zeros((len(rows), self._spec.continuous_size), np.float32)
         discrete = np.zeros((len(rows), self._spec.discrete_size), np.int64)
-        given = np.ones(len(rows), np.bool_)
+        has_action = np.ones(len(rows), np.bool_)
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         for length in np.unique(lengths).tolist():
-            alike = np.flatnonzero(lengths == length)
-            for row in self._read_fitting(rows, alike, length, continuous, discrete).tolist():
-                given[row] = self._read_one(rows[row], row, continuous[row], discrete[row])
+            same_length = np.flatnonzero(lengths == length)
+            for row in self._read_fitting(rows, same_length, length, continuous, discrete).tolist():
+                has_action[row] = self._read_one(rows[row], row, continuous[row], discrete[row])
         self._require_possible(continuous, discrete)
-        return continuous, discrete, given
+        return continuous, discrete, has_action
 
     def _read_fitting(
         self,
         rows: Sequence[bytes],
-        alike: NDArray[np.intp],
+        same_length: NDArray[np.intp],
         length: int,
         continuous: NDArray[np.float32],
         discrete: NDArray[np.int64],
     ) -> NDArray[np.intp]:
         """Reads those of the equally long rows that are written as usual; returns the others."""
-        layout = self._layout(length, rows[alike[0]])
+        layout = self._layout(length, rows[same_length[0]])
         if layout is None:
-            return alike
-        data = b"".join([rows[row] for row in alike.tolist()])
+            return same_length
+        data = b"".join([rows[row] for row in same_length.tolist()])
         fitting = layout.fitting(data)
         table = layout.table(data)[fitting]
         if "continuous" in layout.values:
-            continuous[alike[fitting]] = table["continuous"]
+            continuous[same_length[fitting]] = table["continuous"]
         if "discrete" in layout.values:
-            discrete[alike[fitting]] = table["discrete"]
-        return alike[~fitting]
+            discrete[same_length[fitting]] = table["discrete"]
+        return same_length[~fitting]
 
     def _layout(self, length: int, example: bytes) -> RowLayout | None:
         """The layout of rows of this length: the one that was met before, or the example's if it is usual."""

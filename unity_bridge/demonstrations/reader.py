@@ -15,9 +15,9 @@ import numpy as np
 
 from unity_bridge.codec.messages import Description, decode_behavior_spec
 from unity_bridge.codec.sensor_layout import SensorLayout
-from unity_bridge.demonstrations.container import read_frame, read_rows
+from unity_bridge.demonstrations.file_format import index_file, read_rows
 from unity_bridge.demonstrations.records import DemonstratedSegment
-from unity_bridge.demonstrations.rows import RowReader, Rows, split_row
+from unity_bridge.demonstrations.rows import RecordedRows, RowReader, split_row
 from unity_bridge.errors import DemonstrationError, WireError
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 
@@ -37,9 +37,9 @@ class DemonstrationFile:
             DemonstrationError: the file cannot be read, is no recording, or ends too early.
         """
         self.path = path
-        self._frame = read_frame(path)
-        self.meta = self._frame.meta
-        self.is_shifted = self._frame.has_copy or not self.meta.number_steps
+        self._index = index_file(path)
+        self.meta = self._index.meta
+        self.is_shifted = self._index.has_copy or not self.meta.number_steps
         """Each action lies beside what was seen after it, as today's writers put it."""
 
         description = self._describe()
@@ -49,12 +49,12 @@ class DemonstrationFile:
     @property
     def behavior_name(self) -> str:
         """Without the team."""
-        return self._frame.brain.brain_name.partition("?")[0]
+        return self._index.brain.brain_name.partition("?")[0]
 
     @property
     def num_rows(self) -> int:
         """Steps and final states together."""
-        return self._frame.rows
+        return self._index.rows
 
     def segments(self, longest: int = 1024) -> Iterator[DemonstratedSegment]:
         """The recorded episodes in order, those cut that are longer than ``longest`` steps, or very large.
@@ -66,35 +66,35 @@ class DemonstrationFile:
             raise ValueError(f"longest: expected at least 1 step, got {longest}")
         numbers = sum(sensor.size for sensor in self.spec.observation_specs)
         longest = max(1, min(longest, _LARGEST_BLOCK // max(numbers, 1)))
-        rest: Rows | None = None
+        remaining: RecordedRows | None = None
         begun = False
         for rows in self._blocks(longest):
-            joined = rows if rest is None else rest.followed_by(rows)
+            joined = rows if remaining is None else remaining.followed_by(rows)
             bounds = _bounds(joined)
             for start, stop in pairwise(bounds[:-1]):
                 yield from self._episode(joined.part(start, stop), longest, begun=begun)
                 begun = False
-            rest = joined.part(bounds[-2], len(joined))
-            while len(rest) > longest + 1:
-                yield self._segment(rest.part(0, longest + 1), starts_episode=not begun)
-                rest, begun = rest.part(longest, len(rest)), True
-        if rest is not None:
-            yield from self._episode(rest, longest, begun=begun)
+            remaining = joined.part(bounds[-2], len(joined))
+            while len(remaining) > longest + 1:
+                yield self._segment(remaining.part(0, longest + 1), starts_episode=not begun)
+                remaining, begun = remaining.part(longest, len(remaining)), True
+        if remaining is not None:
+            yield from self._episode(remaining, longest, begun=begun)
 
     pieces = segments
     """The name of earlier releases."""
 
-    def _episode(self, rows: Rows, longest: int, *, begun: bool) -> Iterator[DemonstratedSegment]:
+    def _episode(self, rows: RecordedRows, longest: int, *, begun: bool) -> Iterator[DemonstratedSegment]:
         """The segments of an episode of which all rows are there."""
         for start in range(0, len(rows) - 1, longest):
             segment = rows.part(start, start + longest + 1)
             yield self._segment(segment, starts_episode=not begun and not start)
 
-    def _segment(self, rows: Rows, *, starts_episode: bool) -> DemonstratedSegment:
+    def _segment(self, rows: RecordedRows, *, starts_episode: bool) -> DemonstratedSegment:
         """T steps out of T + 1 rows."""
         steps = len(rows) - 1
         answers = slice(1, None) if self.is_shifted else slice(0, steps)
-        if not rows.acted[answers].all():
+        if not rows.has_action[answers].all():
             raise DemonstrationError(f"'{self.path}': expected an action beside every step, a row holds none")
         ended, by_clock = bool(rows.done[-1]), bool(rows.interrupted[-1])
         return DemonstratedSegment(
@@ -109,10 +109,10 @@ class DemonstrationFile:
             starts_episode=starts_episode,
         )
 
-    def _blocks(self, size: int) -> Iterator[Rows]:
+    def _blocks(self, size: int) -> Iterator[RecordedRows]:
         """All rows, ``size`` at once."""
         reader = RowReader(self.behavior_name, self.spec, self._layouts)
-        stream = read_rows(self.path, self._frame)
+        stream = read_rows(self.path, self._index)
         first = 0
         while block := list(islice(stream, size)):
             try:
@@ -123,12 +123,12 @@ class DemonstrationFile:
             first += len(block)
 
     def _describe(self) -> Description:
-        first = next(read_rows(self.path, self._frame), None)
+        first = next(read_rows(self.path, self._index), None)
         if first is None:
             raise DemonstrationError(f"'{self.path}': expected recorded steps, got none")
         try:
             info, _ = split_row(first)
-            description = decode_behavior_spec(self._frame.brain, info)
+            description = decode_behavior_spec(self._index.brain, info)
         except WireError as error:
             raise DemonstrationError(f"'{self.path}': {error}") from error
         if not (description.spec.action_spec.continuous_size or description.spec.action_spec.discrete_size):
@@ -156,7 +156,7 @@ def open_demonstrations(path: Path) -> list[DemonstrationFile]:
     return [DemonstrationFile(path)]
 
 
-def _bounds(rows: Rows) -> list[int]:
+def _bounds(rows: RecordedRows) -> list[int]:
     """Where episodes begin, and the end of all rows. The last episode may go on behind it."""
     goes_on = ~rows.done[:-1] & (rows.agent_ids[:-1] == rows.agent_ids[1:])
     return [0, *(np.flatnonzero(~goes_on) + 1).tolist(), len(rows)]

@@ -19,7 +19,7 @@ from unity_bridge.wire.row_view_pb2 import RowViewPair
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class RecordedRows:
     """Consecutive rows of a file, N of them."""
 
     observations: tuple[Observation, ...]
@@ -40,25 +40,25 @@ class Rows:
     continuous: NDArray[np.float32]
     discrete: NDArray[np.int64]
 
-    acted: NDArray[np.bool_]
+    has_action: NDArray[np.bool_]
     """Which rows hold an action. Shape [N]."""
 
     def __len__(self) -> int:
         return len(self.rewards)
 
-    def part(self, start: int, stop: int) -> Rows:
+    def part(self, start: int, stop: int) -> RecordedRows:
         """Rows ``start`` to ``stop``, without copying them."""
         arrays = {field.name: getattr(self, field.name)[start:stop] for field in fields(self)[1:]}
-        return Rows(tuple(values[start:stop] for values in self.observations), **arrays)
+        return RecordedRows(tuple(values[start:stop] for values in self.observations), **arrays)
 
-    def followed_by(self, other: Rows) -> Rows:
+    def followed_by(self, other: RecordedRows) -> RecordedRows:
         """Both, one after the other."""
         arrays = {
             field.name: np.concatenate([getattr(self, field.name), getattr(other, field.name)])
             for field in fields(self)[1:]
         }
         pairs = zip(self.observations, other.observations, strict=True)
-        return Rows(tuple(join_observations(pair) for pair in pairs), **arrays)
+        return RecordedRows(tuple(join_observations(pair) for pair in pairs), **arrays)
 
 
 class RowReader:
@@ -68,7 +68,7 @@ class RowReader:
         self._infos = StepDecoder(behavior, spec, layouts)
         self._actions = ActionReader(spec.action_spec)
 
-    def read(self, rows: Sequence[bytes]) -> Rows:
+    def read(self, rows: Sequence[bytes]) -> RecordedRows:
         """Serialized AgentInfoActionPairProtos as arrays.
 
         Raises:
@@ -76,8 +76,8 @@ class RowReader:
         """
         pairs = [split_row(row) for row in rows]
         columns = self._infos.decode_in_order([info for info, _ in pairs])
-        continuous, discrete, acted = self._actions.read([action for _, action in pairs])
-        return Rows(
+        continuous, discrete, has_action = self._actions.read([action for _, action in pairs])
+        return RecordedRows(
             observations=columns.observations,
             agent_ids=columns.agent_ids,
             rewards=columns.rewards,
@@ -86,7 +86,7 @@ class RowReader:
             interrupted=columns.interrupted,
             continuous=continuous,
             discrete=discrete,
-            acted=acted,
+            has_action=has_action,
         )
 
 

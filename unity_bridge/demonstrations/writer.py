@@ -13,7 +13,7 @@ from typing import BinaryIO, Self
 import numpy as np
 
 from unity_bridge.codec.messages import encode_behavior_spec, encode_steps
-from unity_bridge.demonstrations.container import HEAD_SIZE, delimited, encode_head
+from unity_bridge.demonstrations.file_format import HEADER_SIZE, delimited, encode_header
 from unity_bridge.demonstrations.records import DemonstratedSegment
 from unity_bridge.errors import DemonstrationError
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
@@ -49,7 +49,9 @@ class DemonstrationWriter:
         """
         self._path = path
         self._spec = spec
-        self._told = replace(spec, observation_specs=tuple(map(_as_told, spec.observation_specs)))
+        self._recorded_spec = replace(
+            spec, observation_specs=tuple(map(_recorded_sensor, spec.observation_specs))
+        )
         self._meta = DemonstrationMetaProto(
             api_version=_API_VERSION, demonstration_name=_UNUSUAL.sub("", name)[:_LONGEST_NAME]
         )
@@ -103,18 +105,18 @@ class DemonstrationWriter:
         """
         self._meta.number_episodes += 1  # as everybody counts: closing is an end
         self._meta.mean_reward = self._total_reward / self._meta.number_episodes
-        while self._meta.ByteSize() >= HEAD_SIZE:
+        while self._meta.ByteSize() >= HEADER_SIZE:
             self._meta.demonstration_name = self._meta.demonstration_name[:-1]
         try:
             self._file.write(self._meta.SerializeToString())
             self._file.seek(0)
-            self._file.write(encode_head(self._meta))
+            self._file.write(encode_header(self._meta))
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
             os.replace(self._temporary, self._path)
         except OSError as error:
-            raise self._given_up(error) from error
+            raise self._failed_write(error) from error
 
     def abandon(self) -> None:
         """Leaves nothing behind."""
@@ -130,22 +132,22 @@ class DemonstrationWriter:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = self._temporary.open("wb")
         except OSError as error:
-            raise self._cannot_write(error) from error
+            raise self._write_error(error) from error
         self._file = file
-        self._append(encode_head(self._meta) + delimited(brain.SerializeToString()))
+        self._append(encode_header(self._meta) + delimited(brain.SerializeToString()))
         return file
 
     def _append(self, data: bytes) -> None:
         try:
             self._file.write(data)
         except OSError as error:
-            raise self._given_up(error) from error
+            raise self._failed_write(error) from error
 
-    def _given_up(self, error: OSError) -> DemonstrationError:
+    def _failed_write(self, error: OSError) -> DemonstrationError:
         self.abandon()
-        return self._cannot_write(error)
+        return self._write_error(error)
 
-    def _cannot_write(self, error: OSError) -> DemonstrationError:
+    def _write_error(self, error: OSError) -> DemonstrationError:
         return DemonstrationError(f"cannot write '{self._path}': {error.strerror or error}")
 
     def _infos(self, segment: DemonstratedSegment) -> list[AgentInfoProto]:
@@ -171,7 +173,9 @@ class DemonstrationWriter:
             group_ids=np.zeros(steps + 1, np.int64),
             group_rewards=group_rewards[order],
         )
-        rows = UnityRLOutputProto.ListAgentInfoProto.FromString(encode_steps(batch, self._told)).value
+        rows = UnityRLOutputProto.ListAgentInfoProto.FromString(
+            encode_steps(batch, self._recorded_spec)
+        ).value
         return [rows[place] for place in np.argsort(order).tolist()]
 
     def _actions(self, segment: DemonstratedSegment) -> list[AgentActionProto]:
@@ -197,7 +201,7 @@ class DemonstrationWriter:
         self._total_reward += sum(info.reward for info in infos)
 
 
-def _as_told(sensor: ObservationSpec) -> ObservationSpec:
+def _recorded_sensor(sensor: ObservationSpec) -> ObservationSpec:
     """The sensor as a recording describes it.
 
     Whoever describes a picture as (channels, height, width) is taken for a package that writes its floats in another

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch, as_floats
 
-Steps = tuple[base_env.DecisionSteps, base_env.TerminalSteps]
+LowLevelSteps = tuple[base_env.DecisionSteps, base_env.TerminalSteps]
 
 
 def low_level_spec(spec: BehaviorSpec) -> base_env.BehaviorSpec:
@@ -21,7 +21,7 @@ def low_level_spec(spec: BehaviorSpec) -> base_env.BehaviorSpec:
     )
 
 
-def low_level_steps(batch: StepBatch, spec: ActionSpec) -> Steps:
+def low_level_steps(batch: StepBatch, spec: ActionSpec) -> LowLevelSteps:
     """The agents that wait for an action, and those whose episode ended."""
     ended, waiting = slice(0, batch.num_terminal), slice(batch.num_terminal, len(batch))
     decisions = base_env.DecisionSteps(
@@ -43,7 +43,7 @@ def low_level_steps(batch: StepBatch, spec: ActionSpec) -> Steps:
     return decisions, terminals
 
 
-def no_steps(spec: base_env.BehaviorSpec) -> Steps:
+def no_steps(spec: base_env.BehaviorSpec) -> LowLevelSteps:
     """Nobody waits and nobody's episode ended."""
     return base_env.DecisionSteps.empty(spec), base_env.TerminalSteps.empty(spec)
 

@@ -126,7 +126,7 @@ class OneSimulator:
 
     def reset(self) -> Step:
         """Answers the waiting simulator with RESET and returns its next step; raises like ``step``."""
-        call = self._take_waiting()
+        call = self._take_call()
         if self._session.awaited is Awaited.CONFIRMATION:
             # Read this late because the answer carries what the program queued since the handshake.
             call.answer(self._on_message(call, Reply).data)
@@ -143,7 +143,7 @@ class OneSimulator:
             UnityEnvironmentException: its process ended.
             UnityObservationException: its message breaks the protocol.
         """
-        self._take_waiting().answer(self._session.reply(actions, self._outgoing()))
+        self._take_call().answer(self._session.reply(actions, self._outgoing()))
         return self._next_step()
 
     def close(self, grace_s: float) -> None:
@@ -161,7 +161,7 @@ class OneSimulator:
         if self._own_logs is not None:
             shutil.rmtree(self._own_logs, ignore_errors=True)
 
-    def _take_waiting(self) -> Call:
+    def _take_call(self) -> Call:
         if self._waiting is None:
             raise UnityCommunicatorStoppedException(f"the conversation with {self._name} is over")
         call, self._waiting = self._waiting, None
@@ -195,7 +195,7 @@ class OneSimulator:
             except Empty:
                 raise self._timeout_error(hung_up=hung_up) from None
             match event:
-                case Call() if self._speaks(event):
+                case Call() if self._is_from_simulator(event):
                     self._last = event
                     return event
                 case Call():
@@ -207,7 +207,7 @@ class OneSimulator:
                     # A process of ours gets a moment to exit and so tell its exit code.
                     until = min(until, time.monotonic() + (EXIT_WAIT_S if self._launched else 0.0))
 
-    def _speaks(self, call: Call) -> bool:
+    def _is_from_simulator(self, call: Call) -> bool:
         """Whether the call is our simulator's: the first that attaches, or the program that was started."""
         if self._last is not None and call.peer == self._last.peer:
             return True

@@ -32,7 +32,7 @@ from mlagents_envs.exception import (
 from unity_bridge.codec.protocol import API_VERSION
 from unity_bridge.environment.channels import EnvironmentChannels
 from unity_bridge.environment.low_level_steps import (
-    Steps,
+    LowLevelSteps,
     action_batch,
     low_level_spec,
     low_level_steps,
@@ -106,13 +106,13 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         self._timeout_s = timeout_wait
         self._specs: dict[str, BehaviorSpec] = {}
         self._low_level_specs: dict[str, base_env.BehaviorSpec] = {}
-        self._steps: dict[str, Steps] = {}
+        self._steps: dict[str, LowLevelSteps] = {}
         self._actions: dict[str, ActionBatch] = {}
         self._was_reset = False
         self._simulator = OneSimulator(
             seed=seed, num_areas=num_areas, timeout_s=timeout_wait, outgoing=self._channels.outgoing
         )
-        self._hold = weakref.finalize(self, self._simulator.close, EXIT_WAIT_S)
+        self._finalizer = weakref.finalize(self, self._simulator.close, EXIT_WAIT_S)
         """Leaves nothing running when the program forgets to close."""
         try:
             if file_name is None:
@@ -131,7 +131,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
                 )
             self._simulator.connect()
         except BaseException as error:
-            self._hold()
+            self._finalizer()
             if isinstance(error, PortInUse):
                 raise UnityWorkerInUseException(worker_id) from error
             if isinstance(error, BridgeError):
@@ -153,7 +153,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
             UnityObservationException: its message breaks the protocol.
         """
         self._require_open()
-        self._take(self._simulator.reset())
+        self._store(self._simulator.reset())
         self._was_reset = True
 
     def step(self) -> None:
@@ -166,9 +166,9 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
             self.reset()
             return
         actions = {behavior: self._actions_of(behavior) for behavior in self._specs}
-        self._take(self._simulator.step(actions))
+        self._store(self._simulator.step(actions))
 
-    def get_steps(self, behavior_name: str) -> Steps:
+    def get_steps(self, behavior_name: str) -> LowLevelSteps:
         """The agents that wait for an action, and those whose episode ended with the last step.
 
         Raises:
@@ -210,10 +210,10 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
             UnityEnvironmentException: it is closed already.
         """
         self._require_open()
-        self._hold.detach()
+        self._finalizer.detach()
         self._simulator.close(self._timeout_s)
 
-    def _take(self, step: Step) -> None:
+    def _store(self, step: Step) -> None:
         """Makes what the simulator just said the present."""
         self._actions.clear()
         for behavior, spec in step.new_specs.items():
@@ -232,7 +232,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         return ActionBatch.zeros(len(self._steps[behavior][0]), self._specs[behavior].action_spec)
 
     def _require_open(self) -> None:
-        if not self._hold.alive:
+        if not self._finalizer.alive:
             raise UnityEnvironmentException("this environment is closed")
 
     def _require_known(self, behavior: str) -> None:

@@ -45,12 +45,12 @@ class ChannelHub:
             ImportError: mlagents-envs, which defines their messages, cannot be imported.
         """
         self._make = channels if callable(channels) else None
-        self._shared = _Group(() if callable(channels) else channels)
-        self._groups: dict[int, _Group] = {}
+        self._shared = _ChannelGroup(() if callable(channels) else channels)
+        self._groups: dict[int, _ChannelGroup] = {}
 
     def greeting(self, simulator: int) -> list[SideChannelRecord]:
         """What a simulator shall hear with its first reset; from then on it takes part. ValueError as above."""
-        self._groups[simulator] = _Group(self._make(simulator)) if self._make else self._shared
+        self._groups[simulator] = _ChannelGroup(self._make(simulator)) if self._make else self._shared
         return self._groups[simulator].join(simulator)
 
     def outgoing(self, simulator: int) -> list[SideChannelRecord]:
@@ -73,7 +73,7 @@ class ChannelHub:
             group.leave(simulator)
 
 
-class _Group:
+class _ChannelGroup:
     """Channels, and the simulators that they speak to."""
 
     def __init__(self, channels: Iterable[SideChannel]) -> None:
@@ -82,24 +82,24 @@ class _Group:
             if self._channels.setdefault(channel.channel_id, channel) is not channel:
                 raise ValueError(f"two side channels have the id {channel.channel_id}")
         self._incoming_message = _import_incoming_message() if self._channels else None
-        self._opening: list[SideChannelRecord] | None = None
-        self._unsaid: dict[int, list[SideChannelRecord]] = {}
+        self._initial_records: list[SideChannelRecord] | None = None
+        self._pending: dict[int, list[SideChannelRecord]] = {}
         self._complaints = Complaints(_logger)
 
     def join(self, simulator: int) -> list[SideChannelRecord]:
-        opening = self._gather()
-        self._unsaid[simulator] = []
-        return list(opening)
+        initial_records = self._gather()
+        self._pending[simulator] = []
+        return list(initial_records)
 
     def leave(self, simulator: int) -> None:
-        self._unsaid.pop(simulator, None)
+        self._pending.pop(simulator, None)
 
     def outgoing(self, simulator: int) -> list[SideChannelRecord]:
         if not self._channels:
             return []
         self._gather()
-        records = self._unsaid[simulator]
-        self._unsaid[simulator] = []
+        records = self._pending[simulator]
+        self._pending[simulator] = []
         return records
 
     def deliver(self, simulator: int, record: SideChannelRecord) -> bool:
@@ -119,15 +119,15 @@ class _Group:
 
     def _gather(self) -> list[SideChannelRecord]:
         """Empties the channels' queues into those of the simulators. Returns what all of them hear first."""
-        said = [record for channel in self._channels.values() for record in _drain(channel)]
-        if self._opening is None:
-            self._opening = said
-        for unsaid in self._unsaid.values():
-            unsaid.extend(said)
-        return self._opening
+        queued = [record for channel in self._channels.values() for record in _take_queued(channel)]
+        if self._initial_records is None:
+            self._initial_records = queued
+        for pending in self._pending.values():
+            pending.extend(queued)
+        return self._initial_records
 
 
-def _drain(channel: SideChannel) -> list[SideChannelRecord]:
+def _take_queued(channel: SideChannel) -> list[SideChannelRecord]:
     # Emptied in place, and by what was read: another thread of the user's may be adding to it.
     bodies = list(channel.message_queue)
     del channel.message_queue[: len(bodies)]

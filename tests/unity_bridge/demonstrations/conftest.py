@@ -15,7 +15,7 @@ from unity_bridge.wire.agent_info_action_pair_pb2 import AgentInfoActionPairProt
 from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
 from unity_bridge.wire.demonstration_meta_pb2 import DemonstrationMetaProto
 
-HEAD_SIZE = 33
+HEADER_SIZE = 33
 
 
 class Hand:
@@ -71,7 +71,7 @@ class Hand:
         """A file of these rows, finished as today's writer does it unless told otherwise."""
         counts = {"number_steps": len(rows), "number_episodes": 1} if closed else {}
         head = DemonstrationMetaProto(**{"api_version": 1, "demonstration_name": "hand", **counts, **meta})
-        data = self.delimited(head.SerializeToString()).ljust(HEAD_SIZE, b"\0")
+        data = self.delimited(head.SerializeToString()).ljust(HEADER_SIZE, b"\0")
         data += self.delimited((brain or self.brain()).SerializeToString())
         data += b"".join(map(self.delimited, rows))
         path = self.folder / name

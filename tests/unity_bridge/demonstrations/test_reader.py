@@ -15,7 +15,7 @@ from unity_bridge.demonstrations import (
     DemonstrationWriter,
     open_demonstrations,
 )
-from unity_bridge.demonstrations.container import delimited, encode_head
+from unity_bridge.demonstrations.file_format import delimited, encode_header
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.wire.agent_info_action_pair_pb2 import AgentInfoActionPairProto
 from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
@@ -350,7 +350,7 @@ def test_whatever_happens_to_its_bytes_a_file_is_read_or_refused(
 @pytest.mark.parametrize("row", [b"", b"\n\x00", b"\n\x04\x0a\x02\x08\x01"])
 def test_rows_in_which_nobody_sees_anything_are_not_counted_but_refused(tmp_path: Path, row: bytes) -> None:
     path = tmp_path / "empty.demo"
-    head = encode_head(DemonstrationMetaProto(api_version=1, number_steps=1000, number_episodes=1))
+    head = encode_header(DemonstrationMetaProto(api_version=1, number_steps=1000, number_episodes=1))
     brain = delimited(BrainParametersProto(brain_name="Walker").SerializeToString())
     path.write_bytes(head + brain + 1000 * delimited(row))
     with pytest.raises(DemonstrationError, match=f"expected an observation in row 0, got {len(row)} bytes"):

@@ -16,7 +16,7 @@ from unity_bridge.demonstrations import (
     DemonstrationFile,
     DemonstrationWriter,
 )
-from unity_bridge.demonstrations.container import HEAD_SIZE, read_frame, read_rows
+from unity_bridge.demonstrations.file_format import HEADER_SIZE, index_file, read_rows
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.wire.agent_info_action_pair_pb2 import AgentInfoActionPairProto
 from unity_bridge.wire.demonstration_meta_pb2 import DemonstrationMetaProto
@@ -78,7 +78,7 @@ def test_a_file_by_hand(tmp_path: Path) -> None:
 
 
 def rows_of(path: Path) -> list[AgentInfoActionPairProto]:
-    return [AgentInfoActionPairProto.FromString(row) for row in read_rows(path, read_frame(path))]
+    return [AgentInfoActionPairProto.FromString(row) for row in read_rows(path, index_file(path))]
 
 
 def test_pictures_are_compressed_if_they_are_bytes(
@@ -161,7 +161,7 @@ def test_a_long_name_gives_way_to_large_numbers(tmp_path: Path) -> None:
     writer.close()
     data = (tmp_path / "x.demo").read_bytes()
     meta = DemonstrationMetaProto.FromString(data[1 : 1 + data[0]])
-    assert data[0] < HEAD_SIZE
+    assert data[0] < HEADER_SIZE
     assert (meta.number_steps, meta.number_episodes) == (2**31 - 1, 2**30 + 1)
     assert meta.demonstration_name == "a name of 16"[: len(meta.demonstration_name)]
     assert len(meta.demonstration_name) >= 8

@@ -75,9 +75,9 @@ class Duel:
         self._rng = np.random.default_rng()
         self._court = DuelCourt(copies, agents_per_copy)
         self._steps = np.zeros(copies, np.int64)
-        everybody = np.arange(agents_per_copy)
+        all_agents = np.arange(agents_per_copy)
         # The agent itself first.
-        self._team = np.array([[agent, *np.delete(everybody, agent)] for agent in everybody], np.int64)
+        self._team = np.array([[agent, *np.delete(all_agents, agent)] for agent in all_agents], np.int64)
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:

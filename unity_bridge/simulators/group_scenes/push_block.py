@@ -85,8 +85,8 @@ class PushBlock:
         self._deaths = np.zeros(copies, np.int64)
         self._dead_for = np.zeros(self._groups.shape, np.int64)
         """Decisions since it died, of those who did and may come back; 0 for everybody else."""
-        everybody = np.arange(agents_per_copy)
-        self._others = np.array([np.delete(everybody, agent) for agent in everybody])
+        all_agents = np.arange(agents_per_copy)
+        self._others = np.array([np.delete(all_agents, agent) for agent in all_agents])
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
@@ -137,7 +137,7 @@ class PushBlock:
         if self._respawn is not None:
             self._dead_for += died | (self._dead_for > 0)
             back = self._dead_for > self._respawn
-            self._world.enter(back, self._rng)
+            self._world.spawn(back, self._rng)
             self._dead_for[back] = 0
         if over.any():
             self._report(over)
@@ -147,14 +147,14 @@ class PushBlock:
     def _start(self, which: Bools) -> None:
         _, agents = self._groups.shape
         count = int(np.count_nonzero(which))
-        self._world.furnish(which, self._rng)
+        self._world.draw_rooms(which, self._rng)
         self._steps[which] = 0
         self._deaths[which] = 0
         self._dead_for[which] = 0
         self._sizes[which] = self._rng.integers(max(FEWEST, agents // 2), agents + 1, count)
         # Who takes part is drawn too, so that no place in the team is always taken.
         order = self._rng.permuted(np.tile(np.arange(agents), (len(self._steps), 1)), axis=1)
-        self._world.enter(which[:, None] & (order < self._sizes[:, None]), self._rng)
+        self._world.spawn(which[:, None] & (order < self._sizes[:, None]), self._rng)
 
     def _report(self, over: Bools) -> None:
         delivered = np.count_nonzero(self._world.delivered[over], axis=1)
@@ -174,11 +174,11 @@ class PushBlock:
         seen[..., 0:2] = world.places / _SCALE
         seen[..., 2:4] = (world.traps[:, None] - world.places) / _SCALE
         seen[..., 4] = world.open[:, None]
-        seen[..., 5:17] = self._see_blocks().reshape(copies, agents, -1)
-        seen[..., 17:] = self._see_others().reshape(copies, agents, -1)
+        seen[..., 5:17] = self._block_features().reshape(copies, agents, -1)
+        seen[..., 17:] = self._other_features().reshape(copies, agents, -1)
         return seen
 
-    def _see_blocks(self) -> Floats:
+    def _block_features(self) -> Floats:
         world = self._world
         seen = np.ones((*self._groups.shape, len(LANES), 4))
         seen[..., 0] = (LANES - world.places[..., None, 0]) / _SCALE
@@ -186,7 +186,7 @@ class PushBlock:
         seen[..., 2] = (world.weights == HEAVY)[:, None]
         return seen * ~world.delivered[:, None, :, None]
 
-    def _see_others(self) -> Floats:
+    def _other_features(self) -> Floats:
         world = self._world
         others = world.places[:, self._others] - world.places[:, :, None]
         alive = world.alive[:, self._others][..., None]

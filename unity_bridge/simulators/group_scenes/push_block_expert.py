@@ -20,7 +20,7 @@ def expert_actions(world: PushBlockWorld) -> Integers:
     """While the gate is closed, who is nearest to the trap goes there; the others push. Shape [C, A]."""
     volunteers = _volunteers(world)
     workers = world.alive & ~volunteers
-    blocks = _deal_out(world, workers)
+    blocks = _assign_blocks(world, workers)
     columns = np.take_along_axis(world.blocks, blocks, axis=1)
     actions = _go_behind(world, LANES[blocks], columns)
     return np.where(volunteers, _go_to_the_trap(world), actions)
@@ -33,15 +33,15 @@ def _volunteers(world: PushBlockWorld) -> Bools:
     return chosen
 
 
-def _deal_out(world: PushBlockWorld, workers: Bools) -> Integers:
+def _assign_blocks(world: PushBlockWorld, workers: Bools) -> Integers:
     """A block for each: two to the heavy one first, then one to each light one, and over again. Shape [C, A]."""
     rank = np.cumsum(workers, axis=1) - 1
     # The blocks in the order in which they are dealt out; what is delivered comes last.
     order = np.argsort(np.where(world.delivered, 9, -world.weights), axis=1, kind="stable")
     left = np.maximum(np.count_nonzero(~world.delivered, axis=1), 1)[:, None]
     heavy = (~world.delivered & (world.weights == HEAVY)).any(axis=1)[:, None]
-    seat = np.where(heavy, np.maximum(rank, 1) - 1, rank) % left
-    return np.take_along_axis(order, seat.clip(min=0), axis=1)
+    turn = np.where(heavy, np.maximum(rank, 1) - 1, rank) % left
+    return np.take_along_axis(order, turn.clip(min=0), axis=1)
 
 
 def _go_behind(world: PushBlockWorld, lanes: Integers, columns: Integers) -> Integers:

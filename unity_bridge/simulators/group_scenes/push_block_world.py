@@ -41,7 +41,7 @@ class PushBlockWorld:
         self.traps: Integers = np.zeros((copies, 2), np.int64)
         self.open: Bools = np.zeros(copies, np.bool_)
 
-    def furnish(self, which: Bools, rng: np.random.Generator) -> None:
+    def draw_rooms(self, which: Bools, rng: np.random.Generator) -> None:
         """Draws new rooms, without agents. Shape [C]."""
         count = int(np.count_nonzero(which))
         self.alive[which] = False
@@ -54,7 +54,7 @@ class PushBlockWorld:
         self.traps[which, 1] = rng.integers(1, GATE, count)
         self.open[which] = False
 
-    def enter(self, which: Bools, rng: np.random.Generator) -> None:
+    def spawn(self, which: Bools, rng: np.random.Generator) -> None:
         """Lets agents in, anywhere in the first column. Shape [C, A]."""
         count = int(np.count_nonzero(which))
         self.alive[which] = True

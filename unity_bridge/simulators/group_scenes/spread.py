@@ -81,8 +81,8 @@ class Spread:
         self._uncovered = np.zeros(copies)
         """D of the episodes at hand; and C."""
         self._collisions = np.zeros(copies)
-        everybody = np.arange(agents_per_copy)
-        self._others = np.array([np.delete(everybody, agent) for agent in everybody], np.int64)
+        all_agents = np.arange(agents_per_copy)
+        self._others = np.array([np.delete(all_agents, agent) for agent in all_agents], np.int64)
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
@@ -107,11 +107,11 @@ class Spread:
             return {BEHAVIOR: self._groups.decision_batch(results)}
         self._report()
         self._start()
-        everybody = np.ones(self._groups.shape, np.bool_)
+        all_agents = np.ones(self._groups.shape, np.bool_)
         restarted = StepResults(self._observe(), np.zeros(self._groups.shape))
         return {
             BEHAVIOR: self._groups.step_batch(
-                results, restarted, terminated=~everybody, truncated=everybody, waiting=everybody
+                results, restarted, terminated=~all_agents, truncated=all_agents, waiting=all_agents
             )
         }
 

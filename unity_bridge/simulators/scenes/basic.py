@@ -54,7 +54,7 @@ class Basic:
         """The corridor holds no chance, so the seed makes no difference."""
         self._cells[:] = START
         self._decisions[:] = 0
-        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), self._everybody())}
+        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), self._all_agents())}
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
         moves = _MOVES[actions[BEHAVIOR].discrete[:, 0]]
@@ -65,11 +65,11 @@ class Basic:
         arrived = small | large
         ended = arrived | (self._decisions >= MAX_DECISIONS)
         if not ended.any():
-            return {BEHAVIOR: self._batch(rewards, self._everybody())}
+            return {BEHAVIOR: self._batch(rewards, self._all_agents())}
         terminal = self._batch(rewards, ended, terminated=arrived[ended], truncated=~arrived[ended])
         self._cells[ended] = START
         self._decisions[ended] = 0
-        deciding = self._batch(np.where(ended, 0, rewards), self._everybody())
+        deciding = self._batch(np.where(ended, 0, rewards), self._all_agents())
         return {BEHAVIOR: concatenate(terminal, deciding)}
 
     def expert(self) -> Mapping[str, ActionBatch]:
@@ -78,7 +78,7 @@ class Basic:
     def close(self) -> None:
         pass
 
-    def _everybody(self) -> NDArray[np.bool_]:
+    def _all_agents(self) -> NDArray[np.bool_]:
         return np.ones(len(self._agent_ids), np.bool_)
 
     def _batch(

@@ -37,7 +37,7 @@ class BoardCamera:
         self._board: Observation = to_format(_empty_board())
         self._sprites: list[Observation] = [to_format(sprite) for sprite in _sprites()]
 
-    def look(self, cells: Sequence[NDArray[np.int64]]) -> Observation:
+    def observe(self, cells: Sequence[NDArray[np.int64]]) -> Observation:
         """Pictures of N boards.
 
         Args:

@@ -95,8 +95,8 @@ class GridWorld:
     def reset(self, seed: int | None = None) -> Steps:
         if seed is not None:
             self._rng = np.random.default_rng(seed)
-        self._start(self._everybody())
-        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), self._everybody())}
+        self._start(self._all_agents())
+        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), self._all_agents())}
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
         self._move(actions[BEHAVIOR].discrete[:, 0])
@@ -107,21 +107,21 @@ class GridWorld:
         rewards = STEP_REWARD + RIGHT_REWARD * right + WRONG_REWARD * wrong
         ended = arrived | (self._decisions >= MAX_DECISIONS)
         if not ended.any():
-            return {BEHAVIOR: self._batch(rewards, self._everybody())}
+            return {BEHAVIOR: self._batch(rewards, self._all_agents())}
         self._count(right, wrong)
         terminal = self._batch(rewards, ended, terminated=arrived[ended], truncated=~arrived[ended])
         self._start(ended)
-        return {BEHAVIOR: concatenate(terminal, self._batch(np.where(ended, 0, rewards), self._everybody()))}
+        return {BEHAVIOR: concatenate(terminal, self._batch(np.where(ended, 0, rewards), self._all_agents()))}
 
     def expert(self) -> Mapping[str, ActionBatch]:
         """Goes a shortest way around the wrong goal."""
-        rightly, wrongly = (
+        right_goals, wrong_goals = (
             self._goals[self._wanted, self._agent_ids],
             self._goals[1 - self._wanted, self._agent_ids],
         )
         there = _NEXT[self._sizes, self._agents]
-        ways = _ways()[self._sizes[:, None], rightly[:, None], wrongly[:, None], there]
-        return {BEHAVIOR: choices(ways.argmin(axis=1))}
+        distances = _distances()[self._sizes[:, None], right_goals[:, None], wrong_goals[:, None], there]
+        return {BEHAVIOR: choices(distances.argmin(axis=1))}
 
     def close(self) -> None:
         pass
@@ -148,7 +148,7 @@ class GridWorld:
             if count := int(np.count_nonzero(reached)):
                 self._academy.add_statistic(name, count, Aggregation.SUM)
 
-    def _everybody(self) -> Bools:
+    def _all_agents(self) -> Bools:
         return np.ones(len(self._agent_ids), np.bool_)
 
     def _batch(
@@ -162,7 +162,7 @@ class GridWorld:
         agents = self._agents[rows]
         return step_batch(
             [
-                self._camera.look((*self._goals[:, rows], agents)),
+                self._camera.observe((*self._goals[:, rows], agents)),
                 np.eye(2, dtype=np.float32)[self._wanted[rows]],
             ],
             rewards[rows].astype(np.float32),
@@ -178,7 +178,7 @@ class GridWorld:
         size = PIXELS + 2 * frame
         corners, width, height = grid_cells(shown, cell=(size, size), columns=3)
         page = np.full((height, width, 3), 255, np.uint8)
-        seen = BoardCamera("png").look((*self._goals[:, :shown], self._agents[:shown]))
+        seen = BoardCamera("png").observe((*self._goals[:, :shown], self._agents[:shown]))
         for board, (left, top) in enumerate(corners):
             page[top + 2 : top + size - 2, left + 2 : left + size - 2] = _FRAMES[self._wanted[board]]
             page[top + frame : top + frame + PIXELS, left + frame : left + frame + PIXELS] = seen[
@@ -206,16 +206,16 @@ def _unused(sizes: Integers) -> Bools:
 
 
 @functools.cache
-def _ways() -> NDArray[np.float64]:
+def _distances() -> NDArray[np.float64]:
     """How many moves it takes to a goal around another cell, from each cell. Shape [size, goal, other, cell]."""
-    return np.stack([_ways_on(moves) for moves in _NEXT])
+    return np.stack([_distances_on(moves) for moves in _NEXT])
 
 
-def _ways_on(moves: Integers) -> NDArray[np.float64]:
+def _distances_on(moves: Integers) -> NDArray[np.float64]:
     cells = np.arange(SIDE * SIDE)
-    ways = np.full((len(cells),) * 3, np.inf)
-    ways[cells, :, cells] = 0
-    blocked = np.broadcast_to(cells[:, None] == cells, ways.shape)
+    distances = np.full((len(cells),) * 3, np.inf)
+    distances[cells, :, cells] = 0
+    blocked = np.broadcast_to(cells[:, None] == cells, distances.shape)
     for _ in cells:  # nothing is further away than that
-        ways = np.minimum(ways, np.where(blocked, np.inf, 1 + ways[:, :, moves].min(axis=3)))
-    return ways
+        distances = np.minimum(distances, np.where(blocked, np.inf, 1 + distances[:, :, moves].min(axis=3)))
+    return distances

@@ -85,7 +85,7 @@ class Hallway:
     def reset(self, seed: int | None = None) -> Steps:
         if seed is not None:
             self._rng = np.random.default_rng(seed)
-        self._start(self._everybody())
+        self._start(self._all_agents())
         return {BEHAVIOR: self._waiting(np.zeros(len(self._agent_ids)))}
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
@@ -99,7 +99,7 @@ class Hallway:
             return {BEHAVIOR: self._waiting(rewards)}
         self._count(right_ones, wrong_ones)
         terminal = step_batch(
-            [self._see(sides)[ended]],
+            [self._observe(sides)[ended]],
             rewards[ended].astype(np.float32),
             agent_ids=self._agent_ids[ended],
             allowed_actions=_ALL_ALLOWED.repeat(np.count_nonzero(ended), axis=0),
@@ -140,18 +140,18 @@ class Hallway:
             if count := int(np.count_nonzero(reached)):
                 self._academy.add_statistic(name, count, Aggregation.SUM)
 
-    def _everybody(self) -> Bools:
+    def _all_agents(self) -> Bools:
         return np.ones(len(self._agent_ids), np.bool_)
 
     def _waiting(self, rewards: Floats) -> StepBatch:
         return step_batch(
-            [self._see(np.zeros(len(self._agent_ids), np.int64))],
+            [self._observe(np.zeros(len(self._agent_ids), np.int64))],
             rewards.astype(np.float32),
             agent_ids=self._agent_ids,
             allowed_actions=_ALL_ALLOWED.repeat(len(self._agent_ids), axis=0),
         )
 
-    def _see(self, sides: Integers) -> NDArray[np.float32]:
+    def _observe(self, sides: Integers) -> NDArray[np.float32]:
         """What everybody sees, at the left goal, the right one, or in the hallway. Shape [N, 30]."""
         left = self._lengths - self._cells
         places = np.minimum(left, _INSIDE)

@@ -88,24 +88,24 @@ class Pyramids:
     def reset(self, seed: int | None = None) -> Steps:
         if seed is not None:
             self._rng = np.random.default_rng(seed)
-        everybody = np.ones(len(self._agent_ids), np.bool_)
-        self._start(everybody)
-        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), everybody)}
+        all_agents = np.ones(len(self._agent_ids), np.bool_)
+        self._start(all_agents)
+        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), all_agents)}
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
         taken = self._move(actions[BEHAVIOR].discrete[:, 0])
         rewards = STEP_REWARD + BRICK_REWARD * taken
         ended = taken | (self._decisions >= MAX_DECISIONS)
-        everybody = np.ones(len(self._agent_ids), np.bool_)
+        all_agents = np.ones(len(self._agent_ids), np.bool_)
         if not ended.any():
-            return {BEHAVIOR: self._batch(rewards, everybody)}
+            return {BEHAVIOR: self._batch(rewards, all_agents)}
         terminal = self._batch(rewards, ended, terminated=taken[ended], truncated=~taken[ended])
         self._start(ended)
-        return {BEHAVIOR: concatenate(terminal, self._batch(np.where(ended, 0, rewards), everybody))}
+        return {BEHAVIOR: concatenate(terminal, self._batch(np.where(ended, 0, rewards), all_agents))}
 
     def expert(self) -> Mapping[str, ActionBatch]:
-        ways = _ways()[_NEXT[self._agents], self._things[:, None]]
-        return {BEHAVIOR: choices(ways.argmin(axis=1))}
+        distances = _distances()[_NEXT[self._agents], self._things[:, None]]
+        return {BEHAVIOR: choices(distances.argmin(axis=1))}
 
     def close(self) -> None:
         pass
@@ -146,7 +146,7 @@ class Pyramids:
     ) -> StepBatch:
         agents, kinds = self._agents[rows], self._kinds[rows]
         return step_batch(
-            [self._look(agents, self._things[rows], kinds), _feel(agents, kinds)],
+            [self._ray_features(agents, self._things[rows], kinds), _agent_features(agents, kinds)],
             rewards[rows].astype(np.float32),
             agent_ids=self._agent_ids[rows],
             allowed_actions=np.ones((len(agents), len(_ROW_MOVES)), np.bool_),
@@ -155,7 +155,7 @@ class Pyramids:
         )
 
     @staticmethod
-    def _look(agents: Integers, things: Integers, kinds: Integers) -> NDArray[np.float32]:
+    def _ray_features(agents: Integers, things: Integers, kinds: Integers) -> NDArray[np.float32]:
         """What the rays hit. Shape [N, 40]."""
         seen = _WALLS[agents]
         rays = _SEEN_BY[agents, things]
@@ -201,11 +201,11 @@ def _draw_thing(canvas: Canvas, middle: tuple[float, float], kind: int, half: fl
         canvas.rectangle((x - half / 2, y - half / 2), (x + half / 2, y + half / 2), fill=(250, 200, 40))
 
 
-def _feel(agents: Integers, kinds: Integers) -> NDArray[np.float32]:
+def _agent_features(agents: Integers, kinds: Integers) -> NDArray[np.float32]:
     """Where the agents are, in the half that says whether the switch was pressed. Shape [N, 44]."""
-    felt = np.zeros((len(agents), 2, _PLACES.shape[1]), np.float32)
-    felt[np.arange(len(agents)), (kinds != SWITCH).astype(np.int64)] = _PLACES[agents]
-    return felt.reshape(len(agents), -1)
+    features = np.zeros((len(agents), 2, _PLACES.shape[1]), np.float32)
+    features[np.arange(len(agents)), (kinds != SWITCH).astype(np.int64)] = _PLACES[agents]
+    return features.reshape(len(agents), -1)
 
 
 def _numbered() -> Integers:
@@ -254,13 +254,13 @@ _WALLS, _SEEN_BY, _FAR = _sight()
 
 
 @functools.cache
-def _ways() -> Floats:
+def _distances() -> Floats:
     """How many moves it takes from each cell to each other. Shape [C, C]."""
     count = len(_ROWS)
-    ways = np.where(np.eye(count, dtype=np.bool_), 0.0, np.inf)
+    distances = np.where(np.eye(count, dtype=np.bool_), 0.0, np.inf)
     for _ in range(count):
-        nearer = 1 + ways[_NEXT].min(axis=1)
-        if (nearer >= ways).all():
+        nearer = 1 + distances[_NEXT].min(axis=1)
+        if (nearer >= distances).all():
             break
-        ways = np.minimum(ways, nearer)
-    return ways
+        distances = np.minimum(distances, nearer)
+    return distances

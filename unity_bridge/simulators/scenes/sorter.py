@@ -85,8 +85,8 @@ class Sorter:
     def reset(self, seed: int | None = None) -> Steps:
         if seed is not None:
             self._rng = np.random.default_rng(seed)
-        self._start(self._everybody())
-        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), self._everybody())}
+        self._start(self._all_agents())
+        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), self._all_agents())}
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
         chosen = actions[BEHAVIOR].discrete[:, 0]
@@ -97,11 +97,11 @@ class Sorter:
         terminated = wrong | (right & (self._touched.sum(axis=1) == self._tiles))
         ended = terminated | (self._patience <= 0)
         if not ended.any():
-            return {BEHAVIOR: self._batch(rewards, self._everybody())}
+            return {BEHAVIOR: self._batch(rewards, self._all_agents())}
         self._report(ended)
         terminal = self._batch(rewards, ended, terminated=terminated[ended], truncated=~terminated[ended])
         self._start(ended)
-        return {BEHAVIOR: concatenate(terminal, self._batch(np.where(ended, 0, rewards), self._everybody()))}
+        return {BEHAVIOR: concatenate(terminal, self._batch(np.where(ended, 0, rewards), self._all_agents()))}
 
     def expert(self) -> Mapping[str, ActionBatch]:
         """Goes the shorter way to the tile that is next, and touches it."""
@@ -152,7 +152,7 @@ class Sorter:
         for touched in self._touched[ended].sum(axis=1).tolist():
             self._academy.add_statistic("Tiles/Touched", touched, Aggregation.HISTOGRAM)
 
-    def _everybody(self) -> Bools:
+    def _all_agents(self) -> Bools:
         return np.ones(len(self._agent_ids), np.bool_)
 
     def _batch(
@@ -166,7 +166,7 @@ class Sorter:
         allowed = np.ones((int(np.count_nonzero(rows)), len(_TURNS)), np.bool_)
         allowed[:, TOUCH] = self._untouched_here()[rows].any(axis=1)
         return step_batch(
-            [self._see_tiles(rows), self._feel(rows)],
+            [self._tile_features(rows), self._agent_features(rows)],
             rewards[rows].astype(np.float32),
             agent_ids=self._agent_ids[rows],
             allowed_actions=allowed,
@@ -174,7 +174,7 @@ class Sorter:
             truncated=truncated,
         )
 
-    def _see_tiles(self, rows: Bools) -> NDArray[np.float32]:
+    def _tile_features(self, rows: Bools) -> NDArray[np.float32]:
         numbers = self._numbers[rows]
         steps = self._places[rows] - self._here[rows, None]
         angles = 2 * np.pi * steps / self._tiles[rows, None]
@@ -182,7 +182,7 @@ class Sorter:
         seen[numbers == 0] = 0
         return seen.astype(np.float32)
 
-    def _feel(self, rows: Bools) -> NDArray[np.float32]:
+    def _agent_features(self, rows: Bools) -> NDArray[np.float32]:
         touched = self._touched[rows].sum(axis=1) / self._tiles[rows]
         return np.stack([touched, self._patience[rows] / PATIENCE], axis=1).astype(np.float32)
 

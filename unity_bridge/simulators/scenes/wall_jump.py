@@ -44,7 +44,7 @@ GOAL_REWARD = 1.0
 MAX_DECISIONS = 120
 STAND, LEFT, RIGHT = range(3)
 
-_WAYS = np.array([0, -1, 1])
+_DIRECTIONS = np.array([0, -1, 1])
 _SENSOR = vector_sensor("VectorSensor_size8", 8)
 
 
@@ -80,14 +80,14 @@ class WallJump:
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
-        spec = BehaviorSpec((_SENSOR,), ActionSpec(discrete_branches=(len(_WAYS), 2)))
+        spec = BehaviorSpec((_SENSOR,), ActionSpec(discrete_branches=(len(_DIRECTIONS), 2)))
         return {SMALL: spec, BIG: spec}
 
     def reset(self, seed: int | None = None) -> Steps:
         if seed is not None:
             self._rng = np.random.default_rng(seed)
-        everybody = np.ones(len(self._agent_ids), np.bool_)
-        self._start(everybody)
+        all_agents = np.ones(len(self._agent_ids), np.bool_)
+        self._start(all_agents)
         rewards = np.zeros(len(self._agent_ids))
         return {behavior: self._rows(self._of(behavior), rewards) for behavior in (SMALL, BIG)}
 
@@ -95,7 +95,7 @@ class WallJump:
         chosen = np.zeros((len(self._agent_ids), 2), np.int32)
         for behavior, batch in actions.items():
             chosen[self._of(behavior)] = batch.discrete
-        self._courses.advance(_WAYS[chosen[:, 0]], chosen[:, 1] == 1)
+        self._courses.advance(_DIRECTIONS[chosen[:, 0]], chosen[:, 1] == 1)
         self._decisions += 1
         arrived = self._courses.x >= GOAL
         rewards = STEP_REWARD + GOAL_REWARD * arrived
@@ -155,7 +155,7 @@ class WallJump:
     ) -> StepBatch:
         """The rows of these agents [N]; terminal ones if it is said who arrived [N]."""
         grounded = self._courses.grounded[which]
-        allowed = np.ones((len(grounded), len(_WAYS) + 2), np.bool_)
+        allowed = np.ones((len(grounded), len(_DIRECTIONS) + 2), np.bool_)
         allowed[:, -1] = grounded
         return step_batch(
             [self._observe(which)],

@@ -127,8 +127,8 @@ def test_a_block_earns_its_weight_in_the_last_column_and_is_gone() -> None:
 def test_everybody_in_another_order_does_the_same() -> None:
     rng = np.random.default_rng(1)
     world, other, order = PushBlockWorld(30, 5), PushBlockWorld(30, 5), rng.permutation(5)
-    world.furnish(np.ones(30, np.bool_), rng)
-    world.enter(np.ones((30, 5), np.bool_), rng)
+    world.draw_rooms(np.ones(30, np.bool_), rng)
+    world.spawn(np.ones((30, 5), np.bool_), rng)
     other.blocks[:], other.weights[:], other.traps[:] = world.blocks, world.weights, world.traps
     other.places, other.alive = world.places[:, order], world.alive[:, order]
     earned = 0

@@ -1,4 +1,4 @@
-"""The frame of a .demo file: a head, a behavior's declaration, and its rows, each with its length before it."""
+"""The format of a .demo file: a header, a behavior's declaration, and its rows, each with its length before it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unity_bridge.errors import DemonstrationError
 from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
 from unity_bridge.wire.demonstration_meta_pb2 import DemonstrationMetaProto
 
-HEAD_SIZE = 33
+HEADER_SIZE = 33
 """Bytes kept free for the head and its length; it is written last."""
 
 _VERSIONS = (0, 1)
@@ -27,7 +27,7 @@ _SHORTEST_ROW = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class FileIndex:
     """Where things lie in a file that was looked through from end to end."""
 
     meta: DemonstrationMeta
@@ -42,7 +42,7 @@ class Frame:
     """The head stands at the end once more, as writers leave it that shift actions by a row."""
 
 
-def read_frame(path: Path) -> Frame:
+def index_file(path: Path) -> FileIndex:
     """Looks through a file without reading its rows.
 
     Raises:
@@ -50,19 +50,19 @@ def read_frame(path: Path) -> Frame:
     """
     with _opened(path) as file:
         stream = _Stream(file, path)
-        meta = _read_head(stream)
+        meta = _read_header(stream)
         brain = _read_brain(stream)
         first_row = stream.size - stream.left
         rows = _skip_rows(stream, meta)
-        rest = stream.take(min(stream.left, HEAD_SIZE + 1))
+        rest = stream.take(min(stream.left, HEADER_SIZE + 1))
     if rest and not _is_copy(rest, meta):
         raise DemonstrationError(
             f"'{path}': expected its end or a copy of its head after {rows} rows, got other bytes"
         )
-    return Frame(meta, brain, first_row, rows, has_copy=bool(rest))
+    return FileIndex(meta, brain, first_row, rows, has_copy=bool(rest))
 
 
-def read_rows(path: Path, frame: Frame) -> Iterator[bytes]:
+def read_rows(path: Path, index: FileIndex) -> Iterator[bytes]:
     """The rows as they lie there, one after the other: serialized AgentInfoActionPairProtos.
 
     Raises:
@@ -70,14 +70,14 @@ def read_rows(path: Path, frame: Frame) -> Iterator[bytes]:
     """
     with _opened(path) as file:
         stream = _Stream(file, path)
-        stream.skip(frame.first_row)
-        for row in range(frame.rows):
+        stream.skip(index.first_row)
+        for row in range(index.rows):
             yield stream.take(stream.length(f"row {row}"))
 
 
-def encode_head(meta: DemonstrationMetaProto) -> bytes:
+def encode_header(meta: DemonstrationMetaProto) -> bytes:
     """The head with its length, as it stands at the beginning of a file, filled up with zeros."""
-    return delimited(meta.SerializeToString()).ljust(HEAD_SIZE, b"\0")
+    return delimited(meta.SerializeToString()).ljust(HEADER_SIZE, b"\0")
 
 
 def delimited(message: bytes) -> bytes:
@@ -136,16 +136,16 @@ class _Stream:
         return length
 
 
-def _read_head(stream: _Stream) -> DemonstrationMeta:
-    head = stream.take(min(stream.left, HEAD_SIZE))
-    if len(head) < HEAD_SIZE:
+def _read_header(stream: _Stream) -> DemonstrationMeta:
+    head = stream.take(min(stream.left, HEADER_SIZE))
+    if len(head) < HEADER_SIZE:
         raise DemonstrationError(
-            f"'{stream.path}': expected a recording (.demo), which begins with {HEAD_SIZE} bytes about itself, "
+            f"'{stream.path}': expected a recording (.demo), which begins with {HEADER_SIZE} bytes about itself, "
             f"got a file of {len(head)} bytes"
         )
     length = head[0]
     try:
-        if length >= HEAD_SIZE:
+        if length >= HEADER_SIZE:
             raise DecodeError
         proto = DemonstrationMetaProto.FromString(head[1 : 1 + length])
     except DecodeError:
@@ -218,7 +218,7 @@ def _is_copy(rest: bytes, meta: DemonstrationMeta) -> bool:
         copy = DemonstrationMetaProto.FromString(rest)
     except DecodeError:
         return False
-    return len(rest) < HEAD_SIZE and (copy.number_steps, copy.number_episodes) == (
+    return len(rest) < HEADER_SIZE and (copy.number_steps, copy.number_episodes) == (
         meta.number_steps,
         meta.number_episodes,
     )
