@@ -100,23 +100,23 @@ class FlatAdam:
         self._square.copy_(torch.as_tensor(square))
 
 
-class Descent:
+class FlatOptimizer:
     """Parameters as one vector, with their Adam, for a learner that has several of them."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], *, epsilon: float = 1e-8) -> None:
         self._list = list(parameters)
         self.parameters = FlatParameters(self._list)
-        self.optimizer = FlatAdam(self.parameters, epsilon=epsilon)
+        self.adam = FlatAdam(self.parameters, epsilon=epsilon)
 
-    def descend(self, loss: Tensor, rate: float, max_norm: float | None) -> None:
+    def minimize(self, loss: Tensor, rate: float, max_norm: float | None) -> None:
         """One step against the gradient of ``loss`` by these parameters, and by no others."""
         self.parameters.zero_gradient()
         loss.backward(inputs=self._list)  # type: ignore[no-untyped-call]  # torch has no types here
         if max_norm is not None:
             self.parameters.clip_gradient(max_norm)
-        self.optimizer.step(rate)
+        self.adam.step(rate)
 
-    def step_along(self, gradient: Tensor, rate: float) -> None:
+    def apply_gradient(self, gradient: Tensor, rate: float) -> None:
         """One step against a gradient that is known."""
         self.parameters.gradient.copy_(gradient)
-        self.optimizer.step(rate)
+        self.adam.step(rate)

@@ -19,7 +19,7 @@ class Target(Generic[Network]):
         self.network = copy.deepcopy(network).requires_grad_(False)
         self._vector = FlatParameters(self.network.parameters()).vector
 
-    def follow(self, online: FlatParameters, tau: float) -> None:
+    def soft_update(self, online: FlatParameters, tau: float) -> None:
         """θ' ← θ' + τ (θ − θ'); with a τ of 1 a copy, with 0 nothing. online: of the network that it is a copy of."""
         if tau == 1.0:
             self._vector.copy_(online.vector)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trainer_service.replay.replay_buffer import ReplayBuffer
 from trainer_service.replay.ring import (
     FIRST_ROWS,
     FIRST_SEGMENTS,
@@ -17,7 +18,6 @@ from trainer_service.replay.ring import (
     named,
     observation_columns,
 )
-from trainer_service.replay.row_replay import RowReplay
 from trainer_service.rollout.joint_steps import find_joint_steps
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
@@ -89,7 +89,7 @@ class _Window(NamedTuple):
     """[B, n]"""
 
 
-class JointReplay(RowReplay[JointSample]):
+class JointReplay(ReplayBuffer[JointSample]):
     """The last ``capacity`` joint steps, each a row.
 
     What comes next is either followed for the group or for each agent. For the group, it is its next joint step:
@@ -97,7 +97,7 @@ class JointReplay(RowReplay[JointSample]):
     is the agent's own next decision, whoever may have taken its place by then, and however much later that is.
     The two differ where agents die, come, or decide at different times.
 
-    A joint step takes, for each place, the bytes of an agent's observations and actions in ``Replay``, and 26; every
+    A joint step takes, for each place, the bytes of an agent's observations and actions in a TransitionReplay; 26 more; and
     trajectory takes its last observation besides.
     """
 
@@ -113,7 +113,7 @@ class JointReplay(RowReplay[JointSample]):
         follow_each: bool = False,
         sensors: Sequence[int] | None = None,
     ) -> None:
-        """places: most agents of a group. discount: γ, for rewards of several joint steps. alpha: see RowReplay.
+        """places: most agents of a group. discount: γ, for rewards of several joint steps. alpha: see ReplayBuffer.
 
         sensors: which of the spec's sensors are kept, in order; None for all. follow_each: see above.
         """
@@ -126,7 +126,7 @@ class JointReplay(RowReplay[JointSample]):
         self._n_step = n_step
         self._follow_each = follow_each
 
-    def _take(self, trajectories: Trajectories) -> Rows:
+    def _write_rows(self, trajectories: Trajectories) -> Rows:
         """Takes complete group trajectories.
 
         Raises ValueError for trajectories of no groups, or of larger ones than there are places.
@@ -140,7 +140,7 @@ class JointReplay(RowReplay[JointSample]):
             "allowed_actions": trajectories.final_allowed_actions,
             "terminated": trajectories.terminated,
         }
-        return self._lay(steps, {name: column[order] for name, column in finals.items()})
+        return self._append(steps, {name: column[order] for name, column in finals.items()})
 
     def _segment_of(self, row: int) -> int:
         return int(self._steps["oldest"][row])

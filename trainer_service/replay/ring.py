@@ -79,7 +79,7 @@ class Ring:
         self._add_finals(finals)
         return kept
 
-    def _lay(self, steps: Arrays, finals: Arrays) -> Rows:
+    def _append(self, steps: Arrays, finals: Arrays) -> Rows:
         """Takes rows in, and what followed their trajectories. Returns where they stand, at most ``capacity``."""
         count = len(steps["piece"])
         if count > self.capacity:

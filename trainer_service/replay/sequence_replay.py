@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.replay.priorities import Priorities
-from trainer_service.replay.transitions import Arrays, Replay, Rows, Sample, SequencesOfSample
+from trainer_service.replay.transitions import Arrays, Rows, Sample, SequencesOfSample, TransitionReplay
 from trainer_service.rollout.sequences import StepRanges
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
@@ -18,18 +18,18 @@ from unity_bridge.specs import BehaviorSpec
 _SHARE_OF_WORST = 0.9
 
 
-class SequenceReplay(Replay):
+class SequenceReplay(TransitionReplay):
     """The last ``capacity`` transitions, drawn as the trajectories in which they came.
 
     A trajectory is a sequence: it never crosses the end of an episode, and is no longer than whoever collects them
     allows. All that are whole are drawn alike, with replacement, so all their steps are too, however long they are;
-    one whose first steps are overwritten is not drawn any more, for it has lost its start. Besides what Replay
+    one whose first steps are overwritten is not drawn any more, for it has lost its start. Beside what TransitionReplay
     keeps, a trajectory takes what the agent remembered before its first step (four bytes per float), and 16 bytes.
     """
 
     def __init__(self, spec: BehaviorSpec, capacity: int, memory_size: int) -> None:
         super().__init__(spec, capacity)
-        self._taken = 0
+        self._steps_written = 0
         """Steps that ever came."""
         self._finals |= {
             "memories": np.empty((self._segment_slots, memory_size), np.float32),
@@ -38,42 +38,42 @@ class SequenceReplay(Replay):
         }
 
     def add(self, trajectories: Trajectories) -> Rows:
-        """As Replay.add."""
+        """As TransitionReplay.add."""
         rows = super().add(trajectories)
-        self._taken += len(trajectories)
+        self._steps_written += len(trajectories)
         return rows
 
     def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:
         """Draws ``count`` sequences. Raises ValueError where there are none."""
-        return self._gather_whole(rng.integers(self._first_whole, self._segments, size=count), None)
+        return self._gather_whole(rng.integers(self._oldest_whole, self._segments, size=count), None)
 
     def state(self) -> Arrays:
-        """As Replay.state."""
-        return {**super().state(), "taken": np.array(self._taken, np.int64)}
+        """As TransitionReplay.state."""
+        return {**super().state(), "taken": np.array(self._steps_written, np.int64)}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
-        """As Replay.load_state. Raises ValueError also where no sequence fits into this buffer."""
-        self._taken = int(state["taken"])
+        """As TransitionReplay.load_state. Raises ValueError also where no sequence fits into this buffer."""
+        self._steps_written = int(state["taken"])
         kept = super().load_state(state)
-        if self._size and self._first_whole == self._segments:
+        if self._size and self._oldest_whole == self._segments:
             raise ValueError(f"none of its sequences fits into a buffer of {self.capacity} steps")
         return kept
 
     @property
-    def _first_whole(self) -> int:
+    def _oldest_whole(self) -> int:
         """The number of the oldest trajectory of which nothing is overwritten."""
         first = self._first_segment
         if first == self._segments:
             return first
         slot = first % self._segment_slots
         start = self._finals["end"][slot] - self._finals["length"][slot]
-        return first if start >= self._taken - self._size else first + 1
+        return first if start >= self._steps_written - self._size else first + 1
 
     def _gather_whole(self, numbers: Rows, weights: NDArray[np.float32] | None) -> Sample:
         """Trajectories by their numbers; weights: of each."""
         slots = numbers % self._segment_slots
         lengths = self._finals["length"][slots]
-        before_head = self._taken - self._finals["end"][slots] + lengths
+        before_head = self._steps_written - self._finals["end"][slots] + lengths
         rows = StepRanges(self._head - before_head, lengths).steps() % self.capacity
         sample = self._gather(rows, None if weights is None else np.repeat(weights, lengths))
         return replace(sample, sequences=SequencesOfSample(lengths, self._finals["memories"][slots]))
@@ -84,7 +84,7 @@ class SequenceReplay(Replay):
             **super()._finals_of(trajectories),
             "memories": trajectories.memories[ends - trajectories.lengths],
             "length": trajectories.lengths,
-            "end": self._taken + ends,
+            "end": self._steps_written + ends,
         }
 
 
@@ -103,21 +103,21 @@ class PrioritizedSequenceReplay(SequenceReplay):
         self._priorities = Priorities(capacity, alpha)
 
     def add(self, trajectories: Trajectories) -> Rows:
-        """As Replay.add."""
-        oldest, newest = self._first_whole, self._segments
+        """As TransitionReplay.add."""
+        oldest, newest = self._oldest_whole, self._segments
         rows = super().add(trajectories)
-        self._priorities.forget(self._slots(oldest, min(self._first_whole, newest)))
-        self._priorities.add(self._slots(max(self._first_whole, newest), self._segments))
+        self._priorities.forget(self._slots(oldest, min(self._oldest_whole, newest)))
+        self._priorities.add(self._slots(max(self._oldest_whole, newest), self._segments))
         return rows
 
     def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:
         """As SequenceReplay.sample."""
-        first = self._first_whole
+        first = self._oldest_whole
         slots, weights = self._priorities.draw(count, self._segments - first, rng, beta)
         return self._gather_whole(first + (slots - first) % self.capacity, weights)
 
     def reprioritize(self, rows: Rows, errors: NDArray[np.floating[Any]]) -> None:
-        """As Replay.reprioritize, for all rows of a sample in their order."""
+        """As TransitionReplay.reprioritize, for all rows of a sample in their order."""
         numbers = self._steps["piece"][rows]
         starts = np.flatnonzero(np.diff(numbers, prepend=-1))
         absolute = np.abs(errors)
@@ -128,16 +128,16 @@ class PrioritizedSequenceReplay(SequenceReplay):
         self._priorities.learn(numbers[starts] % self.capacity, mixed)
 
     def state(self) -> Arrays:
-        """As Replay.state, with the priorities of whole trajectories."""
+        """As TransitionReplay.state, with the priorities of whole trajectories."""
         return {
             **super().state(),
-            "priorities": self._priorities[self._slots(self._first_whole, self._segments)],
+            "priorities": self._priorities[self._slots(self._oldest_whole, self._segments)],
         }
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
         """As SequenceReplay.load_state. The state of a uniform buffer will do: then all are alike."""
         kept = super().load_state(state)
-        slots = self._slots(self._first_whole, self._segments)
+        slots = self._slots(self._oldest_whole, self._segments)
         priorities = state.get("priorities", np.ones(len(slots)))
         self._priorities.replace(slots, priorities[len(priorities) - len(slots) :])
         return kept

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trainer_service.replay.replay_buffer import ReplayBuffer
 from trainer_service.replay.ring import (
     FIRST_ROWS,
     FIRST_SEGMENTS,
@@ -16,12 +17,11 @@ from trainer_service.replay.ring import (
     named,
     observation_columns,
 )
-from trainer_service.replay.row_replay import RowReplay
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, as_floats
 
-__all__ = ["Arrays", "Replay", "Rows", "Sample", "SequencesOfSample"]
+__all__ = ["Arrays", "Rows", "Sample", "SequencesOfSample", "TransitionReplay"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +76,7 @@ class Sample:
     """What values of what was seen next are multiplied by: γᵏ after k steps; None where k is always 1. Shape [B]."""
 
 
-class Replay(RowReplay[Sample]):
+class TransitionReplay(ReplayBuffer[Sample]):
     """The last ``capacity`` transitions, each a row.
 
     Trajectories lie in the order in which they came, so what an agent saw next is mostly the row below; only what it
@@ -97,15 +97,15 @@ class Replay(RowReplay[Sample]):
         n_step: int = 1,
         gamma: float = 1.0,
     ) -> None:
-        """alpha: see RowReplay; n_step: rewards of a transition; gamma: their discount."""
+        """alpha: see ReplayBuffer; n_step: rewards of a transition; gamma: their discount."""
         rows = min(FIRST_ROWS, capacity)
         super().__init__(capacity, _step_columns(spec, rows), _final_columns(spec, FIRST_SEGMENTS), alpha)
         self._sensors = len(spec.observation_specs)
         self._n_step = n_step
         self._gamma = np.float32(gamma)
 
-    def _take(self, trajectories: Trajectories) -> Rows:
-        return self._lay(_steps_of(trajectories, self._segments), self._finals_of(trajectories))
+    def _write_rows(self, trajectories: Trajectories) -> Rows:
+        return self._append(_steps_of(trajectories, self._segments), self._finals_of(trajectories))
 
     def _finals_of(self, trajectories: Trajectories) -> Arrays:
         """What is kept once for each trajectory."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer_service.replay.transitions import Replay
+from trainer_service.replay.transitions import TransitionReplay
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -40,7 +40,7 @@ def trajectories(rewards: list[list[float]], terminated: list[bool], start: int 
 
 
 def test_rewards_are_added_up_to_the_nth_step_or_the_end() -> None:
-    replay = Replay(SPEC, 100, n_step=3, gamma=0.5)
+    replay = TransitionReplay(SPEC, 100, n_step=3, gamma=0.5)
     replay.add(trajectories([[1, 2, 4, 8], [16]], [True, False]))
     sample = replay._gather(np.arange(5), None)
     # 1 + ½·2 + ¼·4;  2 + ½·4 + ¼·8;  4 + ½·8;  8;  16.
@@ -55,7 +55,7 @@ def test_rewards_are_added_up_to_the_nth_step_or_the_end() -> None:
 
 
 def test_one_step_is_what_it_always_was() -> None:
-    replay = Replay(SPEC, 100)
+    replay = TransitionReplay(SPEC, 100)
     replay.add(trajectories([[1, 2, 4]], [True]))
     sample = replay._gather(np.arange(3), None)
     assert sample.task_rewards.tolist() == [1.0, 2.0, 4.0]
@@ -63,7 +63,7 @@ def test_one_step_is_what_it_always_was() -> None:
 
 
 def test_what_is_drawn_by_priority_looks_ahead_as_well() -> None:
-    replay = Replay(SPEC, 100, alpha=0.6, n_step=2, gamma=0.5)
+    replay = TransitionReplay(SPEC, 100, alpha=0.6, n_step=2, gamma=0.5)
     replay.add(trajectories([[1, 2]], [False]))
     sample = replay.sample(20, np.random.default_rng(1))
     assert set(sample.task_rewards.tolist()) == {2.0}
@@ -82,7 +82,7 @@ segments_of_a_tick = st.lists(
 def test_it_is_a_sum_over_what_follows_however_the_buffer_wraps(
     capacity: int, n_step: int, ticks: list[list[tuple[list[float], bool]]]
 ) -> None:
-    replay, reference, number = Replay(SPEC, capacity, n_step=n_step, gamma=0.5), {}, 0
+    replay, reference, number = TransitionReplay(SPEC, capacity, n_step=n_step, gamma=0.5), {}, 0
     for tick in ticks:
         replay.add(trajectories([segment for segment, _ in tick], [end for _, end in tick], number))
         for segment, end in tick:

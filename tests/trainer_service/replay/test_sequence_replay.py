@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer_service.replay.sequence_replay import PrioritizedSequenceReplay, SequenceReplay
-from trainer_service.replay.transitions import Replay, Sample
+from trainer_service.replay.transitions import Sample, TransitionReplay
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -61,7 +61,7 @@ def sequences_of(sample: Sample) -> list[Lived]:
 
 
 def everything(replay: SequenceReplay) -> list[Lived]:
-    numbers = np.arange(replay._first_whole, replay._segments)
+    numbers = np.arange(replay._oldest_whole, replay._segments)
     return sequences_of(replay._gather_whole(numbers, None)) if len(numbers) else []
 
 
@@ -192,7 +192,7 @@ def test_priorities_survive_a_round_trip() -> None:
 
 
 def test_memory_is_kept_once_for_a_sequence() -> None:
-    plain, replay = Replay(SPEC, 4096), SequenceReplay(SPEC, 4096, MEMORY)
+    plain, replay = TransitionReplay(SPEC, 4096), SequenceReplay(SPEC, 4096, MEMORY)
     for start in range(0, 4096, 512):
         for each in (plain, replay):
             each.add(trajectories([(64, True)] * 8, start))
@@ -209,7 +209,7 @@ def test_what_does_not_fit_is_refused() -> None:
         SequenceReplay(SPEC, 10, MEMORY).load_state(state)
     with pytest.raises(ValueError, match="broadcast"):
         SequenceReplay(SPEC, 50, MEMORY + 1).load_state(state)
-    plain = Replay(SPEC, 50)
+    plain = TransitionReplay(SPEC, 50)
     plain.add(trajectories([(20, True)]))
     with pytest.raises(KeyError, match="taken"):
         SequenceReplay(SPEC, 50, MEMORY).load_state(plain.state())

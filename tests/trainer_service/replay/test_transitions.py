@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer_service.replay.transitions import Replay, Sample
+from trainer_service.replay.transitions import Sample, TransitionReplay
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -47,7 +47,7 @@ def trajectories(
     )
 
 
-def everything(replay: Replay) -> Sample:
+def everything(replay: TransitionReplay) -> Sample:
     return replay._gather(np.arange(len(replay)), None)
 
 
@@ -74,7 +74,7 @@ segments_of_a_tick = st.lists(st.tuples(st.integers(1, 7), st.booleans()), min_s
 def test_it_holds_the_newest_transitions_and_what_came_after_each(
     capacity: int, ticks: list[list[tuple[int, bool]]]
 ) -> None:
-    replay, reference = Replay(SPEC, capacity), []
+    replay, reference = TransitionReplay(SPEC, capacity), []
     number = 0.0
     for tick in ticks:
         lengths, ends = [length for length, _ in tick], [end for _, end in tick]
@@ -98,10 +98,10 @@ def test_it_holds_the_newest_transitions_and_what_came_after_each(
 def test_what_was_saved_goes_on_in_a_buffer_of_any_size(
     before: int, after: int, ticks: list[list[tuple[int, bool]]], later: list[list[tuple[int, bool]]]
 ) -> None:
-    saved, fresh, number = Replay(SPEC, before), Replay(SPEC, after), 0.0
+    saved, fresh, number = TransitionReplay(SPEC, before), TransitionReplay(SPEC, after), 0.0
     reference: list[tuple[float, float, bool]] = []
 
-    def live(replay: Replay, tick: list[tuple[int, bool]]) -> None:
+    def live(replay: TransitionReplay, tick: list[tuple[int, bool]]) -> None:
         nonlocal number
         replay.add(trajectories([length for length, _ in tick], number, [end for _, end in tick]))
         for length, end in tick:
@@ -122,10 +122,10 @@ def test_what_was_saved_goes_on_in_a_buffer_of_any_size(
 
 
 def test_after_a_round_trip_the_same_rows_are_drawn() -> None:
-    replay = Replay(SPEC, 50)
+    replay = TransitionReplay(SPEC, 50)
     for start in range(0, 140, 14):
         replay.add(trajectories([5, 2, 7], start))
-    other = Replay(SPEC, 50)
+    other = TransitionReplay(SPEC, 50)
     other.load_state(replay.state())
     for each in (replay, other):
         each.add(trajectories([3], 140.0))
@@ -136,7 +136,7 @@ def test_after_a_round_trip_the_same_rows_are_drawn() -> None:
 
 
 def test_all_rows_are_drawn_alike() -> None:
-    replay = Replay(SPEC, 20)
+    replay = TransitionReplay(SPEC, 20)
     replay.add(trajectories([4] * 7))
     rng = np.random.default_rng(5)
     drawn = np.bincount(replay.sample(40_000, rng).rows, minlength=20)
@@ -146,7 +146,7 @@ def test_all_rows_are_drawn_alike() -> None:
 
 
 def test_pictures_stay_bytes_and_are_kept_once() -> None:
-    replay = Replay(SPEC, 4096)
+    replay = TransitionReplay(SPEC, 4096)
     for start in range(0, 4096, 512):
         replay.add(trajectories([64] * 8, start, pictures=np.uint8))
     sample = replay.sample(32, np.random.default_rng(1))
@@ -158,7 +158,7 @@ def test_pictures_stay_bytes_and_are_kept_once() -> None:
 
 
 def test_a_sensor_that_sends_bytes_at_times_and_floats_at_others_means_the_same() -> None:
-    replay = Replay(SPEC, 100)
+    replay = TransitionReplay(SPEC, 100)
     replay.add(trajectories([3], pictures=np.uint8))
     replay.add(trajectories([2], 3, pictures=np.float32))
     replay.add(trajectories([2], 5, pictures=np.uint8))
@@ -171,7 +171,7 @@ def test_a_sensor_that_sends_bytes_at_times_and_floats_at_others_means_the_same(
 
 
 def test_memory_follows_what_there_is() -> None:
-    small, large = Replay(SPEC, 1000), Replay(SPEC, 10**7)
+    small, large = TransitionReplay(SPEC, 1000), TransitionReplay(SPEC, 10**7)
     assert large.bytes < 200_000
     small.add(trajectories([10]))
     large.add(trajectories([10]))
@@ -182,17 +182,19 @@ def test_memory_follows_what_there_is() -> None:
 
 
 def test_what_is_no_buffer_is_refused() -> None:
-    replay = Replay(SPEC, 50)
+    replay = TransitionReplay(SPEC, 50)
     replay.add(trajectories([5]))
     state = replay.state()
     with pytest.raises(ValueError, match="the next at 70"):
-        Replay(SPEC, 50).load_state({**state, "counters": np.array([50, 70, 1])})
+        TransitionReplay(SPEC, 50).load_state({**state, "counters": np.array([50, 70, 1])})
     with pytest.raises(KeyError):
-        Replay(SPEC, 50).load_state({name: state[name] for name in state if name != "finals.terminated"})
+        TransitionReplay(SPEC, 50).load_state(
+            {name: state[name] for name in state if name != "finals.terminated"}
+        )
     with pytest.raises(ValueError, match="broadcast"):
-        Replay(SPEC, 50).load_state({**state, "steps.observations.0": np.zeros((5, 3), np.float32)})
+        TransitionReplay(SPEC, 50).load_state({**state, "steps.observations.0": np.zeros((5, 3), np.float32)})
 
 
 def test_nothing_can_be_drawn_from_nothing() -> None:
     with pytest.raises(ValueError, match="high <= 0"):
-        Replay(SPEC, 50).sample(1, np.random.default_rng(1))
+        TransitionReplay(SPEC, 50).sample(1, np.random.default_rng(1))

@@ -18,20 +18,20 @@ from trainer_service.algorithms.common.acting import sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.off_policy.action_noise import ActionNoise
-from trainer_service.algorithms.common.off_policy.replay_buffer import ExperienceReplay, horizon_of
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
-from trainer_service.algorithms.common.off_policy.update_schedule import Pace, share_of_target
+from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler, horizon_of
+from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule, target_tau
 from trainer_service.algorithms.common.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.common.schedules import learning_rate_at
 from trainer_service.algorithms.common.tensors import to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import DDPGSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.flat import Descent
+from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.policies.deterministic_actor import ActionCritic, DeterministicActor
 from trainer_service.networks.target import Target
 from trainer_service.ops.q_learning import td_loss, td_targets
-from trainer_service.replay.transitions import Replay, Sample
+from trainer_service.replay.transitions import Sample, TransitionReplay
 from trainer_service.rollout.assembler import Decisions
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
@@ -40,7 +40,7 @@ from unity_bridge.steps import Observation
 class DDPG(ReplayLearner[Sample]):
     """One behavior's policy, critic, their targets, and replay buffer."""
 
-    _trying: ActionNoise
+    _exploration: ActionNoise
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that do not fit."""
@@ -62,19 +62,19 @@ class DDPG(ReplayLearner[Sample]):
             self._actor = DeterministicActor(spec, network).to(self._device)
             self._critic = ActionCritic(spec, network).to(self._device)
         self._target_actor, self._target_critic = Target(self._actor), Target(self._critic)
-        self._of_actor = Descent(self._actor.parameters())
-        self._of_critic = Descent(self._critic.parameters())
+        self._actor_optimizer = FlatOptimizer(self._actor.parameters())
+        self._critic_optimizer = FlatOptimizer(self._critic.parameters())
         self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=network.normalize).to(
             self._device
         )
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
-        self._trying = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
-        self.memory_size = self._trying.memory_size
+        self._exploration = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
+        self.memory_size = self._exploration.memory_size
         self.horizon = horizon_of(settings, hyper.n_step)
         alpha, n_step = hyper.replay.exponent, hyper.n_step
-        replay = Replay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
-        pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
-        self._experience = ExperienceReplay(replay, hyper, compute.seed, pace)
+        replay = TransitionReplay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
+        schedule = UpdateSchedule(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
+        self._replay = ReplaySampler(replay, hyper, compute.seed, schedule)
 
     def act(
         self,
@@ -94,18 +94,18 @@ class DDPG(ReplayLearner[Sample]):
             device=self._device,
             sample=self._actor.actions.most_likely,
         )
-        if self._explores and not deterministic:
-            return self._trying.added(decisions, self._acting)
+        if self._training and not deterministic:
+            return self._exploration.add_noise(decisions, self._acting)
         return decisions
 
     def update(self, step: int) -> Metrics:
         """As many gradient steps as were earned since the last call."""
         rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
-        rng = self._experience.rng()
-        reports = [self._step(sample, rate) for sample in self._experience.due(rng)]
+        rng = self._replay.rng()
+        reports = [self._step(sample, rate) for sample in self._replay.minibatches(rng)]
         metrics = {
             "Policy/Learning Rate": rate,
-            "Policy/Exploration Noise": self._trying.deviation,
+            "Policy/Exploration Noise": self._exploration.deviation,
         }
         if reports:
             critic_loss, error, value, policy_loss = torch.stack(reports).mean(dim=0).tolist()
@@ -115,21 +115,21 @@ class DDPG(ReplayLearner[Sample]):
                 "Losses/Policy Loss": policy_loss,
                 "Policy/Mean Q": value,
             }
-        return metrics | self._experience.metrics()
+        return metrics | self._replay.metrics()
 
     def _step(self, sample: Sample, rate: float) -> Tensor:
         """One gradient step of critic and policy, and one of their targets. Returns what is reported of it. [4]"""
         seen = self._inputs(sample.observations)
-        q, errors, critic_loss = self._improve_critic(sample, seen, rate)
-        policy_loss = self._improve_actor(seen, rate)
+        q, errors, critic_loss = self._update_critic(sample, seen, rate)
+        policy_loss = self._update_actor(seen, rate)
         absolute = errors.abs()
-        self._experience.learned(sample.rows, absolute)
-        tau = share_of_target(self._hyper, self._experience.updates)
-        self._target_actor.follow(self._of_actor.parameters, tau)
-        self._target_critic.follow(self._of_critic.parameters, tau)
+        self._replay.finish_update(sample.rows, absolute)
+        tau = target_tau(self._hyper, self._replay.updates)
+        self._target_actor.soft_update(self._actor_optimizer.parameters, tau)
+        self._target_critic.soft_update(self._critic_optimizer.parameters, tau)
         return torch.stack([critic_loss, absolute.mean(), q.mean(), policy_loss])
 
-    def _improve_critic(
+    def _update_critic(
         self, sample: Sample, seen: list[Tensor], rate: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Towards r + γ Q'(o', μ'(o')), eq. 4 and 5. Returns Q and its errors, [B] each, and the loss."""
@@ -145,13 +145,13 @@ class DDPG(ReplayLearner[Sample]):
         errors = q - targets
         weights = None if sample.weights is None else to_tensor(sample.weights, self._device)
         loss = td_loss(errors, weights)
-        self._of_critic.descend(loss, rate, self._hyper.max_grad_norm)
+        self._critic_optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
         return q.detach(), errors.detach(), loss.detach()
 
-    def _improve_actor(self, seen: list[Tensor], rate: float) -> Tensor:
+    def _update_actor(self, seen: list[Tensor], rate: float) -> Tensor:
         """Towards what the critic values more. Returns the loss."""
         loss = -self._critic.forward(seen, self._actor.forward(seen)).mean()
-        self._of_actor.descend(loss, rate, self._hyper.max_grad_norm)
+        self._actor_optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
         return loss.detach()
 
     def _discounts(self, sample: Sample) -> Tensor | float:
@@ -164,22 +164,22 @@ class DDPG(ReplayLearner[Sample]):
             "critic": self._critic.state_dict(),
             "target_actor": self._target_actor.network.state_dict(),
             "target_critic": self._target_critic.network.state_dict(),
-            "actor_optimizer": self._of_actor.optimizer.state_dict(),
-            "critic_optimizer": self._of_critic.optimizer.state_dict(),
+            "actor_optimizer": self._actor_optimizer.adam.state_dict(),
+            "critic_optimizer": self._critic_optimizer.adam.state_dict(),
             "normalizer": self._normalizer.state_dict(),
             "acting": self._acting.get_state(),
-            **self._experience.state_dict(),
-            "lived": self._trying.lived,
+            **self._replay.state_dict(),
+            "lived": self._exploration.env_steps,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
         self.load_weights(state)
-        self._of_actor.optimizer.load_state_dict(state["actor_optimizer"])
-        self._of_critic.optimizer.load_state_dict(state["critic_optimizer"])
+        self._actor_optimizer.adam.load_state_dict(state["actor_optimizer"])
+        self._critic_optimizer.adam.load_state_dict(state["critic_optimizer"])
         self._acting.set_state(state["acting"].cpu())
-        self._experience.load_state_dict(state)
-        self._trying.lived = state["lived"]
+        self._replay.load_state_dict(state)
+        self._exploration.env_steps = state["lived"]
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Networks, targets and normalizer. Raises KeyError or RuntimeError where they do not fit."""

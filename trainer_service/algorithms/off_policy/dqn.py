@@ -19,21 +19,21 @@ from torch import Tensor
 from trainer_service.algorithms.common.acting import sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_discrete, require_settings
-from trainer_service.algorithms.common.off_policy.epsilon_greedy import Exploration
-from trainer_service.algorithms.common.off_policy.replay_buffer import ExperienceReplay, horizon_of
+from trainer_service.algorithms.common.off_policy.epsilon_greedy import EpsilonGreedy
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
-from trainer_service.algorithms.common.off_policy.update_schedule import Pace, share_of_target
+from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler, horizon_of
+from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule, target_tau
 from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.algorithms.common.schedules import learning_rate_at
 from trainer_service.algorithms.common.tensors import allowed_or_none, to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import DQNSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.flat import Descent
+from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.policies.q_network import QNetwork
 from trainer_service.networks.target import Target
 from trainer_service.ops import q_learning
-from trainer_service.replay.transitions import Replay, Sample
+from trainer_service.replay.transitions import Sample, TransitionReplay
 from trainer_service.rollout.assembler import Decisions
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
@@ -42,7 +42,7 @@ from unity_bridge.steps import Observation
 class DQN(ReplayLearner[Sample]):
     """One behavior's action values, their target, and its replay buffer."""
 
-    _trying: Exploration
+    _exploration: EpsilonGreedy
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has actions that are no choices."""
@@ -58,16 +58,16 @@ class DQN(ReplayLearner[Sample]):
             torch.manual_seed(compute.seed)
             self._network = QNetwork(spec, settings.network_settings, dueling=hyper.dueling).to(self._device)
         self._target = Target(self._network)
-        self._descent = Descent(self._network.parameters())
+        self._optimizer = FlatOptimizer(self._network.parameters())
         normalize = settings.network_settings.normalize
         self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=normalize).to(self._device)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
-        self._trying = Exploration(hyper)
+        self._exploration = EpsilonGreedy(hyper)
         self.horizon = horizon_of(settings, hyper.n_step)
         alpha, n_step = hyper.replay.exponent, hyper.n_step
-        replay = Replay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
-        pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
-        self._experience = ExperienceReplay(replay, hyper, compute.seed, pace)
+        replay = TransitionReplay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
+        schedule = UpdateSchedule(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
+        self._replay = ReplaySampler(replay, hyper, compute.seed, schedule)
 
     def act(
         self,
@@ -79,7 +79,7 @@ class DQN(ReplayLearner[Sample]):
     ) -> Decisions:
         """Decides for M agents in one forward pass: the best actions, or while it learns now and then any."""
         heads = self._network.actions
-        best = deterministic or not self._explores
+        best = deterministic or not self._training
         return sample_actions(
             self._network,
             self._normalizer.forward,
@@ -87,16 +87,18 @@ class DQN(ReplayLearner[Sample]):
             allowed_actions,
             memories,
             device=self._device,
-            sample=heads.most_likely if best else partial(self._trying.choose, heads, self._acting),
+            sample=heads.most_likely
+            if best
+            else partial(self._exploration.sample_actions, heads, self._acting),
         )
 
     def update(self, step: int) -> Metrics:
         """As many gradient steps as were earned since the last call."""
         rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
-        metrics = {"Policy/Learning Rate": rate, "Policy/Exploration Rate": self._trying.epsilon}
+        metrics = {"Policy/Learning Rate": rate, "Policy/Exploration Rate": self._exploration.epsilon}
         reports: list[Tensor] = []
-        for sample in self._experience.due(self._experience.rng()):
-            metrics |= self._experience.metrics()
+        for sample in self._replay.minibatches(self._replay.rng()):
+            metrics |= self._replay.metrics()
             reports.append(self._learn(sample, rate))
         if reports:
             tags = ("Losses/Value Loss", "Losses/TD Error", "Policy/Mean Q", "Policy/Extrinsic Reward")
@@ -113,10 +115,10 @@ class DQN(ReplayLearner[Sample]):
         chosen = q_learning.chosen_value(q, actions, self._branches)
         errors = chosen - targets
         loss = q_learning.td_loss(errors, weights)
-        self._descent.descend(loss, rate, self._hyper.max_grad_norm)
+        self._optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
         absolute = errors.detach().abs()
-        self._experience.learned(sample.rows, absolute)
-        self._target.follow(self._descent.parameters, share_of_target(self._hyper, self._experience.updates))
+        self._replay.finish_update(sample.rows, absolute)
+        self._target.soft_update(self._optimizer.parameters, target_tau(self._hyper, self._replay.updates))
         return torch.stack([loss.detach(), absolute.mean(), chosen.detach().mean(), rewards.mean()])
 
     def _targets(self, sample: Sample, rewards: Tensor) -> Tensor:
@@ -138,20 +140,20 @@ class DQN(ReplayLearner[Sample]):
         return {
             "network": self._network.state_dict(),
             "target": self._target.network.state_dict(),
-            "optimizer": self._descent.optimizer.state_dict(),
+            "optimizer": self._optimizer.adam.state_dict(),
             "normalizer": self._normalizer.state_dict(),
             "acting": self._acting.get_state(),
-            **self._experience.state_dict(),
-            "exploration": self._trying.state_dict(),
+            **self._replay.state_dict(),
+            "exploration": self._exploration.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
         self.load_weights(state)
-        self._descent.optimizer.load_state_dict(state["optimizer"])
+        self._optimizer.adam.load_state_dict(state["optimizer"])
         self._acting.set_state(state["acting"].cpu())
-        self._experience.load_state_dict(state)
-        self._trying.load_state_dict(state["exploration"])
+        self._replay.load_state_dict(state)
+        self._exploration.load_state_dict(state["exploration"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """The network, its target and the normalizer."""

@@ -27,7 +27,7 @@ class DQNConsensus(DQNShare):
     _hyper: ConsensusSettings
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """As TeamQLearner."""
+        """As GroupQLearner."""
         super().__init__(spec, settings, compute)
         self._every = self._hyper.consensus_every
         self._reached = 0
@@ -38,14 +38,14 @@ class DQNConsensus(DQNShare):
         """Disagreements since the last report."""
 
     def update(self, step: int) -> Metrics:
-        """As TeamQLearner, with the heads averaged whenever so many joint steps of groups came."""
-        self._burst = (self._reached, max(self._experience.pace.due, 1))
+        """As GroupQLearner, with the heads averaged whenever so many joint steps of groups came."""
+        self._burst = (self._reached, max(self._replay.schedule.due, 1))
         return super().update(step)
 
-    def _after_descent(self) -> None:
+    def _after_step(self) -> None:
         # Joint steps come in bursts, and so do gradient steps: each step stands for its share of them.
         since, count = self._burst
-        left = (self._joint_steps - since) * self._experience.pace.due // count
+        left = (self._joint_steps - since) * self._replay.schedule.due // count
         joint_steps = self._joint_steps - left
         if joint_steps // self._every > self._reached // self._every:
             self._agree()
@@ -60,7 +60,7 @@ class DQNConsensus(DQNShare):
         together = torch.cat([head.flatten(1) for head in heads], dim=1)
         self._found.append(float(disagreement(together)))
         for head in heads:
-            for shares in (head, *self._descent.optimizer.moments(head)):
+            for shares in (head, *self._optimizer.adam.moments(head)):
                 shares.copy_(consensus(shares))
 
     def _own_metrics(self) -> dict[str, float]:
@@ -68,10 +68,10 @@ class DQNConsensus(DQNShare):
         return {"Consensus/Disagreement": sum(found) / len(found)} if found else {}
 
     def state_dict(self) -> dict[str, Any]:
-        """As TeamQLearner, with how far agreeing has come."""
+        """As GroupQLearner, with how far agreeing has come."""
         return {**super().state_dict(), "agreed": self._reached}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As TeamQLearner."""
+        """As GroupQLearner."""
         super().load_state_dict(state)
         self._reached = state["agreed"]

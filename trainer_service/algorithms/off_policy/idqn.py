@@ -5,11 +5,11 @@ With two estimates by default, as van Hasselt et al. 2016. To each agent the oth
 
 from __future__ import annotations
 
-from trainer_service.algorithms.common.off_policy.group_q_learner import TeamQLearner
+from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.config.hyperparameters.off_policy import IDQNSettings
 
 
-class IDQN(TeamQLearner):
+class IDQN(GroupQLearner):
     """Values of its own for each agent, learned from its own rewards."""
 
     _settings_type = IDQNSettings

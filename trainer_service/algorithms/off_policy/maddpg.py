@@ -21,11 +21,11 @@ from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.group_metrics import value_loss_by_agent
 from trainer_service.algorithms.common.off_policy.action_noise import ActionNoise
-from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatches
-from trainer_service.algorithms.common.off_policy.maddpg_update import GroupDescent
-from trainer_service.algorithms.common.off_policy.replay_buffer import ExperienceReplay, horizon_of
+from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatchBuilder
+from trainer_service.algorithms.common.off_policy.maddpg_update import MADDPGUpdate
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
-from trainer_service.algorithms.common.off_policy.update_schedule import Pace, share_of_target
+from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler, horizon_of
+from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule, target_tau
 from trainer_service.algorithms.common.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.common.schedules import learning_rate_at
 from trainer_service.algorithms.common.tensors import allowed_or_none, to_tensor
@@ -42,7 +42,7 @@ from unity_bridge.steps import Observation
 class MADDPG(ReplayLearner[JointSample]):
     """One behavior's actors, critics, their targets, and replay buffer, for agents that come in groups."""
 
-    _trying: ActionNoise
+    _exploration: ActionNoise
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that do not fit.
@@ -59,18 +59,22 @@ class MADDPG(ReplayLearner[JointSample]):
         own = BehaviorSpec(tuple(spec.observation_specs[i] for i in sees), spec.action_spec)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
-            self._descent = GroupDescent(own, settings.network_settings, hyper, sees, places, self._device)
+            self._update_rule = MADDPGUpdate(
+                own, settings.network_settings, hyper, sees, places, self._device
+            )
         self._normalizer = ObservationNormalizer(
             spec.observation_specs, normalize=settings.network_settings.normalize, except_for=AGENT_ID
         ).to(self._device)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
         self._relaxing = torch.Generator(self._device).manual_seed(compute.seed + 2)
-        self._trying = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
-        self.memory_size = self._trying.memory_size
+        self._exploration = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
+        self.memory_size = self._exploration.memory_size
         self.horizon = horizon_of(settings, hyper.n_step)
-        self._minibatches = JointMinibatches(self._normalizer, sees, sees, task.strength, self._device)
+        self._minibatches = JointMinibatchBuilder(self._normalizer, sees, sees, task.strength, self._device)
         # A batch is of joint steps, and each of them took a step of every agent.
-        pace = Pace(max(hyper.buffer_init_steps, hyper.batch_size * places), hyper.steps_per_update)
+        schedule = UpdateSchedule(
+            max(hyper.buffer_init_steps, hyper.batch_size * places), hyper.steps_per_update
+        )
         replay = JointReplay(
             spec,
             hyper.buffer_size,
@@ -80,7 +84,7 @@ class MADDPG(ReplayLearner[JointSample]):
             n_step=hyper.n_step,
             sensors=sees,
         )
-        self._experience = ExperienceReplay(replay, hyper, compute.seed, pace)
+        self._replay = ReplaySampler(replay, hyper, compute.seed, schedule)
 
     def act(
         self,
@@ -94,9 +98,9 @@ class MADDPG(ReplayLearner[JointSample]):
 
         Unless ``deterministic``, choices are drawn, and numbers get noise while it learns.
         """
-        heads = self._descent.actors.actions
+        heads = self._update_rule.actors.actions
         decisions = sample_actions(
-            self._descent.actors,
+            self._update_rule.actors,
             self._normalizer.forward,
             observations,
             allowed_actions,
@@ -104,18 +108,18 @@ class MADDPG(ReplayLearner[JointSample]):
             device=self._device,
             sample=heads.most_likely if deterministic else partial(heads.sample, generator=self._acting),
         )
-        if self._explores and not deterministic:
-            return self._trying.added(decisions, self._acting)
+        if self._training and not deterministic:
+            return self._exploration.add_noise(decisions, self._acting)
         return decisions
 
     def update(self, step: int) -> Metrics:
         """As many gradient steps as were earned since the last call."""
         rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
-        rng = self._experience.rng()
-        reports = [self._learn(sample, rate) for sample in self._experience.due(rng)]
+        rng = self._replay.rng()
+        reports = [self._learn(sample, rate) for sample in self._replay.minibatches(rng)]
         metrics = {"Policy/Learning Rate": rate}
-        if self._descent.actors.actions.continuous_size:
-            metrics["Policy/Exploration Noise"] = self._trying.deviation
+        if self._update_rule.actors.actions.continuous_size:
+            metrics["Policy/Exploration Noise"] = self._exploration.deviation
         if reports:
             loss, error, value, target, policy_loss, *by_place = torch.stack(reports).mean(dim=0).tolist()
             metrics |= {
@@ -126,46 +130,46 @@ class MADDPG(ReplayLearner[JointSample]):
                 "Losses/Policy Loss": policy_loss,
                 **value_loss_by_agent(by_place),
             }
-        return metrics | self._experience.metrics()
+        return metrics | self._replay.metrics()
 
     def _learn(self, sample: JointSample, rate: float) -> Tensor:
         """One gradient step of everything, and one of the targets. Returns what is reported of it. [5 + n]"""
-        batch = self._minibatches.of(sample)
+        batch = self._minibatches.build(sample)
         allowed = allowed_or_none(sample.allowed_actions, self._device)
         numbers = to_tensor(sample.continuous_actions, self._device)
-        taken = self._descent.taken(numbers, batch.actions)
-        judged = self._descent.improve_critics(batch, taken, rate)
-        policy_loss = self._descent.improve_actors(batch, taken, allowed, rate, self._relaxing)
-        self._experience.learned(sample.rows, judged.absolute)
-        self._descent.follow(share_of_target(self._hyper, self._experience.updates))
-        means = (judged.squared, judged.absolute.mean(), judged.value, judged.target, policy_loss)
-        return torch.cat([torch.stack(means), judged.squared_by_place])
+        taken = self._update_rule.taken(numbers, batch.actions)
+        report = self._update_rule.update_critics(batch, taken, rate)
+        policy_loss = self._update_rule.update_actors(batch, taken, allowed, rate, self._relaxing)
+        self._replay.finish_update(sample.rows, report.absolute)
+        self._update_rule.soft_update_targets(target_tau(self._hyper, self._replay.updates))
+        means = (report.squared, report.absolute.mean(), report.value, report.target, policy_loss)
+        return torch.cat([torch.stack(means), report.squared_by_place])
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the replay buffer: see ``experience``."""
         return {
-            **self._descent.state_dict(),
+            **self._update_rule.state_dict(),
             "normalizer": self._normalizer.state_dict(),
             "acting": self._acting.get_state(),
             "relaxing": self._relaxing.get_state(),
-            **self._experience.state_dict(),
-            "lived": self._trying.lived,
+            **self._replay.state_dict(),
+            "lived": self._exploration.env_steps,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
-        self._descent.load_state_dict(state)
+        self._update_rule.load_state_dict(state)
         self._normalizer.load_state_dict(state["normalizer"])
         self._acting.set_state(state["acting"].cpu())
         self._relaxing.set_state(state["relaxing"].cpu())
-        self._experience.load_state_dict(state)
-        self._trying.lived = state["lived"]
+        self._replay.load_state_dict(state)
+        self._exploration.env_steps = state["lived"]
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Networks, targets and normalizer. Raises KeyError or RuntimeError where they do not fit."""
-        self._descent.load_weights(state)
+        self._update_rule.load_weights(state)
         self._normalizer.load_state_dict(state["normalizer"])
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and actors as they are now, to be exported: numbers without noise."""
-        return SquashedPolicyNetwork(self._normalizer, self._descent.actors)
+        return SquashedPolicyNetwork(self._normalizer, self._update_rule.actors)

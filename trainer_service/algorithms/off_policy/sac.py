@@ -21,17 +21,17 @@ from trainer_service.algorithms.common.acting import sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning
-from trainer_service.algorithms.common.off_policy.replay_buffer import ExperienceReplay, horizon_of
-from trainer_service.algorithms.common.off_policy.sac_minibatch import Minibatches
-from trainer_service.algorithms.common.off_policy.sac_update import SoftLearner
-from trainer_service.algorithms.common.off_policy.update_schedule import Pace
+from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler, horizon_of
+from trainer_service.algorithms.common.off_policy.sac_minibatch import SACMinibatchBuilder
+from trainer_service.algorithms.common.off_policy.sac_update import SACUpdate
+from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.algorithms.common.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.common.schedules import learning_rate_at
 from trainer_service.algorithms.common.tensors import to_tensor
 from trainer_service.config import SACSettings, TrainerSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.replay.sequence_replay import PrioritizedSequenceReplay, SequenceReplay
-from trainer_service.replay.transitions import Replay
+from trainer_service.replay.transitions import TransitionReplay
 from trainer_service.rewards import Experience
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
@@ -52,32 +52,34 @@ class SAC:
             torch.manual_seed(compute.seed)
             self._rewards = reward_models.make_reward_sources(spec, settings, self._device)
             discounts = torch.tensor([source.gamma for source in self._rewards], device=self._device)
-            self._learner = SoftLearner(spec, settings, hyper, discounts)
+            self._update_rule = SACUpdate(spec, settings, hyper, discounts)
         self._learned_rewards = [source for source in self._rewards if source.learns]
-        self.memory_size = self._learner.memory_size
+        self.memory_size = self._update_rule.memory_size
         normalize = settings.network_settings.normalize
         self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=normalize).to(self._device)
-        offsets = self._learner.actor.actions.offsets
-        self._minibatches = Minibatches(self._normalizer, self._rewards, offsets, self._device)
+        offsets = self._update_rule.actor.actions.offsets
+        self._minibatches = SACMinibatchBuilder(self._normalizer, self._rewards, offsets, self._device)
         self._cloning: BehavioralCloning | None = None
         if settings.behavioral_cloning is not None:
-            actor, parameters = self._learner.actor, self._learner.of_actor.parameters
+            actor, parameters = self._update_rule.actor, self._update_rule.actor_optimizer.parameters
             self._cloning = BehavioralCloning(spec, settings, actor, parameters, self._normalizer, compute)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
         self._learning = torch.Generator(self._device).manual_seed(compute.seed + 2)
         memory = settings.network_settings.memory
         if memory is None:
-            self.horizon, draws = horizon_of(settings), hyper.batch_size
-            replay = Replay(spec, hyper.buffer_size, alpha=hyper.replay.exponent)
+            self.horizon, sample_size = horizon_of(settings), hyper.batch_size
+            replay = TransitionReplay(spec, hyper.buffer_size, alpha=hyper.replay.exponent)
         else:
             # A trajectory is a sequence: whatever time_horizon says, none is longer, and none shorter but at the end.
             self.horizon = memory.sequence_length
-            draws = max(hyper.batch_size // memory.sequence_length, 1)
+            sample_size = max(hyper.batch_size // memory.sequence_length, 1)
             replay = _sequence_replay(spec, hyper, self.memory_size)
         start_at = max(hyper.buffer_init_steps, hyper.batch_size)
-        pace = Pace(start_at, hyper.steps_per_update)
-        self._reward_pace = Pace(start_at, hyper.reward_signal_steps_per_update)
-        self._experience = ExperienceReplay(replay, hyper, compute.seed, pace, self._reward_pace, draws=draws)
+        schedule = UpdateSchedule(start_at, hyper.steps_per_update)
+        self._reward_schedule = UpdateSchedule(start_at, hyper.reward_signal_steps_per_update)
+        self._replay = ReplaySampler(
+            replay, hyper, compute.seed, schedule, self._reward_schedule, sample_size=sample_size
+        )
 
     def prepare(self, step: int) -> None:
         """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
@@ -92,9 +94,9 @@ class SAC:
         deterministic: bool,
     ) -> Decisions:
         """Decides for M agents in one forward pass."""
-        heads = self._learner.actor.actions
+        heads = self._update_rule.actor.actions
         return sample_actions(
-            self._learner,
+            self._update_rule,
             self._normalizer.forward,
             observations,
             allowed_actions,
@@ -114,68 +116,68 @@ class SAC:
             experience = Experience(trajectories, self._device)
             for source in self._learned_rewards:
                 source.count(experience)
-        self._experience.record(trajectories)
+        self._replay.record(trajectories)
 
     def ready(self) -> bool:
         """An update was earned."""
-        return self._experience.pace.due > 0 or bool(self._learned_rewards and self._reward_pace.due)
+        return self._replay.schedule.due > 0 or bool(self._learned_rewards and self._reward_schedule.due)
 
     def collected(self) -> tuple[int, int] | None:
         """Of those before the first update."""
-        return self._experience.pace.collected
+        return self._replay.schedule.collected
 
     def update(self, step: int) -> Metrics:
         """As many updates as were earned since the last call."""
         rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
-        rng = self._experience.rng()
+        rng = self._replay.rng()
         metrics = {"Policy/Learning Rate": rate}
         reports: list[Tensor] = []
         cloned: Metrics = {}
-        for sample in self._experience.due(rng):
-            made = self._learner.learn(self._minibatches.of(sample), rate, self._learning)
-            self._experience.learned(sample.rows, made.errors)
+        for sample in self._replay.minibatches(rng):
+            made = self._update_rule.learn(self._minibatches.build(sample), rate, self._learning)
+            self._replay.finish_update(sample.rows, made.errors)
             reports.append(made.report())
             if self._cloning is not None:
                 cloned = self._cloning.update(step)
         if reports:
             means = torch.stack(reports).mean(dim=0).tolist()
-            metrics |= self._learner.metrics(means, reward_models.names(self._rewards))
+            metrics |= self._update_rule.metrics(means, reward_models.names(self._rewards))
         return {**metrics, **cloned, **self._update_reward_models(rng)}
 
     def _update_reward_models(self, rng: np.random.Generator) -> Metrics:
-        """What earns rewards of our own making learns at its own pace, from draws of its own."""
+        """What earns rewards of our own making learns on its own schedule, from draws of its own."""
         if not self._learned_rewards:
             return {}
         parts: dict[str, list[Tensor]] = defaultdict(list)
-        for _ in range(self._reward_pace.due):
-            transitions = self._minibatches.transitions(self._experience.sample(rng))
+        for _ in range(self._reward_schedule.due):
+            transitions = self._minibatches.transitions(self._replay.sample(rng))
             for source in self._learned_rewards:
                 for tag, value in source.learn(transitions).items():
                     parts[tag].append(value)
-            self._reward_pace.updates += 1
-            self._experience.updates += 1
+            self._reward_schedule.updates += 1
+            self._replay.updates += 1
         return {tag: float(torch.stack(values).mean()) for tag, values in parts.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the replay buffer: see ``experience``."""
         return {
-            **self._learner.state_dict(),
+            **self._update_rule.state_dict(),
             "normalizer": self._normalizer.state_dict(),
             "acting": self._acting.get_state(),
             "learning": self._learning.get_state(),
-            **self._experience.state_dict(),
+            **self._replay.state_dict(),
             **reward_models.state_dict(self._rewards, self._cloning),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
         reward_models.require_same_signals(self._rewards, state)
-        self._learner.load_state_dict(state)
+        self._update_rule.load_state_dict(state)
         self._normalizer.load_state_dict(state["normalizer"])
         reward_models.load_state_dict(self._rewards, self._cloning, state)
         self._acting.set_state(state["acting"].cpu())
         self._learning.set_state(state["learning"].cpu())
-        self._experience.load_state_dict(state)
+        self._replay.load_state_dict(state)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Reward signals are known by their names: what the state does not know of begins anew."""
@@ -183,24 +185,24 @@ class SAC:
         heads = [
             theirs.index(name) if name in theirs else None for name in reward_models.names(self._rewards)
         ]
-        self._learner.load_weights(state, heads, len(theirs))
+        self._update_rule.load_weights(state, heads, len(theirs))
         self._normalizer.load_state_dict(state["normalizer"])
         reward_models.load_weights(self._rewards, state)
 
     def experience(self) -> dict[str, NDArray[Any]] | None:
         """The replay buffer and how far learning from it has come, if they shall be saved."""
-        return self._experience.experience()
+        return self._replay.experience()
 
     def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
         """Continues with that buffer."""
-        self._experience.load_experience(experience)
+        self._replay.load_experience(experience)
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and actor as they are now, to be exported."""
-        return SquashedPolicyNetwork(self._normalizer, self._learner.actor)
+        return SquashedPolicyNetwork(self._normalizer, self._update_rule.actor)
 
 
-def _sequence_replay(spec: BehaviorSpec, hyper: SACSettings, memory_size: int) -> Replay:
+def _sequence_replay(spec: BehaviorSpec, hyper: SACSettings, memory_size: int) -> TransitionReplay:
     if hyper.replay.exponent is not None:
         return PrioritizedSequenceReplay(spec, hyper.buffer_size, memory_size, hyper.replay.exponent)
     return SequenceReplay(spec, hyper.buffer_size, memory_size)

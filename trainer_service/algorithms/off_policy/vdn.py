@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from torch import nn
 
-from trainer_service.algorithms.common.off_policy.group_q_learner import TeamQLearner
+from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.config.hyperparameters.off_policy import VDNSettings
 from trainer_service.networks.groups.mixers import SumMixer
 from unity_bridge.specs import BehaviorSpec
 
 
-class VDN(TeamQLearner):
+class VDN(GroupQLearner):
     """Values that add up."""
 
     _settings_type = VDNSettings

@@ -122,7 +122,7 @@ class DDPGSettings(NoiseSettings, OffPolicyHyperparameters):
     """Share of the networks that moves into their targets at each update."""
 
 
-class TeamOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
+class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
     """What learners of whole groups from a replay buffer have in common."""
 
     share: Literal["full", "none"] = "none"
@@ -132,18 +132,18 @@ class TeamOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
     """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
 
 
-class TeamValueSettings(ExplorationSettings, TeamOffPolicySettings):
+class GroupQSettings(ExplorationSettings, GroupOffPolicySettings):
     """What learners of a group's action values have in common. Discrete actions."""
 
     double: Flag = True
     """Whether the network itself chooses the action whose value the target network gives."""
 
 
-class IDQNSettings(TeamValueSettings):
+class IDQNSettings(GroupQSettings):
     """Independent deep Q-learning: each agent of a group for itself (Tampuu et al. 2017)."""
 
 
-class VDNSettings(TeamValueSettings):
+class VDNSettings(GroupQSettings):
     """Value decomposition networks: agents' values add up to the group's (Sunehag et al. 2018)."""
 
     reward_mode: Literal["team_sum"] = "team_sum"
@@ -167,7 +167,7 @@ class QMIXSettings(VDNSettings):
         return self.state == "environment"
 
 
-class CommunicatingSettings(TeamValueSettings):
+class CommunicatingSettings(GroupQSettings):
     """What groups whose agents communicate are tuned with, however they do it."""
 
     communicates: ClassVar[bool] = True
@@ -208,7 +208,7 @@ class SICSettings(CommunicatingSettings):
     """Width of a message."""
 
 
-class MADDPGSettings(NoiseSettings, TeamOffPolicySettings):
+class MADDPGSettings(NoiseSettings, GroupOffPolicySettings):
     """Multi-agent DDPG with central critics (Lowe et al. 2017). Continuous actions, discrete ones, or both."""
 
     gumbel_temperature: Positive = 1.0

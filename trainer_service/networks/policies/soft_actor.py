@@ -28,7 +28,7 @@ CRITICS = 2
 _LOG_SIGMA_RANGE = (-20.0, 2.0)
 
 
-class Seen(NamedTuple):
+class EncoderInput(NamedTuple):
     """What B agents saw, and where that matters what they had seen before."""
 
     observations: Sequence[Tensor]
@@ -40,7 +40,7 @@ class Seen(NamedTuple):
     asked: Tensor | None = None
     """Which of the R steps are asked about. int64 [B]"""
 
-    def pick(self, features: Tensor) -> Tensor:
+    def select(self, features: Tensor) -> Tensor:
         """Of features of all steps those that are asked about. [R, F] to [B, F]."""
         return features if self.asked is None else features[self.asked]
 
@@ -139,10 +139,10 @@ class SoftActor(nn.Module):
         """The distribution of each agent's action, for observations as ActorCritic takes them."""
         return self.actions.forward(self.actor.forward(as_floats(observations)))
 
-    def policy_after(self, seen: Seen) -> ActionParameters:
+    def policy_from(self, seen: EncoderInput) -> ActionParameters:
         """The same, with whatever came before."""
         features = self.actor.unroll(self.actor.forward(seen.observations), seen.sequences)
-        return self.actions.forward(seen.pick(features))
+        return self.actions.forward(seen.select(features))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """The same with memory, one step: also what each agent remembers afterwards. memories: [B, memory size]."""
@@ -190,20 +190,20 @@ class SoftCritics(nn.Module):
 
     def forward(self, observations: Sequence[Tensor], continuous: Tensor) -> Tensor:
         """Normalized observations and [B, C] to [critics, B, value heads, choices or 1]; without memory."""
-        return self.values(self.sum_up(Seen(observations)), continuous)
+        return self.values(self.encode(EncoderInput(observations)), continuous)
 
-    def sum_up(self, seen: Seen) -> list[Tensor]:
+    def encode(self, seen: EncoderInput) -> list[Tensor]:
         """What critics know of a situation before they are told an action: [B, F] of each, or one for both."""
         if not self.memory_size:
             return [cast(ObservationEncoder, each).forward(seen.observations) for each in self.encoders]
         return [
-            seen.pick(trunk.unroll(trunk.forward(seen.observations), seen.sequences))
+            seen.select(trunk.unroll(trunk.forward(seen.observations), seen.sequences))
             for trunk in self._trunks()
         ]
 
-    def values(self, situations: list[Tensor], continuous: Tensor) -> Tensor:
-        """What ``sum_up`` gave and [B, C] to [critics, B, value heads, choices or 1]."""
-        inputs = [torch.cat([each, continuous], dim=-1) for each in situations]
+    def values(self, features: list[Tensor], continuous: Tensor) -> Tensor:
+        """What ``encode`` gave and [B, C] to [critics, B, value heads, choices or 1]."""
+        inputs = [torch.cat([each, continuous], dim=-1) for each in features]
         return self.q.forward(self._features(inputs)).view(CRITICS, -1, *self._values)
 
     def remember(self, observations: Sequence[Tensor], memories: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer_service.algorithms.common.off_policy.group_q_learner import TeamQLearner
+from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.algorithms.off_policy.dqn_consensus import DQNConsensus
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.networks.groups.shared_features import ThoughtNetwork
@@ -86,9 +86,9 @@ def lived(make_behavior, live):
     return make
 
 
-def learner_of(behavior: Behavior) -> TeamQLearner:
+def learner_of(behavior: Behavior) -> GroupQLearner:
     learner = behavior._algorithm
-    assert isinstance(learner, TeamQLearner)
+    assert isinstance(learner, GroupQLearner)
     return learner
 
 
@@ -109,7 +109,7 @@ def test_groups_of_any_size_learn(lived, trainer_type: str, agents: int, replay:
     )
     before = {name: tensor.clone() for name, tensor in behavior.checkpoint().algorithm["network"].items()}
     learner = learner_of(behavior)
-    learner._experience.pace.steps += agents
+    learner._replay.schedule.steps += agents
     metrics = behavior.update()
     assert np.isfinite(list(metrics.values())).all()
     after = behavior.checkpoint().algorithm["network"]
@@ -135,7 +135,7 @@ def test_targets_are_the_target_networks_from_the_observation_on(
     lived, trainer_type: str, senders: str
 ) -> None:
     learner = learner_of(lived(trainer_type, 3, double=False))
-    batch = learner._minibatches.of(learner._experience.buffer.sample(16, np.random.default_rng(0)))
+    batch = learner._minibatches.build(learner._replay.buffer.sample(16, np.random.default_rng(0)))
     with torch.no_grad():
         before = learner._next_values(batch)
         scrambled(learner._online, "")
@@ -147,7 +147,7 @@ def test_targets_are_the_target_networks_from_the_observation_on(
 @pytest.mark.parametrize("trainer_type", TYPES)
 def test_the_network_chooses_and_its_target_judges(lived, trainer_type: str) -> None:
     learner = learner_of(lived(trainer_type, 3))
-    batch = learner._minibatches.of(learner._experience.buffer.sample(16, np.random.default_rng(0)))
+    batch = learner._minibatches.build(learner._replay.buffer.sample(16, np.random.default_rng(0)))
     with torch.no_grad():
         scrambled(learner._online, "")
         scrambled(learner._target.network, "")
@@ -165,7 +165,7 @@ def test_agreeing_leaves_heads_equal_bit_for_bit_with_what_adam_knows_of_them(li
     assert heads.any()
     assert all(torch.equal(head, heads[0]) for head in heads)
     assert isinstance(network, ThoughtNetwork)
-    for moment in learner._descent.optimizer.moments(network.critic.weight):
+    for moment in learner._optimizer.adam.moments(network.critic.weight):
         assert moment.any()
         assert all(torch.equal(of_one, moment[0]) for of_one in moment)
     # Only what values thoughts: who thinks, and what it does, stays everyone's own.
@@ -178,7 +178,7 @@ def test_adams_memory_of_the_heads_becomes_the_mean(lived) -> None:
     network = learner._online.network
     assert isinstance(network, ThoughtNetwork)
     assert isinstance(learner, DQNConsensus)
-    watched = (network.critic.weight, *learner._descent.optimizer.moments(network.critic.weight))
+    watched = (network.critic.weight, *learner._optimizer.adam.moments(network.critic.weight))
     expected = [each.detach().mean(dim=0) for each in watched]
     others = network.advantage.weight.detach().clone()
     learner._agree()
@@ -201,13 +201,13 @@ def test_disagreement_is_told_as_it_was_before(lived) -> None:
     assert learner._own_metrics() == {"Consensus/Disagreement": 0.0}
 
 
-@pytest.mark.parametrize("pace", [0.5, 1, 7])
+@pytest.mark.parametrize("steps_per_update", [0.5, 1, 7])
 def test_they_agree_whenever_so_many_joint_steps_came(
-    make_behavior, live, monkeypatch: pytest.MonkeyPatch, pace: float
+    make_behavior, live, monkeypatch: pytest.MonkeyPatch, steps_per_update: float
 ) -> None:
     agreed: list[int] = []
     monkeypatch.setattr(DQNConsensus, "_agree", lambda learner: agreed.append(learner._reached))
-    changes = {"consensus_every": 25, "steps_per_update": 2 * pace}
+    changes = {"consensus_every": 25, "steps_per_update": 2 * steps_per_update}
     behavior: Behavior = make_behavior(seed=1, **settings_of("dqn_consensus", 2, **changes))
     live(behavior, Walk(2, 1), 4)
     joint_steps = learner_of(behavior)._joint_steps
@@ -222,7 +222,7 @@ def test_the_targets_heads_only_follow(lived) -> None:
     before = heads_of(learner._target.network.network).clone()
     learner._agree()
     assert torch.equal(heads_of(learner._target.network.network), before)
-    learner._follow()
+    learner._update_target()
     after, online = heads_of(learner._target.network.network), heads_of(learner._online.network)
     torch.testing.assert_close(after, before + learner._hyper.tau * (online - before))
 

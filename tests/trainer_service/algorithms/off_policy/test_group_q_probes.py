@@ -10,7 +10,7 @@ import pytest
 import torch
 from seeds import seeds
 
-from trainer_service.algorithms.common.off_policy.group_q_learner import TeamQLearner
+from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.behaviors.behavior import Behavior
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -238,7 +238,7 @@ def test_what_the_clock_ends_is_worth_what_would_have_come(make_behavior: Make, 
 def totals(behavior: Behavior, seen: float = 0.0) -> np.ndarray:
     """What the group's value is said to be where both see a number, for each pair of choices."""
     made = behavior._algorithm
-    assert isinstance(made, TeamQLearner)
+    assert isinstance(made, GroupQLearner)
     shown = [torch.full((4, 2, 1), seen)]
     choices = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
     with torch.inference_mode():

@@ -117,7 +117,7 @@ def test_its_model_acts_as_its_policy_does(learner, kind: str, layer_norm: bool,
     assert policy.places == AGENTS
     chance = torch.Generator().manual_seed(1)
     with torch.no_grad():  # far enough out to tell agents and choices apart
-        for parameter in policy._algorithm._descent.actors.parameters():
+        for parameter in policy._algorithm._update_rule.actors.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=chance), alpha=0.5)
     rng, rows = np.random.default_rng(1), 64
     seen, places = rng.normal(scale=9.0, size=(rows, 2)).astype(np.float32), rng.integers(AGENTS, size=rows)
@@ -155,7 +155,7 @@ def test_choices_are_drawn_as_the_policy_says_and_numbers_get_noise_while_it_lea
     assert (drawn.continuous_actions - surely.continuous_actions).std() == pytest.approx(0.2, abs=0.02)
     with torch.inference_mode():
         inputs = algorithm._normalizer.forward([torch.from_numpy(each[:1]) for each in (seen, who)])
-        logits = algorithm._descent.actors.policy(inputs).logits[0]
+        logits = algorithm._update_rule.actors.policy(inputs).logits[0]
     assert drawn.discrete_actions[:, 0].mean() == pytest.approx(logits[:2].softmax(0)[1].item(), abs=0.04)
     of_two = logits[[2, 4]].softmax(0)[1].item()
     assert set(drawn.discrete_actions[:, 1].tolist()) == {0, 2}

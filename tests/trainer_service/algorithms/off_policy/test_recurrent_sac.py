@@ -132,9 +132,9 @@ def collected(behavior: Behavior, lengths: tuple[int, ...] = (3, 8), ticks: int 
 
 
 def all_sequences(algorithm: SAC) -> Any:
-    replay = algorithm._experience.buffer
+    replay = algorithm._replay.buffer
     assert isinstance(replay, SequenceReplay)
-    return replay._gather_whole(np.arange(replay._first_whole, replay._segments), None)
+    return replay._gather_whole(np.arange(replay._oldest_whole, replay._segments), None)
 
 
 @kinds
@@ -144,10 +144,10 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
     algorithm = collected(walker(memory, continuous=1, buffer_init_steps=4000))
     sample = all_sequences(algorithm)
     assert sample.sequences.lengths.max() == min(sequence_length, 8)
-    batch, learner = algorithm._minibatches.of(sample), algorithm._learner
+    batch, learner = algorithm._minibatches.build(sample), algorithm._update_rule
     with torch.inference_mode():
-        now, after = learner.actor.policy_after(batch.seen), learner.actor.policy_after(batch.next_seen)
-        critics, targets = learner._critics.sum_up(batch.seen), learner._targets.sum_up(batch.next_seen)
+        now, after = learner.actor.policy_from(batch.seen), learner.actor.policy_from(batch.next_seen)
+        critics, targets = learner._critics.encode(batch.seen), learner._targets.encode(batch.next_seen)
         # Step by step, as when acting.
         end = 0
         for length, memories in zip(
@@ -170,9 +170,9 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
             end += length
     # And that is how it was: the same steps, had they never been cut.
     whole = collected(walker({**memory, "sequence_length": 64}, continuous=1, buffer_init_steps=4000))
-    uncut = whole._minibatches.of(all_sequences(whole))
+    uncut = whole._minibatches.build(all_sequences(whole))
     with torch.inference_mode():
-        logits = whole._learner.actor.policy_after(uncut.seen).logits
+        logits = whole._update_rule.actor.policy_from(uncut.seen).logits
     steps = {tuple(seen): row for row, seen in enumerate(sample.observations[0].tolist())}
     compared = 0
     for row, seen in enumerate(all_sequences(whole).observations[0].tolist()):
@@ -184,11 +184,11 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
 
 def judged(algorithm: SAC, numbers: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Critics' losses on some sequences, all networks' gradients, and how many steps that was; nothing is moved."""
-    replay = algorithm._experience.buffer
+    replay = algorithm._replay.buffer
     assert isinstance(replay, SequenceReplay)
-    sample, learner = replay._gather_whole(numbers, None), algorithm._learner
-    made = learner.learn(algorithm._minibatches.of(sample), 0.0, torch.Generator())
-    gradients = [learner._of_critics.parameters.gradient, learner.of_actor.parameters.gradient]
+    sample, learner = replay._gather_whole(numbers, None), algorithm._update_rule
+    made = learner.learn(algorithm._minibatches.build(sample), 0.0, torch.Generator())
+    gradients = [learner._critic_optimizer.parameters.gradient, learner.actor_optimizer.parameters.gradient]
     return made.losses, torch.cat(gradients).clone(), len(sample.rows)
 
 
@@ -218,7 +218,7 @@ def test_a_minibatch_is_as_many_sequences_as_fill_it_if_none_is_short(
     algorithm = collected(behavior, ticks=3)
     assert behavior._algorithm.horizon == 4
     live(behavior, world := Corridor(3, (9,)), world.begin(), 12)
-    sample = algorithm._experience.sample(np.random.default_rng(1))
+    sample = algorithm._replay.sample(np.random.default_rng(1))
     assert len(sample.sequences.lengths) == sequences
     assert sample.sequences.memories.shape == (sequences, behavior._algorithm.memory_size) == (sequences, 12)
 
@@ -235,7 +235,7 @@ def test_only_an_end_is_worth_nothing_afterwards(walker, sequence_length: int, e
     live(behavior, world, world.begin(), 21)
     algorithm = behavior._algorithm
     sample = all_sequences(algorithm)
-    continues = algorithm._minibatches.of(sample).continues[:, 0].numpy()
+    continues = algorithm._minibatches.build(sample).continues[:, 0].numpy()
     is_choice = sample.observations[0][:, 1] == 1.0
     assert is_choice.sum() == 4 * AGENTS
     expected = np.where(is_choice & (ends == "terminated"), 0.0, 1.0)
@@ -289,7 +289,7 @@ def test_rewards_of_our_own_making_are_for_steps_of_sequences(walker, replay: st
     world = Corridor(1, (3, 8))
     live(behavior, world, world.begin(), 40)
     algorithm = behavior._algorithm
-    batch = algorithm._minibatches.of(sample := algorithm._experience.sample(np.random.default_rng(1)))
+    batch = algorithm._minibatches.build(sample := algorithm._replay.sample(np.random.default_rng(1)))
     assert batch.rewards.shape == (len(sample.rows), 3)
     assert batch.rewards[:, 1:].min() >= 0.0
     assert (batch.rewards[:, 1:] > 0.0).all(dim=1).float().mean() > 0.9

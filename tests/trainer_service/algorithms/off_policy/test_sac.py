@@ -14,7 +14,7 @@ import torch
 from lives import OneDecision, assert_goes_on, assert_same, begun, flat, live
 
 from trainer_service.algorithms import SAC
-from trainer_service.algorithms.common.off_policy.update_schedule import Pace
+from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.errors import UserError
 from trainer_service.networks.policies.soft_actor import SoftActor
@@ -132,11 +132,11 @@ def test_learning_starts_after_the_first_steps_and_keeps_its_pace(learner) -> No
 def test_updates_are_earned_by_steps_after_the_start(
     steps_per_update: float, recorded: int, due: int
 ) -> None:
-    pace = Pace(10, steps_per_update)
-    pace.steps = recorded
-    assert pace.due == due
-    pace.updates = due
-    assert pace.due == 0
+    schedule = UpdateSchedule(10, steps_per_update)
+    schedule.steps = recorded
+    assert schedule.due == due
+    schedule.updates = due
+    assert schedule.due == 0
 
 
 @pytest.mark.parametrize(("horizon", "expected"), [(1000, 8), (3, 3)])

@@ -25,7 +25,7 @@ class ActionNoise:
         """size: numbers of an action. uniform_until: agent steps for which actions are uniform in [−1, 1]."""
         self._settings = settings
         self._uniform_until = uniform_until
-        self.lived = 0
+        self.env_steps = 0
         """Agent steps recorded over the whole run."""
         self.memory_size = size if settings.noise == "ou" else 0
         """Floats that an agent remembers for it."""
@@ -35,19 +35,19 @@ class ActionNoise:
         """Of the noise now."""
         settings = self._settings
         final = settings.exploration_noise if settings.noise_final is None else settings.noise_final
-        return linear_decay(settings.exploration_noise, final, self.lived, settings.exploration_steps)
+        return linear_decay(settings.exploration_noise, final, self.env_steps, settings.exploration_steps)
 
     def record(self, trajectories: Trajectories) -> None:
         """Counts experience in."""
-        self.lived += len(trajectories)
+        self.env_steps += len(trajectories)
 
-    def added(self, decisions: Decisions, generator: torch.Generator) -> Decisions:
+    def add_noise(self, decisions: Decisions, generator: torch.Generator) -> Decisions:
         """The same with noise on the numbers, which stay in [−1, 1], and what agents remember of it.
 
         Their memories: [M, memory_size]; or [M, 0] where nobody keeps any, and noise is drawn afresh.
         """
         actions = to_tensor(decisions.continuous_actions, generator.device)
-        if self.lived < self._uniform_until:
+        if self.env_steps < self._uniform_until:
             chance = torch.empty_like(actions).uniform_(-1.0, 1.0, generator=generator)
             return replace(decisions, continuous_actions=to_array(chance))
         noise = unit_noise(actions, generator)

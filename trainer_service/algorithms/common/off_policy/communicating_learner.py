@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from trainer_service.algorithms.common.off_policy.group_q_learner import TeamQLearner
+from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.networks.encoders.group_normalizer import GroupNormalizer
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 
 
-class CommunicatingLearner(TeamQLearner):
+class CommunicatingLearner(GroupQLearner):
     """Every agent's action comes from everyone's observations: in training, and whenever the policy is used.
 
     The view adds them as a sensor. The replay does not keep that: a joint step has them all.

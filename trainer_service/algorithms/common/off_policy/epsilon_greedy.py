@@ -16,7 +16,7 @@ from trainer_service.ops.schedules import linear_decay
 from trainer_service.rollout.trajectories import Trajectories
 
 
-class Exploration:
+class EpsilonGreedy:
     """ε falls from its first value straight to its last one, over agent steps or over agents' finished episodes."""
 
     def __init__(self, settings: ExplorationSettings) -> None:
@@ -32,7 +32,7 @@ class Exploration:
             settings.exploration_initial, settings.exploration_final, done, settings.exploration_steps
         )
 
-    def choose(
+    def sample_actions(
         self,
         heads: GreedyChoices,
         generator: torch.Generator,

@@ -19,17 +19,17 @@ from trainer_service.algorithms.common.acting import sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_discrete, require_settings
 from trainer_service.algorithms.common.group_metrics import value_loss_by_agent
-from trainer_service.algorithms.common.off_policy.epsilon_greedy import Exploration
-from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch, JointMinibatches
-from trainer_service.algorithms.common.off_policy.replay_buffer import ExperienceReplay, horizon_of
+from trainer_service.algorithms.common.off_policy.epsilon_greedy import EpsilonGreedy
+from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch, JointMinibatchBuilder
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
-from trainer_service.algorithms.common.off_policy.update_schedule import Pace, share_of_target
+from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler, horizon_of
+from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule, target_tau
 from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.algorithms.common.schedules import learning_rate_at
 from trainer_service.config import TrainerSettings
-from trainer_service.config.hyperparameters.off_policy import TeamValueSettings
+from trainer_service.config.hyperparameters.off_policy import GroupQSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.flat import Descent
+from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.groups.group_q_network import OwnQNetworks, SharedQNetwork, TeamQNetwork
 from trainer_service.networks.target import Target
 from trainer_service.ops.q_learning import best_value, chosen_value, double_q_value, td_targets
@@ -41,7 +41,7 @@ from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 from unity_bridge.steps import Observation
 
 
-class Team(nn.Module):
+class GroupNetworks(nn.Module):
     """Everything that learns: what decides, and what makes the group's value of the agents', if anything does."""
 
     def __init__(self, network: TeamQNetwork, mixer: nn.Module | None) -> None:
@@ -50,7 +50,7 @@ class Team(nn.Module):
         self.mixer = mixer
 
 
-class Errors(NamedTuple):
+class TDErrors(NamedTuple):
     """How wrong a minibatch of B joint steps was."""
 
     loss: Tensor
@@ -72,14 +72,14 @@ class Errors(NamedTuple):
     """Mean of what it should have been."""
 
 
-class TeamQLearner(ReplayLearner[JointSample]):
+class GroupQLearner(ReplayLearner[JointSample]):
     """One behavior's networks, targets and replay buffer, for agents that come in groups.
 
     By default agents learn each for itself, from their own rewards or from everyone's; with a mixer the group learns.
     """
 
-    _settings_type: ClassVar[type[TeamValueSettings]]
-    _trying: Exploration
+    _settings_type: ClassVar[type[GroupQSettings]]
+    _exploration: EpsilonGreedy
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that do not fit.
@@ -91,7 +91,7 @@ class TeamQLearner(ReplayLearner[JointSample]):
         signal = settings.reward_signals["extrinsic"]
         self._spec = spec
         self._settings = settings
-        self._hyper: TeamValueSettings = hyper
+        self._hyper: GroupQSettings = hyper
         self._device = compute.device
         self._places = hyper.num_agents
         self._branches = spec.action_spec.discrete_branches
@@ -102,21 +102,21 @@ class TeamQLearner(ReplayLearner[JointSample]):
         own = BehaviorSpec(tuple(spec.observation_specs[i] for i in self._sees), spec.action_spec)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
-            self._online = Team(self._make_network(own), self._make_mixer(own)).to(self._device)
+            self._online = GroupNetworks(self._make_network(own), self._make_mixer(own)).to(self._device)
         self._target = Target(self._online)
-        self._descent = Descent(self._online.parameters())
+        self._optimizer = FlatOptimizer(self._online.parameters())
         self._normalizer = self._make_normalizer().to(self._device)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
-        self._trying = Exploration(hyper)
+        self._exploration = EpsilonGreedy(hyper)
         self.horizon = horizon_of(settings, hyper.n_step)
-        self._minibatches = JointMinibatches(
+        self._minibatches = JointMinibatchBuilder(
             self._normalizer, kept, self._sees, signal.strength, self._device
         )
         # A batch is of joint steps, and each of them took a step of every agent.
         start = max(hyper.buffer_init_steps, hyper.batch_size * self._places)
-        pace = Pace(start, hyper.steps_per_update)
+        schedule = UpdateSchedule(start, hyper.steps_per_update)
         replay = self._make_replay(kept, signal.gamma)
-        self._experience = ExperienceReplay(replay, hyper, compute.seed, pace)
+        self._replay = ReplaySampler(replay, hyper, compute.seed, schedule)
         self._joint_steps = 0
         """Joint steps of groups over the whole run."""
 
@@ -163,7 +163,7 @@ class TeamQLearner(ReplayLearner[JointSample]):
     ) -> Decisions:
         """Decides for M agents in one forward pass, each for itself at random or for the best it knows of."""
         heads = self._online.network.actions
-        best = deterministic or not self._explores
+        best = deterministic or not self._training
         return sample_actions(
             self._online.network,
             self._normalizer.forward,
@@ -171,18 +171,20 @@ class TeamQLearner(ReplayLearner[JointSample]):
             allowed_actions,
             memories,
             device=self._device,
-            sample=heads.most_likely if best else partial(self._trying.choose, heads, self._acting),
+            sample=heads.most_likely
+            if best
+            else partial(self._exploration.sample_actions, heads, self._acting),
         )
 
     def _remember(self, trajectories: Trajectories) -> None:
-        self._joint_steps += len(self._experience.record(trajectories))
+        self._joint_steps += len(self._replay.record(trajectories))
 
     def update(self, step: int) -> Metrics:
         """As many gradient steps as were earned since the last call."""
         rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
-        rng = self._experience.rng()
-        reports = [self._learn(sample, rate) for sample in self._experience.due(rng)]
-        metrics = {"Policy/Learning Rate": rate, "Policy/Exploration Rate": self._trying.epsilon}
+        rng = self._replay.rng()
+        reports = [self._learn(sample, rate) for sample in self._replay.minibatches(rng)]
+        metrics = {"Policy/Learning Rate": rate, "Policy/Exploration Rate": self._exploration.epsilon}
         if reports:
             loss, error, value, target, *by_place = torch.stack(reports).mean(dim=0).tolist()
             metrics |= {
@@ -192,7 +194,7 @@ class TeamQLearner(ReplayLearner[JointSample]):
                 "Policy/Mean Target": target,
                 **value_loss_by_agent(by_place),
             }
-        return metrics | self._experience.metrics() | self._own_metrics()
+        return metrics | self._replay.metrics() | self._own_metrics()
 
     def _own_metrics(self) -> dict[str, float]:
         """What else a method reports of an update."""
@@ -200,21 +202,21 @@ class TeamQLearner(ReplayLearner[JointSample]):
 
     def _learn(self, sample: JointSample, rate: float) -> Tensor:
         """One gradient step, and one of the target. Returns what is reported of it. [4 + n] or [4]"""
-        errors = self._errors(self._minibatches.of(sample))
-        self._descent.descend(errors.loss, rate, self._hyper.max_grad_norm)
-        self._experience.learned(sample.rows, errors.absolute)
-        self._after_descent()
-        self._follow()
+        errors = self._errors(self._minibatches.build(sample))
+        self._optimizer.minimize(errors.loss, rate, self._hyper.max_grad_norm)
+        self._replay.finish_update(sample.rows, errors.absolute)
+        self._after_step()
+        self._update_target()
         means = torch.stack([errors.squared, errors.absolute.mean(), errors.value, errors.target])
         return torch.cat([means, errors.squared_by_place])
 
-    def _after_descent(self) -> None:
+    def _after_step(self) -> None:
         """What a method changes in the networks before their targets follow. ``_joint_steps`` says how late it is."""
 
-    def _follow(self) -> None:
-        self._target.follow(self._descent.parameters, share_of_target(self._hyper, self._experience.updates))
+    def _update_target(self) -> None:
+        self._target.soft_update(self._optimizer.parameters, target_tau(self._hyper, self._replay.updates))
 
-    def _errors(self, batch: JointMinibatch) -> Errors:
+    def _errors(self, batch: JointMinibatch) -> TDErrors:
         """Of agents, or of the group where something mixes their values."""
         q = self._online.network.group_q_values(batch.seen)
         values = torch.where(batch.present, chosen_value(q, batch.actions, self._branches), 0.0)
@@ -232,7 +234,7 @@ class TeamQLearner(ReplayLearner[JointSample]):
         chooses = self._online.network.group_q_values(batch.next_seen)
         return double_q_value(chooses, q, batch.next_allowed, self._branches)
 
-    def _errors_of_each(self, batch: JointMinibatch, values: Tensor, follows: Tensor) -> Errors:
+    def _errors_of_each(self, batch: JointMinibatch, values: Tensor, follows: Tensor) -> TDErrors:
         """y_i = r_i + γ (1 − terminated_i) Q_i'(o_i'); or with everyone's rewards in the place of r_i."""
         rewards = batch.rewards
         if self._hyper.reward_mode == "team_sum":
@@ -248,7 +250,7 @@ class TeamQLearner(ReplayLearner[JointSample]):
         counts = there.sum(dim=0).clamp(min=1.0)
         loss = (squared.sum(dim=0) / counts).sum()
         deciders, unweighted = there.sum(), errors.detach().square()
-        return Errors(
+        return TDErrors(
             loss=loss,
             squared=unweighted.sum() / deciders,
             squared_by_place=unweighted.sum(dim=0) / counts,
@@ -257,7 +259,7 @@ class TeamQLearner(ReplayLearner[JointSample]):
             target=targets.sum() / deciders,
         )
 
-    def _errors_of_group(self, batch: JointMinibatch, values: Tensor, follows: Tensor) -> Errors:
+    def _errors_of_group(self, batch: JointMinibatch, values: Tensor, follows: Tensor) -> TDErrors:
         """y = Σ r + γ Q_tot'(o'), the mixer's value; nothing where nobody is left."""
         mixer, target_mixer = self._online.mixer, self._target.network.mixer
         if mixer is None or target_mixer is None:
@@ -273,7 +275,7 @@ class TeamQLearner(ReplayLearner[JointSample]):
         squared = errors.square()
         loss = (squared if batch.weights is None else squared * batch.weights).mean()
         known = errors.detach()
-        return Errors(
+        return TDErrors(
             loss=loss,
             squared=known.square().mean(),
             squared_by_place=known.new_empty(0),
@@ -291,21 +293,21 @@ class TeamQLearner(ReplayLearner[JointSample]):
         return {
             "network": self._online.state_dict(),
             "target": self._target.network.state_dict(),
-            "optimizer": self._descent.optimizer.state_dict(),
+            "optimizer": self._optimizer.adam.state_dict(),
             "normalizer": self._normalizer.state_dict(),
             "acting": self._acting.get_state(),
-            "exploration": self._trying.state_dict(),
-            **self._experience.state_dict(),
+            "exploration": self._exploration.state_dict(),
+            **self._replay.state_dict(),
             "moments": self._joint_steps,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
         self.load_weights(state)
-        self._descent.optimizer.load_state_dict(state["optimizer"])
+        self._optimizer.adam.load_state_dict(state["optimizer"])
         self._acting.set_state(state["acting"].cpu())
-        self._trying.load_state_dict(state["exploration"])
-        self._experience.load_state_dict(state)
+        self._exploration.load_state_dict(state["exploration"])
+        self._replay.load_state_dict(state)
         self._joint_steps = state["moments"]
 
     def load_weights(self, state: Mapping[str, Any]) -> None:

@@ -55,7 +55,7 @@ class JointMinibatch(NamedTuple):
     """[B]"""
 
 
-class JointMinibatches:
+class JointMinibatchBuilder:
     """Makes them, with what the normalizer knows today."""
 
     def __init__(
@@ -76,7 +76,7 @@ class JointMinibatches:
         self._strength = strength
         self._device = device
 
-    def of(self, sample: JointSample) -> JointMinibatch:
+    def build(self, sample: JointSample) -> JointMinibatch:
         """What was drawn."""
         device = self._device
         present, next_present = (to_tensor(there, device) for there in (sample.present, sample.next_present))

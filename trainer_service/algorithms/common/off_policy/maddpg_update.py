@@ -14,7 +14,7 @@ from torch import Tensor
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
 from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.flat import Descent
+from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.groups.group_actor_critic import GroupActors, GroupCritics
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.target import Target
@@ -23,7 +23,7 @@ from trainer_service.ops.q_learning import td_targets
 from unity_bridge.specs import BehaviorSpec
 
 
-class Judged(NamedTuple):
+class CriticReport(NamedTuple):
     """How wrong the critics were about a minibatch, before their step."""
 
     squared: Tensor
@@ -42,7 +42,7 @@ class Judged(NamedTuple):
     """Mean of what it should have been."""
 
 
-class GroupDescent:
+class MADDPGUpdate:
     """Actors, critics, and the targets that follow them.
 
     Actors and critics have an optimizer each: an actor's loss passes through the critics, and must not move them.
@@ -67,14 +67,14 @@ class GroupDescent:
         ).to(device)
         self._critics = GroupCritics(own, network, places=places, shared=shared).to(device)
         self._target_actors, self._target_critics = Target(self.actors), Target(self._critics)
-        self._of_actors = Descent(self.actors.parameters())
-        self._of_critics = Descent(self._critics.parameters())
+        self._actor_optimizer = FlatOptimizer(self.actors.parameters())
+        self._critic_optimizer = FlatOptimizer(self._critics.parameters())
 
     def taken(self, numbers: Tensor, choices: Tensor) -> Tensor:
         """What agents did. [B, n, C] and int64 [B, n, branches] to [B, n, C + K]."""
         return torch.cat([numbers, one_hot(choices, self._branches)], dim=2) if self._branches else numbers
 
-    def improve_critics(self, batch: JointMinibatch, taken: Tensor, rate: float) -> Judged:
+    def update_critics(self, batch: JointMinibatch, taken: Tensor, rate: float) -> CriticReport:
         """Towards r_i + γ Q_i'(x', μ_1'(o_1'), …, μ_n'(o_n')), eq. 6 of the paper."""
         with torch.no_grad():
             targets = self._targets(batch)
@@ -84,10 +84,10 @@ class GroupDescent:
         squared = errors.square()
         if batch.weights is not None:
             squared = squared * batch.weights.unsqueeze(1)
-        self._of_critics.descend(_sum_of_means(squared, learned), rate, self._hyper.max_grad_norm)
+        self._critic_optimizer.minimize(_sum_of_means(squared, learned), rate, self._hyper.max_grad_norm)
         with torch.no_grad():
             count = learned.sum().clamp(min=1.0)
-            return Judged(
+            return CriticReport(
                 squared=errors.square().sum() / count,
                 squared_by_place=errors.square().sum(dim=0) / learned.sum(dim=0).clamp(min=1.0),
                 absolute=errors.abs().sum(dim=1) / learned.sum(dim=1).clamp(min=1.0),
@@ -95,7 +95,7 @@ class GroupDescent:
                 target=(targets * learned).sum() / count,
             )
 
-    def improve_actors(
+    def update_actors(
         self,
         batch: JointMinibatch,
         taken: Tensor,
@@ -118,13 +118,13 @@ class GroupDescent:
         outputs = torch.cat([parameters.mean, parameters.logits], dim=2)
         penalty = self._hyper.logits_penalty * outputs.square().mean(dim=2)
         loss = _sum_of_means((penalty - values) * present, present)
-        self._of_actors.descend(loss, rate, self._hyper.max_grad_norm)
+        self._actor_optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
         return loss.detach() / self._places
 
-    def follow(self, tau: float) -> None:
+    def soft_update_targets(self, tau: float) -> None:
         """Moves a share of everything into the targets."""
-        self._target_actors.follow(self._of_actors.parameters, tau)
-        self._target_critics.follow(self._of_critics.parameters, tau)
+        self._target_actors.soft_update(self._actor_optimizer.parameters, tau)
+        self._target_critics.soft_update(self._critic_optimizer.parameters, tau)
 
     def _targets(self, batch: JointMinibatch) -> Tensor:
         """What the critics' values should have been. [B, n]"""
@@ -174,15 +174,15 @@ class GroupDescent:
             "critics": self._critics.state_dict(),
             "target_actors": self._target_actors.network.state_dict(),
             "target_critics": self._target_critics.network.state_dict(),
-            "actors_optimizer": self._of_actors.optimizer.state_dict(),
-            "critics_optimizer": self._of_critics.optimizer.state_dict(),
+            "actors_optimizer": self._actor_optimizer.adam.state_dict(),
+            "critics_optimizer": self._critic_optimizer.adam.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there."""
         self.load_weights(state)
-        self._of_actors.optimizer.load_state_dict(state["actors_optimizer"])
-        self._of_critics.optimizer.load_state_dict(state["critics_optimizer"])
+        self._actor_optimizer.adam.load_state_dict(state["actors_optimizer"])
+        self._critic_optimizer.adam.load_state_dict(state["critics_optimizer"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """The same without the moments."""

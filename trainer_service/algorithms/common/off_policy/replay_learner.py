@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.algorithms.common.off_policy.action_noise import ActionNoise
-from trainer_service.algorithms.common.off_policy.epsilon_greedy import Exploration
-from trainer_service.algorithms.common.off_policy.replay_buffer import Drawn, ExperienceReplay
+from trainer_service.algorithms.common.off_policy.epsilon_greedy import EpsilonGreedy
+from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler, SampleT
 from trainer_service.algorithms.common.tensors import to_tensor
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.rollout.assembler import Decisions
@@ -20,7 +20,7 @@ from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.steps import Observation
 
 
-class ReplayLearner(Generic[Drawn]):
+class ReplayLearner(Generic[SampleT]):
     """Acting, remembering and saving of learners whose methods differ in what they make of a minibatch.
 
     Who inherits sets what is declared here.
@@ -31,16 +31,16 @@ class ReplayLearner(Generic[Drawn]):
 
     _device: torch.device
     _normalizer: ObservationNormalizer
-    _experience: ExperienceReplay[Drawn]
-    _trying: Exploration | ActionNoise
+    _replay: ReplaySampler[SampleT]
+    _exploration: EpsilonGreedy | ActionNoise
     """What it tries out while it learns."""
 
-    _explores = False
+    _training = False
     """Who only acts does not try anything out."""
 
     def prepare(self, step: int) -> None:
         """It is going to learn."""
-        self._explores = True
+        self._training = True
 
     def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """As they are: in [−1, 1] already."""
@@ -50,26 +50,26 @@ class ReplayLearner(Generic[Drawn]):
         """Remembers experience, and lets the normalizer see it."""
         self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
         self._remember(trajectories)
-        self._trying.record(trajectories)
+        self._exploration.record(trajectories)
 
     def _remember(self, trajectories: Trajectories) -> None:
-        self._experience.record(trajectories)
+        self._replay.record(trajectories)
 
     def ready(self) -> bool:
         """An update was earned."""
-        return self._experience.pace.due > 0
+        return self._replay.schedule.due > 0
 
     def collected(self) -> tuple[int, int] | None:
         """Of those before the first update."""
-        return self._experience.pace.collected
+        return self._replay.schedule.collected
 
     def experience(self) -> dict[str, NDArray[Any]] | None:
         """The replay buffer and how far learning from it has come, if they shall be saved."""
-        return self._experience.experience()
+        return self._replay.experience()
 
     def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
         """Continues with that buffer."""
-        self._experience.load_experience(experience)
+        self._replay.load_experience(experience)
 
     def _inputs(self, observations: Sequence[Observation]) -> list[Tensor]:
         """What networks are shown of sensors, one array [B, …] each."""

@@ -14,18 +14,18 @@ from trainer_service.algorithms.common.tensors import allowed_or_none, to_tensor
 from trainer_service.networks.encoders.chunks import as_floats
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.policies.soft_actor import Seen
+from trainer_service.networks.policies.soft_actor import EncoderInput
 from trainer_service.replay.transitions import Sample, SequencesOfSample
 from trainer_service.rewards import RewardSource, Transitions
 
 
-class Minibatch(NamedTuple):
+class SACMinibatch(NamedTuple):
     """B transitions, S reward signals."""
 
-    seen: Seen
+    seen: EncoderInput
     """When the agents decided."""
 
-    next_seen: Seen
+    next_seen: EncoderInput
     """When they decided next."""
 
     continuous_actions: Tensor
@@ -51,7 +51,7 @@ class Minibatch(NamedTuple):
     """[B]"""
 
 
-class Minibatches:
+class SACMinibatchBuilder:
     """Makes them, with what networks and reward signals know today."""
 
     def __init__(
@@ -68,13 +68,13 @@ class Minibatches:
         self._device = device
         self._ends = to_tensor(np.array([not source.ignores_end for source in rewards], np.float32), device)
 
-    def of(self, sample: Sample) -> Minibatch:
+    def build(self, sample: Sample) -> SACMinibatch:
         """What was drawn, its rewards as of today."""
         transitions = self.transitions(sample)
         rewards = [source.strength * source.rewards(transitions) for source in self._rewards]
         terminated = transitions.terminated.unsqueeze(-1)
         seen, next_seen = self._seen(transitions, sample.sequences)
-        return Minibatch(
+        return SACMinibatch(
             seen=seen,
             next_seen=next_seen,
             continuous_actions=transitions.continuous_actions,
@@ -101,10 +101,12 @@ class Minibatches:
             terminated=to_tensor(sample.terminated, device),
         )
 
-    def _seen(self, transitions: Transitions, sequences: SequencesOfSample | None) -> tuple[Seen, Seen]:
+    def _seen(
+        self, transitions: Transitions, sequences: SequencesOfSample | None
+    ) -> tuple[EncoderInput, EncoderInput]:
         """Each transition's observations by themselves, or sequences with what was seen after their last steps."""
         if sequences is None:
-            return Seen(self._inputs(transitions.observations)), Seen(
+            return EncoderInput(self._inputs(transitions.observations)), EncoderInput(
                 self._inputs(transitions.next_observations)
             )
         ends = np.cumsum(sequences.lengths) - 1
@@ -123,7 +125,7 @@ class Minibatches:
             to_tensor(sequences.memories, self._device), to_tensor(layout.filled, self._device)
         )
         asked = to_tensor(layout.steps, self._device)
-        return Seen(observations, in_time, asked), Seen(observations, in_time, asked + 1)
+        return EncoderInput(observations, in_time, asked), EncoderInput(observations, in_time, asked + 1)
 
     def _inputs(self, observations: Sequence[Tensor]) -> list[Tensor]:
         return as_floats(self._normalizer.forward(observations))

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from trainer_service.algorithms.common.off_policy.sac_minibatch import Minibatch
+from trainer_service.algorithms.common.off_policy.sac_minibatch import SACMinibatch
 from trainer_service.config import SACSettings, TrainerSettings
 from trainer_service.networks.encoders.chunks import as_floats
-from trainer_service.networks.flat import Descent, FlatParameters
+from trainer_service.networks.flat import FlatOptimizer, FlatParameters
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.soft_actor import SoftActor, SoftCritics
 from trainer_service.ops import soft_actor_critic as soft
@@ -55,7 +55,7 @@ class Step(NamedTuple):
         )
 
 
-class SoftLearner:
+class SACUpdate:
     """A policy, its critics, the targets that follow them, and a temperature for each kind of action."""
 
     def __init__(
@@ -79,9 +79,9 @@ class SoftLearner:
         """Floats that an agent remembers: the actor's, then the critics'."""
         parts = len(self._branches) + (self._continuous_size > 0)
         self._log_alpha = nn.Parameter(torch.full((parts,), hyper.init_entcoef, device=device).log())
-        self.of_actor = Descent(self.actor.parameters())
-        self._of_critics = Descent(self._critics.parameters())
-        self._of_alpha = Descent([self._log_alpha])
+        self.actor_optimizer = FlatOptimizer(self.actor.parameters())
+        self._critic_optimizer = FlatOptimizer(self._critics.parameters())
+        self._alpha_optimizer = FlatOptimizer([self._log_alpha])
         self._target_vector = FlatParameters(self._targets.parameters()).vector
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
@@ -99,15 +99,15 @@ class SoftLearner:
             kept = torch.cat([kept, self._critics.remember(observations, memories)], dim=1)
         return parameters, kept
 
-    def learn(self, batch: Minibatch, rate: float, noise: torch.Generator) -> Step:
+    def learn(self, batch: SACMinibatch, rate: float, noise: torch.Generator) -> Step:
         """One gradient step of everything. noise: what actions are drawn with."""
         alpha = self._log_alpha.detach().exp()
-        losses, errors = self._improve_critics(batch, alpha, rate, noise)
-        policy_loss, entropy, value = self._improve_actor(batch, alpha, rate, noise)
+        losses, errors = self._update_critics(batch, alpha, rate, noise)
+        policy_loss, entropy, value = self._update_actor(batch, alpha, rate, noise)
         with torch.no_grad():
             target = soft.target_entropies(self._continuous_size, batch.allowed, self._branches)
-            self._of_alpha.step_along(soft.temperature_gradient(entropy, target), rate)
-            self._target_vector.lerp_(self._of_critics.parameters.vector, self._hyper.tau)
+            self._alpha_optimizer.apply_gradient(soft.temperature_gradient(entropy, target), rate)
+            self._target_vector.lerp_(self._critic_optimizer.parameters.vector, self._hyper.tau)
             return Step(
                 losses=losses,
                 policy_loss=policy_loss,
@@ -118,34 +118,34 @@ class SoftLearner:
                 errors=errors.abs().mean(dim=(0, 2)),
             )
 
-    def _improve_critics(
-        self, batch: Minibatch, alpha: Tensor, rate: float, noise: torch.Generator
+    def _update_critics(
+        self, batch: SACMinibatch, alpha: Tensor, rate: float, noise: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         """Towards the soft targets. Returns each critic's loss [N], and the errors [N, B, S]."""
         with torch.no_grad():
-            parameters = self.actor.policy_after(batch.next_seen)
+            parameters = self.actor.policy_from(batch.next_seen)
             drawn = self.actor.actions.draw(parameters, batch.next_allowed_or_none, noise)
-            q = self._targets.values(self._targets.sum_up(batch.next_seen), drawn.continuous)
+            q = self._targets.values(self._targets.encode(batch.next_seen), drawn.continuous)
             values = soft.soft_values(q, drawn, alpha, self._branches)
             targets = soft.soft_targets(batch.rewards, batch.continues, values, self._discounts)
-        q = self._critics.values(self._critics.sum_up(batch.seen), batch.continuous_actions)
+        q = self._critics.values(self._critics.encode(batch.seen), batch.continuous_actions)
         errors = soft.taken_values(q, batch.discrete_actions) - targets
         losses = soft.critic_loss(errors, batch.weights)
-        self._of_critics.descend(losses.sum(), rate, self._hyper.max_grad_norm)
+        self._critic_optimizer.minimize(losses.sum(), rate, self._hyper.max_grad_norm)
         return losses.detach(), errors.detach()
 
-    def _improve_actor(
-        self, batch: Minibatch, alpha: Tensor, rate: float, noise: torch.Generator
+    def _update_actor(
+        self, batch: SACMinibatch, alpha: Tensor, rate: float, noise: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Towards larger soft values. Returns the loss, the entropies [B, parts], and the values [B, S]."""
-        parameters = self.actor.policy_after(batch.seen)
+        parameters = self.actor.policy_from(batch.seen)
         drawn = self.actor.actions.draw(parameters, batch.allowed_or_none, noise)
         with torch.no_grad():
-            situations = self._critics.sum_up(batch.seen)
-        q = self._critics.values(situations, drawn.continuous)
+            features = self._critics.encode(batch.seen)
+        q = self._critics.values(features, drawn.continuous)
         values = soft.soft_values(q, drawn, alpha, self._branches)
         loss = -values.sum(dim=1).mean()
-        self.of_actor.descend(loss, rate, self._hyper.max_grad_norm)
+        self.actor_optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
         with torch.no_grad():
             return loss.detach(), soft.entropies(drawn, self._branches), values.detach()
 
@@ -177,18 +177,18 @@ class SoftLearner:
             "critics": self._critics.state_dict(),
             "targets": self._targets.state_dict(),
             "log_alpha": self._log_alpha.detach(),
-            "actor_optimizer": self.of_actor.optimizer.state_dict(),
-            "critic_optimizer": self._of_critics.optimizer.state_dict(),
-            "alpha_optimizer": self._of_alpha.optimizer.state_dict(),
+            "actor_optimizer": self.actor_optimizer.adam.state_dict(),
+            "critic_optimizer": self._critic_optimizer.adam.state_dict(),
+            "alpha_optimizer": self._alpha_optimizer.adam.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there: for the same reward signals."""
         same = list(range(len(self._discounts)))
         self.load_weights(state, same, len(same))
-        self.of_actor.optimizer.load_state_dict(state["actor_optimizer"])
-        self._of_critics.optimizer.load_state_dict(state["critic_optimizer"])
-        self._of_alpha.optimizer.load_state_dict(state["alpha_optimizer"])
+        self.actor_optimizer.adam.load_state_dict(state["actor_optimizer"])
+        self._critic_optimizer.adam.load_state_dict(state["critic_optimizer"])
+        self._alpha_optimizer.adam.load_state_dict(state["alpha_optimizer"])
 
     def load_weights(self, state: Mapping[str, Any], heads: Sequence[int | None], known: int) -> None:
         """The same without the moments.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
 
 
-class Pace:
+class UpdateSchedule:
     """One update for every so many recorded steps, once there are enough to draw from.
 
     Steps before the start earn nothing, so that learning never begins with a burst of updates from little data.
@@ -31,7 +31,7 @@ class Pace:
         return max(earned - self.updates, 0)
 
 
-def share_of_target(hyper: OffPolicyHyperparameters, updates: int) -> float:
+def target_tau(hyper: OffPolicyHyperparameters, updates: int) -> float:
     """How much of the networks moves into their targets after so many updates: 1 makes a copy, 0 changes nothing."""
     if hyper.target_update is None:
         return hyper.tau

@@ -50,7 +50,7 @@ from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import TeamHyperparameters
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.flat import Descent
+from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.policies.action_heads import ActionParameters, executed
 from trainer_service.networks.policies.group_actors import TeamActors
 from trainer_service.ops.losses import clipped_surrogate_loss
@@ -106,8 +106,8 @@ class GroupLearner(ABC):
             normalize=settings.network_settings.normalize,
             except_for=AGENT_ID,
         ).to(self._device)
-        self._actor_optimizer = Descent(self._actors.parameters(), epsilon=_ADAM_EPSILON)
-        self._critic_optimizer = Descent(self._critic.parameters(), epsilon=_ADAM_EPSILON)
+        self._actor_optimizer = FlatOptimizer(self._actors.parameters(), epsilon=_ADAM_EPSILON)
+        self._critic_optimizer = FlatOptimizer(self._critic.parameters(), epsilon=_ADAM_EPSILON)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
         self._shuffling = torch.Generator(self._device).manual_seed(compute.seed + 2)
         self._buffer = OnPolicyBuffer()
@@ -230,7 +230,7 @@ class GroupLearner(ABC):
         clip_epsilon = self._clip_epsilon(scheduled)
         policy_loss = self._policy_loss(log_prob, old, advantages[steps], clip_epsilon)
         loss = policy_loss - scheduled.beta * entropy
-        self._actor_optimizer.descend(loss, scheduled.learning_rate, self._hyper.max_grad_norm)
+        self._actor_optimizer.minimize(loss, scheduled.learning_rate, self._hyper.max_grad_norm)
         return actor_step_metrics(policy_loss, entropy, log_prob.detach() - old, clip_epsilon)
 
     def _clip_epsilon(self, scheduled: Scheduled) -> float:
@@ -267,7 +267,7 @@ class GroupLearner(ABC):
             )
             for batch in self._with_progress(list(batches), epoch, epochs):
                 loss = self._critic_loss(rollout, critic_targets, batch)
-                self._critic_optimizer.descend(
+                self._critic_optimizer.minimize(
                     loss, scheduled.critic_learning_rate, self._hyper.max_grad_norm
                 )
                 losses.append(loss.detach())
@@ -330,8 +330,8 @@ class GroupLearner(ABC):
             "actors": self._actors.state_dict(),
             "critic": self._critic.state_dict(),
             "normalizer": self._normalizer.state_dict(),
-            "actors' optimizer": self._actor_optimizer.optimizer.state_dict(),
-            "critic's optimizer": self._critic_optimizer.optimizer.state_dict(),
+            "actors' optimizer": self._actor_optimizer.adam.state_dict(),
+            "critic's optimizer": self._critic_optimizer.adam.state_dict(),
             "acting": self._acting.get_state(),
             "shuffling": self._shuffling.get_state(),
             **reward_models.state_dict(self._rewards, self._cloning),
@@ -342,8 +342,8 @@ class GroupLearner(ABC):
         reward_models.require_same_signals(self._rewards, state)
         self.load_weights(state)
         reward_models.load_state_dict(self._rewards, self._cloning, state)
-        self._actor_optimizer.optimizer.load_state_dict(state["actors' optimizer"])
-        self._critic_optimizer.optimizer.load_state_dict(state["critic's optimizer"])
+        self._actor_optimizer.adam.load_state_dict(state["actors' optimizer"])
+        self._critic_optimizer.adam.load_state_dict(state["critic's optimizer"])
         self._acting.set_state(state["acting"].cpu())
         self._shuffling.set_state(state["shuffling"].cpu())
         self._buffer = OnPolicyBuffer()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainer_service.algorithms.common.off_policy.epsilon_greedy import Exploration
+from trainer_service.algorithms.common.off_policy.epsilon_greedy import EpsilonGreedy
 from trainer_service.config.hyperparameters.off_policy import ExplorationSettings
 from trainer_service.rollout.trajectories import Trajectories
 
@@ -31,7 +31,7 @@ def lived(lengths: list[int], ended: list[bool] | None) -> Trajectories:
 
 
 def test_it_falls_over_steps_and_stays() -> None:
-    exploration = Exploration(ExplorationSettings(exploration_final=0.1, exploration_steps=100))
+    exploration = EpsilonGreedy(ExplorationSettings(exploration_final=0.1, exploration_steps=100))
     found = []
     for _ in range(5):
         found.append(exploration.epsilon)
@@ -41,19 +41,19 @@ def test_it_falls_over_steps_and_stays() -> None:
 
 def test_it_falls_over_episodes_however_they_ended_and_not_over_cuts() -> None:
     settings = ExplorationSettings(exploration_final=0.0, exploration_steps=4, exploration_unit="episodes")
-    exploration = Exploration(settings)
+    exploration = EpsilonGreedy(settings)
     exploration.record(lived([10, 20, 5], [True, False, True]))
     assert exploration.epsilon == pytest.approx(0.5)
     exploration.record(lived([10], [False]))
     assert exploration.epsilon == pytest.approx(0.5)
-    other = Exploration(settings)
+    other = EpsilonGreedy(settings)
     other.load_state_dict(exploration.state_dict())
     other.record(lived([1], [True]))
     assert other.epsilon == pytest.approx(0.25)
 
 
 def test_who_does_not_say_what_ended_ends_nothing() -> None:
-    exploration = Exploration(ExplorationSettings(exploration_steps=1, exploration_unit="episodes"))
+    exploration = EpsilonGreedy(ExplorationSettings(exploration_steps=1, exploration_unit="episodes"))
     unsaid = lived([3], [True])
     exploration.record(replace(unsaid, ended=None))
     assert exploration.epsilon == 1.0

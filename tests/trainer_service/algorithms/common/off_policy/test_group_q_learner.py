@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.algorithms.common.observation_selection import selector_for
-from trainer_service.algorithms.common.off_policy.group_q_learner import TeamQLearner
+from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
 from trainer_service.behaviors.behavior import Behavior, TeamSteps
 from trainer_service.config import TrainerSettings
@@ -55,11 +55,11 @@ def settings_of(
     }
 
 
-def learner(trainer_type: str, spec: BehaviorSpec = SPEC, **changes: Any) -> TeamQLearner:
+def learner(trainer_type: str, spec: BehaviorSpec = SPEC, **changes: Any) -> GroupQLearner:
     settings = TrainerSettings.model_validate(settings_of(trainer_type, **changes))
     seen = selector_for(spec, settings).spec
     made = ALGORITHMS[trainer_type](seen, settings, Compute(torch.device("cpu"), 1))
-    assert isinstance(made, TeamQLearner)
+    assert isinstance(made, GroupQLearner)
     return made
 
 
@@ -83,7 +83,7 @@ def minibatch(**changes: Any) -> JointMinibatch:
     return JointMinibatch(**{**given, **changes})
 
 
-def fixed(made: TeamQLearner, *, now: Any, chooses: Any, judges: Any) -> TeamQLearner:
+def fixed(made: GroupQLearner, *, now: Any, chooses: Any, judges: Any) -> GroupQLearner:
     """Says what its networks think of this joint step, and its two estimates of the next one. Each [n, K]."""
     now, chooses, judges = (torch.tensor([table], dtype=torch.float32) for table in (now, chooses, judges))
 
@@ -179,9 +179,9 @@ def test_nothing_about_who_is_not_there_influences_anything(trainer_type: str) -
                 terminated=torch.tensor([[False, True]]),
             )
         errors = made._errors(batch)
-        made._descent.parameters.zero_gradient()
+        made._optimizer.parameters.zero_gradient()
         errors.loss.backward()
-        return errors.loss.item(), made._descent.parameters.gradient.clone()
+        return errors.loss.item(), made._optimizer.parameters.gradient.clone()
 
     (one, slopes), (other, same) = gradient(False), gradient(True)
     assert one == other
@@ -199,8 +199,8 @@ def test_who_is_not_there_is_shown_as_zeros_to_a_mixer_whatever_the_normalizer_t
     behavior = make(make_behavior, "qmix", network={"normalize": True})
     live(behavior, Crossing(2), 1)
     made = behavior._algorithm
-    assert isinstance(made, TeamQLearner)
-    batch = made._minibatches.of(made._experience.buffer.sample(50, np.random.default_rng(0)))
+    assert isinstance(made, GroupQLearner)
+    batch = made._minibatches.build(made._replay.buffer.sample(50, np.random.default_rng(0)))
     assert not batch.present.all()
     assert not batch.seen[0][~batch.present].any()
     assert batch.seen[0][batch.present].any()
@@ -368,10 +368,10 @@ def test_a_run_that_lost_its_buffer_says_when_it_learns_again(
     _restore_experience(behavior, Path("none"), is_newest=True)
     assert f"learns again after {16 * PLACES} steps" in caplog.text
     learning = behavior._algorithm
-    assert isinstance(learning, TeamQLearner)
-    learning._experience.pace.steps = 16 * PLACES
+    assert isinstance(learning, GroupQLearner)
+    learning._replay.schedule.steps = 16 * PLACES
     assert not learning.ready()
-    learning._experience.pace.steps += 8
+    learning._replay.schedule.steps += 8
     assert learning.ready()
 
 
@@ -387,13 +387,13 @@ def test_targets_follow_slowly_or_all_at_once() -> None:
     made = learner("qmix", tau=0.25)
     before = made._target._vector.clone()
     with torch.no_grad():
-        made._descent.parameters.vector.add_(1.0)
-    made._follow()
+        made._optimizer.parameters.vector.add_(1.0)
+    made._update_target()
     torch.testing.assert_close(made._target._vector, before + 0.25)
     copied = learner("qmix", target_update=3)
     with torch.no_grad():
-        copied._descent.parameters.vector.add_(1.0)
+        copied._optimizer.parameters.vector.add_(1.0)
     for updates, same in ((1, False), (2, False), (3, True)):
-        copied._experience.updates = updates
-        copied._follow()
-        assert torch.equal(copied._target._vector, copied._descent.parameters.vector) == same
+        copied._replay.updates = updates
+        copied._update_target()
+        assert torch.equal(copied._target._vector, copied._optimizer.parameters.vector) == same

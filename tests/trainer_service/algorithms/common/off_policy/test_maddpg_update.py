@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
-from trainer_service.algorithms.common.off_policy.maddpg_update import GroupDescent
+from trainer_service.algorithms.common.off_policy.maddpg_update import MADDPGUpdate
 from trainer_service.config import NetworkSettings
 from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -21,11 +21,11 @@ ACTIONS = {"discrete": ActionSpec(0, (3,)), "continuous": ActionSpec(2), "both":
 kinds = pytest.mark.parametrize("kind", ACTIONS)
 
 
-def made(kind: str = "discrete", **changes: Any) -> GroupDescent:
+def made(kind: str = "discrete", **changes: Any) -> MADDPGUpdate:
     torch.manual_seed(3)
     own = BehaviorSpec((ObservationSpec("eyes", (4,)),), ACTIONS[kind])
     hyper = MADDPGSettings(**{"group_size": PLACES, "max_grad_norm": None, **changes})
-    return GroupDescent(own, NETWORK, hyper, [0], PLACES, CPU)
+    return MADDPGUpdate(own, NETWORK, hyper, [0], PLACES, CPU)
 
 
 def batch(**changes: Any) -> JointMinibatch:
@@ -60,17 +60,17 @@ def noise() -> torch.Generator:
     return torch.Generator().manual_seed(7)
 
 
-def vectors(descent: GroupDescent) -> dict[str, torch.Tensor]:
-    state = descent.state_dict()
+def vectors(rule: MADDPGUpdate) -> dict[str, torch.Tensor]:
+    state = rule.state_dict()
     return {
         part: torch.cat([value.flatten() for value in state[part].values()]).clone()
         for part in ("actors", "critics", "target_actors", "target_critics")
     }
 
 
-def always(descent: GroupDescent, *values: float) -> None:
+def always(rule: MADDPGUpdate, *values: float) -> None:
     """Lets each target critic say the same of everything."""
-    head = descent._target_critics.network.value
+    head = rule._target_critics.network.value
     with torch.no_grad():
         head.weight.zero_()
         head.bias.copy_(torch.tensor(values).view(PLACES, 1, 1))
@@ -78,65 +78,65 @@ def always(descent: GroupDescent, *values: float) -> None:
 
 @kinds
 def test_actors_learn_by_critics_that_do_not_move_and_critics_by_actors_that_do_not(kind: str) -> None:
-    descent, minibatch, actions = made(kind), batch(), done(kind)
-    before = vectors(descent)
-    descent.improve_actors(minibatch, actions, None, 0.01, noise())
-    after = vectors(descent)
+    rule, minibatch, actions = made(kind), batch(), done(kind)
+    before = vectors(rule)
+    rule.update_actors(minibatch, actions, None, 0.01, noise())
+    after = vectors(rule)
     assert not torch.equal(before["actors"], after["actors"])
     assert torch.equal(before["critics"], after["critics"])
-    assert not descent._of_critics.parameters.gradient.any()
-    assert descent.state_dict()["critics_optimizer"]["steps"] == 0
-    descent.improve_critics(minibatch, actions, 0.01)
-    last = vectors(descent)
+    assert not rule._critic_optimizer.parameters.gradient.any()
+    assert rule.state_dict()["critics_optimizer"]["steps"] == 0
+    rule.update_critics(minibatch, actions, 0.01)
+    last = vectors(rule)
     assert torch.equal(after["actors"], last["actors"])
     assert not torch.equal(after["critics"], last["critics"])
     for part in ("target_actors", "target_critics"):
         assert torch.equal(before[part], last[part])
-    descent.follow(0.25)
+    rule.soft_update_targets(0.25)
     expected = 0.75 * before["target_actors"] + 0.25 * last["actors"]
-    torch.testing.assert_close(vectors(descent)["target_actors"], expected)
+    torch.testing.assert_close(vectors(rule)["target_actors"], expected)
 
 
 def test_each_learns_from_its_own_rewards_and_its_own_target() -> None:
-    descent = made()
-    always(descent, 10.0, 20.0)
+    rule = made()
+    always(rule, 10.0, 20.0)
     rewards = torch.tensor([[1.0, 2.0]]).repeat(ROWS, 1)
     ends = torch.zeros(ROWS, PLACES, dtype=torch.bool)
-    assert descent._targets(batch(rewards=rewards)).tolist() == [[6.0, 12.0]] * ROWS
+    assert rule._targets(batch(rewards=rewards)).tolist() == [[6.0, 12.0]] * ROWS
     ends[0, 1] = True
-    targets = descent._targets(batch(rewards=rewards, terminated=ends, next_present=~ends))
+    targets = rule._targets(batch(rewards=rewards, terminated=ends, next_present=~ends))
     assert targets.tolist() == [[6.0, 2.0]] + [[6.0, 12.0]] * (ROWS - 1)
 
 
 def test_with_everyones_rewards_who_dies_is_worth_what_the_others_earn_until_nobody_is_left() -> None:
-    descent = made(reward_mode="team_sum")
-    always(descent, 10.0, 20.0)
+    rule = made(reward_mode="team_sum")
+    always(rule, 10.0, 20.0)
     there = torch.ones(ROWS, PLACES, dtype=torch.bool)
     there[0, 1] = False
     there[1] = False
     minibatch = batch(team_rewards=torch.full((ROWS,), 3.0), terminated=~there, next_present=there)
-    assert descent._targets(minibatch).tolist() == [[8.0, 13.0], [3.0, 3.0]] + [[8.0, 13.0]] * (ROWS - 2)
+    assert rule._targets(minibatch).tolist() == [[8.0, 13.0], [3.0, 3.0]] + [[8.0, 13.0]] * (ROWS - 2)
 
 
 @kinds
 def test_targets_are_of_what_the_target_actors_would_do(kind: str) -> None:
-    descent, minibatch = made(kind), batch()
-    before = descent._targets(minibatch)
+    rule, minibatch = made(kind), batch()
+    before = rule._targets(minibatch)
     with torch.no_grad():
-        for parameter in descent.actors.parameters():
+        for parameter in rule.actors.parameters():
             parameter.add_(5.0)
-        torch.testing.assert_close(descent._targets(minibatch), before)
-        descent._target_actors.network.output.bias.add_(torch.randn(1, 1, descent.actors.actions.size) * 9.0)
-    assert not torch.allclose(descent._targets(minibatch), before)
+        torch.testing.assert_close(rule._targets(minibatch), before)
+        rule._target_actors.network.output.bias.add_(torch.randn(1, 1, rule.actors.actions.size) * 9.0)
+    assert not torch.allclose(rule._targets(minibatch), before)
 
 
 def test_a_forbidden_choice_is_nobodys_next_one() -> None:
-    descent, allowed = made(), torch.ones(ROWS, PLACES, 3, dtype=torch.bool)
+    rule, allowed = made(), torch.ones(ROWS, PLACES, 3, dtype=torch.bool)
     allowed[..., 1] = False
     with torch.no_grad():
-        descent._target_actors.network.output.bias[..., 1] = 100.0
-    free = descent._target_actions(batch())
-    bound = descent._target_actions(batch(next_allowed=allowed))
+        rule._target_actors.network.output.bias[..., 1] = 100.0
+    free = rule._target_actions(batch())
+    bound = rule._target_actions(batch(next_allowed=allowed))
     assert (free[..., 1] == 1.0).all()
     assert (bound[..., 1] == 0.0).all()
     assert (bound.sum(dim=2) == 1.0).all()
@@ -147,32 +147,32 @@ def test_a_forbidden_choice_is_nobodys_next_one() -> None:
 def test_an_actor_learns_from_its_own_action_and_what_the_others_did_then(kind: str, hard: bool) -> None:
     gradients = []
     for other in (0.0, 3.0):
-        descent = made(kind, hard_gumbel=hard)
+        rule = made(kind, hard_gumbel=hard)
         with torch.no_grad():
-            descent.actors.output.bias[1].add_(other)
-            descent._critics.value.weight[1].mul_(1.0 + other)
-        descent.improve_actors(batch(), done(kind), None, 1e-9, noise())
-        gradients.append(descent.actors.output.weight.grad.clone())
+            rule.actors.output.bias[1].add_(other)
+            rule._critics.value.weight[1].mul_(1.0 + other)
+        rule.update_actors(batch(), done(kind), None, 1e-9, noise())
+        gradients.append(rule.actors.output.weight.grad.clone())
     assert torch.equal(gradients[0][0], gradients[1][0])
     assert not torch.allclose(gradients[0][1], gradients[1][1])
-    descent = made(kind, hard_gumbel=hard)
+    rule = made(kind, hard_gumbel=hard)
     elsewhere = done(kind)
     elsewhere[:, 1] += 1.0
-    descent.improve_actors(batch(), elsewhere, None, 1e-9, noise())
-    assert not torch.allclose(gradients[0][0], descent.actors.output.weight.grad[0])
+    rule.update_actors(batch(), elsewhere, None, 1e-9, noise())
+    assert not torch.allclose(gradients[0][0], rule.actors.output.weight.grad[0])
 
 
 @kinds
 def test_outputs_far_from_zero_cost_what_the_penalty_says(kind: str) -> None:
-    descent = made(kind, logits_penalty=0.25)
+    rule = made(kind, logits_penalty=0.25)
     with torch.no_grad():
-        for head in (descent._critics.value, descent.actors.output):
+        for head in (rule._critics.value, rule.actors.output):
             head.weight.zero_()
-        descent.actors.output.bias.copy_(
-            torch.tensor([2.0, 4.0]).view(PLACES, 1, 1).expand_as(descent.actors.output.bias)
+        rule.actors.output.bias.copy_(
+            torch.tensor([2.0, 4.0]).view(PLACES, 1, 1).expand_as(rule.actors.output.bias)
         )
     # ¼ · 2² and ¼ · 4², where critics say that nothing matters.
-    loss = descent.improve_actors(batch(), done(kind), None, 1e-9, noise())
+    loss = rule.update_actors(batch(), done(kind), None, 1e-9, noise())
     assert loss.item() == pytest.approx((1.0 + 4.0) / 2)
 
 
@@ -182,45 +182,43 @@ def test_nothing_is_learned_from_who_was_not_there(mode: str) -> None:
     there[:3, 1] = False
     losses = []
     for rubbish in (0.0, 50.0):
-        descent = made(reward_mode=mode)
+        rule = made(reward_mode=mode)
         rewards = torch.where(there, 1.0, rubbish)
         actions = torch.where(there.unsqueeze(2), done("discrete"), rubbish)
         minibatch = batch(present=there, rewards=rewards)
-        judged = descent.improve_critics(minibatch, actions, 0.01)
-        loss = descent.improve_actors(minibatch, actions, None, 0.01, noise())
+        report = rule.update_critics(minibatch, actions, 0.01)
+        loss = rule.update_actors(minibatch, actions, None, 0.01, noise())
         losses.append(
-            [judged.squared.item(), judged.value.item(), loss.item(), *vectors(descent)["actors"].tolist()]
+            [report.squared.item(), report.value.item(), loss.item(), *vectors(rule)["actors"].tolist()]
         )
-        assert judged.absolute.shape == (ROWS,)
+        assert report.absolute.shape == (ROWS,)
     assert losses[0] == losses[1]
 
 
 def test_a_rare_row_counts_as_much_as_its_weight() -> None:
     gradients = []
     for weights in (None, torch.ones(ROWS), torch.cat([torch.full((1,), 0.5), torch.ones(ROWS - 1)])):
-        descent = made()
-        descent.improve_critics(
-            batch(weights=weights, rewards=torch.ones(ROWS, PLACES)), done("discrete"), 1e-9
-        )
-        gradients.append(descent._of_critics.parameters.gradient.clone())
+        rule = made()
+        rule.update_critics(batch(weights=weights, rewards=torch.ones(ROWS, PLACES)), done("discrete"), 1e-9)
+        gradients.append(rule._critic_optimizer.parameters.gradient.clone())
     assert torch.equal(gradients[0], gradients[1])
     assert not torch.allclose(gradients[0], gradients[2])
 
 
 def test_critics_come_to_say_what_their_targets_say() -> None:
-    descent = made()
-    always(descent, 1.0, -1.0)
+    rule = made()
+    always(rule, 1.0, -1.0)
     minibatch, actions = batch(), done("discrete")
     for _ in range(300):
-        judged = descent.improve_critics(minibatch, actions, 0.02)
-    assert judged.squared.item() < 1e-3
-    values = descent._critics.forward(minibatch.seen, minibatch.present, actions.unsqueeze(1))
+        report = rule.update_critics(minibatch, actions, 0.02)
+    assert report.squared.item() < 1e-3
+    values = rule._critics.forward(minibatch.seen, minibatch.present, actions.unsqueeze(1))
     torch.testing.assert_close(values.mean(dim=0), torch.tensor([0.5, -0.5]), atol=0.05, rtol=0.0)
 
 
 @pytest.mark.parametrize("hard", [False, True])
 def test_actors_find_the_choice_that_their_critics_value(hard: bool) -> None:
-    descent = made(hard_gumbel=hard)
+    rule = made(hard_gumbel=hard)
     minibatch, chance = batch(), noise()
     worth = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     for _ in range(200):  # critic i learns that its agent's choice i + 1 is worth 1
@@ -229,7 +227,7 @@ def test_actors_find_the_choice_that_their_critics_value(hard: bool) -> None:
         paid = worth[torch.arange(PLACES), choices]
         ends = torch.ones(ROWS, PLACES, dtype=torch.bool)
         lived = minibatch._replace(rewards=paid, terminated=ends)
-        descent.improve_critics(lived, actions, 0.02)
-        descent.improve_actors(lived, actions, None, 0.02, chance)
-    chosen = descent.actors.group_policy(minibatch.seen).logits.argmax(dim=2)
+        rule.update_critics(lived, actions, 0.02)
+        rule.update_actors(lived, actions, None, 0.02, chance)
+    chosen = rule.actors.group_policy(minibatch.seen).logits.argmax(dim=2)
     assert chosen.tolist() == [[1, 2]] * ROWS

@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.common.off_policy.update_schedule import Pace
+from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.algorithms.common.tensors import to_array
 from trainer_service.config import SACSettings, TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
 from trainer_service.ops.schedules import linear_decay
+from trainer_service.replay.replay_buffer import ReplayBuffer
 from trainer_service.replay.ring import Arrays, Rows
-from trainer_service.replay.row_replay import RowReplay
 from trainer_service.rollout.trajectories import Trajectories
 
-Drawn = TypeVar("Drawn")
+SampleT = TypeVar("SampleT")
 
 _HORIZON = 8
 
@@ -32,7 +32,7 @@ def horizon_of(settings: TrainerSettings, n_step: int = 1) -> int:
     return min(settings.time_horizon, max(_HORIZON, 4 * n_step))
 
 
-class ExperienceReplay(Generic[Drawn]):
+class ReplaySampler(Generic[SampleT]):
     """The buffer, and how far learning from it has come.
 
     What is drawn hangs on the seed and on how many updates there were, so a run that goes on draws what it would have
@@ -41,23 +41,23 @@ class ExperienceReplay(Generic[Drawn]):
 
     def __init__(
         self,
-        buffer: RowReplay[Drawn],
+        buffer: ReplayBuffer[SampleT],
         hyper: OffPolicyHyperparameters | SACSettings,
         seed: int,
-        *paces: Pace,
-        draws: int | None = None,
+        *schedules: UpdateSchedule,
+        sample_size: int | None = None,
     ) -> None:
-        """paces: of gradient steps, and of whatever else is learned from the buffer.
+        """schedules: of gradient steps, and of whatever else is learned from the buffer.
 
-        draws: what a minibatch asks the buffer for; None for ``batch_size``.
+        sample_size: what a minibatch asks the buffer for; None for ``batch_size``.
         """
         self.buffer = buffer
         self.updates = 0
         """Over the whole run: gradient steps, and whatever else was drawn for."""
-        self.pace = paces[0]
-        self._paces = paces
+        self.schedule = schedules[0]
+        self._schedules = schedules
         self._seed = seed
-        self._draws = hyper.batch_size if draws is None else draws
+        self._sample_size = hyper.batch_size if sample_size is None else sample_size
         self._settings = hyper.replay
         self._saves = hyper.save_replay_buffer
 
@@ -74,28 +74,28 @@ class ExperienceReplay(Generic[Drawn]):
     def record(self, trajectories: Trajectories) -> Rows:
         """Keeps experience. Returns the rows where it stands."""
         rows = self.buffer.add(trajectories)
-        for pace in self._paces:
-            pace.steps += len(trajectories)
+        for schedule in self._schedules:
+            schedule.steps += len(trajectories)
         return rows
 
     def rng(self) -> np.random.Generator:
         """What draws for the updates that are due now."""
         return np.random.default_rng([self._seed, self.updates])
 
-    def due(self, rng: np.random.Generator) -> Iterator[Drawn]:
-        """A minibatch for each gradient step that was earned; ``learned`` belongs between two of them."""
-        for _ in range(self.pace.due):
+    def minibatches(self, rng: np.random.Generator) -> Iterator[SampleT]:
+        """A minibatch for each gradient step that was earned; ``finish_update`` belongs between two of them."""
+        for _ in range(self.schedule.due):
             yield self.sample(rng)
 
-    def sample(self, rng: np.random.Generator) -> Drawn:
+    def sample(self, rng: np.random.Generator) -> SampleT:
         """One minibatch."""
-        return self.buffer.sample(self._draws, rng, beta=self.beta)
+        return self.buffer.sample(self._sample_size, rng, beta=self.beta)
 
-    def learned(self, rows: Rows, errors: Tensor) -> None:
+    def finish_update(self, rows: Rows, errors: Tensor) -> None:
         """Counts a gradient step on a minibatch of these rows. errors: |δ|, unweighted. Shapes [B]."""
         if self.buffer.prioritized:
             self.buffer.reprioritize(rows, to_array(errors))
-        self.pace.updates += 1
+        self.schedule.updates += 1
         self.updates += 1
 
     def state_dict(self) -> dict[str, int]:
@@ -107,15 +107,15 @@ class ExperienceReplay(Generic[Drawn]):
         self._seed, self.updates = state["drawing"], state["updates"]
 
     def experience(self) -> Arrays | None:
-        """The buffer and how far each pace has come, if they shall be saved."""
+        """The buffer and how far each schedule has come, if they shall be saved."""
         if not self._saves:
             return None
-        paces = [count for pace in self._paces for count in (pace.steps, pace.updates)]
-        return {**self.buffer.state(), "paces": np.array(paces, np.int64)}
+        schedules = [count for schedule in self._schedules for count in (schedule.steps, schedule.updates)]
+        return {**self.buffer.state(), "paces": np.array(schedules, np.int64)}
 
     def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
         """Continues with that buffer. Raises KeyError or ValueError where it does not fit."""
         self.buffer.load_state(experience)
         counts = experience["paces"].reshape(-1, 2).tolist()
-        for pace, (steps, updates) in zip(self._paces, counts, strict=True):
-            pace.steps, pace.updates = steps, updates
+        for schedule, (steps, updates) in zip(self._schedules, counts, strict=True):
+            schedule.steps, schedule.updates = steps, updates

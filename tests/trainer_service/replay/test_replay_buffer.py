@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer_service.replay.sum_tree import SumTree
-from trainer_service.replay.transitions import Replay
+from trainer_service.replay.transitions import TransitionReplay
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -58,7 +58,7 @@ def test_the_tree_finds_what_running_sums_find(
 
 
 def test_rows_are_drawn_in_proportion_to_their_errors() -> None:
-    replay = Replay(SPEC, 8, alpha=0.5)
+    replay = TransitionReplay(SPEC, 8, alpha=0.5)
     replay.add(steps(8))
     errors = np.array([0.0, 1.0, 4.0, 9.0, 16.0, 25.0, 36.0, 49.0])
     replay.reprioritize(np.arange(8), errors)
@@ -69,7 +69,7 @@ def test_rows_are_drawn_in_proportion_to_their_errors() -> None:
 
 
 def test_weights_undo_what_likelier_rows_would_do_to_a_mean() -> None:
-    replay = Replay(SPEC, 8, alpha=1.0)
+    replay = TransitionReplay(SPEC, 8, alpha=1.0)
     replay.add(steps(8))
     replay.reprioritize(np.arange(8), np.arange(1.0, 9.0))
     rng = np.random.default_rng(2)
@@ -88,7 +88,7 @@ def test_weights_undo_what_likelier_rows_would_do_to_a_mean() -> None:
 
 
 def test_what_is_new_is_as_urgent_as_the_most_urgent() -> None:
-    replay = Replay(SPEC, 8, alpha=1.0)
+    replay = TransitionReplay(SPEC, 8, alpha=1.0)
     replay.add(steps(2))
     assert replay.state()["priorities"].tolist() == [1.0, 1.0]
     replay.reprioritize(np.array([0, 1]), np.array([-5.0, 2.0]))
@@ -101,7 +101,7 @@ def test_what_is_new_is_as_urgent_as_the_most_urgent() -> None:
 
 
 def test_a_row_that_is_overwritten_forgets_its_error() -> None:
-    replay = Replay(SPEC, 4, alpha=1.0)
+    replay = TransitionReplay(SPEC, 4, alpha=1.0)
     replay.add(steps(4))
     replay.reprioritize(np.arange(4), np.array([1e-3, 1e-3, 1e-3, 1.0]))
     replay.add(steps(2))
@@ -109,7 +109,7 @@ def test_a_row_that_is_overwritten_forgets_its_error() -> None:
 
 
 def test_priorities_survive_a_round_trip() -> None:
-    replay, other = Replay(SPEC, 16, alpha=0.6), Replay(SPEC, 16, alpha=0.6)
+    replay, other = TransitionReplay(SPEC, 16, alpha=0.6), TransitionReplay(SPEC, 16, alpha=0.6)
     replay.add(steps(12))
     replay.add(steps(9))
     replay.reprioritize(np.arange(16), np.arange(16.0))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from trainer_service.algorithms.common.off_policy.replay_buffer import ExperienceReplay
-from trainer_service.algorithms.common.off_policy.update_schedule import Pace
+from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler
+from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.config.hyperparameters.off_policy import DQNSettings
-from trainer_service.replay.transitions import Replay, Sample
+from trainer_service.replay.transitions import Sample, TransitionReplay
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -38,33 +38,33 @@ def steps(count: int) -> Trajectories:
     )
 
 
-def replay(*others: Pace, seed: int = 1, **changes: Any) -> ExperienceReplay[Sample]:
+def replay(*others: UpdateSchedule, seed: int = 1, **changes: Any) -> ReplaySampler[Sample]:
     """Learns every second step after the tenth, from four rows each."""
     prioritized = {"type": "prioritized", "beta": 0.5, "beta_updates": 10}
     given = {"batch_size": 4, "save_replay_buffer": True, "replay": prioritized, **changes}
     hyper = DQNSettings(**given)
-    buffer = Replay(SPEC, 100, alpha=hyper.replay.exponent)
-    return ExperienceReplay(buffer, hyper, seed, Pace(10, 2.0), *others)
+    buffer = TransitionReplay(SPEC, 100, alpha=hyper.replay.exponent)
+    return ReplaySampler(buffer, hyper, seed, UpdateSchedule(10, 2.0), *others)
 
 
-def drawn(experience: ExperienceReplay[Sample]) -> list[list[int]]:
+def drawn(experience: ReplaySampler[Sample]) -> list[list[int]]:
     """The rows of all minibatches that are due; what stands in a row is as wrong as its number is large."""
     found = []
-    for sample in experience.due(experience.rng()):
+    for sample in experience.minibatches(experience.rng()):
         found.append(sample.rows.tolist())
-        experience.learned(sample.rows, torch.from_numpy(sample.observations[0][:, 0]))
+        experience.finish_update(sample.rows, torch.from_numpy(sample.observations[0][:, 0]))
     return found
 
 
 def test_there_is_a_minibatch_for_each_update_that_was_earned() -> None:
     experience = replay()
     experience.record(steps(16))
-    assert experience.pace.due == 3
+    assert experience.schedule.due == 3
     assert experience.metrics()["Replay/Largest Priority"] == 1.0
     rows_drawn = drawn(experience)
     assert [len(rows) for rows in rows_drawn] == [4, 4, 4]
     assert experience.metrics()["Replay/Largest Priority"] == pytest.approx(np.max(rows_drawn) ** 0.6)
-    assert experience.updates == experience.pace.updates == 3
+    assert experience.updates == experience.schedule.updates == 3
     assert not drawn(experience)
     assert experience.metrics()["Replay/Beta"] == pytest.approx(0.5 + 0.5 * 0.3)
     assert replay(replay={"type": "uniform"}).metrics() == {}
@@ -92,15 +92,15 @@ def test_another_seed_draws_others() -> None:
 
 
 def test_everything_that_learns_from_it_keeps_its_own_pace() -> None:
-    slow = Pace(10, 4.0)
+    slow = UpdateSchedule(10, 4.0)
     experience = replay(slow)
     experience.record(steps(18))
-    assert (experience.pace.due, slow.due) == (4, 2)
+    assert (experience.schedule.due, slow.due) == (4, 2)
     slow.updates = 1
     saved = experience.experience()
     assert saved is not None
     assert saved["paces"].tolist() == [18, 0, 18, 1]
-    other = Pace(10, 4.0)
+    other = UpdateSchedule(10, 4.0)
     replay(other).load_experience(saved)
     assert (other.steps, other.updates) == (18, 1)
     with pytest.raises(ValueError, match="longer"):
