@@ -97,8 +97,8 @@ class JointReplay(ReplayBuffer[JointSample]):
     is the agent's own next decision, whoever may have taken its place by then, and however much later that is.
     The two differ where agents die, come, or decide at different times.
 
-    A joint step takes, for each place, the bytes of an agent's observations and actions in a TransitionReplay; 26 more; and
-    trajectory takes its last observation besides.
+    A joint step takes, for each agent index, as many bytes as an agent's observations and actions in a
+    TransitionReplay, and 26 more; every trajectory takes its last observation besides.
     """
 
     def __init__(
