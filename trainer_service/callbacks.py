@@ -138,64 +138,64 @@ class Callback:
 
 _PREFIXES = ("on_", "shape_")
 
-HOOKS = tuple(name for name in vars(Callback) if name.startswith(_PREFIXES))
+METHODS = tuple(name for name in vars(Callback) if name.startswith(_PREFIXES))
 """The names of what can be overwritten."""
 
 
-class Hooks:
+class CallbackList:
     """Calls the callbacks of a run. After the first that fails none is called any more."""
 
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
-        """Raises UserError for what is no callback, or has a method that looks like a hook and is none."""
+        """Raises UserError for what is no callback, or has a method that looks like one that runs call, and is none."""
         for callback in callbacks:
             if not isinstance(callback, Callback):
                 raise UserError(
                     f"callbacks: expected objects of classes derived from trainer_service.Callback, got {callback!r}"
                 )
-            _require_known_hooks(callback)
-        self._listeners = {hook: _listeners(callbacks, hook) for hook in HOOKS}
+            _require_known_methods(callback)
+        self._listeners = {method: _listeners(callbacks, method) for method in METHODS}
         self._run: RunView | None = None
 
-    def run_starts(self, run: RunView) -> None:
+    def on_run_start(self, run: RunView) -> None:
         self._run = run
-        self._tell("on_run_start")
+        self._call_all("on_run_start")
 
-    def run_ended(self) -> None:
-        self._tell("on_run_end")
+    def on_run_end(self) -> None:
+        self._call_all("on_run_end")
 
-    def collected(self, behavior: str, trajectories: Trajectories) -> Trajectories:
+    def on_collection(self, behavior: str, trajectories: Trajectories) -> Trajectories:
         """What the learner gets in place of these trajectories: the same with shaped rewards."""
-        self._tell("on_collection", behavior, trajectories)
+        self._call_all("on_collection", behavior, trajectories)
         for shape in self._listeners["shape_rewards"]:
             shaped = self._call(shape, behavior, trajectories)
             trajectories = replace(trajectories, rewards=self._checked(shaped, len(trajectories), shape))
         return trajectories
 
-    def update_starts(self, behavior: str) -> None:
-        self._tell("on_update_start", behavior)
+    def on_update_start(self, behavior: str) -> None:
+        self._call_all("on_update_start", behavior)
 
-    def update_ended(self, behavior: str, metrics: Mapping[str, float]) -> None:
-        self._tell("on_update_end", behavior, metrics)
+    def on_update_end(self, behavior: str, metrics: Mapping[str, float]) -> None:
+        self._call_all("on_update_end", behavior, metrics)
 
-    def episodes_ended(self, behavior: str, episodes: EndedEpisodes) -> None:
-        self._tell("on_episode_end", behavior, episodes)
+    def on_episode_end(self, behavior: str, episodes: EndedEpisodes) -> None:
+        self._call_all("on_episode_end", behavior, episodes)
 
-    def evaluated(self, evaluations: Sequence[Evaluation]) -> None:
+    def on_evaluations(self, evaluations: Sequence[Evaluation]) -> None:
         for evaluation in evaluations:
-            self._tell("on_evaluation", evaluation)
+            self._call_all("on_evaluation", evaluation)
 
-    def checkpoint_saved(self, behavior: str, path: Path) -> None:
-        self._tell("on_checkpoint", behavior, path)
+    def on_checkpoint(self, behavior: str, path: Path) -> None:
+        self._call_all("on_checkpoint", behavior, path)
 
-    def _tell(self, hook: str, *arguments: Any) -> None:
-        for listener in self._listeners[hook]:
+    def _call_all(self, method: str, *arguments: Any) -> None:
+        for listener in self._listeners[method]:
             self._call(listener, *arguments)
 
     def _call(self, listener: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return listener(self._run, *arguments)
         except Exception as error:
-            self._listeners = dict.fromkeys(HOOKS, ())
+            self._listeners = dict.fromkeys(METHODS, ())
             _logger.error("%s failed:", _name_of(listener), exc_info=error)
             text = " ".join(str(error).split())
             raise CallbackError(
@@ -211,7 +211,7 @@ class Hooks:
             got = f"shape {rewards.shape}" if rewards.shape != (steps,) else "NaN or infinities"
         except (TypeError, ValueError):
             got = repr(shaped)
-        self._listeners = dict.fromkeys(HOOKS, ())
+        self._listeners = dict.fromkeys(METHODS, ())
         raise CallbackError(
             f"callback {_name_of(listener)}: expected {steps} finite rewards, one for each step, got {got}"
         )
@@ -246,24 +246,26 @@ def _ran_in(module: str, error: BaseException) -> bool:
     return any(frame.f_globals.get("__name__") == module for frame, _ in frames)
 
 
-def _require_known_hooks(callback: Callback) -> None:
+def _require_known_methods(callback: Callback) -> None:
     """A misspelt method would never be called, and nobody would notice."""
     for name in dir(type(callback)):
-        if not name.startswith(_PREFIXES) or name in HOOKS:
+        if not name.startswith(_PREFIXES) or name in METHODS:
             continue
-        near = difflib.get_close_matches(name, HOOKS, n=1)
+        near = difflib.get_close_matches(name, METHODS, n=1)
         hint = f" (did you mean '{near[0]}'?)" if near else ""
         raise UserError(
-            f"callback {_class_of(callback)}: no run calls '{name}'{hint}; expected one of {', '.join(HOOKS)}. Names "
+            f"callback {_class_of(callback)}: no run calls '{name}'{hint}; expected one of {', '.join(METHODS)}. Names "
             "that begin with 'on_' or 'shape_' are for these alone"
         )
 
 
-def _listeners(callbacks: Sequence[Callback], hook: str) -> tuple[Callable[..., Any], ...]:
+def _listeners(callbacks: Sequence[Callback], method: str) -> tuple[Callable[..., Any], ...]:
     """The methods of that name that somebody wrote."""
-    inherited = getattr(Callback, hook)
+    inherited = getattr(Callback, method)
     return tuple(
-        getattr(callback, hook) for callback in callbacks if getattr(type(callback), hook) is not inherited
+        getattr(callback, method)
+        for callback in callbacks
+        if getattr(type(callback), method) is not inherited
     )
 
 

@@ -23,7 +23,7 @@ BREAKS = [
     "trainer_service.behaviors.behavior:Behavior.policy_network:2",
     "trainer_service.training.recorder:save_checkpoint:2",
     "trainer_service.training.recorder:export_policy:2",
-    "trainer_service.training.recorder:Recorder.report:60",
+    "trainer_service.training.recorder:Recorder.write_due:60",
     "trainer_service.training.recorder:Recorder._summarize:2",
     "trainer_service.metrics.console:Console.summary:2",
     "trainer_service.metrics:JsonlWriter.write:2",

@@ -14,11 +14,11 @@ import torch
 
 import trainer_service
 from trainer_service.callbacks import (
-    HOOKS,
+    METHODS,
     Callback,
     CallbackError,
+    CallbackList,
     EndedEpisodes,
-    Hooks,
     RunView,
     load_callback,
 )
@@ -139,7 +139,7 @@ def test_a_callback_hears_of_everything_in_order(train) -> None:
     diary = Diary()
     outcome = train(diary, env="sim:spread", evaluation={"every_steps": 150, "episodes": 3})
     assert (diary.told[0], diary.told[-1]) == ("run_start", "run_end")
-    assert set(diary.told) == {hook.removeprefix("on_") for hook in HOOKS if hook.startswith("on_")}
+    assert set(diary.told) == {method.removeprefix("on_") for method in METHODS if method.startswith("on_")}
     starts = [i for i, word in enumerate(diary.told) if word == "update_start"]
     assert starts
     assert all(diary.told[i + 1] == "update_end" for i in starts)
@@ -274,14 +274,14 @@ def test_what_cannot_be_trained_on_is_refused(train, shaped, got: str) -> None:
 
 
 def test_what_is_not_overwritten_is_not_called() -> None:
-    assert set(Hooks([Satisfied()])._listeners["on_update_end"]) != set()
-    for hook in set(HOOKS) - {"on_update_end"}:
-        assert Hooks([Satisfied()])._listeners[hook] == ()
+    assert set(CallbackList([Satisfied()])._listeners["on_update_end"]) != set()
+    for method in set(METHODS) - {"on_update_end"}:
+        assert CallbackList([Satisfied()])._listeners[method] == ()
 
 
 def test_only_callbacks_are_callbacks() -> None:
     with pytest.raises(UserError, match=r"derived from trainer_service\.Callback, got 7"):
-        Hooks([7])  # type: ignore[list-item]
+        CallbackList([7])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_a_method_that_nobody_would_call_is_named(name: str, hint: str) -> None:
 
     setattr(Typo, name, lambda *told: None)
     with pytest.raises(UserError, match=re.escape(f"Typo: no run calls '{name}' ({hint})")):
-        Hooks([Typo()])
+        CallbackList([Typo()])
 
 
 MODULE = """

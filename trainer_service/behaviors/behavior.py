@@ -19,7 +19,7 @@ from trainer_service.algorithms.common.frozen_policy import ActingPolicy
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.behaviors.opponents import OpponentPolicies
 from trainer_service.behaviors.self_play import TurnScheduler
-from trainer_service.callbacks import EndedEpisodes, Hooks
+from trainer_service.callbacks import CallbackList, EndedEpisodes
 from trainer_service.config import TrainerSettings, changed_networks
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
@@ -71,7 +71,7 @@ class Behavior:
         compute: Compute,
         *,
         learns: bool = True,
-        hooks: Hooks | None = None,
+        callbacks: CallbackList | None = None,
         turn_scheduler: TurnScheduler | None = None,
     ) -> None:
         """Raises UserError where the settings cannot serve what the behavior sees and does.
@@ -86,8 +86,7 @@ class Behavior:
         self.diverged = False
         """The weights are no numbers any more, and must not replace a good checkpoint."""
         self._learns = learns
-        self._hooks = hooks
-        """Who wants to hear what happens; None for nobody."""
+        self._callbacks = callbacks or CallbackList()
         self._deterministic = settings.network_settings.deterministic
         self._statistics = Statistics(name)
         self._waiting: list[tuple[int, int, _Waiting]] = []
@@ -227,10 +226,9 @@ class Behavior:
             self._returns_since_look.extend(returns.tolist())
         if len(groups):
             self._statistics.add_group_episodes(groups.returns)
-        if self._hooks is not None:
-            self._hooks.episodes_ended(
-                self.name, EndedEpisodes(returns, lengths, places[ended], groups.returns)
-            )
+        self._callbacks.on_episode_end(
+            self.name, EndedEpisodes(returns, lengths, places[ended], groups.returns)
+        )
 
     def _rate(
         self, opponents: OpponentPolicies, steps: TeamSteps, observed: Observed, groups: GroupEpisodes
@@ -245,7 +243,7 @@ class Behavior:
 
     def _shaped(self, trajectories: Trajectories) -> Trajectories:
         """What the learner gets; what is reported stays as it is."""
-        return trajectories if self._hooks is None else self._hooks.collected(self.name, trajectories)
+        return self._callbacks.on_collection(self.name, trajectories)
 
     def add_stat(self, stat: StatMessage) -> bool:
         """Takes what a simulator says of itself into the next summary. False where it has too many names."""

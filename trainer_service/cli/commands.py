@@ -150,7 +150,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
 
     from trainer_service.cli.trained_run import load_policies, options_of, program_for
     from trainer_service.evaluation.evaluate import evaluate
-    from trainer_service.evaluation.simulator import Playground
+    from trainer_service.evaluation.simulator import EvaluationSimulator
     from trainer_service.metrics.console import Console
     from trainer_service.runs.folder import RunFolder
     from trainer_service.runs.status import read_lessons
@@ -168,14 +168,16 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     env_args = list(parsed.env_args or (environment.env_args if same else None) or ())
     command = program_for(trained_with, env, [*env_args, *_recording(env, parsed)])
     earlier = _stamp(parsed.record)
-    playground = Playground(trained_with, command, parsed.seed, 3.0 if parsed.record is None else _FILM_S)
+    simulator = EvaluationSimulator(
+        trained_with, command, parsed.seed, 3.0 if parsed.record is None else _FILM_S
+    )
     with ExitStack() as stack:
         # All that is said on the way goes to standard error: standard output is for the result.
         stack.enter_context(Console(tty=False, stream=sys.stderr))
         lessons = read_lessons(folder.status)
-        for where in playground.describe(lessons):
+        for where in simulator.describe(lessons):
             logging.getLogger(__name__).info("%s", where)
-        bridge = stack.enter_context(playground.open(lessons))
+        bridge = stack.enter_context(simulator.open(lessons))
         policies = load_policies(folder.path, parsed.checkpoint, device=parsed.torch_device, seed=parsed.seed)
         scores = evaluate(
             bridge,

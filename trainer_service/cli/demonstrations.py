@@ -73,7 +73,7 @@ def _record_expert(parsed: argparse.Namespace, recording: Recording, stopped: Ca
 def _record_run(parsed: argparse.Namespace, recording: Recording, stopped: Callable[[], bool]) -> None:
     from trainer_service.cli.trained_run import load_policies, options_of, program_for
     from trainer_service.demonstrations.record import record_policies
-    from trainer_service.evaluation.simulator import Playground
+    from trainer_service.evaluation.simulator import EvaluationSimulator
     from trainer_service.metrics.console import Console
     from trainer_service.runs.folder import RunFolder
     from trainer_service.runs.status import read_lessons
@@ -83,8 +83,8 @@ def _record_run(parsed: argparse.Namespace, recording: Recording, stopped: Calla
     command = program_for(trained_with, parsed.env, list(parsed.env_args or ()))
     with ExitStack() as stack:
         stack.enter_context(Console(tty=False, stream=sys.stderr))
-        playground = Playground(trained_with, command, parsed.seed)
-        bridge = stack.enter_context(playground.open(read_lessons(folder.status)))
+        simulator = EvaluationSimulator(trained_with, command, parsed.seed)
+        bridge = stack.enter_context(simulator.open(read_lessons(folder.status)))
         policies = load_policies(folder.path, device=parsed.torch_device, seed=parsed.seed)
         record_policies(bridge, policies, recording, deterministic=not parsed.stochastic, stopped=stopped)
 

@@ -10,7 +10,7 @@ from typing import Self
 
 from trainer_service.behaviors.registry import parse_behavior_id
 from trainer_service.errors import UserError
-from trainer_service.evaluation.evaluate import Player, policies_for
+from trainer_service.evaluation.evaluate import PolicyActor, policies_for
 from trainer_service.policy import Policy
 from trainer_service.rollout.whole_episodes import WholeEpisodes
 from unity_bridge.demonstrations import SUFFIX, DemonstrationWriter
@@ -22,7 +22,7 @@ from unity_bridge.simulators.scene import Demonstrator, SceneError
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
-_PATIENCE_S = 0.5
+_POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,19 +163,19 @@ def record_policies(
         UserError: a simulator with a behavior that has no policy, or a different one; or as from ``declare``.
         BridgeError: a simulator failed; or the file cannot be written.
     """
-    players = {name: Player(policy, deterministic) for name, policy in policies.items()}
-    plays: dict[str, str] = {}
+    actors = {name: PolicyActor(policy, deterministic) for name, policy in policies.items()}
+    policy_of: dict[str, str] = {}
     while not (recording.complete or stopped()):
-        for event in bridge.receive(_PATIENCE_S):
+        for event in bridge.receive(_POLL_S):
             if isinstance(event, Departure):
                 raise SimulatorLost(event.reason)
-            plays |= policies_for(event, policies)
+            policy_of |= policies_for(event, policies)
             recording.declare(event.new_specs)
             replies: dict[str, ActionBatch] = {}
             for behavior_id, batch in event.steps.items():
                 name, team = parse_behavior_id(behavior_id)
                 recording.observe(event.simulator, behavior_id, batch)
-                replies[behavior_id] = players[plays[name]].act(event.simulator, team, batch)
+                replies[behavior_id] = actors[policy_of[name]].act(event.simulator, team, batch)
                 recording.acted(event.simulator, behavior_id, batch, replies[behavior_id])
             bridge.reply(event.simulator, replies)
 

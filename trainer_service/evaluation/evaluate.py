@@ -20,7 +20,7 @@ from unity_bridge.errors import SimulatorLost
 from unity_bridge.server.bridge import Bridge, Departure, Tick
 from unity_bridge.steps import ActionBatch, StepBatch
 
-_PATIENCE_S = 0.5
+_POLL_S = 0.5
 _logger = logging.getLogger(__name__)
 
 
@@ -31,7 +31,7 @@ def evaluate(
     episodes: int,
     deterministic: bool,
     progress: Callable[[int, int], None] = lambda done, wanted: None,
-    look_up: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = lambda: None,
 ) -> dict[str, Score]:
     """Plays until every policy that a behavior shows up for has had its episodes.
 
@@ -41,29 +41,29 @@ def evaluate(
         episodes: of each behavior, counted per agent.
         deterministic: likeliest actions instead of drawn ones.
         progress: told how many episodes of how many are done.
-        look_up: called at least twice a second; what it raises ends the evaluation.
+        check_stop: called at least twice a second; what it raises ends the evaluation.
 
     Raises:
         UserError: a simulator with a behavior that has no policy, or a different one: see ``policies_for``.
         BridgeError: a simulator failed; its evaluation would not be one.
     """
     ledgers: dict[str, EpisodeLedger] = {}
-    players = {name: Player(policy, deterministic) for name, policy in policies.items()}
-    plays: dict[str, str] = {}
+    actors = {name: PolicyActor(policy, deterministic) for name, policy in policies.items()}
+    policy_of: dict[str, str] = {}
     done = -1
     while not ledgers or not all(ledger.complete for ledger in ledgers.values()):
-        look_up()
-        for event in bridge.receive(_PATIENCE_S):
+        check_stop()
+        for event in bridge.receive(_POLL_S):
             if isinstance(event, Departure):
                 raise SimulatorLost(event.reason)
-            plays |= policies_for(event, policies)
+            policy_of |= policies_for(event, policies)
             replies: dict[str, ActionBatch] = {}
             for behavior_id, batch in event.steps.items():
                 name, team = parse_behavior_id(behavior_id)
-                name = plays[name]
+                name = policy_of[name]
                 ledger = ledgers.setdefault(name, EpisodeLedger(episodes))
                 ledger.observe(event.simulator, team, batch)
-                replies[behavior_id] = players[name].act(event.simulator, team, batch)
+                replies[behavior_id] = actors[name].act(event.simulator, team, batch)
             bridge.reply(event.simulator, replies)
         ended = sum(ledger.num_ended for ledger in ledgers.values())
         if ended != done:
@@ -77,7 +77,7 @@ def evaluate(
     return {name: ledger.score() for name, ledger in ledgers.items()}
 
 
-class Player:
+class PolicyActor:
     """A policy, what each of its agents remembers, and who is who."""
 
     def __init__(self, policy: Policy, deterministic: bool) -> None:

@@ -14,7 +14,7 @@ from trainer_service.config import EvaluationSettings, RunOptions
 from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import evaluate
-from trainer_service.evaluation.simulator import Playground
+from trainer_service.evaluation.simulator import EvaluationSimulator
 from trainer_service.interop.onnx_export import ExportError, export_policy
 from trainer_service.metrics import JsonLines, Series, Summary, SummaryWriter, TensorBoardWriter, readable
 from trainer_service.policy import Policy
@@ -27,15 +27,15 @@ from unity_bridge.programs.executables import Command
 
 _logger = logging.getLogger(__name__)
 
-Play = Callable[[Mapping[str, Policy], EvaluationSettings], Mapping[str, Score]]
-"""Lets policies play on a simulator of their own. Raises GivenUp, UserError or BridgeError."""
+PlayEpisodes = Callable[[Mapping[str, Policy], EvaluationSettings], Mapping[str, Score]]
+"""Lets policies play on a simulator of their own. Raises EvaluationStopped, UserError or BridgeError."""
 
 
-class GivenUp(Exception):
+class EvaluationStopped(Exception):
     """Somebody asked the run to stop in the middle of an evaluation."""
 
 
-class Examiner:
+class PeriodicEvaluator:
     """Looks how good the policies are, whenever another ``every_steps`` agent steps were made.
 
     Every evaluation starts a simulator of its own, with the same seeds each time: scores can be compared, and a
@@ -46,9 +46,9 @@ class Examiner:
     def __init__(
         self,
         settings: EvaluationSettings,
-        play: Play,
+        play: PlayEpisodes,
         folder: RunFolder,
-        board: Sequence[TensorBoardWriter] = (),
+        boards: Sequence[TensorBoardWriter] = (),
         device: str = "cpu",
     ) -> None:
         """
@@ -56,13 +56,13 @@ class Examiner:
             settings: when and what.
             play: how.
             folder: of the run, which is written to.
-            board: where scores are drawn.
+            boards: where scores are drawn.
             device: where the policies compute.
         """
         self._settings = settings
         self._play = play
         self._folder = folder
-        self._board = board
+        self._boards = boards
         self._device = device
         self._log = JsonLines(folder.evaluations)
         self._started = time.perf_counter()
@@ -71,14 +71,14 @@ class Examiner:
         """The best score of each behavior that showed up; −∞ without any."""
         self._improved: set[str] = set()
 
-    def examine(self, behaviors: Mapping[str, Behavior]) -> list[Evaluation]:
+    def maybe_evaluate(self, behaviors: Mapping[str, Behavior]) -> list[Evaluation]:
         """Evaluates if it is time to. Returns what came out: nothing, if it is not."""
         for behavior in behaviors.values():
             if behavior.name not in self._best:
-                self._welcome(behavior)
+                self._register(behavior)
         if not behaviors or max(behavior.step for behavior in behaviors.values()) < self._next:
             return []
-        self._next = self._after(max(behavior.step for behavior in behaviors.values()))
+        self._next = self._next_due_after(max(behavior.step for behavior in behaviors.values()))
         checkpoints = {name: each.checkpoint() for name, each in behaviors.items() if not each.diverged}
         policies = {
             name: Policy(checkpoint, device=self._device, seed=self._settings.seed)
@@ -86,13 +86,13 @@ class Examiner:
         }
         try:
             scores = self._play(policies, self._settings)
-        except GivenUp:
+        except EvaluationStopped:
             _logger.info("The evaluation was given up.")
             return []
         except (UserError, BridgeError) as error:
             _logger.warning("An evaluation failed: %s. The run goes on.", error)
             return []
-        return [self._judge(checkpoints[name], score) for name, score in scores.items()]
+        return [self._record(checkpoints[name], score) for name, score in scores.items()]
 
     def finish(self) -> None:
         """Writes the model of each behavior's best policy beside its weights."""
@@ -106,18 +106,18 @@ class Examiner:
             else:
                 _logger.info("Exported %s", path)
 
-    def _welcome(self, behavior: Behavior) -> None:
+    def _register(self, behavior: Behavior) -> None:
         """Remembers what a run that goes on had found before."""
         name = behavior.name
         self._log.truncate_after(name, behavior.step)
         scores = [row["score"] for row in self._log.rows() if row.get("behavior") == name]
         self._best[name] = max((score for score in scores if score is not None), default=-np.inf)
-        self._next = max(self._next, self._after(behavior.step))
+        self._next = max(self._next, self._next_due_after(behavior.step))
 
-    def _after(self, step: int) -> int:
+    def _next_due_after(self, step: int) -> int:
         return (step // self._settings.every_steps + 1) * self._settings.every_steps
 
-    def _judge(self, checkpoint: Checkpoint, score: Score) -> Evaluation:
+    def _record(self, checkpoint: Checkpoint, score: Score) -> Evaluation:
         name = checkpoint.behavior
         is_best = score.value is not None and score.value > self._best[name]
         wall_s = time.perf_counter() - self._started
@@ -129,11 +129,11 @@ class Examiner:
                 self._best[name] = score.value
                 self._improved.add(name)
             self._log.append(evaluation.to_json())
-            for board in self._board:
+            for board in self._boards:
                 board.write(_summary(evaluation))
         except (SaveError, SpoiledError) as error:
             _logger.warning("%s. The run goes on.", error)
-        _logger.info("%s", _line(evaluation))
+        _logger.info("%s", _log_line(evaluation))
         return evaluation
 
 
@@ -144,7 +144,7 @@ class StopRequest(Protocol):
     def requested(self) -> bool: ...
 
 
-def examiner_for(
+def evaluator_for(
     options: RunOptions,
     command: Command | None,
     folder: RunFolder,
@@ -152,7 +152,7 @@ def examiner_for(
     writers: Iterable[SummaryWriter],
     stop: StopRequest,
     progress: Callable[[int, int], None] = lambda done, wanted: None,
-) -> Examiner | None:
+) -> PeriodicEvaluator | None:
     """Who evaluates a run, where it is wanted and the run's simulator is a program.
 
     Args:
@@ -166,7 +166,7 @@ def examiner_for(
     """
     if options.evaluation is None or command is None or not folder.writable:
         return None
-    playground = Playground(options, command, options.evaluation.seed)
+    simulator = EvaluationSimulator(options, command, options.evaluation.seed)
 
     done = (0, 0)
 
@@ -174,28 +174,28 @@ def examiner_for(
         nonlocal done
         done = (episodes[0], episodes[1])
 
-    def look_up() -> None:
+    def check_stop() -> None:
         progress(*done)
         if stop.requested:
-            raise GivenUp
+            raise EvaluationStopped
 
     def play(policies: Mapping[str, Policy], settings: EvaluationSettings) -> Mapping[str, Score]:
         nonlocal done
         done = (0, settings.episodes)
         lessons = {name: lesson.number for name, lesson in curriculum.lessons.items()}
         drawn = settings.stochastic
-        with playground.open(lessons) as bridge:
+        with simulator.open(lessons) as bridge:
             return evaluate(
                 bridge,
                 policies,
                 episodes=settings.episodes,
                 deterministic=not drawn,
                 progress=count,
-                look_up=look_up,
+                check_stop=check_stop,
             )
 
-    board = [writer for writer in writers if isinstance(writer, TensorBoardWriter)]
-    return Examiner(options.evaluation, play, folder, board)
+    boards = [writer for writer in writers if isinstance(writer, TensorBoardWriter)]
+    return PeriodicEvaluator(options.evaluation, play, folder, boards)
 
 
 def _summary(evaluation: Evaluation) -> Summary:
@@ -216,7 +216,7 @@ def _summary(evaluation: Evaluation) -> Summary:
     )
 
 
-def _line(evaluation: Evaluation) -> str:
+def _log_line(evaluation: Evaluation) -> str:
     result = evaluation.score.to_json()
     words = [f"{evaluation.behavior}. Evaluation at step {evaluation.step}"]
     if result["episodes"]:

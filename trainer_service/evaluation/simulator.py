@@ -14,7 +14,7 @@ from unity_bridge.side_channels import EngineConfiguration, parameter_records
 
 
 @dataclass(frozen=True, slots=True)
-class Playground:
+class EvaluationSimulator:
     """What it takes to open one."""
 
     options: RunOptions

@@ -59,7 +59,7 @@ class Channels:
         self._behaviors: dict[int, set[str]] = {}
         """Names of the behaviors that each simulator has."""
         self._complaints = Complaints(_logger)
-        self._unheard: set[UUID] = set()
+        self._unknown: set[UUID] = set()
         """Channels that nobody listens to, as far as it was said."""
 
     def greeting(self, simulator: int, info: SimulatorInfo) -> list[SideChannelRecord]:
@@ -84,7 +84,7 @@ class Channels:
         """What users' channels want to say to a simulator now."""
         return self._hub.outgoing(simulator)
 
-    def hear(self, tick: Tick, behaviors: Mapping[str, Behavior]) -> None:
+    def handle(self, tick: Tick, behaviors: Mapping[str, Behavior]) -> None:
         """Takes what a simulator said. Its statistics belong to every behavior that it has."""
         if tick.new_specs:
             names = {parse_behavior_id(behavior_id)[0] for behavior_id in tick.new_specs}
@@ -97,9 +97,9 @@ class Channels:
             )
         for record in tick.messages[:MOST_MESSAGES]:
             if record.channel == STATS:
-                self._hear_stat(tick.simulator, record.body, behaviors)
+                self._handle_statistic(tick.simulator, record.body, behaviors)
             elif not self._hub.deliver(tick.simulator, record):
-                self._complain_of_unheard(tick.simulator, record.channel)
+                self._warn_of_unknown_channel(tick.simulator, record.channel)
 
     def drop(self, simulator: int) -> None:
         """Forgets a simulator that left."""
@@ -113,7 +113,7 @@ class Channels:
             self._options, torch_version=torch.__version__, device_type=self._device_type
         )
 
-    def _hear_stat(self, simulator: int, body: bytes, behaviors: Mapping[str, Behavior]) -> None:
+    def _handle_statistic(self, simulator: int, body: bytes, behaviors: Mapping[str, Behavior]) -> None:
         try:
             stat = parse_stat(body)
         except WireError as error:
@@ -144,10 +144,10 @@ class Channels:
                     most=1,
                 )
 
-    def _complain_of_unheard(self, simulator: int, channel: UUID) -> None:
+    def _warn_of_unknown_channel(self, simulator: int, channel: UUID) -> None:
         """Once for each of the first channels: it will be spoken on again and again."""
-        if channel not in self._unheard and len(self._unheard) < SAID:
-            self._unheard.add(channel)
+        if channel not in self._unknown and len(self._unknown) < SAID:
+            self._unknown.add(channel)
             self._complaints.say(
                 "unheard",
                 f"Simulator {simulator} speaks on side channel {channel}, which nobody listens to.",

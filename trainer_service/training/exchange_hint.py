@@ -57,10 +57,10 @@ class ExchangeHint:
         exchange_s = (mark.exchanging_s - before.exchanging_s) / (passes - before.passes)
         return (
             f"{share:.0%} of the time goes into exchanges with the simulator, {agents:.1f} agents at a time. "
-            f"Faster: {self._cure(exchange_s)}"
+            f"Faster: {self._advice(exchange_s)}"
         )
 
-    def _cure(self, exchange_s: float) -> str:
+    def _advice(self, exchange_s: float) -> str:
         more = f"--num-envs={2 * self._num_envs} (simulators beside each other)"
         if exchange_s > _QUICK_EXCHANGE_S:
             return more

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Protocol
 
 from trainer_service.behaviors.registry import Behaviors
-from trainer_service.callbacks import Hooks
+from trainer_service.callbacks import CallbackList
 from trainer_service.curriculum import Curriculum
-from trainer_service.evaluation.periodic import Examiner
+from trainer_service.evaluation.periodic import PeriodicEvaluator
 from trainer_service.metrics.timers import Timers
 from trainer_service.training.channels import Channels
 from trainer_service.training.progress_log import ProgressLog
 from trainer_service.training.recorder import Recorder
-from trainer_service.training.simulator_lifecycle import Desk
+from trainer_service.training.simulator_lifecycle import SimulatorLifecycle
 from unity_bridge.server.bridge import Bridge
 
-_PATIENCE_S = 0.5
+_POLL_S = 0.5
 """How long the loop waits for simulators before it looks whether it shall stop."""
 
 
@@ -35,8 +35,8 @@ def learn(
     progress: ProgressLog,
     timers: Timers,
     stop: StopRequest,
-    examiner: Examiner | None = None,
-    hooks: Hooks | None = None,
+    evaluator: PeriodicEvaluator | None = None,
+    callbacks: CallbackList | None = None,
 ) -> None:
     """Serves simulators until every behavior has used its step budget, or somebody asks to stop.
 
@@ -45,37 +45,39 @@ def learn(
             that failed.
         BridgeError: the simulators are gone and will not come back.
     """
-    hooks = hooks or Hooks()
-    desk = Desk(bridge, behaviors, channels, recorder)
+    callbacks = callbacks or CallbackList()
+    simulators = SimulatorLifecycle(bridge, behaviors, channels, recorder)
     while not stop.requested:
         with timers("receive"):
-            ticks = desk.admit(bridge.receive(0.0 if desk.is_declaring else _PATIENCE_S))
+            ticks = simulators.handle_events(
+                bridge.receive(0.0 if simulators.has_pending_declarations else _POLL_S)
+            )
         with timers("observe"):
-            ticks = desk.observe(ticks)
+            ticks = simulators.observe(ticks)
         # Learning comes before acting, so that no action of a new rollout is of the old policy: a run that
         # is resumed here goes on exactly as if it had never stopped. It costs a simulator one idle tick.
         for behavior in behaviors.values():
             if behavior.ready_to_update():
-                hooks.update_starts(behavior.name)
+                callbacks.on_update_start(behavior.name)
                 with timers("update"):
                     metrics = behavior.update()
-                hooks.update_ended(behavior.name, metrics)
+                callbacks.on_update_end(behavior.name, metrics)
         if changes := curriculum.advance(behaviors.drain_progress()):
-            ticks = desk.teach(changes, curriculum, ticks)
+            ticks = simulators.apply_lessons(changes, curriculum, ticks)
         if behaviors.advance_turns():
-            ticks = desk.restart(ticks)
-        if examiner is not None:
+            ticks = simulators.restart(ticks)
+        if evaluator is not None:
             with timers("evaluate"):
-                evaluated = examiner.examine(behaviors)
+                evaluated = evaluator.maybe_evaluate(behaviors)
             if evaluated:
-                recorder.renew(behaviors.values())
-                hooks.evaluated(evaluated)
+                recorder.autosave(behaviors.values())
+                callbacks.on_evaluations(evaluated)
         for behavior in behaviors.values():
-            recorder.report(behavior)
-        progress.look(behaviors)
+            recorder.write_due(behavior)
+        progress.update(behaviors)
         if behaviors.finished:
             return
-        desk.say_who_is_missing()
+        simulators.log_unfinished()
         with timers("act"):
             replies = behaviors.act()
         with timers("reply"):

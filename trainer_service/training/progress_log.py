@@ -18,7 +18,7 @@ FORECAST_S = 300.0
 """How often it is said how long the run will take, also where summaries come all the time; for the first time after a
 fifth of it."""
 
-_LOOK_S = 0.5
+_UPDATE_INTERVAL_S = 0.5
 _LEAST_S = 5.0
 """Of what is shorter no speed is told."""
 
@@ -47,36 +47,36 @@ class ProgressLog:
         self._hint = hint
         self._console = console
         self._clock = clock
-        self._next_look_s = 0.0
+        self._next_update_s = 0.0
         self._first: dict[str, _Mark] = {}
-        self._told: dict[str, _Mark] = {}
+        self._last_logged: dict[str, _Mark] = {}
         """Where behaviors were when something was said of them last."""
-        self._said_s = clock()
+        self._last_line_s = clock()
         """When anything was said last."""
-        self._forecast_s = self._said_s + FORECAST_S / 5
+        self._forecast_s = self._last_line_s + FORECAST_S / 5
         """When it is said next how long the run will take."""
 
-    def look(self, behaviors: Mapping[str, Behavior]) -> None:
+    def update(self, behaviors: Mapping[str, Behavior]) -> None:
         """Call it at every tick."""
         now = self._clock()
-        if now < self._next_look_s:
+        if now < self._next_update_s:
             return
-        self._next_look_s = now + _LOOK_S
+        self._next_update_s = now + _UPDATE_INTERVAL_S
         if not behaviors:
-            self._say(now, "Waiting for the first step of a simulator.")
+            self._log_if_silent(now, "Waiting for the first step of a simulator.")
             return
         collecting: list[str] = []
         for each in behaviors.values():
             self._first.setdefault(each.name, _Mark(each.step, now))
-            told = self._told.setdefault(each.name, _Mark(each.step, now))
+            told = self._last_logged.setdefault(each.name, _Mark(each.step, now))
             self._console.progress(each.name, each.step, each.settings.max_steps, each.steps_per_s)
             if collected := _collected(each):
                 collecting.append(f"{each.name}: {collected}")
             if now - told.at_s >= SILENCE_S:
-                self._tell(each, told, now)
+                self._log_behavior(each, told, now)
         if advice := self._hint(now, sum(each.step for each in behaviors.values() if each.training)):
             _logger.info("%s", advice)
-        left_s = [left for each in behaviors.values() if (left := self._left_s(each, now)) is not None]
+        left_s = [left for each in behaviors.values() if (left := self._remaining_s(each, now)) is not None]
         forecast = [f"About {_duration(max(left_s))} left"] if left_s else []
         if forecast and now >= self._forecast_s:
             self._forecast_s = now + FORECAST_S
@@ -94,8 +94,8 @@ class ProgressLog:
 
     def write(self, summary: Summary) -> None:
         """Hears that something was said of a behavior."""
-        self._said_s = self._clock()
-        self._told[summary.behavior] = _Mark(summary.step, self._said_s)
+        self._last_line_s = self._clock()
+        self._last_logged[summary.behavior] = _Mark(summary.step, self._last_line_s)
 
     def truncate_after(self, behavior: str, step: int) -> None:
         """Nothing to do: what was said was said."""
@@ -105,33 +105,33 @@ class ProgressLog:
 
     def _during(self, text: Callable[[], str]) -> None:
         now = self._clock()
-        if now < self._next_look_s:
+        if now < self._next_update_s:
             return
-        self._next_look_s = now + _LOOK_S
+        self._next_update_s = now + _UPDATE_INTERVAL_S
         self._console.doing(text())
-        self._say(now, f"{text()}.")
+        self._log_if_silent(now, f"{text()}.")
 
-    def _say(self, now: float, line: str) -> None:
+    def _log_if_silent(self, now: float, line: str) -> None:
         """Says something that is no news, if nothing else was said."""
-        if now - self._said_s >= SILENCE_S:
-            self._said_s = now
+        if now - self._last_line_s >= SILENCE_S:
+            self._last_line_s = now
             if not self._console.has_table:
                 _logger.info("%s", line)
 
-    def _tell(self, behavior: Behavior, before: _Mark, now: float) -> None:
+    def _log_behavior(self, behavior: Behavior, before: _Mark, now: float) -> None:
         """Says how far a behavior is."""
-        self._told[behavior.name] = _Mark(behavior.step, now)
+        self._last_logged[behavior.name] = _Mark(behavior.step, now)
         so_far = behavior.so_far(wall_s=now)
         if so_far.stats.episodes:
             self._console.summary(so_far, behavior.settings.max_steps)
         if self._console.has_table:
             return
-        self._said_s = now
+        self._last_line_s = now
         parts = [behavior.name, _steps(behavior)]
         if behavior.step == before.step:
             parts.append(f"No step came for {_duration(now - before.at_s)}")
         elif (rate := self._rate(behavior, now)) is not None:
-            left = self._left_s(behavior, now)
+            left = self._remaining_s(behavior, now)
             about = "" if left is None else f", about {_duration(left)} left"
             self._forecast_s = now + FORECAST_S
             parts.append(f"{rate:,.{0 if rate >= 10 else 1}f} steps/s{about}")
@@ -147,7 +147,7 @@ class ProgressLog:
             return None
         return (behavior.step - first.step) / (now - first.at_s)
 
-    def _left_s(self, behavior: Behavior, now: float) -> float | None:
+    def _remaining_s(self, behavior: Behavior, now: float) -> float | None:
         """Until its step budget is used; None where there is none, or nobody knows."""
         rate = self._rate(behavior, now)
         if rate is None or not behavior.training:

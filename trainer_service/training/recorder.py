@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.callbacks import Hooks
+from trainer_service.callbacks import CallbackList
 from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
 from trainer_service.interop.onnx_export import ExportError, export_policy
@@ -53,7 +53,7 @@ class Recorder:
         expected: Iterable[str] = (),
         autosave_s: float = 300.0,
         curriculum: Curriculum | None = None,
-        hooks: Hooks | None = None,
+        callbacks: CallbackList | None = None,
     ) -> None:
         """Records a run.
 
@@ -64,7 +64,7 @@ class Recorder:
             autosave_s: how often checkpoint.pt is renewed between the checkpoints of ``checkpoint_interval``;
                 what a power cut can cost at most.
             curriculum: whose lessons go into summaries, and are stored with the weights that have met them.
-            hooks: who hears of numbered checkpoints.
+            callbacks: who hears of numbered checkpoints.
         """
         self._folder = folder
         self._console = console
@@ -77,15 +77,15 @@ class Recorder:
         self._saved_ghosts: dict[str, int] = {}
         """How many steps others had played against them by then."""
         self._retry_at: dict[str, float] = {}
-        self._complained: set[str] = set()
+        self._warned: set[str] = set()
         self._status = status
         self._expected = list(expected)
         self._autosave_s = autosave_s
         self._autosave_at: dict[str, float] = {}
         self._curriculum = curriculum or Curriculum({})
-        self._hooks = hooks or Hooks()
+        self._callbacks = callbacks or CallbackList()
 
-    def watch(self, behavior: Behavior) -> None:
+    def add(self, behavior: Behavior) -> None:
         """Starts to record a behavior that just showed up."""
         interval = behavior.settings.checkpoint_interval
         self._next_save[behavior.name] = (behavior.step // interval + 1) * interval
@@ -95,23 +95,23 @@ class Recorder:
         if behavior.name in self._expected:
             self._expected.remove(behavior.name)
 
-    def report(self, behavior: Behavior) -> None:
+    def write_due(self, behavior: Behavior) -> None:
         """Writes the summary and the checkpoint of a behavior, where they are due."""
         if behavior.summary_due():
             self._summarize(behavior)
         if self._is_saved(behavior):
             return
         if behavior.finished or behavior.step >= self._next_save[behavior.name]:
-            self._save_in_passing(behavior, self._save)
+            self._try_save(behavior, self._save)
         elif time.monotonic() >= self._autosave_at[behavior.name]:
-            self._save_in_passing(behavior, self._autosave)
+            self._try_save(behavior, self._autosave)
 
-    def renew(self, behaviors: Iterable[Behavior]) -> None:
+    def autosave(self, behaviors: Iterable[Behavior]) -> None:
         """Renews what ``--resume`` continues from, so that a run that is killed goes on in the lessons it has
         reached, and after the evaluations it has made."""
         for behavior in behaviors:
             self._autosave_at[behavior.name] = 0.0  # until it has succeeded
-            self._save_in_passing(behavior, self._autosave)
+            self._try_save(behavior, self._autosave)
 
     def finish(self, behaviors: Sequence[Behavior]) -> None:
         """Saves everything for the last time.
@@ -122,11 +122,11 @@ class Recorder:
         """
         failures: list[Exception] = []
         if behaviors:
-            self._name_missing()
+            self._warn_of_missing()
         if self._folder.writable:
             for behavior in behaviors:
                 try:
-                    if not self._is_saved(behavior) or self._is_behind(behavior):
+                    if not self._is_saved(behavior) or self._has_played_since(behavior):
                         self._save(behavior)
                     self._finalize(behavior)
                 except Exception as error:  # one device that is lost, or one bug, is not to cost the others
@@ -143,17 +143,17 @@ class Recorder:
             raise failures[0]
 
     def _summarize(self, behavior: Behavior) -> None:
-        self._name_missing()
+        self._warn_of_missing()
         summary = behavior.summarize(time.perf_counter() - self._started)
         summary = replace(summary, lessons=self._curriculum.lessons)
         for writer in self._writers:
             try:
                 writer.write(summary)
             except SaveError as error:
-                self._complain_once(str(error))
+                self._warn_once(str(error))
         self._console.summary(summary, behavior.settings.max_steps)
 
-    def _save_in_passing(self, behavior: Behavior, save: Callable[[Behavior], None]) -> None:
+    def _try_save(self, behavior: Behavior, save: Callable[[Behavior], None]) -> None:
         if not self._folder.writable or time.monotonic() < self._retry_at.get(behavior.name, 0.0):
             return
         try:
@@ -169,7 +169,7 @@ class Recorder:
             self._save_experience(behavior)
             save_checkpoint(behavior.checkpoint(), self._folder.checkpoint(behavior.name))
             if self._curriculum.lessons:
-                self._store(self._status.behavior(behavior.name), behavior)
+                self._write_status(self._status.behavior(behavior.name), behavior)
         self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
 
     def _is_saved(self, behavior: Behavior) -> bool:
@@ -179,7 +179,7 @@ class Recorder:
             return False
         return saved_at == behavior.step or (behavior.finished and saved_at >= behavior.settings.max_steps)
 
-    def _is_behind(self, behavior: Behavior) -> bool:
+    def _has_played_since(self, behavior: Behavior) -> bool:
         """It learned nothing, but has played since: its rating and its opponents are others now."""
         return self._saved_ghosts.get(behavior.name, 0) != _ghost_steps(behavior)
 
@@ -201,7 +201,7 @@ class Recorder:
             creation_time=time.time(),
             auxiliary_file_paths=tuple(files[1:]),
         )
-        self._list(behavior, record)
+        self._list_checkpoint(behavior, record)
         self._console.checkpoint(name, step)
         self._autosave_at[name] = time.monotonic() + self._autosave_s
         self._saved_at[name] = step
@@ -209,7 +209,7 @@ class Recorder:
         interval = behavior.settings.checkpoint_interval
         self._next_save[name] = (step // interval + 1) * interval
         _logger.info("Saved %s", numbered)
-        self._hooks.checkpoint_saved(name, numbered)
+        self._callbacks.on_checkpoint(name, numbered)
 
     def _save_experience(self, behavior: Behavior) -> None:
         experience = behavior.experience()
@@ -231,12 +231,12 @@ class Recorder:
         _logger.info("Exported %s", path)
         return [path]
 
-    def _list(self, behavior: Behavior, record: CheckpointRecord) -> None:
+    def _list_checkpoint(self, behavior: Behavior, record: CheckpointRecord) -> None:
         status = self._status.behavior(behavior.name).with_checkpoint(record)
         removed: frozenset[str] = frozenset()
         if behavior.settings.keep_checkpoints > 0:
             status, removed = prune_checkpoints(status, behavior.settings.keep_checkpoints)
-        self._store(status, behavior)
+        self._write_status(status, behavior)
         self._folder.remove(behavior.name, removed)
 
     def _finalize(self, behavior: Behavior) -> None:
@@ -252,9 +252,9 @@ class Recorder:
             write_atomic(home, model.read_bytes())
             _logger.info("Copied %s to %s.", model, home)
             file_path = home.as_posix()
-        self._store(replace(status, final_checkpoint=replace(newest, file_path=file_path)), behavior)
+        self._write_status(replace(status, final_checkpoint=replace(newest, file_path=file_path)), behavior)
 
-    def _store(self, status: BehaviorStatus, behavior: Behavior) -> None:
+    def _write_status(self, status: BehaviorStatus, behavior: Behavior) -> None:
         """Writes what is saved of a behavior, and where its lessons stood then."""
         elo = None if behavior.opponents is None else behavior.opponents.rating
         status = replace(status, standing=self._curriculum.standing(behavior.name), elo=elo)
@@ -264,7 +264,7 @@ class Recorder:
         )
         self._folder.write_status(self._status)
 
-    def _name_missing(self) -> None:
+    def _warn_of_missing(self) -> None:
         """By the first summary every behavior has had its chance to show up."""
         if self._expected:
             _logger.warning(
@@ -274,9 +274,9 @@ class Recorder:
             )
             self._expected = []
 
-    def _complain_once(self, message: str) -> None:
-        if message not in self._complained:
-            self._complained.add(message)
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
             _logger.warning("%s. The run goes on without it.", message)
 
 

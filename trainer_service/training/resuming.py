@@ -39,7 +39,7 @@ def checkpoints_to_resume(folder: RunFolder, which: bool | int | str) -> Found:
     return {name: (path, load_origin(path)) for name, path in paths.items()}
 
 
-def go_on_from(folder: RunFolder, name: str, step: int, path: Path) -> None:
+def make_newest(folder: RunFolder, name: str, step: int, path: Path) -> None:
     """Makes a checkpoint the newest of its behavior: what was saved after it is set aside, nothing is lost.
 
     So a run that is killed before it saves again goes on from there once more.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer_service.callbacks import Callback, Hooks, RunView
+from trainer_service.callbacks import Callback, CallbackList, RunView
 from trainer_service.config import (
     RunOptions,
     SACSettings,
@@ -28,8 +28,14 @@ from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
-from trainer_service.training.stop_signals import BrokenOff, StopSignals
-from trainer_service.training.warm_start import Start, checkpoint_of, group_before, read_starts, start_of
+from trainer_service.training.stop_signals import StopSignals, UpdateInterrupted
+from trainer_service.training.warm_start import (
+    WarmStart,
+    converted_checkpoint,
+    read_warm_starts,
+    trained_group_size,
+    warm_start_of,
+)
 from unity_bridge.codec.protocol import API_VERSION
 from unity_bridge.programs.executables import Command, resolve_program
 from unity_bridge.server.bridge import Bridge, BridgeSettings
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
 
     from trainer_service.behaviors.behavior import Behavior
     from trainer_service.behaviors.registry import Behaviors
-    from trainer_service.evaluation.periodic import Examiner
+    from trainer_service.evaluation.periodic import PeriodicEvaluator
     from trainer_service.training.channels import Channels
     from trainer_service.training.progress_log import ProgressLog
     from trainer_service.training.recorder import Recorder
@@ -95,14 +101,14 @@ def train(
         BridgeError: the simulators could not be started, or are gone.
         ValueError: two side channels have one id.
     """
-    _refuse_what_cannot_run(options)
+    _check_options(options)
     command = _command(options)
     if command is None:
-        _require_leave_to_listen(host, insecure_listen)
+        _require_permission_to_listen(host, insecure_listen)
     options = _with_seeds(options)
     curriculum = Curriculum(options.environment_parameters or {})
     hub = ChannelHub(side_channels)
-    hooks = Hooks(callbacks) if callbacks else None
+    called = CallbackList(callbacks)
     saved = options.checkpoint_settings
     with ExitStack() as stack:
         folder = stack.enter_context(
@@ -117,8 +123,8 @@ def train(
         )
         console = console or stack.enter_context(Console(tty=False, debug=options.debug))
         stop = stop or stack.enter_context(StopSignals())
-        origins = read_starts(options, folder)
-        _refuse_to_resume_without_demonstrations(options, origins)
+        warm_starts = read_warm_starts(options, folder)
+        _check_demonstrations_of_resumed(options, warm_starts)
         if folder.writable:
             folder.write_configuration(dump_run_options(options))
 
@@ -138,7 +144,9 @@ def train(
 
         device = choose_device(options.torch_settings.device)
         channels = Channels(options, curriculum, hub, device_type=device.type)
-        outcome = _serve(options, folder, console, bridge, stop, origins, curriculum, channels, device, hooks)
+        outcome = _serve(
+            options, folder, console, bridge, stop, warm_starts, curriculum, channels, device, called
+        )
         if leaving := len(bridge.simulators):
             _logger.info("Waiting for %d simulator%s to leave.", leaving, "s" if leaving > 1 else "")
         return outcome
@@ -150,16 +158,16 @@ def _serve(
     console: Console,
     bridge: Bridge,
     stop: StopSignals,
-    origins: dict[str, Start],
+    warm_starts: dict[str, WarmStart],
     curriculum: Curriculum,
     channels: Channels,
     device: torch.device,
-    hooks: Hooks | None,
+    callbacks: CallbackList,
 ) -> Outcome:
     import torch
 
     from trainer_service.behaviors.registry import Behaviors
-    from trainer_service.evaluation.periodic import examiner_for
+    from trainer_service.evaluation.periodic import evaluator_for
     from trainer_service.training import memory_errors
     from trainer_service.training.exchange_hint import ExchangeHint
     from trainer_service.training.learn import learn
@@ -171,7 +179,7 @@ def _serve(
     status = TrainingStatus(torch_version=torch.__version__)
     if options.checkpoint_settings.resume:
         status = _status_of(folder, torch_version=torch.__version__)
-        _resume_lessons(curriculum, options, status, origins)
+        _resume_curriculum(curriculum, options, status, warm_starts)
     for parameter in curriculum.lessons:
         _logger.info("%s", curriculum.describe(parameter))
     environment = options.env_settings
@@ -180,7 +188,15 @@ def _serve(
     expected = dict.fromkeys([*options.behaviors, *curriculum.watched])
     autosave_s = options.checkpoint_settings.autosave_interval_s
     recorder = Recorder(
-        folder, console, writers, timers, status, expected, autosave_s, curriculum=curriculum, hooks=hooks
+        folder,
+        console,
+        writers,
+        timers,
+        status,
+        expected,
+        autosave_s,
+        curriculum=curriculum,
+        callbacks=callbacks,
     )
     if folder.writable:
         _logger.info(
@@ -188,19 +204,39 @@ def _serve(
             "ends the run; --resume goes on from there.", folder.path, autosave_s,
         )  # fmt: skip
     behaviors = Behaviors(
-        _creator(options, folder, device, options.env_settings.seed, origins, writers, hooks, progress, stop),
+        _behavior_factory(
+            options,
+            folder,
+            device,
+            options.env_settings.seed,
+            warm_starts,
+            writers,
+            callbacks,
+            progress,
+            stop,
+        ),
         listed=options.behaviors,
         absence_timeout_s=options.env_settings.timeout_wait,
     )
-    examiner = examiner_for(
+    evaluator = evaluator_for(
         options, _command(options), folder, curriculum, writers, stop, progress.evaluating
     )
-    with _saved_in_the_end(recorder, behaviors, stop, examiner, hooks):
+    with _saving_at_the_end(recorder, behaviors, stop, evaluator, callbacks):
         try:
-            if hooks is not None:
-                hooks.run_starts(RunView(options, folder.path, behaviors, stop.ask))
-            learn(bridge, behaviors, curriculum, channels, recorder, progress, timers, stop, examiner, hooks)
-        except BrokenOff:
+            callbacks.on_run_start(RunView(options, folder.path, behaviors, stop.request))
+            learn(
+                bridge,
+                behaviors,
+                curriculum,
+                channels,
+                recorder,
+                progress,
+                timers,
+                stop,
+                evaluator,
+                callbacks,
+            )
+        except UpdateInterrupted:
             _logger.info(
                 "An update that takes longer was broken off: its gradient steps so far are kept, the rest of its "
                 "rollout is not."
@@ -214,12 +250,12 @@ def _serve(
 
 
 @contextmanager
-def _saved_in_the_end(
+def _saving_at_the_end(
     recorder: Recorder,
     behaviors: Behaviors,
     stop: StopSignals,
-    examiner: Examiner | None,
-    hooks: Hooks | None,
+    evaluator: PeriodicEvaluator | None,
+    callbacks: CallbackList,
 ) -> Iterator[None]:
     """Whatever ends the loop: what was learned is kept, and what ended it is told.
 
@@ -231,10 +267,9 @@ def _saved_in_the_end(
         if stop.requested:
             _logger.info("Learning was interrupted. Saving what was learned.")
         recorder.finish(list(behaviors.values()))
-        if examiner is not None:
-            examiner.finish()
-        if hooks is not None:
-            hooks.run_ended()
+        if evaluator is not None:
+            evaluator.finish()
+        callbacks.on_run_end()
 
     try:
         yield
@@ -260,26 +295,26 @@ def _status_of(folder: RunFolder, *, torch_version: str) -> TrainingStatus:
         return TrainingStatus(torch_version=torch_version)
 
 
-def _resume_lessons(
-    curriculum: Curriculum, options: RunOptions, status: TrainingStatus, origins: dict[str, Start]
+def _resume_curriculum(
+    curriculum: Curriculum, options: RunOptions, status: TrainingStatus, warm_starts: dict[str, WarmStart]
 ) -> None:
     for difference in differences(options.environment_parameters or {}, status.lessons):
         _logger.warning("%s", difference)
-    older = {name for name, start in origins.items() if start.is_own and not start.is_newest}
+    older = {name for name, start in warm_starts.items() if start.is_resume and not start.is_newest}
     if older and status.lessons:
         _logger.warning("Lessons are as they were at the end: checkpoints have none of their own.")
     standings = {name: each.standing for name, each in status.behaviors.items() if name not in older}
     curriculum.resume(status.lessons, standings)
 
 
-def _creator(
+def _behavior_factory(
     options: RunOptions,
     folder: RunFolder,
     device: torch.device,
     seed: int,
-    origins: dict[str, Start],
+    warm_starts: dict[str, WarmStart],
     writers: Iterable[SummaryWriter],
-    hooks: Hooks | None,
+    callbacks: CallbackList,
     progress: ProgressLog,
     stop: StopSignals,
 ) -> Callable[[str, BehaviorSpec, int], Behavior]:
@@ -290,7 +325,7 @@ def _creator(
     from trainer_service.algorithms.common.observation_selection import with_group_size
     from trainer_service.behaviors.behavior import Behavior
     from trainer_service.behaviors.self_play import TurnScheduler
-    from trainer_service.training.resuming import go_on_from
+    from trainer_service.training.resuming import make_newest
     from trainer_service.training.threads import threads_for
 
     saved = options.checkpoint_settings
@@ -298,12 +333,12 @@ def _creator(
     turn_scheduler = TurnScheduler()
 
     def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
-        start = start_of(name, origins)
-        settings = with_group_size(options.behavior_settings(name), group_before(start) or group)
+        start = warm_start_of(name, warm_starts)
+        settings = with_group_size(options.behavior_settings(name), trained_group_size(start) or group)
 
         def before_minibatch(minibatch: int, of: int) -> None:
             progress.updating(name, minibatch, of)
-            stop.break_off()
+            stop.raise_if_overdue()
 
         compute = Compute(device, seed_of(seed, name), before_minibatch)
         behavior = Behavior(
@@ -312,7 +347,7 @@ def _creator(
             settings,
             compute,
             learns=not saved.inference,
-            hooks=hooks,
+            callbacks=callbacks,
             turn_scheduler=turn_scheduler,
         )
         torch.set_num_threads(threads_for([*behaviors, behavior]))
@@ -323,16 +358,16 @@ def _creator(
                 _logger.warning(
                     "'%s' has no checkpoint in '%s': it starts anew.", name, saved.initialize_from
                 )
-        elif start.is_own:
-            behavior.restore(checkpoint_of(start.origin, behavior, compute.seed))
+        elif start.is_resume:
+            behavior.restore(converted_checkpoint(start.origin, behavior, compute.seed))
             _logger.info("Resuming '%s' from step %d.", name, behavior.step)
             if folder.writable:
-                go_on_from(folder, name, behavior.step, start.path)
-            _restore_experience(behavior, folder.replay(name), is_newest=start.is_newest)
+                make_newest(folder, name, behavior.step, start.path)
+            _restore_replay(behavior, folder.replay(name), is_newest=start.is_newest)
             for writer in writers:
                 writer.truncate_after(name, behavior.step)
         else:
-            behavior.initialize(checkpoint_of(start.origin, behavior, compute.seed))
+            behavior.initialize(converted_checkpoint(start.origin, behavior, compute.seed))
             source = settings.init_path or saved.initialize_from
             _logger.info("Starting '%s' from step 0 with the weights of '%s'.", name, source)
         behavior.prepare()
@@ -343,7 +378,7 @@ def _creator(
     return create
 
 
-def _restore_experience(behavior: Behavior, path: Path, *, is_newest: bool) -> None:
+def _restore_replay(behavior: Behavior, path: Path, *, is_newest: bool) -> None:
     """The replay buffer of who learns from one, if it was saved; says so if it was not.
 
     is_newest: the buffer was saved with the checkpoint that the behavior goes on from.
@@ -388,7 +423,7 @@ def seed_of(seed: int, behavior: str) -> int:
     return (seed * 1_000_003 + zlib.crc32(behavior.encode())) % 2**62
 
 
-def _refuse_what_cannot_run(options: RunOptions) -> None:
+def _check_options(options: RunOptions) -> None:
     missing: list[str] = []
     if options.evaluation is not None and options.env_settings.env_path is None:
         missing.append(
@@ -402,10 +437,10 @@ def _refuse_what_cannot_run(options: RunOptions) -> None:
         raise ConfigError(*missing)
 
 
-def _refuse_to_resume_without_demonstrations(options: RunOptions, origins: dict[str, Start]) -> None:
+def _check_demonstrations_of_resumed(options: RunOptions, warm_starts: dict[str, WarmStart]) -> None:
     if options.checkpoint_settings.inference or not options.checkpoint_settings.resume:
         return
-    steps = {name: start.origin.step for name, start in origins.items() if start.is_own}
+    steps = {name: start.origin.step for name, start in warm_starts.items() if start.is_resume}
     if missing := missing_demonstrations(options, steps):
         raise ConfigError(*missing)
 
@@ -440,7 +475,7 @@ def _bridge_settings(
     )
 
 
-def _require_leave_to_listen(host: str, insecure_listen: bool) -> None:
+def _require_permission_to_listen(host: str, insecure_listen: bool) -> None:
     """Raises UserError where other machines would reach the port, and nobody said that they may."""
     if insecure_listen or is_of_this_machine(host):
         return

@@ -23,17 +23,17 @@ from unity_bridge.specs import BehaviorSpec
 
 _logger = logging.getLogger(__name__)
 
-MOST_MADE_AT_ONCE = 4
+MOST_DECLARED_AT_ONCE = 4
 """Behaviors that one turn of the loop makes: whoever declares more waits, and the others go on meanwhile."""
 
-_PARTICULARS = re.compile(r"['\"(:0-9]")
+_DETAILS = re.compile(r"['\"(:0-9]")
 """Where a reason begins to speak of this one case."""
 
-_OUR_OWN = (CallbackError, SaveError, torch.OutOfMemoryError)
+_NOT_THE_SIMULATORS_FAULT = (CallbackError, SaveError, torch.OutOfMemoryError)
 """What no simulator is to blame for."""
 
 
-class _Newcomer:
+class _Declaration:
     """A tick that declares behaviors, until all of them are there."""
 
     def __init__(self, tick: Tick) -> None:
@@ -41,7 +41,7 @@ class _Newcomer:
         self.left: list[tuple[str, BehaviorSpec]] = list(tick.new_specs.items())[::-1]
 
 
-class Desk:
+class SimulatorLifecycle:
     """Takes in what the bridge tells of simulators: who left, who declares what, who asks for actions."""
 
     def __init__(self, bridge: Bridge, behaviors: Behaviors, channels: Channels, recorder: Recorder) -> None:
@@ -51,41 +51,45 @@ class Desk:
         self._recorder = recorder
         self._outdated: set[int] = set()
         """Simulators whose agents live in a lesson or a turn that is over: their next tick is answered with a reset."""
-        self._newcomers: list[_Newcomer] = []
-        self._hear = partial(channels.hear, behaviors=behaviors)
+        self._pending: list[_Declaration] = []
+        self._handle_messages = partial(channels.handle, behaviors=behaviors)
         self._complaints = Complaints(_logger)
         self._missing: list[str] = []
 
     @property
-    def is_declaring(self) -> bool:
+    def has_pending_declarations(self) -> bool:
         """Behaviors wait to be made."""
-        return bool(self._newcomers)
+        return bool(self._pending)
 
-    def admit(self, events: Iterable[Tick | Departure]) -> list[Tick]:
+    def handle_events(self, events: Iterable[Tick | Departure]) -> list[Tick]:
         """Says goodbye to simulators that left, makes behaviors that are new; returns the ticks to observe."""
         made = len(self._behaviors)
-        waiting, self._newcomers = self._newcomers, []
-        ticks = [each.tick for each in waiting if self._enter(each, made)]
+        waiting, self._pending = self._pending, []
+        ticks = [each.tick for each in waiting if self._declare_all(each, made)]
         for event in events:
             if isinstance(event, Departure):
-                self._say_goodbye(event)
+                self._handle_departure(event)
                 # Its last words came too late: a successor may use the same number, and must find no old agents.
                 ticks = [tick for tick in ticks if tick.simulator != event.simulator]
-                self._newcomers = [each for each in self._newcomers if each.tick.simulator != event.simulator]
-            elif not event.new_specs or self._enter(_Newcomer(event), made):
+                self._pending = [each for each in self._pending if each.tick.simulator != event.simulator]
+            elif not event.new_specs or self._declare_all(_Declaration(event), made):
                 ticks.append(event)
-        return self._begin_anew([tick for tick in ticks if self._goes_well(tick, "hearing", self._hear)])
+        return self._reset_outdated(
+            [tick for tick in ticks if self._attempt(tick, "hearing", self._handle_messages)]
+        )
 
     def observe(self, ticks: list[Tick]) -> list[Tick]:
         """Lets agents have their rewards; returns the ticks whose simulators get an answer."""
-        return [tick for tick in ticks if self._goes_well(tick, "observing", self._behaviors.observe)]
+        return [tick for tick in ticks if self._attempt(tick, "observing", self._behaviors.observe)]
 
-    def teach(self, changes: Sequence[LessonChange], curriculum: Curriculum, ticks: list[Tick]) -> list[Tick]:
+    def apply_lessons(
+        self, changes: Sequence[LessonChange], curriculum: Curriculum, ticks: list[Tick]
+    ) -> list[Tick]:
         """Tells simulators of new lessons; returns the ticks that still want actions.
 
         Saved before it is told: a run that is killed right after goes on in these lessons, with these weights.
         """
-        self._recorder.renew(self._behaviors.values())
+        self._recorder.autosave(self._behaviors.values())
         self._bridge.send(self._channels.parameters())
         for change in changes:
             _logger.info("%s", curriculum.describe(change.parameter))
@@ -96,9 +100,9 @@ class Desk:
     def restart(self, ticks: list[Tick]) -> list[Tick]:
         """Lets every simulator begin anew, at its next tick; returns the ticks that still want actions: none."""
         self._outdated.update(self._bridge.simulators)
-        return self._begin_anew(ticks)
+        return self._reset_outdated(ticks)
 
-    def say_who_is_missing(self) -> None:
+    def log_unfinished(self) -> None:
         """Tells, once, what a run still waits for whose other behaviors have used their step budgets."""
         if not any(behavior.finished for behavior in self._behaviors.values()):
             return
@@ -114,7 +118,7 @@ class Desk:
                 "; no simulator has it any more" if self._behaviors.is_absent(name) else "",
             )  # fmt: skip
 
-    def _begin_anew(self, ticks: list[Tick]) -> list[Tick]:
+    def _reset_outdated(self, ticks: list[Tick]) -> list[Tick]:
         """Resets the outdated simulators among the ticks; returns the other ticks."""
         for tick in ticks:
             if tick.simulator in self._outdated:
@@ -124,29 +128,29 @@ class Desk:
                 ticks = [other for other in ticks if other is not tick]
         return ticks
 
-    def _say_goodbye(self, departure: Departure) -> None:
+    def _handle_departure(self, departure: Departure) -> None:
         if departure.restarted:
             _logger.warning("%s", departure.reason)  # as often as its budget allows
         else:
             why = departure.reason.partition(": ")[2]
-            self._complaints.say(("departed", _PARTICULARS.split(why)[0]), departure.reason)
-        self._dismiss(departure.simulator)
+            self._complaints.say(("departed", _DETAILS.split(why)[0]), departure.reason)
+        self._drop(departure.simulator)
 
-    def _dismiss(self, simulator: int) -> None:
+    def _drop(self, simulator: int) -> None:
         self._outdated.discard(simulator)
         self._behaviors.remove_simulator(simulator)
         self._channels.drop(simulator)
 
-    def _enter(self, newcomer: _Newcomer, made_before: int) -> bool:
+    def _declare_all(self, declaration: _Declaration, made_before: int) -> bool:
         """Makes the behaviors that a tick declares. False where it has to wait, or its simulator had to be refused."""
-        tick = newcomer.tick
-        while newcomer.left:
-            if len(self._behaviors) - made_before >= MOST_MADE_AT_ONCE:
-                self._newcomers.append(newcomer)
+        tick = declaration.tick
+        while declaration.left:
+            if len(self._behaviors) - made_before >= MOST_DECLARED_AT_ONCE:
+                self._pending.append(declaration)
                 return False
-            declare = partial(self._declare, *newcomer.left.pop())
+            declare = partial(self._declare, *declaration.left.pop())
             # Once others train, what one simulator declares does not end their run.
-            if not self._goes_well(tick, "declaring", declare, fatal=not self._behaviors):
+            if not self._attempt(tick, "declaring", declare, fatal=not self._behaviors):
                 return False
         return True
 
@@ -154,11 +158,11 @@ class Desk:
         known = set(self._behaviors)
         self._behaviors.declare(tick.simulator, behavior_id, spec, tick.steps.get(behavior_id))
         for name in set(self._behaviors) - known:
-            self._recorder.watch(self._behaviors[name])
+            self._recorder.add(self._behaviors[name])
             self._channels.announce(self._behaviors[name], self._bridge)
             _logger.info("Connected new brain: %s", behavior_id)
 
-    def _goes_well(self, tick: Tick, doing: str, work: Callable[[Tick], None], *, fatal: bool = True) -> bool:
+    def _attempt(self, tick: Tick, doing: str, work: Callable[[Tick], None], *, fatal: bool = True) -> bool:
         """Does something with a tick. Where that fails its simulator is refused, and all others go on.
 
         fatal: a launched simulator that does not fit the configuration ends the run, because it will never fit.
@@ -167,7 +171,7 @@ class Desk:
         try:
             work(tick)
             return True
-        except _OUR_OWN:
+        except _NOT_THE_SIMULATORS_FAULT:
             raise
         except (UserError, WireError) as error:
             info = self._bridge.simulators.get(number)
@@ -182,6 +186,6 @@ class Desk:
             self._complaints.say(
                 (doing, type(error).__name__), f"Simulator {number} is refused: {reason}", error=error
             )
-        self._dismiss(number)
+        self._drop(number)
         self._bridge.reject(number, reason)
         return False

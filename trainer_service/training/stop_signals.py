@@ -20,24 +20,24 @@ _NUMBERS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)
 )
 """What asks a run to end: SIGHUP is a terminal that closed (tmux, ssh); Windows says SIGBREAK instead."""
-_GENTLE = {getattr(signal, name) for name in ("SIGHUP",) if hasattr(signal, name)}
+_NEVER_FORCING = {getattr(signal, name) for name in ("SIGHUP",) if hasattr(signal, name)}
 """What never ends a process at once."""
-_ONE_PRESS_S = 0.05
+_SAME_REQUEST_S = 0.05
 """Signals that come closer together are one request: who forwards signals sends a second copy of what the terminal,
 systemd or a shell sends to everybody."""
 _MANY = 4096
 """More signals than come in that time."""
 _NO_SIGNAL = b"\0"
 """Tells the thread that it is not needed any more."""
-_PATIENCE_S = 1.0
+_UPDATE_GRACE_S = 1.0
 """How long after a signal an update may go on. Shorter ones end as if nothing was: then a run goes on exactly."""
-_SAYING_S = 0.2
+_PRINT_TIMEOUT_S = 0.2
 """How long the last words may take, where nobody reads them."""
 
 _logger = logging.getLogger(__name__)
 
 
-class BrokenOff(Exception):
+class UpdateInterrupted(Exception):
     """The run is to end, and what was going on has taken too long to be waited for."""
 
 
@@ -59,18 +59,18 @@ class StopSignals:
         """When the first signal came."""
         self._previous: dict[int, Any] = {}
         self._previous_wakeup = -1
-        self._mouth, self._ear = socket.socketpair()
+        self._wakeup_writer, self._wakeup_reader = socket.socketpair()
         self._listener = threading.Thread(target=self._listen, name="signals", daemon=True)
 
     def __enter__(self) -> Self:
         if threading.current_thread() is not threading.main_thread():
             return self
-        self._mouth.setblocking(False)
+        self._wakeup_writer.setblocking(False)
         self._listener.start()
-        self._previous_wakeup = signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
+        self._previous_wakeup = signal.set_wakeup_fd(self._wakeup_writer.fileno(), warn_on_full_buffer=False)
         for number in _NUMBERS:
             if signal.getsignal(number) is not signal.SIG_IGN or number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._ask)
+                self._previous[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
@@ -81,59 +81,59 @@ class StopSignals:
                 number, handler = self._previous.popitem()
                 signal.signal(number, handler)
             signal.set_wakeup_fd(self._previous_wakeup)
-            self._mouth.setblocking(True)
-            self._mouth.send(_NO_SIGNAL)
+            self._wakeup_writer.setblocking(True)
+            self._wakeup_writer.send(_NO_SIGNAL)
             self._listener.join()
-        self._mouth.close()
-        self._ear.close()
+        self._wakeup_writer.close()
+        self._wakeup_reader.close()
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Asks as a signal does."""
         self.requested = True
 
-    def break_off(self) -> None:
-        """Call it where something long may end early. Raises BrokenOff if a signal has waited for a while."""
-        if self._signalled_s is not None and time.monotonic() - self._signalled_s > _PATIENCE_S:
-            raise BrokenOff
+    def raise_if_overdue(self) -> None:
+        """Call it where something long may end early. Raises UpdateInterrupted if a signal has waited for a while."""
+        if self._signalled_s is not None and time.monotonic() - self._signalled_s > _UPDATE_GRACE_S:
+            raise UpdateInterrupted
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self.ask()
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.request()
         if self._signalled_s is None:
             self._signalled_s = time.monotonic()
 
     def _listen(self) -> None:
         """Waits for the first signal and the second. Nothing here may wait for the main thread, or for a lock of
         the log's."""
-        if self._hear(self._previous) is None:
+        if self._wait_for(self._previous) is None:
             return
-        _say(
+        _in_thread(
             lambda: _logger.info("Asked to stop: saving what was learned. Asked once more, it ends at once.")
         )
-        time.sleep(_ONE_PRESS_S)
-        self._ear.setblocking(False)
+        time.sleep(_SAME_REQUEST_S)
+        self._wakeup_reader.setblocking(False)
         with suppress(BlockingIOError):
-            if _NO_SIGNAL in self._ear.recv(_MANY):
+            if _NO_SIGNAL in self._wakeup_reader.recv(_MANY):
                 return
-        self._ear.setblocking(True)
-        number = self._hear(self._previous.keys() - _GENTLE)
+        self._wakeup_reader.setblocking(True)
+        number = self._wait_for(self._previous.keys() - _NEVER_FORCING)
         if number is not None:
-            _end_at_once(number)
+            _exit_now(number)
 
-    def _hear(self, numbers: Collection[int]) -> int | None:
+    def _wait_for(self, numbers: Collection[int]) -> int | None:
         """Waits for one of these signals, whatever others come. None if there will be no more."""
-        while (heard := self._ear.recv(1)) != _NO_SIGNAL:
-            if heard[0] in numbers:
-                return heard[0]
+        while (received := self._wakeup_reader.recv(1)) != _NO_SIGNAL:
+            if received[0] in numbers:
+                return received[0]
         return None
 
 
-def _end_at_once(number: int) -> None:
+def _exit_now(number: int) -> None:
     kill_programs()
-    _say(_last_words).join(_SAYING_S)
+    _in_thread(_print_exit_message).join(_PRINT_TIMEOUT_S)
     os._exit(128 + number)
 
 
-def _last_words() -> None:
+def _print_exit_message() -> None:
     words = (
         "\nEnded at once. What was learned since the last checkpoint is lost; --resume goes on from there.\n"
     )
@@ -143,7 +143,7 @@ def _last_words() -> None:
         os.write(sys.stderr.fileno(), words.encode())
 
 
-def _say(words: Callable[[], None]) -> threading.Thread:
+def _in_thread(words: Callable[[], None]) -> threading.Thread:
     """Says something in a thread of its own, for a terminal that is stopped would keep the sayer waiting."""
     thread = threading.Thread(target=words, name="last words", daemon=True)
     thread.start()

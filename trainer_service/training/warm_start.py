@@ -21,13 +21,13 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class WarmStart:
     """What a behavior starts from."""
 
     origin: Origin
     path: Path
     """Where it was read."""
-    is_own: bool
+    is_resume: bool
     """It is the run's own, which goes on; otherwise only the weights are taken."""
 
     @property
@@ -36,26 +36,26 @@ class Start:
         return self.path.name == "checkpoint.pt"
 
 
-_EVERYONE_ELSE = ""
+_DEFAULT = ""
 """No behavior's name: who is served by the default settings, and what else is said of nobody by name."""
 
 
-def start_of(name: str, starts: Mapping[str, Start]) -> Start | None:
-    """What a behavior starts from; None starts afresh."""
-    return starts.get(name) or starts.get(_EVERYONE_ELSE)
+def warm_start_of(name: str, warm_starts: Mapping[str, WarmStart]) -> WarmStart | None:
+    """What a behavior starts from; None: it starts afresh."""
+    return warm_starts.get(name) or warm_starts.get(_DEFAULT)
 
 
-def read_starts(options: RunOptions, folder: RunFolder) -> dict[str, Start]:
-    """Checkpoints to start from: see ``start_of``.
+def read_warm_starts(options: RunOptions, folder: RunFolder) -> dict[str, WarmStart]:
+    """Checkpoints to start from: see ``warm_start_of``.
 
     All are read before anything starts, so that a damaged one costs nothing.
     """
-    own: dict[str, Start] = {}
+    own: dict[str, WarmStart] = {}
     if options.checkpoint_settings.resume:
         from trainer_service.training.resuming import checkpoints_to_resume
 
         found = checkpoints_to_resume(folder, options.checkpoint_settings.resume)
-        own = {name: Start(origin, path, True) for name, (path, origin) in found.items()}
+        own = {name: WarmStart(origin, path, True) for name, (path, origin) in found.items()}
     others: dict[str, Path] = {}
     for name, settings in options.behaviors.items():
         if settings.init_path is not None and name in own:
@@ -66,44 +66,44 @@ def read_starts(options: RunOptions, folder: RunFolder) -> dict[str, Start]:
             others[name] = folder.initialize_from / name / "checkpoint.pt"
     if options.default_settings is not None and not own:
         # A run that goes on needs no start, and must not fail because somebody has since removed it.
-        others = {**_of_everyone_else(options.default_settings.init_path, folder), **others}
+        others = {**_default_paths(options.default_settings.init_path, folder), **others}
     if not others:
         return own
     from trainer_service.interop.mlagents_checkpoint import load_origin
 
-    return {name: Start(load_origin(path), path, False) for name, path in others.items()} | own
+    return {name: WarmStart(load_origin(path), path, False) for name, path in others.items()} | own
 
 
-def _of_everyone_else(given: str | None, folder: RunFolder) -> dict[str, Path]:
+def _default_paths(given: str | None, folder: RunFolder) -> dict[str, Path]:
     """Whom the default settings will serve is not known yet: whoever has weights where they are looked for."""
-    if given is not None and not _is_bare(given, folder):
-        return {_EVERYONE_ELSE: Path(given)}
+    if given is not None and not _is_file_name(given, folder):
+        return {_DEFAULT: Path(given)}
     if folder.initialize_from is None:
         return {}
     found = folder.initialize_from.glob(f"*/{given or 'checkpoint.pt'}")
     return {path.parent.name: path for path in sorted(found)}
 
 
-def _is_bare(given: str, folder: RunFolder) -> bool:
+def _is_file_name(given: str, folder: RunFolder) -> bool:
     """Whether it is a file's name below the folder of the run to initialize from."""
     path = Path(given)
     return len(path.parts) == 1 and not path.exists() and folder.initialize_from is not None
 
 
 def _init_path(given: str, name: str, folder: RunFolder) -> Path:
-    if folder.initialize_from is not None and _is_bare(given, folder):
+    if folder.initialize_from is not None and _is_file_name(given, folder):
         return folder.initialize_from / name / given
     return Path(given)
 
 
-def group_before(start: Start | None) -> int | None:
+def trained_group_size(start: WarmStart | None) -> int | None:
     """The size of groups that a checkpoint was made for: the first message of today may show a smaller one."""
     settings = getattr(None if start is None else start.origin, "settings", None)
     tuning = None if settings is None else settings.hyperparameters
     return tuning.group_size if isinstance(tuning, GroupSettings) else None
 
 
-def checkpoint_of(origin: Origin, behavior: Behavior, seed: int) -> Checkpoint:
+def converted_checkpoint(origin: Origin, behavior: Behavior, seed: int) -> Checkpoint:
     """What a behavior starts from, in our form, whoever wrote it."""
     from trainer_service.interop.mlagents_checkpoint import as_checkpoint
 

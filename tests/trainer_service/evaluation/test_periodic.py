@@ -161,13 +161,13 @@ def test_an_evaluation_leaves_a_checkpoint_to_go_on_from(train, mlagents_style, 
 
 
 def test_an_evaluation_that_fails_costs_a_warning(train, monkeypatch) -> None:
-    from trainer_service.evaluation.simulator import Playground
+    from trainer_service.evaluation.simulator import EvaluationSimulator
     from unity_bridge.errors import LaunchError
 
-    def fail(self: Playground, lessons: object) -> None:
+    def fail(self: EvaluationSimulator, lessons: object) -> None:
         raise LaunchError("it does not start today")
 
-    monkeypatch.setattr(Playground, "open", fail)
+    monkeypatch.setattr(EvaluationSimulator, "open", fail)
     said = train("unlucky", 6 * EPISODE, evaluation=OFTEN)
     assert said.out.count("An evaluation failed: it does not start today. The run goes on.") == 2
     assert state("unlucky")["step"] == 6 * EPISODE

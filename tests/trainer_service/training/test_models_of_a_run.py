@@ -41,9 +41,9 @@ def walker(make_behavior: Callable[..., Behavior]) -> Behavior:
 def recorded(folder: RunFolder, behavior: Behavior, *steps: int, finish: bool = False) -> BehaviorStatus:
     """What is listed after a behavior has come to these steps."""
     recorder = Recorder(folder, Console(tty=False), [], Timers(), TrainingStatus())
-    recorder.watch(behavior)
+    recorder.add(behavior)
     for behavior.step in steps:  # the loop is the behavior's life
-        recorder.report(behavior)
+        recorder.write_due(behavior)
     if finish:
         recorder.finish([behavior])
     return folder.read_status(torch_version=torch.__version__).behavior(behavior.name)
@@ -83,9 +83,9 @@ def test_a_model_is_of_the_weights_beside_it(folder: RunFolder, walker: Behavior
 
 def test_autosaves_have_no_models(folder: RunFolder, walker: Behavior) -> None:
     recorder = Recorder(folder, Console(tty=False), [], Timers(), TrainingStatus(), autosave_s=0.0)
-    recorder.watch(walker)
+    recorder.add(walker)
     walker.step = 7
-    recorder.report(walker)
+    recorder.write_due(walker)
     assert folder.checkpoint("Two Legs").exists()
     assert models(folder) == []
 

@@ -33,7 +33,7 @@ class Run:
         """Looks at that later time; returns what was said then."""
         self.now_s += seconds
         before = self.stream.tell()
-        self.progress.look({"Ball": self.behavior})
+        self.progress.update({"Ball": self.behavior})
         return self.stream.getvalue()[before:].splitlines()
 
 
@@ -124,7 +124,7 @@ def test_a_long_update_says_at_which_minibatch_it_is(run: Run) -> None:
 
 def test_a_run_without_simulators_says_what_it_waits_for(run: Run) -> None:
     for _ in range(61):
-        run.progress.look({})
+        run.progress.update({})
         run.now_s += 1
     assert run.stream.getvalue().splitlines() == ["[INFO] Waiting for the first step of a simulator."] * 2
 

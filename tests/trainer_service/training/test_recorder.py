@@ -52,10 +52,10 @@ def test_checkpoints_come_at_their_interval_and_old_ones_go(tmp_path: Path) -> N
     ball = behavior(checkpoint_interval=100, keep_checkpoints=2)
     with RunFolder.open(tmp_path, "run") as folder:
         records = recorder(folder)
-        records.watch(ball)
+        records.add(ball)
         for step in (50, 99, 100, 150, 205, 299, 310):
             ball.step = step
-            records.report(ball)
+            records.write_due(ball)
         assert names(folder) == ["B-205.pt", "B-310.pt", "checkpoint.pt"]
         assert load_checkpoint(folder.checkpoint("B")).step == 310
         status = folder.read_status(torch_version=torch.__version__).behavior("B")
@@ -66,9 +66,9 @@ def test_between_them_only_the_newest_state_is_renewed(tmp_path: Path) -> None:
     ball = behavior(checkpoint_interval=1000)
     with RunFolder.open(tmp_path, "run") as folder:
         records = recorder(folder, autosave_s=0.0)
-        records.watch(ball)
+        records.add(ball)
         ball.step = 7
-        records.report(ball)
+        records.write_due(ball)
         assert names(folder) == ["checkpoint.pt"]
         assert load_checkpoint(folder.checkpoint("B")).step == 7
 
@@ -79,14 +79,14 @@ def test_a_full_disk_costs_a_warning_and_the_last_good_checkpoint_stays(
     ball = behavior(checkpoint_interval=100)
     with RunFolder.open(tmp_path, "run") as folder:
         records = recorder(folder)
-        records.watch(ball)
+        records.add(ball)
         ball.step = 100
-        records.report(ball)
+        records.write_due(ball)
 
         with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, logger="trainer_service"):
             patched.setattr(os, "fsync", full)
             ball.step = 200
-            records.report(ball)
+            records.write_due(ball)
             assert "No space left on device" in caplog.text
             assert "The run goes on" in caplog.text
             failures = ball.summarize(wall_s=1.0).series["Saving/Failures"]
@@ -114,7 +114,7 @@ def test_a_run_that_is_killed_in_the_middle_of_a_save_goes_on_from_there(
             if ball.step == 200:
                 monkeypatch.setattr("trainer_service.runs.checkpoint.write_atomic", write_and_die)
             with suppress(Killed):
-                records.report(ball)
+                records.write_due(ball)
         assert names(folder) == ["B-100.pt", "checkpoint.pt"]
         ((path, origin),) = checkpoints_to_resume(folder, True).values()
     assert (path.name, origin.step) == ("checkpoint.pt", 200)
@@ -124,12 +124,12 @@ def test_weights_that_are_no_numbers_never_replace_good_ones(tmp_path: Path) -> 
     ball = behavior(checkpoint_interval=100)
     with RunFolder.open(tmp_path, "run") as folder:
         records = recorder(folder)
-        records.watch(ball)
+        records.add(ball)
         ball.step = 100
-        records.report(ball)
+        records.write_due(ball)
         ball.diverged = True
         ball.step = 200
-        records.report(ball)
+        records.write_due(ball)
         records.finish([ball])
         assert load_checkpoint(folder.checkpoint("B")).step == 100
 
@@ -141,13 +141,13 @@ def test_a_weight_that_is_no_number_is_never_written_wherever_it_came_from(
     with RunFolder.open(tmp_path, "run") as folder:
         records = watched(folder, ball, autosave_s=0.0)
         ball.step = 100
-        records.report(ball)
+        records.write_due(ball)
         good = folder.checkpoint("B").read_bytes()
         moments = ball.checkpoint().algorithm["network"]
         name, weights = next((name, each) for name, each in moments.items() if each.is_floating_point())
         weights.view(-1)[0] = torch.inf
         for ball.step in (150, 200):
-            records.report(ball)
+            records.write_due(ball)
         assert f"'B' is not saved at step 150: algorithm.network.{name} is NaN or infinite" in caplog.text
         with pytest.raises(SpoiledError, match="not saved at step 200"):
             records.finish([ball])
@@ -164,7 +164,7 @@ def test_a_behavior_that_cannot_be_saved_costs_no_other_one_its_save(
     with RunFolder.open(tmp_path, "run") as folder:
         records = recorder(folder)
         for each in (lost, ball):
-            records.watch(each)
+            records.add(each)
         with pytest.raises(ZeroDivisionError):
             records.finish([lost, ball])
         assert folder.checkpoint("B").exists()
@@ -174,9 +174,9 @@ def test_a_folder_opened_to_be_read_gets_nothing(tmp_path: Path) -> None:
     ball = behavior(checkpoint_interval=1)
     folder = RunFolder.open(tmp_path, "run", inference=True)
     records = Recorder(folder, Console(tty=False), [], Timers(), TrainingStatus(), autosave_s=0.0)
-    records.watch(ball)
+    records.add(ball)
     ball.step = 10
-    records.report(ball)
+    records.write_due(ball)
     records.finish([ball])
     assert list(tmp_path.iterdir()) == []
 
@@ -187,20 +187,20 @@ def test_a_behavior_that_never_shows_up_is_named_at_the_first_summary(
     ball = behavior(summary_freq=10)
     with RunFolder.open(tmp_path, "run") as folder:
         records = recorder(folder, expected=["B", "Balll"])
-        records.watch(ball)
+        records.add(ball)
         with caplog.at_level(logging.WARNING, logger="trainer_service"):
             ball.step = 9
-            records.report(ball)
+            records.write_due(ball)
             assert caplog.text == ""
             ball.step = 10
-            records.report(ball)
+            records.write_due(ball)
     assert "No simulator has declared 'Balll'" in caplog.text
     assert "declared were 'B'" in caplog.text
 
 
 def watched(folder: RunFolder, ball: Behavior, **options: object) -> Recorder:
     records = recorder(folder, **options)
-    records.watch(ball)
+    records.add(ball)
     return records
 
 
@@ -211,7 +211,7 @@ def test_a_run_that_ends_where_a_checkpoint_was_due_saves_it_once(
     with RunFolder.open(tmp_path, "run") as folder, caplog.at_level(logging.INFO, logger="trainer_service"):
         records = watched(folder, ball)
         ball.step = 100
-        records.report(ball)
+        records.write_due(ball)
         saved = folder.checkpoint("B").stat().st_mtime_ns
         records.finish([ball])
         assert folder.checkpoint("B").stat().st_mtime_ns == saved
@@ -229,7 +229,7 @@ def test_a_behavior_that_has_finished_is_saved_there_and_then_and_never_again(tm
         records = watched(folder, quick, autosave_s=0.0)
         for step in (100, 160, 200, 300, 470):  # it goes on acting while others learn
             quick.step = step
-            records.report(quick)
+            records.write_due(quick)
         records.finish([quick])
         assert names(folder) == ["B-100.pt", "B-160.pt", "checkpoint.pt"]
         assert load_checkpoint(folder.checkpoint("B")).step == 160
@@ -243,7 +243,7 @@ def test_of_weights_that_are_no_numbers_any_more_the_last_good_ones_are_taken_ho
     with RunFolder.open(tmp_path, "run") as folder:
         records = watched(folder, ball)
         ball.step = 100
-        records.report(ball)
+        records.write_due(ball)
         ball.step, ball.diverged = 170, True
         records.finish([ball])
         assert folder.final_model("B").read_bytes() == folder.numbered("B", 100, ".onnx").read_bytes()
@@ -268,10 +268,10 @@ def test_lessons_are_stored_with_the_weights_that_have_met_them(tmp_path: Path) 
         records = watched(folder, ball, curriculum=lessons)
         lessons.advance({"B": Progress(0.1, (4.0,))})
         ball.step = 100
-        records.report(ball)
+        records.write_due(ball)
         lessons.advance({"B": Progress(0.2, (3.0,))})
         ball.step = 150
-        records.report(ball)  # nothing is saved, so nothing more is remembered
+        records.write_due(ball)  # nothing is saved, so nothing more is remembered
         assert stored(folder).behavior("B").standing == Standing((4.0,), {})
         assert stored(folder).lessons == {"height": 0}
         records.finish([ball])
@@ -284,7 +284,7 @@ def test_an_autosave_stores_lessons_too(tmp_path: Path) -> None:
         records = watched(folder, ball, curriculum=lessons, autosave_s=0.0)
         lessons.advance({"B": Progress(0.1, (4.0,))})
         ball.step = 7
-        records.report(ball)
+        records.write_due(ball)
         assert stored(folder).behavior("B").standing == Standing((4.0,), {})
 
 
@@ -294,7 +294,7 @@ def test_a_new_lesson_renews_the_newest_state_of_all_behaviors_at_once(tmp_path:
         records = watched(folder, ball, curriculum=lessons)
         ball.step = 42
         assert lessons.advance({"B": Progress(0.1, (6.0, 6.0))})
-        records.renew([ball])
+        records.autosave([ball])
         assert load_checkpoint(folder.checkpoint("B")).step == 42
         assert stored(folder).lessons == {"height": 1}
         assert stored(folder).behavior("B").standing == Standing()
@@ -312,13 +312,13 @@ def test_a_lesson_that_could_not_be_stored_is_stored_later(
         lessons.advance({"B": Progress(0.1, (6.0, 6.0))})
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
-            records.renew([ball])
+            records.autosave([ball])
         assert "The run goes on" in caplog.text
         assert not folder.checkpoint("B").exists()
-        records.report(ball)
+        records.write_due(ball)
         assert not folder.checkpoint("B").exists()
         now += 60.0
-        records.report(ball)
+        records.write_due(ball)
         assert stored(folder).lessons == {"height": 1}
 
 
@@ -328,9 +328,9 @@ def test_a_parameter_that_the_configuration_no_longer_names_keeps_its_lesson(tmp
         writers = [JsonlWriter(folder.metrics)]
         before = TrainingStatus(lessons={"gone": 3}, torch_version=torch.__version__)
         records = Recorder(folder, Console(tty=False), writers, Timers(), before, curriculum=course())
-        records.watch(ball)
+        records.add(ball)
         ball.step = 10
-        records.report(ball)
+        records.write_due(ball)
         assert stored(folder).lessons == {"gone": 3, "height": 0}
 
 

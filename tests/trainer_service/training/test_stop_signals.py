@@ -237,7 +237,7 @@ def test_an_update_that_takes_long_is_broken_off_and_its_steps_are_saved(
         return update(self)
 
     monkeypatch.setattr(Behavior, "update", interrupted)
-    monkeypatch.setattr(stopping, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(stopping, "_UPDATE_GRACE_S", 0.05)
     said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--seed=1")
     assert said.code == 0
     assert "An update that takes longer was broken off" in said.out
