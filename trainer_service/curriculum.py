@@ -37,7 +37,7 @@ from unity_bridge.side_channels import (
 Parameters = Mapping[str, float | Sampler | config.Curriculum]
 """``environment_parameters`` of a configuration, by name."""
 
-_OLD_SHARE = 0.25
+_SMOOTHING = 0.25
 """What remains of the smoothed return when an episode ends."""
 
 
@@ -45,7 +45,7 @@ _OLD_SHARE = 0.25
 class Progress:
     """What one behavior did since the last look."""
 
-    share: float
+    fraction: float
     """Of max_steps that are used."""
 
     returns: Sequence[float] = ()
@@ -53,18 +53,18 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LessonHistory:
     """What lessons remember of one behavior from look to look."""
 
     recent_returns: tuple[float, ...] = ()
     """Newest first."""
 
-    levels: Mapping[str, float] = field(default_factory=dict)
+    mean_returns: Mapping[str, float] = field(default_factory=dict)
     """What is compared with the threshold, by parameter whose lesson watches the behavior's returns."""
 
 
 @dataclass(frozen=True, slots=True)
-class LessonInForce:
+class CurrentLesson:
     """Where one parameter stands."""
 
     number: int
@@ -101,32 +101,32 @@ class Curriculum:
         }
         self._numbers = dict.fromkeys(self._lessons, 0)
         self._returns: dict[str, deque[float]] = {
-            behavior: deque(maxlen=length) for behavior, length in _memories(self._lessons).items()
+            behavior: deque(maxlen=length) for behavior, length in _history_lengths(self._lessons).items()
         }
-        self._levels: dict[str, float] = {}
+        self._mean_returns: dict[str, float] = {}
 
-    def resume(self, lessons: Mapping[str, int], standings: Mapping[str, Standing]) -> None:
+    def resume(self, lessons: Mapping[str, int], histories: Mapping[str, LessonHistory]) -> None:
         """Goes on where a run stood.
 
         Args:
             lessons: numbers by parameter. A number beyond the last lesson means the last one.
-            standings: what was remembered of behaviors.
+            histories: what was remembered of behaviors.
         """
         for name, each in self._lessons.items():
             self._numbers[name] = min(lessons.get(name, 0), len(each) - 1)
-        for behavior, standing in standings.items():
-            self._recall(behavior, standing)
+        for behavior, history in histories.items():
+            self._restore_history(behavior, history)
 
     @property
-    def lessons(self) -> dict[str, LessonInForce]:
+    def lessons(self) -> dict[str, CurrentLesson]:
         """Where each parameter stands, in the order of the configuration."""
         return {
-            name: LessonInForce(number, self._lessons[name][number].name)
+            name: CurrentLesson(number, self._lessons[name][number].name)
             for name, number in self._numbers.items()
         }
 
     @property
-    def watched(self) -> frozenset[str]:
+    def watched_behaviors(self) -> frozenset[str]:
         """Behaviors that some lesson waits for."""
         return frozenset(self._returns)
 
@@ -137,7 +137,7 @@ class Curriculum:
     def describe(self, parameter: str) -> str:
         """Where the parameter stands, in the words that ML-Agents' users look for in the log."""
         number = self._numbers[parameter]
-        name, value = self._lessons[parameter][number].name, _shown(self._messages[parameter][number])
+        name, value = self._lessons[parameter][number].name, _described(self._messages[parameter][number])
         return f"Parameter '{parameter}' is in lesson '{name}' and has value '{value}'."
 
     def advance(self, progress: Mapping[str, Progress]) -> list[LessonChange]:
@@ -145,24 +145,25 @@ class Curriculum:
         for behavior in self._returns:
             if behavior in progress:
                 for episode_return in progress[behavior].returns:
-                    self._take(behavior, episode_return)
+                    self._record_return(behavior, episode_return)
         changes = [
             LessonChange(name, criteria.require_reset)
             for name, criteria in self._criteria()
-            if criteria.behavior in progress and self._is_over(name, criteria, progress[criteria.behavior])
+            if criteria.behavior in progress
+            and self._is_completed(name, criteria, progress[criteria.behavior])
         ]
         if changes:
-            self._begin(changes)
+            self._move_on(changes)
         return changes
 
-    def standing(self, behavior: str) -> Standing:
+    def history_of(self, behavior: str) -> LessonHistory:
         """What is remembered of a behavior, to go on from later."""
-        levels = {
-            name: self._levels[name]
+        mean_returns = {
+            name: self._mean_returns[name]
             for name, criteria in self._criteria()
-            if criteria.behavior == behavior and name in self._levels
+            if criteria.behavior == behavior and name in self._mean_returns
         }
-        return Standing(tuple(self._returns.get(behavior, ())), levels)
+        return LessonHistory(tuple(self._returns.get(behavior, ())), mean_returns)
 
     def _criteria(self) -> list[tuple[str, config.CompletionCriteria]]:
         """What ends the lessons in force, by parameter; those in their last lesson are left out."""
@@ -173,7 +174,7 @@ class Curriculum:
             if number < len(each) - 1 and (criteria := each[number].completion_criteria) is not None
         ]
 
-    def _take(self, behavior: str, episode_return: float) -> None:
+    def _record_return(self, behavior: str, episode_return: float) -> None:
         returns = self._returns[behavior]
         returns.appendleft(episode_return)
         for name, criteria in self._criteria():
@@ -182,30 +183,32 @@ class Curriculum:
                 and criteria.measure == "reward"
                 and len(returns) >= criteria.min_lesson_length
             ):
-                level = sum(returns) / len(returns)
-                if criteria.signal_smoothing and name in self._levels:
-                    level = _OLD_SHARE * self._levels[name] + (1 - _OLD_SHARE) * level
-                self._levels[name] = level
+                mean_return = sum(returns) / len(returns)
+                if criteria.signal_smoothing and name in self._mean_returns:
+                    mean_return = _SMOOTHING * self._mean_returns[name] + (1 - _SMOOTHING) * mean_return
+                self._mean_returns[name] = mean_return
 
-    def _is_over(self, name: str, criteria: config.CompletionCriteria, progress: Progress) -> bool:
+    def _is_completed(self, name: str, criteria: config.CompletionCriteria, progress: Progress) -> bool:
         if len(self._returns[criteria.behavior]) < criteria.min_lesson_length:
             return False
         if criteria.measure == "progress":
-            return progress.share > criteria.threshold
-        return name in self._levels and self._levels[name] > criteria.threshold
+            return progress.fraction > criteria.threshold
+        return name in self._mean_returns and self._mean_returns[name] > criteria.threshold
 
-    def _begin(self, changes: Sequence[LessonChange]) -> None:
+    def _move_on(self, changes: Sequence[LessonChange]) -> None:
         for change in changes:
             self._numbers[change.parameter] += 1
         for returns in self._returns.values():
             returns.clear()
-        self._levels.clear()
+        self._mean_returns.clear()
 
-    def _recall(self, behavior: str, standing: Standing) -> None:
+    def _restore_history(self, behavior: str, history: LessonHistory) -> None:
         if behavior in self._returns:
-            self._returns[behavior].extend(standing.recent_returns[: self._returns[behavior].maxlen])
+            self._returns[behavior].extend(history.recent_returns[: self._returns[behavior].maxlen])
             watching = {name for name, criteria in self._criteria() if criteria.behavior == behavior}
-            self._levels.update({name: standing.levels[name] for name in watching & standing.levels.keys()})
+            self._mean_returns.update(
+                {name: history.mean_returns[name] for name in watching & history.mean_returns.keys()}
+            )
 
 
 def with_sampler_seeds(parameters: Parameters, seed: int, *, anew: bool = False) -> Parameters:
@@ -242,7 +245,7 @@ def with_sampler_seeds(parameters: Parameters, seed: int, *, anew: bool = False)
     return result
 
 
-def differences(parameters: Parameters, lessons: Mapping[str, int]) -> list[str]:
+def lesson_mismatches(parameters: Parameters, lessons: Mapping[str, int]) -> list[str]:
     """How the parameters do not fit the lessons that a run had reached, and what becomes of it; one line each."""
     lines = []
     for name, number in lessons.items():
@@ -263,15 +266,15 @@ def differences(parameters: Parameters, lessons: Mapping[str, int]) -> list[str]
     return lines
 
 
-def _memories(lessons: Mapping[str, Sequence[Lesson]]) -> dict[str, int]:
+def _history_lengths(lessons: Mapping[str, Sequence[Lesson]]) -> dict[str, int]:
     """How many returns of which behaviors matter."""
-    memories: dict[str, int] = {}
+    lengths: dict[str, int] = {}
     for each in lessons.values():
         for lesson in each[:-1]:
             if criteria := lesson.completion_criteria:
-                known = memories.get(criteria.behavior, 1)
-                memories[criteria.behavior] = max(known, criteria.min_lesson_length)
-    return memories
+                known = lengths.get(criteria.behavior, 1)
+                lengths[criteria.behavior] = max(known, criteria.min_lesson_length)
+    return lengths
 
 
 def _message(name: str, lesson: Lesson) -> EnvironmentParameterMessage:
@@ -292,7 +295,7 @@ def _message(name: str, lesson: Lesson) -> EnvironmentParameterMessage:
     raise TypeError(f"a sampler of type {lesson.value.sampler_type} cannot be told to a simulator")
 
 
-def _shown(message: EnvironmentParameterMessage) -> str:
+def _described(message: EnvironmentParameterMessage) -> str:
     """A value as ML-Agents words it."""
     match message:
         case FloatParameter(value=value):

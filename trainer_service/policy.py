@@ -14,7 +14,7 @@ from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.errors import UserError
 from trainer_service.networks.allowance import Allowance
-from trainer_service.runs.checkpoint import UNFIT, Checkpoint, load_checkpoint
+from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, load_checkpoint
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -47,7 +47,7 @@ class Policy:
                     self._view.spec, checkpoint.settings, Compute(torch.device(device), seed)
                 )
             self._algorithm.load_weights(checkpoint.algorithm)
-        except UNFIT as error:
+        except MISFIT_ERRORS as error:
             raise UserError(
                 f"behavior '{self.behavior}': its weights do not fit its settings: {error}"
             ) from None
@@ -144,8 +144,8 @@ class Policy:
         if allowed.shape != (rows, mask_size):
             raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
         remembered = self._remembered(memories, episode_starts, rows)
-        seen = self._seen(sensors, places, groups)
-        decisions = self._algorithm.act(seen, allowed, remembered, deterministic=deterministic)
+        selected = self._selected(sensors, places, groups)
+        decisions = self._algorithm.act(selected, allowed, remembered, deterministic=deterministic)
         actions = ActionBatch(
             self._algorithm.env_actions(decisions), decisions.discrete_actions.astype(np.int32)
         )
@@ -162,7 +162,7 @@ class Policy:
         """What a model of the policy takes: the sensors, and who is who where it needs to know."""
         return self._view.inputs
 
-    def _seen(
+    def _selected(
         self, sensors: list[Observation], places: ArrayLike | None, groups: ArrayLike | None
     ) -> list[Observation]:
         """What the learner was shown of them, and who is who."""
@@ -174,14 +174,14 @@ class Policy:
                 "say their places"
             )
         rows = len(sensors[0])
-        who = _numbers("places", places, rows)
-        together = np.zeros(rows, np.int64) if groups is None else _numbers("groups", groups, rows)
-        if self.communicates and len(np.unique(np.stack([together, who]), axis=1).T) < rows:
+        agent_indices = _int_array("places", places, rows)
+        group_ids = np.zeros(rows, np.int64) if groups is None else _int_array("groups", groups, rows)
+        if self.communicates and len(np.unique(np.stack([group_ids, agent_indices]), axis=1).T) < rows:
             raise ValueError(
                 f"places: the policy of behavior '{self.behavior}' lets the agents of a group see each other's "
                 "observations, and two of a group have the same place; say groups where there are several"
             )
-        return self._view.rows(sensors, who, together)
+        return self._view.rows(sensors, agent_indices, group_ids)
 
     def _remembered(
         self, memories: NDArray[np.float32] | None, episode_starts: ArrayLike | None, rows: int
@@ -211,7 +211,7 @@ class Policy:
         return sensors
 
 
-def _numbers(name: str, given: ArrayLike, rows: int) -> NDArray[np.int64]:
+def _int_array(name: str, given: ArrayLike, rows: int) -> NDArray[np.int64]:
     numbers = np.asarray(given, np.int64)
     if numbers.shape != (rows,):
         raise ValueError(f"{name}: expected shape {(rows,)}, got {numbers.shape}")

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from trainer_service.callbacks import Callback, EndedEpisodes, RunView
 from trainer_service.rollout.episode_scores import Evaluation
 
-OF_UPDATES: Mapping[str, str] = {
+UPDATE_TAGS: Mapping[str, str] = {
     "Losses/Value Loss": "_overall/critic_loss",
     "Replay/Beta": "_overall/beta",
     "Policy/Exploration Rate": "_overall/exploration_rate",
 }
 """Our tags, and theirs: the mean over a group's agents."""
 
-_OF_AN_AGENT = re.compile(r"Losses/Agent (\d+) Value Loss")
+_AGENT_LOSS_TAG = re.compile(r"Losses/Agent (\d+) Value Loss")
 
 
 class PublishedNames(Callback):
@@ -36,11 +36,11 @@ class PublishedNames(Callback):
 
     def on_update_end(self, run: RunView, behavior: str, metrics: Mapping[str, float]) -> None:
         """Losses and schedules."""
-        for tag, name in OF_UPDATES.items():
+        for tag, name in UPDATE_TAGS.items():
             if tag in metrics:
                 run.add_statistic(behavior, name, metrics[tag])
         for tag, value in metrics.items():
-            if of_agent := _OF_AN_AGENT.fullmatch(tag):
+            if of_agent := _AGENT_LOSS_TAG.fullmatch(tag):
                 run.add_statistic(behavior, f"agent_{of_agent[1]}/critic_loss", value)
 
     def on_episode_end(self, run: RunView, behavior: str, episodes: EndedEpisodes) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from trainers import Process, configure, small, until
 
-from trainer_service.interop.mlagents_checkpoint import load_origin
+from trainer_service.interop.mlagents_checkpoint import load_source
 
 FLAGS = ("--env=sim:basic", "--seed=1", "--results-dir=disk")
 
@@ -46,7 +46,7 @@ def fill(disk: Path) -> None:
 
 def newest(disk: Path) -> int:
     path = disk / "ppo" / "Basic" / "checkpoint.pt"
-    return int(load_origin(path).step)  # type: ignore[union-attr]
+    return int(load_source(path).step)  # type: ignore[union-attr]
 
 
 def require_one_message(run: Process) -> None:

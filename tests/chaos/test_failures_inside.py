@@ -9,7 +9,7 @@ import pytest
 from tiers import tiers
 from trainers import configure, free_port, small, until
 
-from trainer_service.interop.mlagents_checkpoint import load_origin
+from trainer_service.interop.mlagents_checkpoint import load_source
 
 BREAKS = [
     "trainer_service.behaviors.behavior:Behavior.update:1",
@@ -39,7 +39,7 @@ BREAKS = [
 def whole(folder: Path) -> bool:
     """Whether there is a checkpoint, and all are readable."""
     paths = list(folder.rglob("*.pt"))
-    return bool(paths) and all(load_origin(path) for path in paths)
+    return bool(paths) and all(load_source(path) for path in paths)
 
 
 def start(scene, place: str, error: str):

@@ -15,7 +15,7 @@ import torch
 from tiers import tiers
 from trainers import configure, small, until
 
-from trainer_service.interop.mlagents_checkpoint import load_origin
+from trainer_service.interop.mlagents_checkpoint import load_source
 from trainer_service.runs.checkpoint import Checkpoint
 
 SAVED = re.compile(r"Saved \S+-(\d+)\.pt")
@@ -60,7 +60,7 @@ def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
         orphans += len(run.orphans())
         for path in checkpoints.rglob("*.pt"):
             try:
-                load_origin(path)
+                load_source(path)
             except Exception:
                 unreadable += 1
         run = scene.learn(*FLAGS, "--resume")
@@ -94,7 +94,7 @@ def test_a_newest_checkpoint_that_is_damaged(scene, note, count: int) -> None:
     assert run.end() == 0
     whole = shutil.copytree(scene.folder / "results", scene.folder / "whole")
     newest, *older = sorted(numbered(checkpoints), reverse=True)
-    sound = load_origin(checkpoints / "checkpoint.pt")
+    sound = load_source(checkpoints / "checkpoint.pt")
     flipped = scene.folder / "flipped.pt"
     fell_back = harmless = 0
     for number in range(count):
@@ -112,7 +112,7 @@ def test_a_newest_checkpoint_that_is_damaged(scene, note, count: int) -> None:
         until(lambda: RESUMED.search(run.said) or run.poll() is not None, "a start")  # noqa: B023
         found = RESUMED.search(run.said)
         fell_back += found is not None and int(found[1]) == older[0] and "damaged" in run.said
-        harmless += found is not None and int(found[1]) == newest and alike(load_origin(flipped), sound)
+        harmless += found is not None and int(found[1]) == newest and alike(load_source(flipped), sound)
         run.destroy()
     note(
         "newest checkpoint cut or a bit flipped, and `--resume`",

@@ -10,7 +10,7 @@ from collections import Counter
 from tiers import tiers
 from trainers import Process, configure, small, until
 
-from trainer_service.interop.mlagents_checkpoint import load_origin
+from trainer_service.interop.mlagents_checkpoint import load_source
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SLOWEST_S = 60.0
@@ -32,7 +32,7 @@ def unreadable(scene, number: int) -> int:
     found = 0
     for path in (scene.folder / "results" / f"run-{number}").rglob("*.pt"):
         try:
-            load_origin(path)
+            load_source(path)
         except Exception:
             found += 1
     return found

@@ -19,7 +19,7 @@ from mutations import INTEGERS, mutated_archive, mutated_bytes, require_fit_to_p
 
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
-from trainer_service.interop.mlagents_checkpoint import load_origin
+from trainer_service.interop.mlagents_checkpoint import load_source
 from trainer_service.runs.checkpoint import Checkpoint, save_checkpoint
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -39,7 +39,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec = BehaviorSpec((ObservationSpec("body", (3,)),), ActionSpec(2, (3,)))
     state = {"weights": {"a": torch.zeros(3, 4), "b": torch.ones(5)}, "count": 3, "rates": [0.1, None]}
     save_checkpoint(Checkpoint("Ball", 100, spec, TrainerSettings(), state), path)
-    assert isinstance(load_origin(path), Checkpoint)
+    assert isinstance(load_source(path), Checkpoint)
     return path
 
 
@@ -47,7 +47,7 @@ def load(path: Path, data: bytes) -> None:
     path.write_bytes(data)
     before, refusal = peak_memory(), ""
     try:
-        load_origin(path)
+        load_source(path)
     except UserError as error:
         refusal = str(error)
     require_fit_to_print(refusal)
@@ -153,4 +153,4 @@ def settings_with(**network: int) -> bytes:
 def test_a_checkpoint_whose_behavior_leads_out_of_the_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out.pt").write_bytes(settings_with())
     with pytest.raises(UserError):
-        load_origin(tmp_path / "out.pt")
+        load_source(tmp_path / "out.pt")

@@ -12,7 +12,7 @@ import torch
 
 from trainer_service.behaviors.behavior import Behavior, TeamSteps
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
-from trainer_service.runs.replay_file import save_experience
+from trainer_service.runs.replay_file import save_replay_file
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -110,7 +110,7 @@ def assert_goes_on(
     save_checkpoint(straight.checkpoint(), folder / "checkpoint.pt")
     experience = straight.experience()
     if experience is not None:
-        save_experience(experience, folder / "replay.npz")
+        save_replay_file(experience, folder / "replay.npz")
 
     resumed, its_world = make(seed=99), copy.deepcopy(world)
     resumed.restore(load_checkpoint(folder / "checkpoint.pt"))

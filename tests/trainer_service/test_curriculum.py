@@ -9,13 +9,13 @@ import pytest
 
 from trainer_service.config import parse_run_options
 from trainer_service.curriculum import (
+    CurrentLesson,
     Curriculum,
     LessonChange,
-    LessonInForce,
+    LessonHistory,
     Parameters,
     Progress,
-    Standing,
-    differences,
+    lesson_mismatches,
     with_sampler_seeds,
 )
 from trainer_service.errors import ConfigError
@@ -46,17 +46,17 @@ def curriculum(**given: Any) -> Curriculum:
     return Curriculum(parameters(**given))
 
 
-def earned(*returns: float, share: float = 0.0) -> dict[str, Progress]:
+def earned(*returns: float, fraction: float = 0.0) -> dict[str, Progress]:
     """What behavior A did."""
-    return {"A": Progress(share, returns)}
+    return {"A": Progress(fraction, returns)}
 
 
 def numbers(course: Curriculum) -> dict[str, int]:
     return {name: lesson.number for name, lesson in course.lessons.items()}
 
 
-def changed(course: Curriculum, *returns: float, share: float = 0.0) -> bool:
-    return bool(course.advance(earned(*returns, share=share)))
+def changed(course: Curriculum, *returns: float, fraction: float = 0.0) -> bool:
+    return bool(course.advance(earned(*returns, fraction=fraction)))
 
 
 PLAIN = {"signal_smoothing": False}
@@ -64,9 +64,9 @@ PLAIN = {"signal_smoothing": False}
 
 def test_progress_must_exceed_its_threshold() -> None:
     course = curriculum(p=lessons({"measure": "progress", "threshold": 0.5}))
-    assert not changed(course, share=0.5)
-    assert changed(course, share=0.51)
-    assert course.lessons == {"p": LessonInForce(1, "last")}
+    assert not changed(course, fraction=0.5)
+    assert changed(course, fraction=0.51)
+    assert course.lessons == {"p": CurrentLesson(1, "last")}
 
 
 def test_the_mean_of_the_last_returns_must_exceed_the_threshold() -> None:
@@ -79,8 +79,8 @@ def test_the_mean_of_the_last_returns_must_exceed_the_threshold() -> None:
 
 def test_a_lesson_lasts_its_least_number_of_episodes_whatever_the_measure() -> None:
     course = curriculum(p=lessons({"measure": "progress", "threshold": 0.1, "min_lesson_length": 2}))
-    assert not changed(course, 0.0, share=0.9)
-    assert changed(course, 0.0, share=0.9)
+    assert not changed(course, 0.0, fraction=0.9)
+    assert changed(course, 0.0, fraction=0.9)
 
 
 def test_without_an_episode_there_is_no_reward_to_compare() -> None:
@@ -92,7 +92,7 @@ def test_smoothing_takes_three_quarters_of_each_new_mean() -> None:
     course = curriculum(p=lessons({"threshold": 7.0}))
     for each, level in ((0.0, 0.0), (8.0, 6.0)):
         assert not changed(course, each)
-        assert course.standing("A").levels == {"p": level}
+        assert course.history_of("A").mean_returns == {"p": level}
     assert changed(course, 8.0)
 
 
@@ -107,7 +107,7 @@ def test_looking_again_without_a_new_episode_changes_nothing() -> None:
     course.advance(earned(0.0, 8.0))
     for _ in range(10):
         assert not changed(course)
-    assert course.standing("A").levels == {"p": 6.0}
+    assert course.history_of("A").mean_returns == {"p": 6.0}
 
 
 def test_it_does_not_matter_how_episodes_fall_into_looks() -> None:
@@ -117,7 +117,9 @@ def test_it_does_not_matter_how_episodes_fall_into_looks() -> None:
     for each in (1.0, 5.0, 3.0):
         apart.advance(earned(each))
     assert (
-        together.standing("A") == apart.standing("A") == Standing((3.0, 5.0), {"p": 0.25 * 3.0 + 0.75 * 4.0})
+        together.history_of("A")
+        == apart.history_of("A")
+        == LessonHistory((3.0, 5.0), {"p": 0.25 * 3.0 + 0.75 * 4.0})
     )
 
 
@@ -127,16 +129,16 @@ def test_the_longest_lesson_of_any_parameter_says_how_many_returns_matter() -> N
     )
     # p asks for no number of episodes, yet the mean is over the four that q needs: (3 + 3 + 3 + 0) / 4 < 2.9.
     assert not changed(course, 0.0, 3.0, 3.0, 3.0)
-    assert course.standing("A").recent_returns == (3.0, 3.0, 3.0, 0.0)
+    assert course.history_of("A").recent_returns == (3.0, 3.0, 3.0, 0.0)
     assert changed(course, 3.0)
 
 
 def test_each_parameter_moves_on_by_one_lesson_at_a_time() -> None:
     steps = [{"measure": "progress", "threshold": threshold} for threshold in (0.1, 0.2, 0.3)]
     course = curriculum(p=lessons(*steps), q=lessons(*steps[:1]))
-    assert [change.parameter for change in course.advance(earned(share=0.9))] == ["p", "q"]
+    assert [change.parameter for change in course.advance(earned(fraction=0.9))] == ["p", "q"]
     assert numbers(course) == {"p": 1, "q": 1}
-    course.advance(earned(share=0.9))
+    course.advance(earned(fraction=0.9))
     assert numbers(course) == {"p": 2, "q": 1}
 
 
@@ -148,7 +150,7 @@ def test_whatever_parameter_moves_on_all_returns_are_forgotten() -> None:
     course.advance({"A": Progress(0.0, ()), "B": Progress(0.0, (9.0,))})
     course.advance({"A": Progress(0.6, ()), "B": Progress(0.0, ())})
     assert numbers(course) == {"p": 1, "q": 0}
-    assert course.standing("B") == Standing()
+    assert course.history_of("B") == LessonHistory()
     course.advance({"A": Progress(0.6, ()), "B": Progress(0.0, (9.0,))})
     assert numbers(course) == {"p": 1, "q": 0}
     course.advance({"A": Progress(0.6, ()), "B": Progress(0.0, (9.0,))})
@@ -159,7 +161,7 @@ def test_what_was_reached_in_the_lesson_before_does_not_count_in_the_next() -> N
     course = curriculum(p=lessons({"threshold": 5.0}, {"threshold": 3.0}))
     assert changed(course, 8.0)
     assert not changed(course, 2.0)  # ¼·8 + ¾·2 = 3.5 would be enough
-    assert course.standing("A").levels == {"p": 2.0}
+    assert course.history_of("A").mean_returns == {"p": 2.0}
 
 
 def test_behaviors_that_are_not_there_yet_end_no_lesson() -> None:
@@ -170,16 +172,16 @@ def test_behaviors_that_are_not_there_yet_end_no_lesson() -> None:
 
 def test_the_last_lesson_never_ends() -> None:
     course = curriculum(p=lessons({"measure": "progress", "threshold": 0.0}))
-    assert changed(course, share=1.0)
-    assert not changed(course, 100.0, share=1.0)
-    assert course.watched == {"A"}
+    assert changed(course, fraction=1.0)
+    assert not changed(course, 100.0, fraction=1.0)
+    assert course.watched_behaviors == {"A"}
 
 
 def test_a_lesson_says_whether_simulators_begin_anew_when_it_ends() -> None:
     course = curriculum(
         p=lessons({"measure": "progress", "require_reset": True}), q=lessons({"measure": "progress"})
     )
-    assert course.advance(earned(share=0.1)) == [LessonChange("p", True), LessonChange("q", False)]
+    assert course.advance(earned(fraction=0.1)) == [LessonChange("p", True), LessonChange("q", False)]
 
 
 def test_what_is_stored_goes_on_as_if_nothing_had_happened() -> None:
@@ -189,33 +191,33 @@ def test_what_is_stored_goes_on_as_if_nothing_had_happened() -> None:
     }
     straight, parted = curriculum(**given), curriculum(**given)
     for course in (straight, parted):
-        course.advance(earned(share=0.2))
+        course.advance(earned(fraction=0.2))
         course.advance({"A": Progress(0.2, (4.0, 6.0)), "B": Progress(0.0, (7.0,))})
     again = curriculum(**given)
-    again.resume(numbers(parted), {name: parted.standing(name) for name in ("A", "B")})
+    again.resume(numbers(parted), {name: parted.history_of(name) for name in ("A", "B")})
     for course in (straight, again):
-        assert course.standing("A") == Standing((6.0, 4.0), {"p": 5.0})
-        assert course.standing("B") == Standing((7.0,), {"q": 7.0})
+        assert course.history_of("A") == LessonHistory((6.0, 4.0), {"p": 5.0})
+        assert course.history_of("B") == LessonHistory((7.0,), {"q": 7.0})
         # mean(8, 6) = 7, and ¼·5 + ¾·7 = 6.5 > 6
-        assert course.advance(earned(8.0, share=0.2)) == [LessonChange("p", False)]
+        assert course.advance(earned(8.0, fraction=0.2)) == [LessonChange("p", False)]
         assert numbers(course) == {"p": 2, "q": 0}
 
 
 def test_a_curriculum_that_became_shorter_goes_on_in_its_last_lesson() -> None:
     course = curriculum(p=lessons({}))
-    course.resume({"p": 5, "gone": 2}, {"A": Standing((1.0, 2.0, 3.0), {"p": 1.0, "gone": 9.0})})
-    assert course.lessons == {"p": LessonInForce(1, "last")}
-    assert course.standing("A") == Standing((1.0,), {})
+    course.resume({"p": 5, "gone": 2}, {"A": LessonHistory((1.0, 2.0, 3.0), {"p": 1.0, "gone": 9.0})})
+    assert course.lessons == {"p": CurrentLesson(1, "last")}
+    assert course.history_of("A") == LessonHistory((1.0,), {})
 
 
 def test_how_a_changed_configuration_differs_is_told() -> None:
-    short, gone, new = differences(parameters(p=lessons({}), n=1), {"p": 5, "gone": 2})
+    short, gone, new = lesson_mismatches(parameters(p=lessons({}), n=1), {"p": 5, "gone": 2})
     assert "lesson number 5 of environment parameter 'p', which now has only 2" in short
     assert "goes on in the last one, 'last'" in short
     assert "'gone', which the configuration does not name any more" in gone
     assert "'n' are new in this run: they begin in lesson 0" in new
-    assert differences(parameters(p=lessons({}), n=1), {"p": 1, "n": 0}) == []
-    assert differences(parameters(p=1), {}) == []
+    assert lesson_mismatches(parameters(p=lessons({}), n=1), {"p": 1, "n": 0}) == []
+    assert lesson_mismatches(parameters(p=1), {}) == []
 
 
 UNIFORM = {"sampler_type": "uniform", "sampler_parameters": {"min_value": 1, "max_value": 2}}
@@ -260,7 +262,7 @@ def test_where_a_parameter_stands_is_worded_as_in_ml_agents(name: str, value: st
 def test_only_the_lesson_in_force_is_told() -> None:
     course = curriculum(p=lessons({"measure": "progress"}))
     assert course.messages() == [FloatParameter("p", 0.0)]
-    course.advance(earned(share=0.1))
+    course.advance(earned(fraction=0.1))
     assert course.messages() == [FloatParameter("p", 99.0)]
 
 
@@ -316,5 +318,5 @@ def test_without_parameters_there_is_nothing_to_do() -> None:
     course = Curriculum({})
     assert course.messages() == []
     assert course.lessons == {}
-    assert course.advance(earned(1.0, share=1.0)) == []
-    assert course.standing("A") == Standing()
+    assert course.advance(earned(1.0, fraction=1.0)) == []
+    assert course.history_of("A") == LessonHistory()

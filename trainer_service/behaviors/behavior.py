@@ -31,8 +31,8 @@ from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns
 from trainer_service.rollout.outcomes import outcomes
 from trainer_service.rollout.silence import MOST_AGENTS, TooManyAgents
 from trainer_service.rollout.trajectories import Trajectories
-from trainer_service.runs.checkpoint import UNFIT, Checkpoint, differences
-from trainer_service.runs.replay_file import load_experience
+from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, spec_mismatch
+from trainer_service.runs.replay_file import load_replay_file
 from unity_bridge.complaints import Complaints
 from unity_bridge.errors import WireError
 from unity_bridge.side_channels import StatMessage
@@ -384,7 +384,7 @@ class Behavior:
 
     def restore_experience(self, path: Path) -> None:
         """Continues with what was saved beside the checkpoint. Raises UserError where it is no good."""
-        load_experience(path, self._algorithm.load_experience)
+        load_replay_file(path, self._algorithm.load_experience)
 
     def initialize(self, checkpoint: Checkpoint) -> None:
         """Starts from the weights of another run, at step 0. Raises UserError where they do not fit."""
@@ -392,7 +392,7 @@ class Behavior:
         self._load(checkpoint, weights_only=True)
 
     def _check_fits(self, checkpoint: Checkpoint) -> None:
-        changed = differences(checkpoint.spec, self.spec)
+        changed = spec_mismatch(checkpoint.spec, self.spec)
         if changed:
             raise UserError(f"behavior '{self.name}' is not what its checkpoint was trained for: {changed}")
         if checkpoint.settings.trainer_type != self.settings.trainer_type:
@@ -407,7 +407,7 @@ class Behavior:
             load(checkpoint.algorithm)
             if not weights_only and self.opponents is not None and checkpoint.self_play is not None:
                 self.opponents.load_state_dict(checkpoint.self_play)
-        except UNFIT as error:
+        except MISFIT_ERRORS as error:
             changed = changed_networks(checkpoint.settings, self.settings)
             raise UserError(
                 f"behavior '{self.name}': the checkpoint does not fit the configured networks: "

@@ -14,7 +14,7 @@ from trainer_service.behaviors.behavior import Behavior, TeamSteps
 from trainer_service.config import validate_behavior_name
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
-from trainer_service.runs.checkpoint import differences
+from trainer_service.runs.checkpoint import spec_mismatch
 from unity_bridge.complaints import quoted
 from unity_bridge.server.bridge import Tick
 from unity_bridge.specs import BehaviorSpec
@@ -152,7 +152,7 @@ class Behaviors(Mapping[str, Behavior]):
         if behavior is None:
             self._require_room(name)
             behavior = self._by_name[name] = self._create(name, spec, _largest_group(first))
-        elif changed := differences(behavior.spec, spec):
+        elif changed := spec_mismatch(behavior.spec, spec):
             raise UserError(
                 f"behavior {quoted(behavior_id)} differs from what was declared before: {changed[:_LONGEST_DIFFERENCE]}"
             )

@@ -240,7 +240,7 @@ def _import_checkpoint(parsed: argparse.Namespace) -> int:
         imported = import_results(parsed.results_folder, parsed.run_id, results_dir=parsed.results_dir)
     for name, conversion in imported.conversions.items():
         print(f"Imported {name} (step {conversion.checkpoint.step}) into {imported.folder}")
-        for part in conversion.left_behind:
+        for part in conversion.left_out:
             print(f"  not taken over: {part}")
     return 0
 
@@ -366,9 +366,9 @@ def _in_words(result: Mapping[str, Any]) -> str:
 
 
 def _with_spread(mean: float, deviation: float) -> str:
-    from trainer_service.metrics import readable
+    from trainer_service.metrics import format_return
 
-    return f"{readable(mean, deviation)} ± {readable(deviation, mean)}"
+    return f"{format_return(mean, deviation)} ± {format_return(deviation, mean)}"
 
 
 def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:

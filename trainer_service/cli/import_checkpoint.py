@@ -22,7 +22,7 @@ from trainer_service.errors import UserError
 from trainer_service.interop.mlagents_checkpoint import (
     Conversion,
     MLAgentsCheckpoint,
-    as_checkpoint,
+    convert_checkpoint,
     load_mlagents_checkpoint,
 )
 from trainer_service.interop.onnx_export import ExportError, export_policy
@@ -119,7 +119,7 @@ def _converted(path: Path, name: str, options: RunOptions) -> Conversion:
     settings = options.behavior_settings(name)
     source = load_mlagents_checkpoint(path)
     spec = spec_of(_model_beside(path, name), source, settings)
-    return as_checkpoint(source, name, spec, settings, seed=seed_of(options.env_settings.seed, name))
+    return convert_checkpoint(source, name, spec, settings, seed=seed_of(options.env_settings.seed, name))
 
 
 def _model_beside(checkpoint: Path, name: str) -> Path:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
-from trainer_service.config.section import Section, choose, mistake
+from trainer_service.config.section import Section, require_choice, section_error
 from trainer_service.config.values import (
     Count,
     Flag,
@@ -39,7 +39,7 @@ class UniformParameters(SamplerParameters):
     @model_validator(mode="after")
     def _is_ordered(self) -> Self:
         if self.min_value > self.max_value:
-            raise mistake(
+            raise section_error(
                 ("min_value",),
                 f"expected at most the max_value of {self.max_value:g}, got {self.min_value:g}",
             )
@@ -109,7 +109,7 @@ class Sampler(Section):
     @field_validator("sampler_type", mode="before")
     @classmethod
     def _is_known(cls, value: Any) -> str:
-        return choose("sampler type", value, SAMPLERS)
+        return require_choice("sampler type", value, SAMPLERS)
 
     @field_validator("sampler_parameters", mode="before")
     @classmethod
@@ -161,7 +161,7 @@ class CompletionCriteria(Section):
     @model_validator(mode="after")
     def _is_reachable(self) -> Self:
         if self.measure == "progress" and not 0 <= self.threshold <= 1:
-            raise mistake(
+            raise section_error(
                 ("threshold",), f"expected a share of max_steps between 0 and 1, got {self.threshold:g}"
             )
         return self
@@ -197,7 +197,7 @@ class Curriculum(Section):
     def _can_be_finished(self) -> Self:
         for position, lesson in enumerate(self.curriculum[:-1]):
             if lesson.completion_criteria is None:
-                raise mistake(
+                raise section_error(
                     ("curriculum", position), f"lesson '{lesson.name}' needs completion_criteria to end by"
                 )
         return self

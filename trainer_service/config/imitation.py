@@ -27,6 +27,6 @@ class BehavioralCloningSettings(Section):
     batch_size: PositiveCount | None = None
     """Steps of one gradient step; null means the trainer's batch_size."""
 
-    def over(self, step: int) -> bool:
+    def has_faded_out(self, step: int) -> bool:
         """Whether it has faded out at this step."""
         return 0 < self.steps <= step

@@ -8,7 +8,7 @@ import unicodedata
 from trainer_service.config.values import shown
 from trainer_service.errors import ConfigError
 
-_LONGEST = 200
+_MAX_BYTES = 200
 """Bytes. File systems stop at 255, and suffixes such as ``-500000.onnx`` need room."""
 
 _DEVICES = {"con", "prn", "aux", "nul"} | {f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10)}
@@ -52,8 +52,8 @@ def _folder_name_problem(name: str, windows: bool) -> str | None:
     if not name.strip():
         return "must not be empty"
     # First of all: what follows looks at every character, and the name may come from a stranger.
-    if (length := len(name.encode(errors="surrogatepass"))) > _LONGEST:
-        return f"must be at most {_LONGEST} bytes long, got {length}"
+    if (length := len(name.encode(errors="surrogatepass"))) > _MAX_BYTES:
+        return f"must be at most {_MAX_BYTES} bytes long, got {length}"
     if name in {".", ".."}:
         return "must not be a folder's own name or its parent's"
     if name != name.strip():

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from trainer_service.config.environment_parameters import EnvironmentParameter, lessons_of
 from trainer_service.config.evaluation import EvaluationSettings
 from trainer_service.config.names import behavior_name_problem, run_id_problem
-from trainer_service.config.section import Section, mistake, nearest
+from trainer_service.config.section import Section, nearest_choice, section_error
 from trainer_service.config.trainer import TrainerSettings
 from trainer_service.config.values import (
     Count,
@@ -215,7 +215,7 @@ class RunOptions(Section):
     def unknown_key(cls, key: str, siblings: Mapping[str, type[Section]]) -> str:
         if key in _OLD_KEYS:
             return f"not read any more: {_OLD_KEYS[key]}"
-        if nearest(key, cls.model_fields):
+        if nearest_choice(key, cls.model_fields):
             return super().unknown_key(key, siblings)
         return f"{super().unknown_key(key, siblings)}. A behavior stands under 'behaviors'"
 
@@ -228,11 +228,11 @@ class RunOptions(Section):
                 behavior = lesson.completion_criteria.behavior if lesson.completion_criteria else None
                 if behavior is not None and behavior not in self.behaviors:
                     where = ("environment_parameters", name, "curriculum", position, "completion_criteria")
-                    raise mistake((*where, "behavior"), self._not_listed(behavior))
+                    raise section_error((*where, "behavior"), self._not_listed(behavior))
         return self
 
     def _not_listed(self, behavior: str) -> str:
-        near = nearest(behavior, self.behaviors)
+        near = nearest_choice(behavior, self.behaviors)
         hint = f" (is '{near}' meant?)" if near else ""
         listed = ", ".join(f"'{known}'" for known in self.behaviors) or "none"
         return f"expected a behavior that is listed, which are {listed}, got '{behavior}'{hint}"
@@ -247,7 +247,7 @@ class RunOptions(Section):
             return self.behaviors[name]
         if self.default_settings is not None:
             return self.default_settings
-        near = nearest(name, self.behaviors)
+        near = nearest_choice(name, self.behaviors)
         listed = ", ".join(f"'{known}'" for known in self.behaviors) or "no behaviors"
         raise ConfigError(
             f"The behavior name '{name}' has not been specified in the trainer configuration, "

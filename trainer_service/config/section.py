@@ -35,11 +35,11 @@ class Section(BaseModel):
 
         siblings: the sections that could stand in its stead, by the name that chooses them; empty where none could.
         """
-        if nearest(key, cls.model_fields):
-            return unknown_among(key, cls.model_fields)
+        if nearest_choice(key, cls.model_fields):
+            return unknown_key_message(key, cls.model_fields)
         if home := _home_of(key, cls):
             return f"unknown key (it belongs under '{home}')"
-        return unknown_among(key, cls.model_fields)
+        return unknown_key_message(key, cls.model_fields)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -50,13 +50,13 @@ class Section(BaseModel):
         if not unknown:
             return handler(data)
         problems = [
-            located(problem(cls.unknown_key(str(key), info.context or {})), (key,), data[key])
+            error_at(problem(cls.unknown_key(str(key), info.context or {})), (key,), data[key])
             for key in unknown
         ]
         try:
             handler({key: value for key, value in data.items() if key not in unknown})
         except ValidationError as error:
-            problems.extend(lines_of(error))
+            problems.extend(nested_errors(error))
         raise ValidationError.from_exception_data(cls.__name__, problems)
 
 
@@ -80,27 +80,27 @@ def _section_in(annotation: Any) -> type[Section] | None:
     return None
 
 
-def unknown_among(key: str, choices: Iterable[str]) -> str:
+def unknown_key_message(key: str, choices: Iterable[str]) -> str:
     """What to say of a key that is none of ``choices``."""
     choices = list(choices)
-    if near := nearest(key, choices):
+    if near := nearest_choice(key, choices):
         return f"unknown key (did you mean '{near}'?)"
     return f"unknown key; expected one of {', '.join(choices)}"
 
 
-def nearest(word: str, choices: Iterable[str]) -> str | None:
+def nearest_choice(word: str, choices: Iterable[str]) -> str | None:
     """The choice that ``word`` was probably meant to be."""
     by_letters = {choice.lower(): choice for choice in choices}
     near = difflib.get_close_matches(word.lower(), list(by_letters), n=1)
     return by_letters[near[0]] if near else None
 
 
-def choose(kind: str, word: Any, choices: Iterable[str]) -> str:
+def require_choice(kind: str, word: Any, choices: Iterable[str]) -> str:
     """``word`` if it is one of ``choices``; raises a validation error with the nearest one otherwise."""
     choices = list(choices)
     if isinstance(word, str) and word in choices:
         return word
-    near = nearest(word, choices) if isinstance(word, str) else None
+    near = nearest_choice(word, choices) if isinstance(word, str) else None
     hint = f" (did you mean '{near}'?)" if near else ""
     raise problem(f"expected a {kind}, one of {', '.join(choices)}, got {shown(word)}{hint}")
 
@@ -115,33 +115,33 @@ def build_each(entries: Any, build: Callable[[str, Any], _Built]) -> dict[str, _
         try:
             built[key] = build(key, value)
         except ValidationError as error:
-            problems.extend(lines_of(error, (key,)))
+            problems.extend(nested_errors(error, (key,)))
         except PydanticCustomError as error:
-            problems.append(located(error, (key,), value))
+            problems.append(error_at(error, (key,), value))
     if problems:
         raise ValidationError.from_exception_data("mapping", problems)
     return built
 
 
-def located(error: PydanticCustomError, location: Location, value: Any) -> InitErrorDetails:
+def error_at(error: PydanticCustomError, location: Location, value: Any) -> InitErrorDetails:
     """``error`` at a location below the section that raises it."""
     return InitErrorDetails(type=error, loc=location, input=value)
 
 
-def mistake(location: Location, text: str, value: Any = None) -> ValidationError:
+def section_error(location: Location, text: str, value: Any = None) -> ValidationError:
     """A cross-check's verdict, pointing at the key that should change."""
-    return ValidationError.from_exception_data("section", [located(problem(text), location, value)])
+    return ValidationError.from_exception_data("section", [error_at(problem(text), location, value)])
 
 
-def lines_of(error: ValidationError, under: Location = ()) -> list[InitErrorDetails]:
+def nested_errors(error: ValidationError, under: Location = ()) -> list[InitErrorDetails]:
     """The mistakes inside ``error``, each in plain words, moved below ``under``."""
     return [
-        located(problem(plain(details)), under + details["loc"], details["input"])
-        for details in details_of(error)
+        error_at(problem(plain_message(details)), under + details["loc"], details["input"])
+        for details in root_errors(error)
     ]
 
 
-def details_of(error: ValidationError) -> list[ErrorDetails]:
+def root_errors(error: ValidationError) -> list[ErrorDetails]:
     """The mistakes inside ``error``, without those that merely follow from another one."""
     return [
         details
@@ -150,7 +150,7 @@ def details_of(error: ValidationError) -> list[ErrorDetails]:
     ]
 
 
-def plain(details: ErrorDetails) -> str:
+def plain_message(details: ErrorDetails) -> str:
     """One mistake in the words of somebody who writes YAML."""
     kind, context, got = details["type"], details.get("ctx", {}), shown(details["input"])
     match kind:
@@ -168,7 +168,7 @@ def plain(details: ErrorDetails) -> str:
             return f"expected at most {context['le']:g}, got {got}"
         case "literal_error":
             choices, word = context["expected"], details["input"]
-            near = nearest(word, choices.split("'")[1::2]) if isinstance(word, str) else None
+            near = nearest_choice(word, choices.split("'")[1::2]) if isinstance(word, str) else None
             return f"expected {choices}, got {got}" + (f" (did you mean '{near}'?)" if near else "")
         case _:
             return details["msg"]

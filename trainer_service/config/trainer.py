@@ -12,7 +12,7 @@ from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
 from trainer_service.config.imitation import BehavioralCloningSettings
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings, RewardSignalSettings
-from trainer_service.config.section import Section, build_each, choose, located, unknown_among
+from trainer_service.config.section import Section, build_each, error_at, require_choice, unknown_key_message
 from trainer_service.config.self_play import SelfPlaySettings
 from trainer_service.config.values import Count, Flag, PositiveCount, Text, WholeNumber, problem
 
@@ -36,7 +36,7 @@ def _only_extrinsic() -> dict[str, RewardSignalSettings]:
 
 def _build_reward_signal(name: str, settings: Any) -> RewardSignalSettings:
     if name not in REWARD_SIGNALS:
-        raise problem(unknown_among(name, REWARD_SIGNALS))
+        raise problem(unknown_key_message(name, REWARD_SIGNALS))
     return REWARD_SIGNALS[name].model_validate(settings)
 
 
@@ -94,7 +94,7 @@ class TrainerSettings(Section):
     @field_validator("trainer_type", mode="before")
     @classmethod
     def _is_known(cls, value: Any) -> str:
-        return choose("trainer type", value, HYPERPARAMETERS)
+        return require_choice("trainer type", value, HYPERPARAMETERS)
 
     @field_validator("hyperparameters", mode="before")
     @classmethod
@@ -139,7 +139,7 @@ class TrainerSettings(Section):
             *self._not_learned(),
         )
         found = [
-            located(problem(f"expected {expected}, got {got}"), location, got)
+            error_at(problem(f"expected {expected}, got {got}"), location, got)
             for location, expected, got in contradictions
         ]
         if found:

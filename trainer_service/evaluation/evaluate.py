@@ -15,7 +15,7 @@ from trainer_service.rollout.agent_indices import GroupPlaces
 from trainer_service.rollout.episode_scores import EpisodeLedger, Score
 from trainer_service.rollout.group_trajectories import group_keys
 from trainer_service.rollout.recurrent_states import RememberedByAgent
-from trainer_service.runs.checkpoint import differences
+from trainer_service.runs.checkpoint import spec_mismatch
 from unity_bridge.errors import SimulatorLost
 from unity_bridge.server.bridge import Bridge, Departure, Tick
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -129,7 +129,7 @@ def policies_for(tick: Tick, policies: Mapping[str, Policy]) -> dict[str, str]:
     for behavior_id, spec in tick.new_specs.items():
         name, _ = parse_behavior_id(behavior_id)
         found[name] = name if name in policies else _only_one(name, tick, policies)
-        if changed := differences(policies[found[name]].spec, spec):
+        if changed := spec_mismatch(policies[found[name]].spec, spec):
             raise UserError(f"behavior '{name}' is not what its policy was trained for: {changed}")
     return found
 
@@ -140,7 +140,7 @@ def _only_one(name: str, tick: Tick, policies: Mapping[str, Policy]) -> str:
         policy.behavior
         for policy in policies.values()
         if len(policies) == len(declared) == 1
-        and all(differences(policy.spec, spec) is None for spec in tick.new_specs.values())
+        and all(spec_mismatch(policy.spec, spec) is None for spec in tick.new_specs.values())
     ]
     if not fitting:
         raise UserError(f"the run has no policy for behavior '{name}'; it has {', '.join(policies)}")

@@ -16,10 +16,17 @@ from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import evaluate
 from trainer_service.evaluation.simulator import EvaluationSimulator
 from trainer_service.interop.onnx_export import ExportError, export_policy
-from trainer_service.metrics import JsonLines, Series, Summary, SummaryWriter, TensorBoardWriter, readable
+from trainer_service.metrics import (
+    JsonLines,
+    Series,
+    Summary,
+    SummaryWriter,
+    TensorBoardWriter,
+    format_return,
+)
 from trainer_service.policy import Policy
 from trainer_service.rollout.episode_scores import Evaluation, Score
-from trainer_service.runs.checkpoint import Checkpoint, SpoiledError, save_checkpoint
+from trainer_service.runs.checkpoint import Checkpoint, NotFiniteError, save_checkpoint
 from trainer_service.runs.files import SaveError
 from trainer_service.runs.folder import RunFolder
 from unity_bridge.errors import BridgeError
@@ -131,7 +138,7 @@ class PeriodicEvaluator:
             self._log.append(evaluation.to_json())
             for board in self._boards:
                 board.write(_summary(evaluation))
-        except (SaveError, SpoiledError) as error:
+        except (SaveError, NotFiniteError) as error:
             _logger.warning("%s. The run goes on.", error)
         _logger.info("%s", _log_line(evaluation))
         return evaluation
@@ -206,7 +213,9 @@ def _summary(evaluation: Evaluation) -> Summary:
         "Evaluation/Group Cumulative Reward": score.group_returns,
         "Evaluation/Episode Length": score.lengths,
     }
-    series = {tag: Series.over(np.array(values, np.float64)) for tag, values in columns.items() if values}
+    series = {
+        tag: Series.of_samples(np.array(values, np.float64)) for tag, values in columns.items() if values
+    }
     return Summary(
         behavior=evaluation.behavior,
         step=evaluation.step,
@@ -221,7 +230,9 @@ def _log_line(evaluation: Evaluation) -> str:
     words = [f"{evaluation.behavior}. Evaluation at step {evaluation.step}"]
     if result["episodes"]:
         mean, deviation = result["mean_return"], result["std_return"]
-        words.append(f"Mean Reward: {readable(mean, deviation)}. Std of Reward: {readable(deviation, mean)}")
+        words.append(
+            f"Mean Reward: {format_return(mean, deviation)}. Std of Reward: {format_return(deviation, mean)}"
+        )
     if result["group_episodes"]:
-        words.append(f"Mean Group Reward: {readable(result['mean_group_return'])}")
+        words.append(f"Mean Group Reward: {format_return(result['mean_group_return'])}")
     return ". ".join([*words, "Best so far." if evaluation.is_best else "Not the best."])

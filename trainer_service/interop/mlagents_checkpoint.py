@@ -20,11 +20,11 @@ from trainer_service.errors import UserError
 from trainer_service.interop.mlagents_names import (
     ACTOR,
     CRITIC,
-    Source,
+    TensorLocation,
     has_own_actor,
+    location_of,
     parameter_keys,
-    source_of,
-    statistic_of,
+    statistic_location,
     tensor_keys,
 )
 from trainer_service.networks.allowance import Allowance
@@ -35,7 +35,7 @@ _STEP, _COUNTER = "global_step", "_GlobalSteps__global_step"
 _ADAM = "Optimizer:value_optimizer"
 _TRAINER_OF: Mapping[str, str] = {"Optimizer:q_network": "sac", "Optimizer:adam": "poca", _ADAM: "ppo"}
 """The trainer that wrote a file, by what it contains. SAC's files have PPO's optimizer too, so SAC comes first."""
-_NAMED = 6
+_MAX_NAMED = 6
 """How many tensors an error message names."""
 
 
@@ -54,14 +54,14 @@ class Conversion:
     """A checkpoint of ours, and what was in the file but not taken over, in words."""
 
     checkpoint: Checkpoint
-    left_behind: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
-Origin = Checkpoint | MLAgentsCheckpoint
+SourceCheckpoint = Checkpoint | MLAgentsCheckpoint
 """Whatever a run can start from."""
 
 
-def load_origin(path: Path) -> Origin:
+def load_source(path: Path) -> SourceCheckpoint:
     """Reads a checkpoint of ours or of ML-Agents onto the CPU.
 
     Raises:
@@ -88,40 +88,40 @@ def is_mlagents(content: Any) -> bool:
     return isinstance(content, dict) and ACTOR in content and _STEP in content
 
 
-def as_checkpoint(
-    origin: Origin, behavior: str, spec: BehaviorSpec, settings: TrainerSettings, *, seed: int
+def convert_checkpoint(
+    source: SourceCheckpoint, behavior: str, spec: BehaviorSpec, settings: TrainerSettings, *, seed: int
 ) -> Conversion:
-    """The origin as a checkpoint of ours, for a behavior that is known by now.
+    """The source as a checkpoint of ours, for a behavior that is known by now.
 
     ``seed`` starts the random streams of a converted one; ML-Agents saves none.
 
     Raises:
         UserError: the file is of other sensors, actions or settings.
     """
-    if isinstance(origin, Checkpoint):
-        return Conversion(origin)
-    where = f"behavior '{behavior}': '{origin.path}'"
-    hyper = _require_supported(origin, settings, where)
+    if isinstance(source, Checkpoint):
+        return Conversion(source)
+    where = f"behavior '{behavior}': '{source.path}'"
+    hyper = _require_supported(source, settings, where)
     try:
-        with Allowance(origin.modules):  # an imported run brings its settings along
+        with Allowance(source.modules):  # an imported run brings its settings along
             algorithm = ALGORITHMS[settings.trainer_type](spec, settings, Compute(torch.device("cpu"), seed))
     except ValueError as error:
         raise UserError(f"behavior '{behavior}': {error}") from None
     # What a fresh algorithm would save says which tensors are needed, and serves for what no file holds.
     fresh = algorithm.state_dict()
-    plan = _Plan.of(origin, spec, settings, fresh, shared_critic=hyper.shared_critic)
+    plan = _Plan.of(source, spec, settings, fresh, shared_critic=hyper.shared_critic)
     _require_fit(plan, where)
     state = {**fresh, **plan.weights()}
-    left_behind = [
+    left_out = [
         f"{name}, a reward signal's network, which starts anew"
-        for name in origin.modules
+        for name in source.modules
         if name.startswith("Module:")
     ]
     try:
-        state["optimizer"] = plan.moments(origin.modules[_ADAM])
+        state["optimizer"] = plan.moments(source.modules[_ADAM])
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
-        left_behind.append(f"the optimizer's moments, which start anew: {' '.join(str(error).split())}")
-    return Conversion(Checkpoint(behavior, origin.step, spec, settings, state), tuple(left_behind))
+        left_out.append(f"the optimizer's moments, which start anew: {' '.join(str(error).split())}")
+    return Conversion(Checkpoint(behavior, source.step, spec, settings, state), tuple(left_out))
 
 
 def _parse(content: Mapping[str, Any], path: Path) -> MLAgentsCheckpoint:
@@ -146,12 +146,12 @@ def _is_module(found: object) -> bool:
     return isinstance(found, dict) and all(isinstance(key, str) for key in found)
 
 
-def _require_supported(origin: MLAgentsCheckpoint, settings: TrainerSettings, where: str) -> PPOSettings:
+def _require_supported(source: MLAgentsCheckpoint, settings: TrainerSettings, where: str) -> PPOSettings:
     hyper = settings.hyperparameters
     if not isinstance(hyper, PPOSettings):
         raise UserError(f"{where} is of the trainer 'ppo', the configuration says '{settings.trainer_type}'")
-    _require_same_memory(origin, settings, where)
-    shared = has_own_actor(origin.modules.get(CRITIC, {}))
+    _require_same_memory(source, settings, where)
+    shared = has_own_actor(source.modules.get(CRITIC, {}))
     if shared != hyper.shared_critic:
         raise UserError(
             f"{where} was trained with shared_critic {shared}, the configuration says {hyper.shared_critic}"
@@ -159,26 +159,26 @@ def _require_supported(origin: MLAgentsCheckpoint, settings: TrainerSettings, wh
     return hyper
 
 
-def _require_same_memory(origin: MLAgentsCheckpoint, settings: TrainerSettings, where: str) -> None:
-    told = origin.modules[ACTOR].get("memory_size_vector")
-    theirs = told.max().nan_to_num().item() if isinstance(told, Tensor) and told.numel() else 0
+def _require_same_memory(source: MLAgentsCheckpoint, settings: TrainerSettings, where: str) -> None:
+    stored = source.modules[ACTOR].get("memory_size_vector")
+    memory_size = stored.max().nan_to_num().item() if isinstance(stored, Tensor) and stored.numel() else 0
     memory = settings.network_settings.memory
-    if theirs != (0 if memory is None else memory.memory_size):
+    if memory_size != (0 if memory is None else memory.memory_size):
         configured = "has none" if memory is None else f"says {memory.memory_size}"
         raise UserError(
-            f"{where} was trained with a memory_size of {theirs:g}, the configuration {configured}"
+            f"{where} was trained with a memory_size of {memory_size:g}, the configuration {configured}"
         )
     if memory is not None and memory.type != "lstm":
         raise UserError(f"{where} remembers with an lstm, the configuration says memory.type '{memory.type}'")
 
 
 def _require_fit(plan: _Plan, where: str) -> None:
-    if faults := list(plan.faults()):
-        more = f" and {len(faults) - _NAMED} more" if len(faults) > _NAMED else ""
+    if mismatches := list(plan.mismatches()):
+        more = f" and {len(mismatches) - _MAX_NAMED} more" if len(mismatches) > _MAX_NAMED else ""
         raise UserError(
             f"{where} does not fit the behavior and its settings (hidden_units, num_layers, memory, normalize, "
             "vis_encode_type, goal_conditioning_type, shared_critic, reward_signals): "
-            f"{'; '.join(faults[:_NAMED])}{more}"
+            f"{'; '.join(mismatches[:_MAX_NAMED])}{more}"
         )
 
 
@@ -189,14 +189,14 @@ class _Plan:
     modules: Mapping[str, Mapping[str, Any]]
     """Of the file: the policy and, unless it is shared, the critic."""
 
-    parts: Mapping[str, Mapping[str, tuple[Source, Tensor]]]
+    parts: Mapping[str, Mapping[str, tuple[TensorLocation, Tensor]]]
     """Of ours, ``network`` in the order of its parameters and ``normalizer``: of each tensor, where it lies and
     another one of its shape and type."""
 
     @classmethod
     def of(
         cls,
-        origin: MLAgentsCheckpoint,
+        source: MLAgentsCheckpoint,
         spec: BehaviorSpec,
         settings: TrainerSettings,
         fresh: Mapping[str, Any],
@@ -207,30 +207,35 @@ class _Plan:
         network, signals = settings.network_settings, list(settings.reward_signals)
         parts = {
             "network": {
-                name: (source_of(name, spec, network, signals), like)
-                for name, like in fresh["network"].items()
+                name: (location_of(name, spec, network, signals), template)
+                for name, template in fresh["network"].items()
             },
-            "normalizer": {name: (statistic_of(name), like) for name, like in fresh["normalizer"].items()},
+            "normalizer": {
+                name: (statistic_location(name), template) for name, template in fresh["normalizer"].items()
+            },
         }
         if shared_critic:  # then the critic is the actor once more
             parts = {
                 part: {
-                    name: (source._replace(module=ACTOR), like) for name, (source, like) in tensors.items()
+                    name: (location._replace(module=ACTOR), template)
+                    for name, (location, template) in tensors.items()
                 }
                 for part, tensors in parts.items()
             }
         used = [ACTOR] if shared_critic else [ACTOR, CRITIC]
-        return cls({name: origin.modules.get(name, {}) for name in used}, parts)
+        return cls({name: source.modules.get(name, {}) for name in used}, parts)
 
-    def faults(self) -> Iterator[str]:
+    def mismatches(self) -> Iterator[str]:
         """What does not fit, in words: tensors that are missing, of another shape, or of no use here."""
         used: dict[str, set[str]] = {name: set() for name in self.modules}
-        for source, like in self._tensors():
-            used[source.module].update(source.keys)
-            missing = [key for key in source.keys if not isinstance(self._found(source.module, key), Tensor)]
-            yield from (f"{key} is missing in {source.module}" for key in missing)
+        for location, template in self._tensors():
+            used[location.module].update(location.keys)
+            missing = [
+                key for key in location.keys if not isinstance(self._tensor(location.module, key), Tensor)
+            ]
+            yield from (f"{key} is missing in {location.module}" for key in missing)
             if not missing:
-                yield from self._misfit(source, like)
+                yield from self._shape_mismatch(location, template)
         for module, tensors in self.modules.items():
             # Statistics are the same in both: they have seen the same trajectories.
             known = used[module] | used[ACTOR]
@@ -240,8 +245,8 @@ class _Plan:
         """Network and normalizer, as our algorithm loads them."""
         return {
             part: {
-                name: self._joined(source).reshape(like.shape).to(like.dtype)
-                for name, (source, like) in tensors.items()
+                name: self._concatenated(location).reshape(template.shape).to(template.dtype)
+                for name, (location, template) in tensors.items()
             }
             for part, tensors in self.parts.items()
         }
@@ -255,8 +260,10 @@ class _Plan:
             (module, key) for module, tensors in self.modules.items() for key in parameter_keys(tensors)
         ]
         number_of = {place: number for number, place in enumerate(places)}
-        wanted = [(source.module, key) for source, _ in self.parts["network"].values() for key in source.keys]
-        entries = [(self._found(*place), optimizer["state"].get(number_of[place])) for place in wanted]
+        wanted = [
+            (location.module, key) for location, _ in self.parts["network"].values() for key in location.keys
+        ]
+        entries = [(self._tensor(*place), optimizer["state"].get(number_of[place])) for place in wanted]
         if any(entry is None for _, entry in entries):
             raise ValueError("the file does not hold those of every parameter")
         steps = {int(entry["step"]) for _, entry in entries}
@@ -268,23 +275,23 @@ class _Plan:
         )
         return {"steps": steps.pop(), "mean": mean, "square": square}
 
-    def _tensors(self) -> Iterator[tuple[Source, Tensor]]:
+    def _tensors(self) -> Iterator[tuple[TensorLocation, Tensor]]:
         for tensors in self.parts.values():
             yield from tensors.values()
 
-    def _found(self, module: str, key: str) -> Any:
+    def _tensor(self, module: str, key: str) -> Any:
         return self.modules[module].get(key)
 
-    def _joined(self, source: Source) -> Tensor:
-        parts = [self._found(source.module, key) for key in source.keys]
+    def _concatenated(self, location: TensorLocation) -> Tensor:
+        parts = [self._tensor(location.module, key) for key in location.keys]
         return torch.cat([part.reshape(1) if part.ndim == 0 else part for part in parts])
 
-    def _misfit(self, source: Source, like: Tensor) -> Iterator[str]:
+    def _shape_mismatch(self, location: TensorLocation, template: Tensor) -> Iterator[str]:
         try:
-            shape = tuple(self._joined(source).shape)
+            shape = tuple(self._concatenated(location).shape)
         except RuntimeError:  # parts of different widths
-            shape = tuple(self._found(source.module, source.keys[0]).shape)
+            shape = tuple(self._tensor(location.module, location.keys[0]).shape)
         # There the deviations are a row, and a count was made a vector above.
-        if shape not in (tuple(like.shape), (1, *like.shape)):
-            where = f"{' with '.join(source.keys)} of {source.module}"
-            yield f"{where} has shape {shape}, expected {tuple(like.shape)}"
+        if shape not in (tuple(template.shape), (1, *template.shape)):
+            where = f"{' with '.join(location.keys)} of {location.module}"
+            yield f"{where} has shape {shape}, expected {tuple(template.shape)}"

@@ -29,14 +29,16 @@ _RESNET_STACK = 4
 """Layers of each stack there: a convolution, a maximum, two residual blocks."""
 
 
-class Source(NamedTuple):
+class TensorLocation(NamedTuple):
     """Where a tensor of ours lies: one key, or several whose tensors stand side by side along dimension 0."""
 
     module: str
     keys: tuple[str, ...]
 
 
-def source_of(name: str, spec: BehaviorSpec, settings: NetworkSettings, signals: Sequence[str]) -> Source:
+def location_of(
+    name: str, spec: BehaviorSpec, settings: NetworkSettings, signals: Sequence[str]
+) -> TensorLocation:
     """Where the tensor lies that ``ActorCritic.state_dict`` calls ``name``.
 
     signals: the reward signals, in the order of their value heads.
@@ -44,22 +46,24 @@ def source_of(name: str, spec: BehaviorSpec, settings: NetworkSettings, signals:
     part, _, rest = name.partition(".")
     kind = name.rpartition(".")[2]
     if part == "value":
-        return Source(CRITIC, tuple(f"value_heads.value_heads.{signal}.{kind}" for signal in signals))
+        return TensorLocation(CRITIC, tuple(f"value_heads.value_heads.{signal}.{kind}" for signal in signals))
     if part in ("actor", "critic"):
         module = ACTOR if part == "actor" else CRITIC
-        return Source(module, (_BODY + _trunk_key(rest, spec, settings),))
+        return TensorLocation(module, (_BODY + _trunk_key(rest, spec, settings),))
     if rest == "log_sigma":
-        return Source(ACTOR, ("action_model._continuous_distribution.log_sigma",))
+        return TensorLocation(ACTOR, ("action_model._continuous_distribution.log_sigma",))
     if rest.startswith("mean."):
-        return Source(ACTOR, (f"action_model._continuous_distribution.mu.{kind}",))
+        return TensorLocation(ACTOR, (f"action_model._continuous_distribution.mu.{kind}",))
     branches = range(spec.action_spec.discrete_size)
-    return Source(ACTOR, tuple(f"action_model._discrete_distribution.branches.{k}.{kind}" for k in branches))
+    return TensorLocation(
+        ACTOR, tuple(f"action_model._discrete_distribution.branches.{k}.{kind}" for k in branches)
+    )
 
 
-def statistic_of(name: str) -> Source:
+def statistic_location(name: str) -> TensorLocation:
     """Where the running statistic lies that ``ObservationNormalizer.state_dict`` calls ``name``."""
     _, sensor, statistic = name.split(".")
-    return Source(ACTOR, (f"{_PROCESSORS}{sensor}.normalizer.{_STATISTICS[statistic]}",))
+    return TensorLocation(ACTOR, (f"{_PROCESSORS}{sensor}.normalizer.{_STATISTICS[statistic]}",))
 
 
 def tensor_keys(module: Mapping[str, object]) -> list[str]:

@@ -27,14 +27,14 @@ TOLERANCE = 1e-3
 """How far outputs may differ: of 1, or of the output where that is larger. Engines round differently."""
 _ROWS = 3
 """More than the one that models are traced with."""
-_MOST_IN_NUMPY = 200_000
+_MAX_IN_NUMPY = 200_000
 """Convolutions x numbers of pictures that NumPy is given: a tenth of a second or two."""
-_DRAWN = ("continuous_actions", "discrete_actions")
+_SAMPLED = ("continuous_actions", "discrete_actions")
 
 _logger = logging.getLogger(__name__)
 
 
-def compared(
+def model_mismatch(
     model: bytes, spec: BehaviorSpec, memory_size: int, policy: Callable[[Arrays], Arrays]
 ) -> str | None:
     """What is wrong with a model, as the end of a sentence; None where it says what its policy says.
@@ -43,44 +43,44 @@ def compared(
     discrete actions ``logits``, masked.
     """
     try:
-        inputs = questions(spec, memory_size)
+        inputs = random_inputs(spec, memory_size)
         if (reason := _too_slow(model, spec)) is not None:
-            _say_once(reason)
+            _log_once(reason)
             return None
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found, expected = answers(model, inputs), policy(inputs)
+            found, expected = run_model(model, inputs), policy(inputs)
             return largest_difference(found, expected, policy(inputs), spec.action_spec.discrete_branches)
     except Exception as error:  # whatever the engine at hand raises
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
         return f"could not be compared with its policy: {reason}"
 
 
-def questions(spec: BehaviorSpec, memory_size: int) -> dict[str, NDArray[np.float32]]:
+def random_inputs(spec: BehaviorSpec, memory_size: int) -> dict[str, NDArray[np.float32]]:
     """Random inputs of a model, the same every time: some things absent, some choices forbidden."""
     rng = np.random.default_rng(1)
-    asked: dict[str, NDArray[Any]] = {}
+    inputs: dict[str, NDArray[Any]] = {}
     for index, sensor in enumerate(spec.observation_specs):
         shape = (_ROWS, *sensor.shape)
         seen = rng.random(shape) if sensor.is_picture else rng.normal(scale=2.0, size=shape)
         if sensor.is_entities:
             seen[0, sensor.shape[0] // 2 :] = 0.0
             seen[1] = 0.0
-        asked[f"obs_{index}"] = seen
+        inputs[f"obs_{index}"] = seen
     branches = spec.action_spec.discrete_branches
     if branches:
         allowed = rng.random((_ROWS, sum(branches))) < 0.6
         allowed[:, np.cumsum(branches) - 1] = True
-        asked["action_masks"] = allowed
+        inputs["action_masks"] = allowed
     if memory_size:
-        asked["recurrent_in"] = rng.uniform(-1.0, 1.0, (_ROWS, 1, memory_size))
-    return {name: array.astype(np.float32) for name, array in asked.items()}
+        inputs["recurrent_in"] = rng.uniform(-1.0, 1.0, (_ROWS, 1, memory_size))
+    return {name: array.astype(np.float32) for name, array in inputs.items()}
 
 
-def answers(model: bytes, inputs: Arrays) -> dict[str, NDArray[Any]]:
+def run_model(model: bytes, inputs: Arrays) -> dict[str, NDArray[Any]]:
     """What the model makes of its inputs. Raises whatever the engine raises."""
     if not _has_onnxruntime():
-        return _answers_in_numpy(model, inputs)
+        return _run_in_numpy(model, inputs)
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -91,15 +91,15 @@ def answers(model: bytes, inputs: Arrays) -> dict[str, NDArray[Any]]:
 
 
 def largest_difference(
-    found: Arrays, expected: Arrays, again: Arrays, branches: tuple[int, ...]
+    found: Arrays, expected: Arrays, repeated: Arrays, branches: tuple[int, ...]
 ) -> str | None:
-    """Where the model is furthest from its policy, as ``compared`` says it; None where it is near enough.
+    """Where the model is furthest from its policy, as ``model_mismatch`` says it; None where it is near enough.
 
-    again: what the policy said when it was asked once more. What it draws is not compared.
+    repeated: what the policy said when it was asked once more. What it draws is not compared.
     """
     worst, where = 0.0, ""
     for name, wanted in expected.items():
-        if name in _DRAWN or name == "logits" or not np.array_equal(wanted, again[name], equal_nan=True):
+        if name in _SAMPLED or name == "logits" or not np.array_equal(wanted, repeated[name], equal_nan=True):
             continue
         if name not in found or found[name].shape != wanted.shape:
             shape = found[name].shape if name in found else "missing"
@@ -147,17 +147,17 @@ def _too_slow(model: bytes, spec: BehaviorSpec) -> str | None:
 
     graph = onnx.load_model_from_string(model).graph
     convolutions = sum(node.op_type == "Conv" for node in graph.node)
-    if _ROWS * convolutions * pictures <= _MOST_IN_NUMPY:
+    if _ROWS * convolutions * pictures <= _MAX_IN_NUMPY:
         return None
     return "Models with pictures of this size are only compared with their policy where onnxruntime is installed."
 
 
 @functools.cache
-def _say_once(text: str) -> None:
+def _log_once(text: str) -> None:
     _logger.info("%s", text)
 
 
-def _answers_in_numpy(model: bytes, inputs: Arrays) -> dict[str, NDArray[Any]]:
+def _run_in_numpy(model: bytes, inputs: Arrays) -> dict[str, NDArray[Any]]:
     from onnx.reference import ReferenceEvaluator
     from onnx.reference.op_run import OpRun
 

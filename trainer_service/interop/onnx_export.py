@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from trainer_service.algorithms import PolicyNetwork
 from trainer_service.errors import UserError
-from trainer_service.interop.onnx_check import Arrays, compared
+from trainer_service.interop.onnx_check import Arrays, model_mismatch
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.policy import Policy, checkpoints_of
 from trainer_service.runs.files import write_atomic
@@ -75,7 +75,7 @@ def export_policy(network: PolicyNetwork, spec: BehaviorSpec, *paths: Path) -> N
         raise ExportError(f"no model could be written: {reason[:300]}") from error
     for path in paths:
         write_atomic(path, model)
-    if difference := compared(model, spec, network.memory_size, _Answers(network, spec)):
+    if difference := model_mismatch(model, spec, network.memory_size, _PolicyOutputs(network, spec)):
         _logger.warning("model '%s' %s", paths[0], difference)
 
 
@@ -189,19 +189,20 @@ def _redirected(policies: dict[Path, Policy], output: Path) -> dict[Path, Policy
     return {output: policy}
 
 
-class _Answers:
+class _PolicyOutputs:
     """What a policy says to the inputs of its model."""
 
     def __init__(self, network: PolicyNetwork, spec: BehaviorSpec) -> None:
         self._graph = _Graph(network, spec.action_spec).eval()
         self._names = output_names(spec.action_spec, network.memory_size)
-        self._asked = 0
+        self._num_calls = 0
 
     def __call__(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
         tensors = [torch.from_numpy(array) for array in inputs.values()]
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            self._asked += 1
-            torch.default_generator.manual_seed(self._asked)  # not torch's own: that one is every device's
+            self._num_calls += 1
+            # not torch's own: that one is every device's
+            torch.default_generator.manual_seed(self._num_calls)
             outputs = dict(zip(self._names, self._graph(*tensors), strict=True))
             outputs["logits"] = self._graph.logits(*tensors)
         return {name: output.numpy() for name, output in outputs.items()}
@@ -226,40 +227,40 @@ class _Graph(nn.Module):
         self.register_buffer("discrete_shape", torch.tensor([self._branches], dtype=torch.float32))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        parameters, masks, kept = self._decide(list(inputs))
+        parameters, masks, memories_out = self._run_policy(list(inputs))
         outputs: list[Tensor] = [self.version_number, self.memory_size]
         if self._continuous:
-            drawn, likeliest = self.network.numbers(parameters)
-            outputs += [drawn, self.continuous_shape, likeliest]
+            sampled, most_likely = self.network.numbers(parameters)
+            outputs += [sampled, self.continuous_shape, most_likely]
         if self._branches:
-            drawn, likeliest = self._choices(parameters.logits, *masks)
-            outputs += [drawn, self.discrete_shape, likeliest]
-        return (*outputs, *kept)
+            sampled, most_likely = self._choices(parameters.logits, *masks)
+            outputs += [sampled, self.discrete_shape, most_likely]
+        return (*outputs, *memories_out)
 
-    def _decide(self, inputs: list[Tensor]) -> tuple[ActionParameters, list[Tensor], list[Tensor]]:
+    def _run_policy(self, inputs: list[Tensor]) -> tuple[ActionParameters, list[Tensor], list[Tensor]]:
         """What the policy says, the masks, and the memory afterwards: the latter two none or one."""
         size = self.network.memory_size
         memories = [inputs.pop().reshape(-1, size)] if size else []
         masks = [inputs.pop()] if self._branches else []
         if not memories:
             return self.network.forward(inputs), masks, []
-        parameters, kept = self.network.step(inputs, *memories)
-        return parameters, masks, [kept.reshape(-1, 1, size)]
+        parameters, memories_out = self.network.step(inputs, *memories)
+        return parameters, masks, [memories_out.reshape(-1, 1, size)]
 
     def logits(self, *inputs: Tensor) -> Tensor:
         """Of all choices, side by side, those that are forbidden far below the others. [B, choices]"""
-        parameters, masks, _ = self._decide(list(inputs))
+        parameters, masks, _ = self._run_policy(list(inputs))
         return _masked(parameters.logits, *masks)
 
     def _choices(self, logits: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
         masked = _masked(logits, masks)
-        drawn, likeliest, start = [], [], 0
+        sampled, most_likely, start = [], [], 0
         for size in self._branches:
             chosen = self.network.choices(masked[:, start : start + size])
-            drawn.append(chosen[0])
-            likeliest.append(chosen[1])
+            sampled.append(chosen[0])
+            most_likely.append(chosen[1])
             start += size
-        return _side_by_side(drawn), _side_by_side(likeliest)
+        return _concatenated(sampled), _concatenated(most_likely)
 
 
 def _masked(logits: Tensor, *masks: Tensor) -> Tensor:
@@ -269,7 +270,7 @@ def _masked(logits: Tensor, *masks: Tensor) -> Tensor:
     return logits
 
 
-def _side_by_side(columns: Sequence[Tensor]) -> Tensor:
+def _concatenated(columns: Sequence[Tensor]) -> Tensor:
     return columns[0] if len(columns) == 1 else torch.cat(list(columns), dim=-1)
 
 

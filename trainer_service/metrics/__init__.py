@@ -2,7 +2,7 @@
 
 from trainer_service.metrics.jsonl import JsonLines, JsonlWriter, json_key, to_json
 from trainer_service.metrics.statistics import Statistics
-from trainer_service.metrics.summary import EpisodeStats, Series, Summary, readable, summary_line
+from trainer_service.metrics.summary import EpisodeStats, Series, Summary, format_return, summary_line
 from trainer_service.metrics.tensorboard import TensorBoardWriter
 from trainer_service.metrics.writers import ConsoleWriter, GaugeWriter, SummaryWriter
 
@@ -17,8 +17,8 @@ __all__ = [
     "Summary",
     "SummaryWriter",
     "TensorBoardWriter",
+    "format_return",
     "json_key",
-    "readable",
     "summary_line",
     "to_json",
 ]

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from trainer_service._version import __version__
-from trainer_service.metrics import Summary, readable
+from trainer_service.metrics import Summary, format_return
 from trainer_service.runs.status import COMPATIBLE_MLAGENTS_VERSION
 from unity_bridge.complaints import harmless
 
@@ -57,7 +57,7 @@ class Console:
         self._rows: dict[str, _Row] = {}
         self._started_s = 0.0
         self._next_refresh_s = 0.0
-        self._doing = ""
+        self._activity = ""
 
     def __enter__(self) -> Self:
         stream = sys.stdout if self._stream is None else self._stream
@@ -112,9 +112,9 @@ class Console:
         if time.monotonic() >= self._next_refresh_s:
             self._refresh()
 
-    def doing(self, what: str, *, at_once: bool = False) -> None:
+    def activity(self, text: str, *, at_once: bool = False) -> None:
         """Shows below the table what goes on. Costs next to nothing, unless it shall be there at once."""
-        self._doing = what
+        self._activity = text
         if self._live is not None and (at_once or time.monotonic() >= self._next_refresh_s):
             self._refresh()
 
@@ -174,7 +174,7 @@ class Console:
         if self._terminal is None or not self._rows:
             return Group()
         elapsed_s = time.monotonic() - self._started_s
-        return _draw(self._rows, elapsed_s, self._doing, wide=self._terminal.width >= _NARROW_COLUMNS)
+        return _draw(self._rows, elapsed_s, self._activity, wide=self._terminal.width >= _NARROW_COLUMNS)
 
 
 @dataclass(slots=True)
@@ -188,7 +188,7 @@ class _Row:
     checkpoint: int | None = None
 
 
-def _draw(rows: Mapping[str, _Row], elapsed_s: float, doing: str, *, wide: bool) -> Table:
+def _draw(rows: Mapping[str, _Row], elapsed_s: float, activity: str, *, wide: bool) -> Table:
     """Returns the table and what goes on; ``wide`` has columns that a narrow terminal lacks."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -212,7 +212,7 @@ def _draw(rows: Mapping[str, _Row], elapsed_s: float, doing: str, *, wide: bool)
             _clock(elapsed_s),
             *(["–" if row.checkpoint is None else f"{row.checkpoint:,}"] if wide else []),
         )
-    if below := list(filter(None, [_lessons(rows.values()), doing])):
+    if below := list(filter(None, [_lessons(rows.values()), activity])):
         table.caption, table.caption_justify = Text("\n".join(below)), "left"
     return table
 
@@ -229,9 +229,9 @@ def _reward(summary: Summary | None) -> str:
     if summary is None or summary.stats.mean_return is None:
         return "–"
     mean, deviation = summary.stats.mean_return, summary.stats.std_return or 0.0
-    text = f"{readable(mean, deviation)} ± {readable(deviation, mean)}"
+    text = f"{format_return(mean, deviation)} ± {format_return(deviation, mean)}"
     group = summary.stats.mean_group_return
-    return text if group is None else f"{text} (group {readable(group)})"
+    return text if group is None else f"{text} (group {format_return(group)})"
 
 
 def _length(summary: Summary | None) -> str:

@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 from trainer_service.metrics.summary import EpisodeStats, Floats, Series, Summary
 from unity_bridge.side_channels import Aggregation, StatMessage
 
-MOST_NAMES = 1000
+MAX_NAMES = 1000
 """Of statistics that simulators choose, for one behavior of a run."""
 
-MOST_SAMPLES = 100_000
+MAX_SAMPLES = 100_000
 """Values behind one histogram."""
 
 
@@ -37,7 +37,7 @@ class Statistics:
         False where it would be more names than are kept: each takes its place in every summary from then on.
         """
         if stat.name not in self._names:
-            if len(self._names) >= MOST_NAMES:
+            if len(self._names) >= MAX_NAMES:
                 return False
             self._names.add(stat.name)
         if stat.aggregation is Aggregation.MOST_RECENT:
@@ -45,7 +45,7 @@ class Statistics:
         collected = self._collected.setdefault(stat.name, _Collected())
         collected.add(stat.value, 1)
         collected.is_sum = stat.aggregation is Aggregation.SUM
-        if stat.aggregation is Aggregation.HISTOGRAM and len(collected.samples) < MOST_SAMPLES:
+        if stat.aggregation is Aggregation.HISTOGRAM and len(collected.samples) < MAX_SAMPLES:
             collected.samples.append(stat.value)
         return True
 

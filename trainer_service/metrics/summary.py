@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.curriculum import LessonInForce
+from trainer_service.curriculum import CurrentLesson
 
 Floats = NDArray[np.float64]
 
@@ -88,7 +88,7 @@ class Series:
         return cls(value, 1)
 
     @classmethod
-    def over(cls, samples: Floats) -> Series:
+    def of_samples(cls, samples: Floats) -> Series:
         """Values that shall be shown as a histogram too. Shape [count], not empty."""
         return cls(float(samples.sum()), len(samples), samples=samples)
 
@@ -129,7 +129,7 @@ class Summary:
     series: Mapping[str, Series] = field(default_factory=dict)
     """By ML-Agents' tags: ``Losses/Policy Loss``, ``Policy/Entropy`` …, and those that simulators chose."""
 
-    lessons: Mapping[str, LessonInForce] = field(default_factory=dict)
+    lessons: Mapping[str, CurrentLesson] = field(default_factory=dict)
     """Where each environment parameter stands."""
 
     def tagged(self) -> dict[str, Series]:
@@ -139,7 +139,7 @@ class Summary:
         tags |= {f"{_LESSON}{name}": Series.of(lesson.number) for name, lesson in self.lessons.items()}
         for tag, values in ((_REWARD, stats.returns), (_GROUP_REWARD, stats.group_returns)):
             if len(values):
-                tags[tag] = Series.over(values)
+                tags[tag] = Series.of_samples(values)
         if len(stats.lengths):
             tags[_LENGTH] = Series(float(stats.lengths.sum()), len(stats.lengths))
         if self.replaced_values:
@@ -147,7 +147,7 @@ class Summary:
         return tags
 
 
-def readable(value: float, spread: float | None = None) -> str:
+def format_return(value: float, spread: float | None = None) -> str:
     """A return as people read it: three decimals as in ML-Agents, or four digits where these would say nothing or more
     than anybody knows. A mean and its ``spread`` are of one form."""
     scale = max(abs(value), abs(spread or 0.0))
@@ -162,11 +162,11 @@ def summary_line(summary: Summary) -> str:
         parts.append("No episode was completed since last summary")
     else:
         mean, deviation = stats.mean_return, stats.std_return or 0.0
-        parts.append(f"Mean Reward: {readable(mean, deviation)}")
+        parts.append(f"Mean Reward: {format_return(mean, deviation)}")
         if stats.mean_group_return is None:
-            parts.append(f"Std of Reward: {readable(deviation, mean)}")
+            parts.append(f"Std of Reward: {format_return(deviation, mean)}")
         else:
-            parts.append(f"Mean Group Reward: {readable(stats.mean_group_return)}")
+            parts.append(f"Mean Group Reward: {format_return(stats.mean_group_return)}")
     parts.append("Training" if summary.is_training else "Not Training")
     if _ELO in summary.series:
         parts.append(f"ELO: {summary.series[_ELO].value:.3f}")

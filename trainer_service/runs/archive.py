@@ -23,15 +23,15 @@ import torch
 from torch import Tensor
 
 _SIGNATURE = b"PK\x03\x04"
-_FEWEST_WORDS, _WORDS_PER_TENSOR = 2**16, 2**11
+_BASE_PICKLE_BYTES, _PICKLE_BYTES_PER_TENSOR = 2**16, 2**11
 """Bytes that ``data.pkl`` may have: so many, and so many more for each tensor. Ours have about 150 for each."""
-_MOST_VALUES = 2**18
+_MAX_VALUES = 2**18
 """Values in a file, shared ones counted wherever they are; ours have thousands."""
-_DEEPEST = 50
-_LONGEST_NUMBER = 16
+_MAX_DEPTH = 50
+_MAX_INTEGER_BYTES = 16
 """Bytes of a whole number."""
-_PIECE = 2**20
-_LARGEST_DIRECTORY = 2**22
+_CHUNK_BYTES = 2**20
+_MAX_DIRECTORY_BYTES = 2**22
 """Bytes of the list of parts: forty thousand of them."""
 _END, _LOCATOR_64, _END_64 = 22, 20, 56
 """Bytes of the records at an archive's end."""
@@ -81,7 +81,7 @@ def open_plain(file: BinaryIO) -> zipfile.ZipFile:
     Raises ArchiveError for one that says more than stands in its file, BadZipFile for one that is none.
     """
     size = file.seek(0, io.SEEK_END)
-    if (directory := _directory_size(file, size)) > _LARGEST_DIRECTORY:
+    if (directory := _directory_size(file, size)) > _MAX_DIRECTORY_BYTES:
         raise ArchiveError(f"its list of parts takes {directory} bytes")
     archive = zipfile.ZipFile(file)
     entries = archive.infolist()
@@ -119,14 +119,14 @@ def _content(archive: zipfile.ZipFile) -> Any:
         for entry in entries
         if entry.filename.startswith(f"{folder}data/")
     }
-    if program.file_size > _FEWEST_WORDS + _WORDS_PER_TENSOR * len(tensors):
+    if program.file_size > _BASE_PICKLE_BYTES + _PICKLE_BYTES_PER_TENSOR * len(tensors):
         raise ArchiveError(
             f"{program.file_size} bytes say what its {len(tensors)} tensors are, which is too much"
         )
     order = f"{folder}byteorder"
     if order in archive.NameToInfo and archive.read(order) != b"little":
         raise ArchiveError("expected numbers in little-endian order")
-    content = _Machine(archive.read(program), _Storages(archive, tensors)).run()
+    content = _Unpickler(archive.read(program), _Storages(archive, tensors)).run()
     _require_finite_size(content)
     return content
 
@@ -134,15 +134,15 @@ def _content(archive: zipfile.ZipFile) -> Any:
 def _require_finite_size(content: Any) -> None:
     """Refuses what is small in a file and endless to walk through: shared by each level, or inside itself."""
     level: list[Any] = [content]
-    left = _MOST_VALUES
-    for _ in range(_DEEPEST):
+    left = _MAX_VALUES
+    for _ in range(_MAX_DEPTH):
         level = list(itertools.islice((part for value in level for part in _parts(value)), left + 1))
         if not level:
             return
         left -= len(level)
         if left < 0:
-            raise ArchiveError(f"it holds more than {_MOST_VALUES} values")
-    raise ArchiveError(f"its values are nested more than {_DEEPEST} levels deep")
+            raise ArchiveError(f"it holds more than {_MAX_VALUES} values")
+    raise ArchiveError(f"its values are nested more than {_MAX_DEPTH} levels deep")
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -201,9 +201,9 @@ class _Storages:
 
 def _fill(content: bytearray, file: Any) -> None:
     start = 0
-    while piece := file.read(_PIECE):
-        content[start : start + len(piece)] = piece
-        start += len(piece)
+    while chunk := file.read(_CHUNK_BYTES):
+        content[start : start + len(chunk)] = chunk
+        start += len(chunk)
     if start != len(content):
         raise ArchiveError("the archive is cut off")
 
@@ -254,7 +254,7 @@ def _ordered(*arguments: object) -> dict[Any, Any]:
     return {}
 
 
-_MAKERS: Mapping[str, Callable[..., Any]] = {
+_CONSTRUCTORS: Mapping[str, Callable[..., Any]] = {
     "torch._utils _rebuild_tensor_v2": _tensor,
     "torch._utils _rebuild_parameter": _parameter,
     "collections OrderedDict": _ordered,
@@ -262,7 +262,7 @@ _MAKERS: Mapping[str, Callable[..., Any]] = {
 """Whom ``data.pkl`` may call, and what is done instead."""
 
 
-class _Machine:
+class _Unpickler:
     """Reads ``data.pkl``: a stack, a memo, and one method for each kind of word."""
 
     def __init__(self, program: bytes, storages: _Storages) -> None:
@@ -276,10 +276,10 @@ class _Machine:
 
     def run(self) -> Any:
         """What is on the stack at the end."""
-        while (word := self._take(1)) != b".":
-            step = _WORDS.get(word)
+        while (opcode := self._take(1)) != b".":
+            step = _OPCODES.get(opcode)
             if step is None:
-                raise ArchiveError(f"its data.pkl has a word 0x{word.hex()}, which tensors do not need")
+                raise ArchiveError(f"its data.pkl has an opcode 0x{opcode.hex()}, which tensors do not need")
             step(self)
         (result,) = self._stack
         return result
@@ -318,15 +318,15 @@ class _Machine:
 
     def named(self) -> None:
         text = f"{self._line()} {self._line()}"
-        if text not in _TYPES and text not in _MAKERS:
+        if text not in _TYPES and text not in _CONSTRUCTORS:
             raise ArchiveError(f"it names '{text.replace(' ', '.'):.100}', and code is never loaded")
         self.push(_Name(text))
 
     def call(self) -> None:
         arguments, name = self._stack.pop(), self._stack.pop()
-        if not (isinstance(name, _Name) and name.text in _MAKERS and type(arguments) is tuple):
+        if not (isinstance(name, _Name) and name.text in _CONSTRUCTORS and type(arguments) is tuple):
             raise ArchiveError("it calls something, and code is never loaded")
-        self.push(_MAKERS[name.text](*arguments))
+        self.push(_CONSTRUCTORS[name.text](*arguments))
 
     def state(self) -> None:
         """Of a dictionary of weights, torch keeps the layers' versions beside it: none of ours asks."""
@@ -341,7 +341,7 @@ class _Machine:
         self.push(self._take(self._number("<I")).decode("utf-8", "surrogatepass"))
 
     def whole(self) -> None:
-        if (size := self._number("B")) > _LONGEST_NUMBER:
+        if (size := self._number("B")) > _MAX_INTEGER_BYTES:
             raise ArchiveError(f"it has a whole number of {size} bytes")
         self.push(int.from_bytes(self._take(size), "little", signed=True))
 
@@ -381,13 +381,13 @@ class _Machine:
         self.push(self._memo[self._number(layout)])
 
 
-_WORDS: Mapping[bytes, Callable[[_Machine], None]] = {
-    b"\x80": _Machine.version,
-    b"c": _Machine.named,
-    b"R": _Machine.call,
-    b"b": _Machine.state,
-    b"Q": _Machine.stored,
-    b"(": _Machine.mark,
+_OPCODES: Mapping[bytes, Callable[[_Unpickler], None]] = {
+    b"\x80": _Unpickler.version,
+    b"c": _Unpickler.named,
+    b"R": _Unpickler.call,
+    b"b": _Unpickler.state,
+    b"Q": _Unpickler.stored,
+    b"(": _Unpickler.mark,
     b"N": lambda machine: machine.push(None),
     b"\x88": lambda machine: machine.push(True),
     b"\x89": lambda machine: machine.push(False),
@@ -395,8 +395,8 @@ _WORDS: Mapping[bytes, Callable[[_Machine], None]] = {
     b"K": lambda machine: machine.push(machine._number("<B")),
     b"M": lambda machine: machine.push(machine._number("<H")),
     b"G": lambda machine: machine.push(machine._number(">d")),
-    b"\x8a": _Machine.whole,
-    b"X": _Machine.text,
+    b"\x8a": _Unpickler.whole,
+    b"X": _Unpickler.text,
     b")": lambda machine: machine.push(()),
     b"]": lambda machine: machine.push([]),
     b"}": lambda machine: machine.push({}),
@@ -406,7 +406,7 @@ _WORDS: Mapping[bytes, Callable[[_Machine], None]] = {
     b"t": lambda machine: machine.push(tuple(machine._since_mark())),
     b"a": lambda machine: machine.append(machine.last()),
     b"e": lambda machine: machine.append(machine._since_mark()),
-    b"s": _Machine.pair,
+    b"s": _Unpickler.pair,
     b"u": lambda machine: machine.assign(machine._since_mark()),
     b"q": lambda machine: machine.remember("<B"),
     b"r": lambda machine: machine.remember("<I"),

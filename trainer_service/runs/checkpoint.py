@@ -19,11 +19,11 @@ from trainer_service.runs.files import write_atomic
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 _FORMAT = 1
-_MOST_PARTS = 1000
+_MAX_PARTS = 1000
 """Sensors, and branches of actions."""
-_MOST_NUMBERS = 2**24
+_MAX_NUMBERS = 2**24
 """That an agent sees at once: a picture of 2,000 x 2,000 in colour. A model is traced with as many zeros."""
-UNFIT = (AttributeError, LookupError, TypeError, ValueError, RuntimeError, MemoryError)
+MISFIT_ERRORS = (AttributeError, LookupError, TypeError, ValueError, RuntimeError, MemoryError)
 """What a learner may raise when it is made from settings, or loads a state, that are none of its own."""
 
 
@@ -41,7 +41,7 @@ class Checkpoint:
     """The same of self-play: snapshots, ratings, whose turn it is. None where there is none."""
 
 
-class SpoiledError(UserError):
+class NotFiniteError(UserError):
     """A checkpoint holds what is no number, and must not take the place of a good one."""
 
 
@@ -49,14 +49,14 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
     """Writes the same bytes to every path, each replaced in one piece.
 
     Raises:
-        SpoiledError: a tensor in it is not finite. Nothing was written.
+        NotFiniteError: a tensor in it is not finite. Nothing was written.
         SaveError: a file could not be written.
     """
     for part in ("algorithm", "self_play"):
-        if (spoiled := _not_finite(getattr(checkpoint, part))) is not None:
-            raise SpoiledError(
+        if (where := _not_finite(getattr(checkpoint, part))) is not None:
+            raise NotFiniteError(
                 f"'{checkpoint.behavior}' is not saved at step {checkpoint.step}: "
-                f"{part}{spoiled} is NaN or infinite"
+                f"{part}{where} is NaN or infinite"
             )
     file = io.BytesIO()
     torch.save(
@@ -162,7 +162,7 @@ def _step(found: object) -> int:
     return found
 
 
-def differences(known: BehaviorSpec, declared: BehaviorSpec) -> str | None:
+def spec_mismatch(known: BehaviorSpec, declared: BehaviorSpec) -> str | None:
     """How a declared behavior differs from the one a policy was trained for, in words; None where it does not."""
     if known == declared:
         return None
@@ -238,8 +238,8 @@ def _plain_spec(spec: BehaviorSpec) -> dict[str, Any]:
 
 def _spec(plain: Mapping[str, Any]) -> BehaviorSpec:
     parts = max(len(plain["observations"]), len(plain["actions"]["discrete_branches"]))
-    if parts > _MOST_PARTS:
-        raise ValueError(f"expected at most {_MOST_PARTS} sensors and branches, got {parts}")
+    if parts > _MAX_PARTS:
+        raise ValueError(f"expected at most {_MAX_PARTS} sensors and branches, got {parts}")
     spec = BehaviorSpec(
         tuple(
             ObservationSpec(
@@ -255,6 +255,6 @@ def _spec(plain: Mapping[str, Any]) -> BehaviorSpec:
             tuple(map(_whole, plain["actions"]["discrete_branches"])),
         ),
     )
-    if (numbers := sum(sensor.size for sensor in spec.observation_specs)) > _MOST_NUMBERS:
-        raise ValueError(f"expected agents that see at most {_MOST_NUMBERS} numbers, got {numbers}")
+    if (numbers := sum(sensor.size for sensor in spec.observation_specs)) > _MAX_NUMBERS:
+        raise ValueError(f"expected agents that see at most {_MAX_NUMBERS} numbers, got {numbers}")
     return spec

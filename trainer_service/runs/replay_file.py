@@ -26,7 +26,7 @@ _DAMAGED = (
 """What reading a file may raise that is not what it claims to be, and taking its arrays over."""
 
 
-def save_experience(arrays: Mapping[str, NDArray[Any]], path: Path) -> None:
+def save_replay_file(arrays: Mapping[str, NDArray[Any]], path: Path) -> None:
     """Writes the arrays, one after the other: no second copy of them in memory. Raises SaveError."""
 
     def write(file: BinaryIO) -> None:
@@ -35,7 +35,7 @@ def save_experience(arrays: Mapping[str, NDArray[Any]], path: Path) -> None:
     write_atomic_by(path, write)
 
 
-def load_experience(path: Path, into: Callable[[Mapping[str, NDArray[Any]]], None]) -> None:
+def load_replay_file(path: Path, into: Callable[[Mapping[str, NDArray[Any]]], None]) -> None:
     """Gives the arrays to ``into``, each read when it is asked for. Executes nothing of what the file says.
 
     Raises:

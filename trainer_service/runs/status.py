@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from trainer_service._version import __version__
-from trainer_service.curriculum import Standing
+from trainer_service.curriculum import LessonHistory
 from trainer_service.errors import UserError
 
 STATS_FORMAT_VERSION = "0.3.0"
@@ -65,7 +65,7 @@ class BehaviorStatus:
     elo: float | None = None
     """Rating under self-play."""
 
-    standing: Standing = field(default_factory=Standing)
+    lesson_history: LessonHistory = field(default_factory=LessonHistory)
     """What lessons remember of it, as of its checkpoint.pt."""
 
     def with_checkpoint(self, record: CheckpointRecord) -> BehaviorStatus:
@@ -214,10 +214,10 @@ def _behavior_to_json(status: BehaviorStatus) -> dict[str, Any]:
         document["final_checkpoint"] = _record_to_json(status.final_checkpoint)
     if status.elo is not None:
         document["elo"] = status.elo
-    if status.standing.recent_returns:
-        document["recent_returns"] = list(status.standing.recent_returns)
-    if status.standing.levels:
-        document["lesson_levels"] = dict(status.standing.levels)
+    if status.lesson_history.recent_returns:
+        document["recent_returns"] = list(status.lesson_history.recent_returns)
+    if status.lesson_history.mean_returns:
+        document["lesson_levels"] = dict(status.lesson_history.mean_returns)
     return document
 
 
@@ -250,7 +250,7 @@ def _behavior_from_json(entry: Mapping[str, Any]) -> BehaviorStatus:
         checkpoints=tuple(_record_from_json(record) for record in entry.get("checkpoints", ())),
         final_checkpoint=None if final is None else _record_from_json(final),
         elo=None if elo is None else float(elo),
-        standing=Standing(
+        lesson_history=LessonHistory(
             tuple(float(value) for value in entry.get("recent_returns", ())),
             {name: float(level) for name, level in dict(entry.get("lesson_levels", {})).items()},
         ),

@@ -13,7 +13,7 @@ from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import parse_behavior_id
 from trainer_service.config import RunOptions
 from trainer_service.curriculum import Curriculum
-from trainer_service.metrics.statistics import MOST_NAMES
+from trainer_service.metrics.statistics import MAX_NAMES
 from trainer_service.training import analytics
 from unity_bridge.complaints import SAID, Complaints, quoted
 from unity_bridge.errors import WireError
@@ -139,7 +139,7 @@ class Channels:
             if not behaviors[name].add_stat(stat):
                 self._complaints.say(
                     ("names", name),
-                    f"Simulator {simulator}: ignored: statistic {quoted(stat.name)}: '{name}' has {MOST_NAMES} "
+                    f"Simulator {simulator}: ignored: statistic {quoted(stat.name)}: '{name}' has {MAX_NAMES} "
                     "names of statistics, and gets no more.",
                     most=1,
                 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.metrics import Summary, readable
+from trainer_service.metrics import Summary, format_return
 from trainer_service.metrics.console import Console
 
 SILENCE_S = 30.0
@@ -82,7 +82,7 @@ class ProgressLog:
             self._forecast_s = now + FORECAST_S
             if not self._console.has_table:
                 _logger.info("%s.", forecast[0])
-        self._console.doing(". ".join([*forecast, *collecting]))
+        self._console.activity(". ".join([*forecast, *collecting]))
 
     def updating(self, behavior: str, minibatch: int, of: int) -> None:
         """Call it before every minibatch of an update."""
@@ -108,7 +108,7 @@ class ProgressLog:
         if now < self._next_update_s:
             return
         self._next_update_s = now + _UPDATE_INTERVAL_S
-        self._console.doing(text())
+        self._console.activity(text())
         self._log_if_silent(now, f"{text()}.")
 
     def _log_if_silent(self, now: float, line: str) -> None:
@@ -175,10 +175,10 @@ def _episodes(so_far: Summary) -> list[str]:
         return ["No episode was completed since the last summary"]
     episodes = "1 episode" if stats.episodes == 1 else f"{stats.episodes:,} episodes"
     words = [
-        f"Mean return of {episodes} since the last summary: {readable(stats.mean_return, stats.std_return)}"
+        f"Mean return of {episodes} since the last summary: {format_return(stats.mean_return, stats.std_return)}"
     ]
     if stats.mean_group_return is not None:
-        words.append(f"Of groups: {readable(stats.mean_group_return)}")
+        words.append(f"Of groups: {format_return(stats.mean_group_return)}")
     return words
 
 

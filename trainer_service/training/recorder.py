@@ -18,10 +18,10 @@ from trainer_service.interop.onnx_export import ExportError, export_policy
 from trainer_service.metrics import SummaryWriter
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
-from trainer_service.runs.checkpoint import SpoiledError, save_checkpoint
+from trainer_service.runs.checkpoint import NotFiniteError, save_checkpoint
 from trainer_service.runs.files import SaveError, write_atomic
 from trainer_service.runs.folder import RunFolder
-from trainer_service.runs.replay_file import save_experience
+from trainer_service.runs.replay_file import save_replay_file
 from trainer_service.runs.status import (
     COMPATIBLE_MLAGENTS_VERSION,
     BehaviorStatus,
@@ -118,7 +118,7 @@ class Recorder:
 
         Raises:
             SaveError: something could not be written; everything else was.
-            SpoiledError: weights are no numbers any more; the last good ones stay.
+            NotFiniteError: weights are no numbers any more; the last good ones stay.
         """
         failures: list[Exception] = []
         if behaviors:
@@ -158,7 +158,7 @@ class Recorder:
             return
         try:
             save(behavior)
-        except (SaveError, SpoiledError) as error:
+        except (SaveError, NotFiniteError) as error:
             self._retry_at[behavior.name] = time.monotonic() + _RETRY_S
             behavior.add_stat(StatMessage("Saving/Failures", 1.0, Aggregation.SUM))
             _logger.warning("%s. The run goes on; the next try is in %g s.", error, _RETRY_S)
@@ -214,7 +214,7 @@ class Recorder:
     def _save_experience(self, behavior: Behavior) -> None:
         experience = behavior.experience()
         if experience is not None:
-            save_experience(experience, self._folder.replay(behavior.name))
+            save_replay_file(experience, self._folder.replay(behavior.name))
 
     def _export(self, behavior: Behavior) -> list[Path]:
         """Writes the model of this step; returns its path, or nothing if that failed.
@@ -222,7 +222,7 @@ class Recorder:
         A warning then says why, and nothing else depends on it.
         """
         path = self._folder.numbered(behavior.name, behavior.step, ".onnx")
-        self._console.doing(f"{behavior.name}: exporting a model for Unity", at_once=True)
+        self._console.activity(f"{behavior.name}: exporting a model for Unity", at_once=True)
         try:
             export_policy(behavior.policy_network(), behavior.inputs, path)
         except (ExportError, SaveError) as error:
@@ -257,7 +257,7 @@ class Recorder:
     def _write_status(self, status: BehaviorStatus, behavior: Behavior) -> None:
         """Writes what is saved of a behavior, and where its lessons stood then."""
         elo = None if behavior.opponents is None else behavior.opponents.rating
-        status = replace(status, standing=self._curriculum.standing(behavior.name), elo=elo)
+        status = replace(status, lesson_history=self._curriculum.history_of(behavior.name), elo=elo)
         lessons = {name: lesson.number for name, lesson in self._curriculum.lessons.items()}
         self._status = replace(
             self._status.with_behavior(behavior.name, status), lessons={**self._status.lessons, **lessons}

@@ -6,14 +6,14 @@ import logging
 from pathlib import Path
 
 from trainer_service.errors import UserError
-from trainer_service.interop.mlagents_checkpoint import Origin, load_origin
+from trainer_service.interop.mlagents_checkpoint import SourceCheckpoint, load_source
 from trainer_service.runs.checkpoint import load_checkpoint
 from trainer_service.runs.files import write_atomic
 from trainer_service.runs.folder import RunFolder
 
 _logger = logging.getLogger(__name__)
 
-Found = dict[str, tuple[Path, Origin]]
+Found = dict[str, tuple[Path, SourceCheckpoint]]
 """A checkpoint of each behavior, by name: where it was read, and what it says."""
 
 
@@ -36,7 +36,7 @@ def checkpoints_to_resume(folder: RunFolder, which: bool | int | str) -> Found:
     if which is True:
         return {name: _newest(folder, name) for name in names}
     paths = _best(folder, names) if which == "best" else _of_step(folder, names, int(which))
-    return {name: (path, load_origin(path)) for name, path in paths.items()}
+    return {name: (path, load_source(path)) for name, path in paths.items()}
 
 
 def make_newest(folder: RunFolder, name: str, step: int, path: Path) -> None:
@@ -64,14 +64,14 @@ def make_newest(folder: RunFolder, name: str, step: int, path: Path) -> None:
         write_atomic(newest, content)
 
 
-def _newest(folder: RunFolder, name: str) -> tuple[Path, Origin]:
+def _newest(folder: RunFolder, name: str) -> tuple[Path, SourceCheckpoint]:
     """The newest that can be read; says so where that is not checkpoint.pt."""
     newest = folder.checkpoint(name)
     numbered = [folder.numbered(name, step) for step in reversed(_steps(folder, name))]
     reasons: list[str] = []
     for path in [newest, *numbered]:
         try:
-            origin = load_origin(path)
+            origin = load_source(path)
         except UserError as error:
             reasons.append(str(error))
             continue

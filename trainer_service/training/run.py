@@ -20,7 +20,7 @@ from trainer_service.config import (
     missing_demonstrations,
 )
 from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
-from trainer_service.curriculum import Curriculum, differences, with_sampler_seeds
+from trainer_service.curriculum import Curriculum, lesson_mismatches, with_sampler_seeds
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.evaluation.simulator import engine_settings
 from trainer_service.metrics import ConsoleWriter, GaugeWriter, JsonlWriter, SummaryWriter, TensorBoardWriter
@@ -185,7 +185,7 @@ def _serve(
     environment = options.env_settings
     progress = ProgressLog(console, ExchangeHint(timers, environment.env_path, environment.num_envs).look)
     writers = [*_writers(folder, timers), progress]
-    expected = dict.fromkeys([*options.behaviors, *curriculum.watched])
+    expected = dict.fromkeys([*options.behaviors, *curriculum.watched_behaviors])
     autosave_s = options.checkpoint_settings.autosave_interval_s
     recorder = Recorder(
         folder,
@@ -298,13 +298,13 @@ def _status_of(folder: RunFolder, *, torch_version: str) -> TrainingStatus:
 def _resume_curriculum(
     curriculum: Curriculum, options: RunOptions, status: TrainingStatus, warm_starts: dict[str, WarmStart]
 ) -> None:
-    for difference in differences(options.environment_parameters or {}, status.lessons):
+    for difference in lesson_mismatches(options.environment_parameters or {}, status.lessons):
         _logger.warning("%s", difference)
     older = {name for name, start in warm_starts.items() if start.is_resume and not start.is_newest}
     if older and status.lessons:
         _logger.warning("Lessons are as they were at the end: checkpoints have none of their own.")
-    standings = {name: each.standing for name, each in status.behaviors.items() if name not in older}
-    curriculum.resume(status.lessons, standings)
+    histories = {name: each.lesson_history for name, each in status.behaviors.items() if name not in older}
+    curriculum.resume(status.lessons, histories)
 
 
 def _behavior_factory(

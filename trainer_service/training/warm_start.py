@@ -14,7 +14,7 @@ from trainer_service.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from trainer_service.behaviors.behavior import Behavior
-    from trainer_service.interop.mlagents_checkpoint import Origin
+    from trainer_service.interop.mlagents_checkpoint import SourceCheckpoint
     from trainer_service.runs.checkpoint import Checkpoint
 
 _logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _logger = logging.getLogger(__name__)
 class WarmStart:
     """What a behavior starts from."""
 
-    origin: Origin
+    origin: SourceCheckpoint
     path: Path
     """Where it was read."""
     is_resume: bool
@@ -69,9 +69,9 @@ def read_warm_starts(options: RunOptions, folder: RunFolder) -> dict[str, WarmSt
         others = {**_default_paths(options.default_settings.init_path, folder), **others}
     if not others:
         return own
-    from trainer_service.interop.mlagents_checkpoint import load_origin
+    from trainer_service.interop.mlagents_checkpoint import load_source
 
-    return {name: WarmStart(load_origin(path), path, False) for name, path in others.items()} | own
+    return {name: WarmStart(load_source(path), path, False) for name, path in others.items()} | own
 
 
 def _default_paths(given: str | None, folder: RunFolder) -> dict[str, Path]:
@@ -103,11 +103,11 @@ def trained_group_size(start: WarmStart | None) -> int | None:
     return tuning.group_size if isinstance(tuning, GroupSettings) else None
 
 
-def converted_checkpoint(origin: Origin, behavior: Behavior, seed: int) -> Checkpoint:
+def converted_checkpoint(origin: SourceCheckpoint, behavior: Behavior, seed: int) -> Checkpoint:
     """What a behavior starts from, in our form, whoever wrote it."""
-    from trainer_service.interop.mlagents_checkpoint import as_checkpoint
+    from trainer_service.interop.mlagents_checkpoint import convert_checkpoint
 
-    conversion = as_checkpoint(origin, behavior.name, behavior.spec, behavior.settings, seed=seed)
-    for part in conversion.left_behind:
+    conversion = convert_checkpoint(origin, behavior.name, behavior.spec, behavior.settings, seed=seed)
+    for part in conversion.left_out:
         _logger.warning("'%s': not taken over from ML-Agents: %s.", behavior.name, part)
     return conversion.checkpoint

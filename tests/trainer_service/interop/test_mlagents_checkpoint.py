@@ -16,7 +16,11 @@ import torch
 from trainer_service.algorithms import PPO, Compute
 from trainer_service.config import TrainerSettings, load_run_options
 from trainer_service.errors import UserError
-from trainer_service.interop.mlagents_checkpoint import as_checkpoint, load_mlagents_checkpoint, load_origin
+from trainer_service.interop.mlagents_checkpoint import (
+    convert_checkpoint,
+    load_mlagents_checkpoint,
+    load_source,
+)
 from trainer_service.policy import Policy
 from trainer_service.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
@@ -61,8 +65,10 @@ def converted(
     spec: BehaviorSpec | None = None,
     settings: TrainerSettings | None = None,
 ) -> Checkpoint:
-    origin = load_origin(path or file_of(name))
-    return as_checkpoint(origin, name, spec or SPECS[name], settings or settings_of(name), seed=3).checkpoint
+    source = load_source(path or file_of(name))
+    return convert_checkpoint(
+        source, name, spec or SPECS[name], settings or settings_of(name), seed=3
+    ).checkpoint
 
 
 @pytest.fixture
@@ -147,8 +153,10 @@ def test_adams_moments_go_to_the_parameters_they_belong_to() -> None:
 
 def test_what_is_left_behind_is_said(rewritten: Callable[..., Path]) -> None:
     path = rewritten(lambda content: content.update({"Module:Curiosity": {"weight": torch.zeros(1)}}))
-    conversion = as_checkpoint(load_origin(path), "Hybrid", SPECS["Hybrid"], settings_of("Hybrid"), seed=3)
-    assert conversion.left_behind == ("Module:Curiosity, a reward signal's network, which starts anew",)
+    conversion = convert_checkpoint(
+        load_source(path), "Hybrid", SPECS["Hybrid"], settings_of("Hybrid"), seed=3
+    )
+    assert conversion.left_out == ("Module:Curiosity, a reward signal's network, which starts anew",)
 
 
 def test_a_policy_that_was_curious_is_taken_with_its_value_heads(rewritten: Callable[..., Path]) -> None:
@@ -168,14 +176,14 @@ def test_a_policy_that_was_curious_is_taken_with_its_value_heads(rewritten: Call
 
 
 def test_moments_that_the_file_lacks_start_anew() -> None:
-    conversion = as_checkpoint(
-        load_origin(file_of("Camera Car")),
+    conversion = convert_checkpoint(
+        load_source(file_of("Camera Car")),
         "Camera Car",
         SPECS["Camera Car"],
         settings_of("Camera Car"),
         seed=3,
     )
-    assert "the file does not hold those of every parameter" in conversion.left_behind[0]
+    assert "the file does not hold those of every parameter" in conversion.left_out[0]
     assert conversion.checkpoint.algorithm["optimizer"]["steps"] == 0
 
 
@@ -194,8 +202,8 @@ def test_steps_and_statistics_are_kept() -> None:
 def test_a_checkpoint_of_ours_stays_as_it_is(make_behavior: Callable[..., Any], tmp_path: Path) -> None:
     behavior = make_behavior()
     save_checkpoint(behavior.checkpoint(), tmp_path / "checkpoint.pt")
-    origin = load_origin(tmp_path / "checkpoint.pt")
-    assert as_checkpoint(origin, "Probe", behavior.spec, behavior.settings, seed=0).checkpoint is origin
+    source = load_source(tmp_path / "checkpoint.pt")
+    assert convert_checkpoint(source, "Probe", behavior.spec, behavior.settings, seed=0).checkpoint is source
 
 
 @pytest.mark.parametrize(
@@ -276,7 +284,7 @@ def test_other_trainers_are_refused_by_name(
     with pytest.raises(
         UserError, match=f"was written by the trainer '{trainer}' of ML-Agents; only those of 'ppo'"
     ):
-        load_origin(rewritten(lambda content: content.update({module: {}})))
+        load_source(rewritten(lambda content: content.update({module: {}})))
 
 
 def test_a_memory_that_the_configuration_does_not_know_is_named(rewritten: Callable[..., Path]) -> None:
@@ -332,8 +340,10 @@ def test_damaged_moments_cost_the_moments_only(
     rewritten: Callable[..., Path], damage: Callable[[dict[str, Any]], object]
 ) -> None:
     path = rewritten(lambda content: damage(content["Optimizer:value_optimizer"]))
-    conversion = as_checkpoint(load_origin(path), "Hybrid", SPECS["Hybrid"], settings_of("Hybrid"), seed=3)
-    assert "moments, which start anew" in conversion.left_behind[0]
+    conversion = convert_checkpoint(
+        load_source(path), "Hybrid", SPECS["Hybrid"], settings_of("Hybrid"), seed=3
+    )
+    assert "moments, which start anew" in conversion.left_out[0]
     assert conversion.checkpoint.algorithm["optimizer"]["steps"] == 0
 
 
@@ -344,7 +354,7 @@ def test_code_in_a_file_is_named_and_never_run(tmp_path: Path) -> None:
 
     torch.save({"Policy": Attack(), "global_step": {}}, tmp_path / "checkpoint.pt")
     with pytest.raises(UserError, match=r"is damaged: it names '\w+\.mkdir', and code is never loaded"):
-        load_origin(tmp_path / "checkpoint.pt")
+        load_source(tmp_path / "checkpoint.pt")
     assert not (tmp_path / "attacked").exists()
 
 
@@ -352,13 +362,13 @@ def test_half_a_file_is_named(tmp_path: Path) -> None:
     whole = file_of("Hybrid").read_bytes()
     (tmp_path / "checkpoint.pt").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UserError, match=r"checkpoint '.*checkpoint\.pt' is damaged"):
-        load_origin(tmp_path / "checkpoint.pt")
+        load_source(tmp_path / "checkpoint.pt")
 
 
 def test_a_file_of_neither_is_refused(tmp_path: Path) -> None:
     torch.save({"weights": torch.zeros(2)}, tmp_path / "other.pt")
     with pytest.raises(UserError, match="is not a checkpoint of this trainer"):
-        load_origin(tmp_path / "other.pt")
+        load_source(tmp_path / "other.pt")
     with pytest.raises(UserError, match="is not a checkpoint of ML-Agents"):
         load_mlagents_checkpoint(tmp_path / "other.pt")
 

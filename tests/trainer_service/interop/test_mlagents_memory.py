@@ -15,7 +15,7 @@ from trainer_service.algorithms import PPO, Compute
 from trainer_service.cli.import_checkpoint import import_results
 from trainer_service.config import TrainerSettings, load_run_options
 from trainer_service.errors import UserError
-from trainer_service.interop.mlagents_checkpoint import as_checkpoint, load_origin
+from trainer_service.interop.mlagents_checkpoint import convert_checkpoint, load_source
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.policy import Policy, load_policy
 from trainer_service.runs.checkpoint import Checkpoint
@@ -40,8 +40,8 @@ def settings(**network: Any) -> TrainerSettings:
 
 
 def converted(**network: Any) -> Checkpoint:
-    origin = load_origin(FOLDER / "Hallway" / "checkpoint.pt")
-    return as_checkpoint(origin, "Hallway", SPEC, settings(**network), seed=3).checkpoint
+    source = load_source(FOLDER / "Hallway" / "checkpoint.pt")
+    return convert_checkpoint(source, "Hallway", SPEC, settings(**network), seed=3).checkpoint
 
 
 def assert_decides_as_expected(policy: Policy, expected: Mapping[str, np.ndarray]) -> None:

@@ -17,7 +17,7 @@ from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
 from trainer_service.config import TrainerSettings
 from trainer_service.interop import onnx_check as export_check
 from trainer_service.interop import onnx_export as export
-from trainer_service.interop.onnx_check import compared, largest_difference, questions
+from trainer_service.interop.onnx_check import largest_difference, model_mismatch, random_inputs
 from trainer_service.interop.onnx_export import export_policy
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
@@ -109,7 +109,7 @@ def test_one_that_says_something_else_is_named_and_written_all_the_same(
 @pytest.mark.usefixtures("engine")
 def test_a_model_that_cannot_be_run_costs_a_warning(tmp_path: Path) -> None:
     network, spec = POLICIES["continuous"]()
-    said = compared(b"no model", spec, 0, export._Answers(network, spec))
+    said = model_mismatch(b"no model", spec, 0, export._PolicyOutputs(network, spec))
     assert said is not None
     assert said.startswith("could not be compared with its policy: ")
 
@@ -125,9 +125,9 @@ def test_the_random_streams_of_a_run_are_left_alone(tmp_path: Path) -> None:
 def test_large_pictures_are_left_to_an_engine_that_is_fast_and_that_is_said_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_check, "_MOST_IN_NUMPY", 1000)
+    monkeypatch.setattr(export_check, "_MAX_IN_NUMPY", 1000)
     monkeypatch.setattr(export_check, "_has_onnxruntime", lambda: False)
-    export_check._say_once.cache_clear()
+    export_check._log_once.cache_clear()
     caplog.set_level(logging.INFO)
     network, spec = POLICIES["picture"]()
     model = export.to_onnx(network, spec)
@@ -136,21 +136,21 @@ def test_large_pictures_are_left_to_an_engine_that_is_fast_and_that_is_said_once
         raise AssertionError
 
     for _ in range(2):
-        assert compared(model, spec, 0, never) is None
+        assert model_mismatch(model, spec, 0, never) is None
     (record,) = caplog.records
     assert "where onnxruntime is installed" in record.message
 
 
 def test_questions_leave_a_choice_and_leave_things_out() -> None:
     spec = BehaviorSpec((LIST, PICTURE), ActionSpec(0, (3, 2)))
-    asked = questions(spec, 4)
-    assert list(asked) == ["obs_0", "obs_1", "action_masks", "recurrent_in"]
-    assert all(array.dtype == np.float32 and len(array) == 3 for array in asked.values())
-    allowed = asked["action_masks"]
+    inputs = random_inputs(spec, 4)
+    assert list(inputs) == ["obs_0", "obs_1", "action_masks", "recurrent_in"]
+    assert all(array.dtype == np.float32 and len(array) == 3 for array in inputs.values())
+    allowed = inputs["action_masks"]
     assert 0 < allowed.sum() < allowed.size
     assert allowed[:, :3].any(axis=1).all()
     assert allowed[:, 3:].any(axis=1).all()
-    assert not asked["obs_0"][1].any()
+    assert not inputs["obs_0"][1].any()
 
 
 def test_two_choices_that_are_equally_good_are_no_difference() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import trainer_service
-from trainer_service.curriculum import LessonInForce
+from trainer_service.curriculum import CurrentLesson
 from trainer_service.metrics import ConsoleWriter, EpisodeStats, Summary
 from trainer_service.metrics import console as console_module
 from trainer_service.metrics.console import Console
@@ -172,7 +172,7 @@ def test_group_returns_stand_beside_the_agents_own() -> None:
 
 
 def test_below_the_table_stands_the_lesson_of_each_parameter_that_changes() -> None:
-    lessons = {"wall [m]": LessonInForce(1, "higher"), "mass": LessonInForce(0, "mass")}
+    lessons = {"wall [m]": CurrentLesson(1, "higher"), "mass": CurrentLesson(0, "mass")}
     stream = Terminal()
     with Console(stream=stream) as console:
         console.summary(replace(summary(), lessons=lessons), 50_000)
@@ -183,7 +183,7 @@ def test_below_the_table_stands_what_goes_on() -> None:
     stream = Terminal()
     with Console(stream=stream) as console:
         console.progress("Ball", 1, 10, 1.0)
-        console.doing("About 3 min left. Ball: exporting [a] model", at_once=True)
+        console.activity("About 3 min left. Ball: exporting [a] model", at_once=True)
         assert last_table(stream.getvalue())[1].strip() == "About 3 min left. Ball: exporting [a] model"
 
 
@@ -258,7 +258,7 @@ def test_the_table_can_be_refused_on_a_terminal() -> None:
 UNHEARD = """
 import os, sys
 from trainer_service.metrics.console import Console
-from trainer_service.curriculum import LessonInForce
+from trainer_service.curriculum import CurrentLesson
 with Console() as console:
     console.log("first")
     sys.stdin.readline()
@@ -303,7 +303,7 @@ def outlives_its_reader(reading: int, writing: int) -> bool:
 def test_a_name_beyond_the_encoding_of_the_terminal_is_spelled_out() -> None:
     script = """
 from trainer_service.metrics.console import Console
-from trainer_service.curriculum import LessonInForce
+from trainer_service.curriculum import CurrentLesson
 with Console() as console:
     console.log("B\\u00e4ll")
 """
@@ -318,7 +318,7 @@ def test_lines_need_no_rich() -> None:
     script = """
 import sys
 from trainer_service.metrics.console import Console
-from trainer_service.curriculum import LessonInForce
+from trainer_service.curriculum import CurrentLesson
 with Console(tty=False) as console:
     console.log("hello")
 print([module for module in ("rich", "torch") if module in sys.modules])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from trainer_service.curriculum import LessonInForce
+from trainer_service.curriculum import CurrentLesson
 from trainer_service.metrics import (
     ConsoleWriter,
     EpisodeStats,
@@ -21,8 +21,8 @@ from trainer_service.metrics import (
     Statistics,
     Summary,
     TensorBoardWriter,
+    format_return,
     json_key,
-    readable,
     summary_line,
 )
 from trainer_service.metrics.timers import Timers
@@ -356,7 +356,7 @@ def test_a_simulator_cannot_speak_for_the_episodes_that_we_counted() -> None:
     assert liar.tagged()["Goals"].mean == 2.0
 
 
-LESSONS = {"Ball size": LessonInForce(2, "huge"), "mass": LessonInForce(0, "mass")}
+LESSONS = {"Ball size": CurrentLesson(2, "huge"), "mass": CurrentLesson(0, "mass")}
 
 
 def test_lessons_are_told_by_number_and_name(tmp_path: Path) -> None:
@@ -394,4 +394,4 @@ def test_without_parameters_nothing_is_said_of_lessons(tmp_path: Path) -> None:
 def test_returns_of_any_size_are_written_with_digits_that_say_something(
     mean: float, deviation: float, written: str
 ) -> None:
-    assert f"{readable(mean, deviation)} {readable(deviation, mean)}" == written
+    assert f"{format_return(mean, deviation)} {format_return(deviation, mean)}" == written

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from trainer_service.errors import UserError
-from trainer_service.runs.checkpoint import Checkpoint, differences, load_checkpoint, save_checkpoint
+from trainer_service.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, spec_mismatch
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 SPEC = BehaviorSpec(
@@ -149,13 +149,13 @@ def test_a_step_that_is_none_is_refused(checkpoint: Checkpoint, tmp_path: Path, 
 
 
 def test_a_behavior_that_stayed_as_it_was_has_no_differences() -> None:
-    assert differences(SPEC, replace(SPEC)) is None
+    assert spec_mismatch(SPEC, replace(SPEC)) is None
 
 
 def test_a_sensor_may_be_renamed() -> None:
     eyes, others = SPEC.observation_specs
     renamed = replace(SPEC, observation_specs=(replace(eyes, name="camera"), others))
-    assert differences(SPEC, renamed) is None
+    assert spec_mismatch(SPEC, renamed) is None
 
 
 @pytest.mark.parametrize(
@@ -177,4 +177,4 @@ def test_a_sensor_may_be_renamed() -> None:
     ],
 )
 def test_a_difference_is_said_in_words(changed: BehaviorSpec, expected: str) -> None:
-    assert differences(SPEC, changed) == expected
+    assert spec_mismatch(SPEC, changed) == expected

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from trainer_service.errors import UserError
-from trainer_service.runs.replay_file import load_experience, save_experience
+from trainer_service.runs.replay_file import load_replay_file, save_replay_file
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    save_experience(
+    save_replay_file(
         {"steps": np.arange(6.0), "flags": np.zeros((2, 3), np.bool_), "none": np.zeros(0)},
         tmp_path / "r.npz",
     )
@@ -30,7 +30,7 @@ def loaded(path: Path) -> dict[str, Any]:
     def keep(arrays: Mapping[str, Any]) -> None:
         kept.update({name: arrays[name] for name in ("steps", "flags", "none")})
 
-    load_experience(path, keep)
+    load_replay_file(path, keep)
     return kept
 
 
@@ -97,4 +97,4 @@ def test_whoever_cannot_take_the_arrays_is_heard_in_words(path: Path, error: typ
         raise error("no")
 
     with pytest.raises(UserError, match=r"cannot be used: no\. Remove it"):
-        load_experience(path, refuse)
+        load_replay_file(path, refuse)

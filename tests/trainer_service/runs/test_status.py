@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import trainer_service
-from trainer_service.curriculum import Standing
+from trainer_service.curriculum import LessonHistory
 from trainer_service.errors import UserError
 from trainer_service.runs.status import (
     BehaviorStatus,
@@ -80,8 +80,10 @@ def test_what_was_written_is_read_again(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 def test_what_lessons_remember_stands_beside_the_checkpoints(tmp_path: Path) -> None:
-    standing = Standing((2.0, 1.5), {"size": 1.625})
-    status = TrainingStatus({"Ball": BehaviorStatus(standing=standing)}, {"size": 2}, torch_version="2.9.0")
+    history = LessonHistory((2.0, 1.5), {"size": 1.625})
+    status = TrainingStatus(
+        {"Ball": BehaviorStatus(lesson_history=history)}, {"size": 2}, torch_version="2.9.0"
+    )
     document = json.loads(status.to_json())
     assert document["Ball"] == {
         "checkpoints": [],

@@ -22,7 +22,7 @@ from trainer_service.config import parse_run_options
 from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
 from trainer_service.metrics.console import Console
-from trainer_service.metrics.statistics import MOST_NAMES
+from trainer_service.metrics.statistics import MAX_NAMES
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
@@ -307,12 +307,12 @@ def test_a_mistake_in_a_statistic_is_told_ten_times(tmp_path: Path, caplog: pyte
 def test_names_of_statistics_are_bounded_and_their_limit_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bridge = says(*stats(*(f"name {i}" for i in range(3 * MOST_NAMES)), "name 0", "\x1b[31m", "n" * 201))
+    bridge = says(*stats(*(f"name {i}" for i in range(3 * MAX_NAMES)), "name 0", "\x1b[31m", "n" * 201))
     series = run(bridge, tmp_path)["B"].summarize(1.0).series
-    assert len(series) == MOST_NAMES
+    assert len(series) == MAX_NAMES
     assert series["name 0"].count == 2
     assert [message for message in caplog.messages if "gets no more" in message] == [
-        f"Simulator 0: ignored: statistic 'name {MOST_NAMES}': 'B' has {MOST_NAMES} names of statistics, and gets "
+        f"Simulator 0: ignored: statistic 'name {MAX_NAMES}': 'B' has {MAX_NAMES} names of statistics, and gets "
         "no more. (said 1 times; from now on only counted)"
     ]
     assert len([message for message in caplog.messages if "expected a name of at most 200" in message]) == 2
@@ -320,9 +320,9 @@ def test_names_of_statistics_are_bounded_and_their_limit_is_told_once(
 
 def test_names_of_statistics_are_counted_for_the_whole_run(make_behavior: Any) -> None:
     behavior = make_behavior()
-    for first in (0, MOST_NAMES):
+    for first in (0, MAX_NAMES):
         taken = [
-            behavior.add_stat(StatMessage(f"n{first + i}", 1.0, Aggregation.SUM)) for i in range(MOST_NAMES)
+            behavior.add_stat(StatMessage(f"n{first + i}", 1.0, Aggregation.SUM)) for i in range(MAX_NAMES)
         ]
         assert all(taken) is (first == 0)
         behavior.summarize(1.0)

@@ -15,11 +15,11 @@ import torch
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import parse_run_options
-from trainer_service.curriculum import Curriculum, Progress, Standing
+from trainer_service.curriculum import Curriculum, LessonHistory, Progress
 from trainer_service.metrics import JsonlWriter
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
-from trainer_service.runs.checkpoint import SpoiledError, load_checkpoint
+from trainer_service.runs.checkpoint import NotFiniteError, load_checkpoint
 from trainer_service.runs.files import SaveError, write_atomic
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
@@ -149,7 +149,7 @@ def test_a_weight_that_is_no_number_is_never_written_wherever_it_came_from(
         for ball.step in (150, 200):
             records.write_due(ball)
         assert f"'B' is not saved at step 150: algorithm.network.{name} is NaN or infinite" in caplog.text
-        with pytest.raises(SpoiledError, match="not saved at step 200"):
+        with pytest.raises(NotFiniteError, match="not saved at step 200"):
             records.finish([ball])
         assert folder.checkpoint("B").read_bytes() == good
         assert names(folder) == ["B-100.pt", "checkpoint.pt"]
@@ -272,10 +272,10 @@ def test_lessons_are_stored_with_the_weights_that_have_met_them(tmp_path: Path) 
         lessons.advance({"B": Progress(0.2, (3.0,))})
         ball.step = 150
         records.write_due(ball)  # nothing is saved, so nothing more is remembered
-        assert stored(folder).behavior("B").standing == Standing((4.0,), {})
+        assert stored(folder).behavior("B").lesson_history == LessonHistory((4.0,), {})
         assert stored(folder).lessons == {"height": 0}
         records.finish([ball])
-        assert stored(folder).behavior("B").standing == Standing((3.0, 4.0), {"height": 3.5})
+        assert stored(folder).behavior("B").lesson_history == LessonHistory((3.0, 4.0), {"height": 3.5})
 
 
 def test_an_autosave_stores_lessons_too(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_an_autosave_stores_lessons_too(tmp_path: Path) -> None:
         lessons.advance({"B": Progress(0.1, (4.0,))})
         ball.step = 7
         records.write_due(ball)
-        assert stored(folder).behavior("B").standing == Standing((4.0,), {})
+        assert stored(folder).behavior("B").lesson_history == LessonHistory((4.0,), {})
 
 
 def test_a_new_lesson_renews_the_newest_state_of_all_behaviors_at_once(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_a_new_lesson_renews_the_newest_state_of_all_behaviors_at_once(tmp_path:
         records.autosave([ball])
         assert load_checkpoint(folder.checkpoint("B")).step == 42
         assert stored(folder).lessons == {"height": 1}
-        assert stored(folder).behavior("B").standing == Standing()
+        assert stored(folder).behavior("B").lesson_history == LessonHistory()
         assert names(folder) == ["checkpoint.pt"]
 
 

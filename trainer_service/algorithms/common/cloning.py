@@ -77,7 +77,7 @@ class BehavioralCloning:
         ``step`` places the schedule; once that is over nothing happens any more.
         """
         rate = self._rate(step)
-        if self.over(step) or not rate:
+        if self.has_faded_out(step) or not rate:
             return {}
         demonstrations = self.demonstrations.read()
         sequences = cut(demonstrations.lengths, self._longest)
@@ -88,9 +88,9 @@ class BehavioralCloning:
         ]
         return {"Losses/Pretraining Loss": float(torch.stack(losses).mean())}
 
-    def over(self, step: int) -> bool:
+    def has_faded_out(self, step: int) -> bool:
         """Whether nothing is learned at this step and after: the demonstrations are of no use any more."""
-        return self._settings.over(step)
+        return self._settings.has_faded_out(step)
 
     def _rate(self, step: int) -> float:
         steps = self._settings.steps

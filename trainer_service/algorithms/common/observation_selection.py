@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from trainer_service.config import TrainerSettings
-from trainer_service.config.hyperparameters.on_policy import TeamHyperparameters
+from trainer_service.config.hyperparameters.on_policy import GroupOnPolicySettings
 from trainer_service.errors import UserError
 from trainer_service.rollout.observation_selector import AGENT_ID, SensorView, view_of
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
@@ -44,7 +44,7 @@ def selector_for(spec: BehaviorSpec, settings: TrainerSettings) -> SensorView:
     return view_of(spec, with_state=hyper.needs_global_state, places=places, team=hyper.communicates)
 
 
-def actor_sensors(spec: BehaviorSpec, hyper: TeamHyperparameters) -> list[int]:
+def actor_sensors(spec: BehaviorSpec, hyper: GroupOnPolicySettings) -> list[int]:
     """What an actor decides from: never the global state, and ids only where one actor serves all."""
     return sensors_except(spec, {GLOBAL_STATE, AGENT_ID} if hyper.share == "none" else {GLOBAL_STATE})
 

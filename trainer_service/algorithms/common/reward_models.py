@@ -48,7 +48,7 @@ def read_demonstrations(
 ) -> None:
     """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
     stores = [source.demonstrations for source in sources if source.demonstrations is not None]
-    if cloning is not None and not cloning.over(step):
+    if cloning is not None and not cloning.has_faded_out(step):
         stores.append(cloning.demonstrations)
     read_all(stores)
 

@@ -71,7 +71,7 @@ class DDPG(ReplayLearner[Sample]):
         self._exploration = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
         self.memory_size = self._exploration.memory_size
         self.horizon = horizon_of(settings, hyper.n_step)
-        alpha, n_step = hyper.replay.exponent, hyper.n_step
+        alpha, n_step = hyper.replay.priority_exponent, hyper.n_step
         replay = TransitionReplay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
         schedule = UpdateSchedule(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
         self._replay = ReplaySampler(replay, hyper, compute.seed, schedule)

@@ -64,7 +64,7 @@ class DQN(ReplayLearner[Sample]):
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
         self._exploration = EpsilonGreedy(hyper)
         self.horizon = horizon_of(settings, hyper.n_step)
-        alpha, n_step = hyper.replay.exponent, hyper.n_step
+        alpha, n_step = hyper.replay.priority_exponent, hyper.n_step
         replay = TransitionReplay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
         schedule = UpdateSchedule(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
         self._replay = ReplaySampler(replay, hyper, compute.seed, schedule)

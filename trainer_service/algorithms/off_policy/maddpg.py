@@ -80,7 +80,7 @@ class MADDPG(ReplayLearner[JointSample]):
             hyper.buffer_size,
             places=places,
             discount=task.gamma,
-            alpha=hyper.replay.exponent,
+            alpha=hyper.replay.priority_exponent,
             n_step=hyper.n_step,
             sensors=sees,
         )

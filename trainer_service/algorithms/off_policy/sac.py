@@ -68,7 +68,7 @@ class SAC:
         memory = settings.network_settings.memory
         if memory is None:
             self.horizon, sample_size = horizon_of(settings), hyper.batch_size
-            replay = TransitionReplay(spec, hyper.buffer_size, alpha=hyper.replay.exponent)
+            replay = TransitionReplay(spec, hyper.buffer_size, alpha=hyper.replay.priority_exponent)
         else:
             # A trajectory is a sequence: whatever time_horizon says, none is longer, and none shorter but at the end.
             self.horizon = memory.sequence_length
@@ -203,6 +203,6 @@ class SAC:
 
 
 def _sequence_replay(spec: BehaviorSpec, hyper: SACSettings, memory_size: int) -> TransitionReplay:
-    if hyper.replay.exponent is not None:
-        return PrioritizedSequenceReplay(spec, hyper.buffer_size, memory_size, hyper.replay.exponent)
+    if hyper.replay.priority_exponent is not None:
+        return PrioritizedSequenceReplay(spec, hyper.buffer_size, memory_size, hyper.replay.priority_exponent)
     return SequenceReplay(spec, hyper.buffer_size, memory_size)

@@ -71,7 +71,7 @@ class PPOSettings(OnPolicyHyperparameters):
     """Whether the value heads sit on the actor's body instead of a network of their own."""
 
 
-class TeamHyperparameters(GroupSettings, OnPolicyHyperparameters):
+class GroupOnPolicySettings(GroupSettings, OnPolicyHyperparameters):
     """What learners of whole groups on their own policy have in common."""
 
     def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
@@ -83,7 +83,7 @@ class TeamHyperparameters(GroupSettings, OnPolicyHyperparameters):
             yield Contradiction(("hyperparameters", "agent_ids"), f"false {why}", "true")
 
 
-class CentralCriticSettings(TeamHyperparameters):
+class CentralCriticSettings(GroupOnPolicySettings):
     """What learners with a critic of its own pace have in common."""
 
     max_grad_norm: Positive | None = 10.0
@@ -137,7 +137,7 @@ class HAPPOSettings(MAPPOSettings):
     """Whether agents always learn in the order of their places; a weaker method."""
 
 
-class POCASettings(TeamHyperparameters):
+class POCASettings(GroupOnPolicySettings):
     """Posthumous credit assignment for groups of agents (Cohen et al. 2021)."""
 
     @property
@@ -220,7 +220,7 @@ class ReplaySettings(Section):
     """With ``prioritized``: updates over which beta rises to 1; 0 is there at once."""
 
     @property
-    def exponent(self) -> float | None:
+    def priority_exponent(self) -> float | None:
         """``alpha`` where priorities count, None where all rows are drawn alike."""
         return self.alpha if self.type == "prioritized" else None
 

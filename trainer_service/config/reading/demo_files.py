@@ -39,7 +39,7 @@ def _demo_paths(settings: TrainerSettings, step: int) -> Iterator[tuple[str, str
         if isinstance(signal, GAILSettings):
             yield f"reward_signals.{name}.demo_path", signal.demo_path
     cloning = settings.behavioral_cloning
-    if cloning is not None and not cloning.over(step):
+    if cloning is not None and not cloning.has_faded_out(step):
         yield "behavioral_cloning.demo_path", cloning.demo_path
 
 

@@ -16,8 +16,8 @@ from trainer_service.config.values import shown
 from trainer_service.errors import ConfigError
 
 _LARGEST_FILE = 2**18
-_MOST_VALUES = 10_000
-_DEEPEST = 50
+_MAX_VALUES = 10_000
+_MAX_DEPTH = 50
 _LONGEST_NUMBER = 100
 """Characters of whatever is no text: numbers, dates, flags."""
 _MAPPING, _SEQUENCE, _TEXT, _MERGE = (f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str", "merge"))
@@ -150,14 +150,14 @@ class _Loader(yaml.SafeLoader):
         self._nodes = 0
 
     def fetch_flow_collection_start(self, token_type: type) -> None:
-        if self.flow_level > _DEEPEST:
+        if self.flow_level > _MAX_DEPTH:
             raise self._refusal(self.get_mark())
         super().fetch_flow_collection_start(token_type)
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         self._nodes += 1
         self._depth += 1
-        if self._nodes > _MOST_VALUES or self._depth > _DEEPEST + 1:
+        if self._nodes > _MAX_VALUES or self._depth > _MAX_DEPTH + 1:
             raise self._refusal(self.peek_event().start_mark)  # type: ignore[no-untyped-call]
         node: Node | None = super().compose_node(parent, index)
         self._depth -= 1
@@ -169,7 +169,7 @@ class _Loader(yaml.SafeLoader):
 
 def _too_much(label: str, mark: yaml.Mark) -> ConfigError:
     return ConfigError(
-        f"{label}:{mark.line + 1}: more than {_MOST_VALUES} values or {_DEEPEST} levels; "
+        f"{label}:{mark.line + 1}: more than {_MAX_VALUES} values or {_MAX_DEPTH} levels; "
         "do aliases (*name) multiply, or contain themselves?"
     )
 
@@ -198,7 +198,7 @@ class _Builder:
 
     def _count(self, node: Node, depth: int) -> None:
         self._values += 1
-        if self._values > _MOST_VALUES or depth > _DEEPEST:
+        if self._values > _MAX_VALUES or depth > _MAX_DEPTH:
             raise _too_much(self._label, node.start_mark)
 
     def _build_at(self, marked: Node, node: Node, location: Location) -> Any:

@@ -16,7 +16,7 @@ from trainer_service.config.reading.legacy import modernized
 from trainer_service.config.reading.merge import merged, with_defaults
 from trainer_service.config.reading.reporter import Reporter
 from trainer_service.config.run_options import RunOptions
-from trainer_service.config.section import Location, details_of, plain
+from trainer_service.config.section import Location, plain_message, root_errors
 from trainer_service.errors import ConfigError
 
 _NOTHING: Mapping[str, Any] = {}
@@ -116,10 +116,10 @@ def _with_inheritance(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mistakes(error: ValidationError) -> Iterator[Problem]:
-    for details in details_of(error):
+    for details in root_errors(error):
         # pydantic marks a mapping's bad key, as opposed to the value under it, with one more step
         location: Location = tuple(part for part in details["loc"] if part != "[key]")
-        yield Problem(location, plain(details))
+        yield Problem(location, plain_message(details))
 
 
 def _with_one_start(options: RunOptions, overrides: Mapping[str, Any]) -> tuple[RunOptions, list[Problem]]:

@@ -17,7 +17,7 @@ from trainer_service.behaviors.behavior import Behavior, TeamSteps
 from trainer_service.policy import Policy
 from trainer_service.replay.sequence_replay import SequenceReplay
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
-from trainer_service.runs.replay_file import save_experience
+from trainer_service.runs.replay_file import save_replay_file
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -259,7 +259,7 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     batch = live(straight, world, world.begin(), ticks)
     straight.observe(TeamSteps(0, 0, batch))
     save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
-    save_experience(straight.experience(), tmp_path / "replay.npz")
+    save_replay_file(straight.experience(), tmp_path / "replay.npz")
 
     resumed = walker(memory, seed=99, continuous=1, reward_signals=signals, **changes)
     its_world = copy.deepcopy(world)

@@ -19,7 +19,7 @@ from trainer_service.behaviors.behavior import Behavior
 from trainer_service.errors import UserError
 from trainer_service.networks.policies.soft_actor import SoftActor
 from trainer_service.policy import Policy
-from trainer_service.runs.replay_file import save_experience
+from trainer_service.runs.replay_file import save_replay_file
 
 AGENTS = 4
 
@@ -97,7 +97,7 @@ def test_a_buffer_of_another_behavior_or_a_damaged_one_is_refused(
     trained = learner()
     live(trained, *begun(trained, OneDecision(AGENTS)), 10)
     path = tmp_path / "replay.npz"
-    save_experience(trained.experience(), path)
+    save_replay_file(trained.experience(), path)
     other = make_behavior(sizes=(5,), continuous=1, trainer_type="sac", hyperparameters={})
     with pytest.raises(UserError, match=r"replay\.npz' cannot be used: .* Remove it to go on"):
         other.restore_experience(path)

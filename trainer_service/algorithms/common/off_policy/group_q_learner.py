@@ -147,7 +147,7 @@ class GroupQLearner(ReplayLearner[JointSample]):
             hyper.buffer_size,
             places=self._places,
             discount=discount,
-            alpha=hyper.replay.exponent,
+            alpha=hyper.replay.priority_exponent,
             n_step=hyper.n_step,
             follow_each=self._follows_each(),
             sensors=kept,

@@ -47,7 +47,7 @@ from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.algorithms.common.schedules import Scheduled, scheduled_at
 from trainer_service.algorithms.common.tensors import to_tensor
 from trainer_service.config import TrainerSettings
-from trainer_service.config.hyperparameters.on_policy import TeamHyperparameters
+from trainer_service.config.hyperparameters.on_policy import GroupOnPolicySettings
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatOptimizer
@@ -69,7 +69,7 @@ _T = TypeVar("_T")
 class GroupLearner(ABC):
     """One behavior's actors, critic and update rule, for agents that come in groups."""
 
-    _settings_type: ClassVar[type[TeamHyperparameters]]
+    _settings_type: ClassVar[type[GroupOnPolicySettings]]
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that the networks cannot take.
@@ -79,7 +79,7 @@ class GroupLearner(ABC):
         hyper = require_settings(settings, self._settings_type)
         self._spec = spec
         self._settings = settings
-        self._hyper: TeamHyperparameters = hyper
+        self._hyper: GroupOnPolicySettings = hyper
         self.horizon = settings.time_horizon
         self._device = compute.device
         self._progress = compute.progress

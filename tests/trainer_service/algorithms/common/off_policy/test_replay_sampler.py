@@ -43,7 +43,7 @@ def replay(*others: UpdateSchedule, seed: int = 1, **changes: Any) -> ReplaySamp
     prioritized = {"type": "prioritized", "beta": 0.5, "beta_updates": 10}
     given = {"batch_size": 4, "save_replay_buffer": True, "replay": prioritized, **changes}
     hyper = DQNSettings(**given)
-    buffer = TransitionReplay(SPEC, 100, alpha=hyper.replay.exponent)
+    buffer = TransitionReplay(SPEC, 100, alpha=hyper.replay.priority_exponent)
     return ReplaySampler(buffer, hyper, seed, UpdateSchedule(10, 2.0), *others)
 
 
