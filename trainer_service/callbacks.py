@@ -83,12 +83,17 @@ class EndedEpisodes:
     lengths: NDArray[np.int64]
     """Decisions of the same. Shape [E]."""
 
-    places: NDArray[np.int64]
-    """Where they stood in their groups, from 0 on; −1 without a group, and with trainer types that know none.
+    agent_indices: NDArray[np.int64]
+    """Of the same agents in their groups, from 0 on; −1 without a group, and with trainer types that know none.
     Shape [E]."""
 
     group_returns: NDArray[np.float64]
     """Of groups: the group's raw reward and its members' own. Shape [G]; empty without groups."""
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """The earlier name of ``agent_indices``."""
+        return self.agent_indices
 
 
 class Callback:

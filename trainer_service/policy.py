@@ -53,9 +53,14 @@ class Policy:
             ) from None
 
     @property
+    def num_agents(self) -> int:
+        """How many agents of a group it tells apart; 0 where it does not need to know who is who."""
+        return self._view.num_agents
+
+    @property
     def places(self) -> int:
-        """How many places of a group it tells apart; 0 where it does not need to know who is who."""
-        return self._view.places
+        """The earlier name of ``num_agents``."""
+        return self.num_agents
 
     @property
     def communicates(self) -> bool:
@@ -76,9 +81,10 @@ class Policy:
         observations: Sequence[ArrayLike] | NDArray[Any],
         allowed_actions: ArrayLike | None = None,
         *,
-        places: ArrayLike | None = None,
+        agent_indices: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         deterministic: bool = True,
+        places: ArrayLike | None = None,
     ) -> ActionBatch:
         """Decides for M agents. For policies without memory; ``predict`` is for all.
 
@@ -88,11 +94,13 @@ class Policy:
                 or as bytes.
             allowed_actions: True where a choice is allowed, branches side by side, [M, sum of branches];
                 None allows everything.
-            places: each agent's place in its group, from 0, for policies that tell them apart (``places``). [M]
+            agent_indices: each agent's index in its group, from 0, for policies that tell them apart
+                (``num_agents``). [M]
             groups: any number for each agent, the same for those of one group, for policies whose agents tell each
                 other what they see (``communicates``): they see who is in the same call, and zeros for who is not. [M]
                 None: all are of one group.
             deterministic: the likeliest action instead of a drawn one.
+            places: the earlier name of ``agent_indices``.
 
         Returns:
             Actions as a simulator takes them: continuous in [−1, 1], one index per discrete branch.
@@ -105,7 +113,12 @@ class Policy:
                 f"the policy of behavior '{self.behavior}' has a memory: use predict(), which keeps it"
             )
         actions, _ = self.predict(
-            observations, None, allowed_actions, places=places, groups=groups, deterministic=deterministic
+            observations,
+            None,
+            allowed_actions,
+            agent_indices=places if agent_indices is None else agent_indices,
+            groups=groups,
+            deterministic=deterministic,
         )
         return actions
 
@@ -116,14 +129,15 @@ class Policy:
         allowed_actions: ArrayLike | None = None,
         *,
         episode_starts: ArrayLike | None = None,
-        places: ArrayLike | None = None,
+        agent_indices: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         deterministic: bool = True,
+        places: ArrayLike | None = None,
     ) -> tuple[ActionBatch, NDArray[np.float32]]:
         """Decides for M agents that remember: what they remember goes in, what they remember next comes out.
 
         Args:
-            observations, allowed_actions, places, groups, deterministic: as for ``act``.
+            observations, allowed_actions, agent_indices, groups, deterministic, places: as for ``act``.
             memories: what the step before returned, [M, memory_size]; None where an episode begins for everyone.
             episode_starts: True for agents whose episode begins with this step, which then remember nothing,
                 whatever ``memories`` says. bool [M]
@@ -144,7 +158,7 @@ class Policy:
         if allowed.shape != (rows, mask_size):
             raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
         remembered = self._remembered(memories, episode_starts, rows)
-        selected = self._selected(sensors, places, groups)
+        selected = self._selected(sensors, agent_indices, groups)
         decisions = self._algorithm.act(selected, allowed, remembered, deterministic=deterministic)
         actions = ActionBatch(
             self._algorithm.env_actions(decisions), decisions.discrete_actions.astype(np.int32)
@@ -163,23 +177,23 @@ class Policy:
         return self._view.inputs
 
     def _selected(
-        self, sensors: list[Observation], places: ArrayLike | None, groups: ArrayLike | None
+        self, sensors: list[Observation], agent_indices: ArrayLike | None, groups: ArrayLike | None
     ) -> list[Observation]:
         """What the learner was shown of them, and who is who."""
-        if not self.places:
+        if not self.num_agents:
             return [sensors[sensor] for sensor in self._view.kept]
-        if places is None:
+        if agent_indices is None:
             raise ValueError(
-                f"the policy of behavior '{self.behavior}' tells {self.places} agents of a group apart: "
-                "say their places"
+                f"the policy of behavior '{self.behavior}' tells {self.num_agents} agents of a group apart: "
+                "say their agent_indices"
             )
         rows = len(sensors[0])
-        agent_indices = _int_array("places", places, rows)
+        agent_indices = _int_array("places", agent_indices, rows)
         group_ids = np.zeros(rows, np.int64) if groups is None else _int_array("groups", groups, rows)
         if self.communicates and len(np.unique(np.stack([group_ids, agent_indices]), axis=1).T) < rows:
             raise ValueError(
-                f"places: the policy of behavior '{self.behavior}' lets the agents of a group see each other's "
-                "observations, and two of a group have the same place; say groups where there are several"
+                f"agent_indices: the policy of behavior '{self.behavior}' lets the agents of a group see each other's "
+                "observations, and two of a group have the same index; say groups where there are several"
             )
         return self._view.rows(sensors, agent_indices, group_ids)
 

@@ -26,7 +26,7 @@ _AGENT_LOSS_TAG = re.compile(r"Losses/Agent (\d+) Value Loss")
 class PublishedNames(Callback):
     """Says what a run reports once more.
 
-    ``agent_0/…`` is of the agents that stand first in their groups, and so on. Where an agent has left its place to
+    ``agent_0/…`` is of the agents with index 0 in their groups, and so on. Where an agent has left its place to
     another, both are counted there.
 
     ``_overall/train_reward`` is the return of a group: everyone's rewards, and once the group's own.
@@ -45,9 +45,11 @@ class PublishedNames(Callback):
 
     def on_episode_end(self, run: RunView, behavior: str, episodes: EndedEpisodes) -> None:
         """Returns of agents and of groups, and how long agents acted."""
-        for place, value in zip(episodes.places.tolist(), episodes.returns.tolist(), strict=True):
-            if place >= 0:
-                run.add_statistic(behavior, f"agent_{place}/train_reward", value)
+        for agent_index, value in zip(
+            episodes.agent_indices.tolist(), episodes.returns.tolist(), strict=True
+        ):
+            if agent_index >= 0:
+                run.add_statistic(behavior, f"agent_{agent_index}/train_reward", value)
         for value in episodes.group_returns:
             run.add_statistic(behavior, "_overall/train_reward", float(value))
         for steps in episodes.lengths:
@@ -58,9 +60,11 @@ class PublishedNames(Callback):
         score = evaluation.score
         if score.value is not None:
             run.add_statistic(evaluation.behavior, "_overall/eval_reward", score.value)
-        for place in sorted(set(score.places) - {-1}):
-            returns = score.returns_at(place)
-            run.add_statistic(evaluation.behavior, f"agent_{place}/eval_reward", sum(returns) / len(returns))
+        for agent_index in sorted(set(score.agent_indices) - {-1}):
+            returns = score.returns_at(agent_index)
+            run.add_statistic(
+                evaluation.behavior, f"agent_{agent_index}/eval_reward", sum(returns) / len(returns)
+            )
         if score.lengths:
             steps = sum(score.lengths) / len(score.lengths)
             run.add_statistic(evaluation.behavior, "_overall/test_ep_steps", steps)

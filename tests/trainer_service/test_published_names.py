@@ -40,7 +40,9 @@ def test_a_run_says_everything_under_both_names(
         "mean_length": "_overall/train_ep_steps",
     }
     if trainer_type == "idqn":
-        pairs |= {f"agent_{place}_value_loss": f"agent_{place}/critic_loss" for place in range(2)}
+        pairs |= {
+            f"agent_{agent_index}_value_loss": f"agent_{agent_index}/critic_loss" for agent_index in range(2)
+        }
     for ours, theirs in pairs.items():
         told = [line for line in lines if line.get(ours) is not None]
         assert told, ours
@@ -53,10 +55,14 @@ def test_a_run_says_everything_under_both_names(
     found = [line["_overall/eval_reward"] for line in lines if "_overall/eval_reward" in line]
     assert found == pytest.approx([score["mean_group_return"] for score in scores][: len(found)])
     assert found
-    own = [[score["places"][place]["mean_return"] for score in scores] for place in ("0", "1")]
-    for place in (0, 1):
-        told = [line[f"agent_{place}/eval_reward"] for line in lines if f"agent_{place}/eval_reward" in line]
-        assert told == pytest.approx(own[place][: len(told)]), place
+    own = [[score["places"][agent_index]["mean_return"] for score in scores] for agent_index in ("0", "1")]
+    for agent_index in (0, 1):
+        told = [
+            line[f"agent_{agent_index}/eval_reward"]
+            for line in lines
+            if f"agent_{agent_index}/eval_reward" in line
+        ]
+        assert told == pytest.approx(own[agent_index][: len(told)]), agent_index
         assert told
     assert [sum(both) for both in zip(*own, strict=True)] == pytest.approx(
         [score["mean_group_return"] for score in scores]

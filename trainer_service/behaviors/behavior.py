@@ -24,7 +24,7 @@ from trainer_service.config import TrainerSettings, changed_networks
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.metrics import Statistics, Summary
-from trainer_service.rollout.agent_indices import GroupPlaces, Seats, reported_places
+from trainer_service.rollout.agent_indices import AgentIndexAllocator, GroupMembership, reported_agent_indices
 from trainer_service.rollout.agents import Keys, Rows
 from trainer_service.rollout.assembler import Observed, TrajectoryAssembler
 from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns
@@ -110,13 +110,13 @@ class Behavior:
             self.opponents = OpponentPolicies(
                 settings.self_play, turn_scheduler or TurnScheduler(), self._algorithm, compute
             )
-        self._places = GroupPlaces() if settings.hyperparameters.learns_by_group else None
+        self._agent_indices = AgentIndexAllocator() if settings.hyperparameters.learns_by_group else None
         self._most = settings.hyperparameters.max_group_size
         self._assembler = TrajectoryAssembler(
             self._view.spec,
             self._algorithm.horizon,
             self._algorithm.memory_size,
-            by_group=self._places is not None,
+            by_group=self._agent_indices is not None,
         )
 
     def prepare(self) -> None:
@@ -160,16 +160,16 @@ class Behavior:
             )
         if not self._waiting:
             self._assembler.tidy()  # nobody's row is remembered anywhere
-        batch, seats = self._seen(steps)
+        batch, membership = self._seen(steps)
         try:
-            observed = self._assembler.observe(steps.simulator, steps.team, batch, seats)
+            observed = self._assembler.observe(steps.simulator, steps.team, batch, membership)
         except TooManyAgents as error:
             raise WireError(f"behavior '{self.name}': {error}") from None
         if observed.vanished is not None:
             self._forget(steps, observed.vanished)
         group_episodes = self._groups.observe(steps.simulator, steps.team, steps.batch)
         if self.opponents is None or self.opponents.learns(steps.team):
-            self._count(observed, group_episodes, reported_places(steps.batch, seats))
+            self._count(observed, group_episodes, reported_agent_indices(steps.batch, membership))
             if self.opponents is not None:
                 self._rate(self.opponents, steps, observed, group_episodes)
             if observed.trajectories is not None and training:
@@ -187,28 +187,28 @@ class Behavior:
     def _forget(self, steps: TeamSteps, vanished: Keys) -> None:
         """Agents are taken for gone. Their episodes did not end, so they are not among those that are counted."""
         self._groups.forget(steps.simulator, vanished)
-        if self._places is not None:
-            self._places.forget(steps.simulator, vanished)
+        if self._agent_indices is not None:
+            self._agent_indices.forget(steps.simulator, vanished)
         self._complaints.say(
             "vanished",
             f"'{self.name}': simulator {steps.simulator} has not mentioned {len(vanished)} agents for long, nor said "
             "that their episodes end; what they did is learned from, their returns are not counted",
         )
 
-    def _seen(self, steps: TeamSteps) -> tuple[StepBatch, Seats | None]:
-        """A tick as the learner sees it, and each row's group and place in it where that matters."""
-        if self._places is None:
+    def _seen(self, steps: TeamSteps) -> tuple[StepBatch, GroupMembership | None]:
+        """A tick as the learner sees it, and each row's group and index in it where that matters."""
+        if self._agent_indices is None:
             return self._view.batch(steps.batch, None), None
-        seats = self._places.assign(steps.simulator, steps.team, steps.batch)
-        largest = int(seats.places.max(initial=-1)) + 1
+        membership = self._agent_indices.assign(steps.simulator, steps.team, steps.batch)
+        largest = int(membership.agent_indices.max(initial=-1)) + 1
         if self._most is not None and largest > self._most:
             raise UserError(
                 f"behavior '{self.name}': a group of at least {largest} agents came, {self._most} were expected: "
                 "set hyperparameters.group_size"
             )
-        return self._view.batch(steps.batch, seats.places), seats
+        return self._view.batch(steps.batch, membership.agent_indices), membership
 
-    def _count(self, observed: Observed, groups: GroupEpisodes, places: NDArray[np.int64]) -> None:
+    def _count(self, observed: Observed, groups: GroupEpisodes, agent_indices: NDArray[np.int64]) -> None:
         """Steps and episodes that everybody hears of."""
         self.step += observed.transitions
         if observed.episodes is None and not len(groups):
@@ -227,7 +227,7 @@ class Behavior:
         if len(groups):
             self._statistics.add_group_episodes(groups.returns)
         self._callbacks.on_episode_end(
-            self.name, EndedEpisodes(returns, lengths, places[ended], groups.returns)
+            self.name, EndedEpisodes(returns, lengths, agent_indices[ended], groups.returns)
         )
 
     def _rate(
@@ -290,8 +290,8 @@ class Behavior:
     def drop(self, simulator: int) -> None:
         """Forgets the unfinished segments of a simulator that left or begins anew, and who waits there."""
         self._assembler.drop(simulator)
-        if self._places is not None:
-            self._places.drop(simulator)
+        if self._agent_indices is not None:
+            self._agent_indices.drop(simulator)
         self._groups.drop(simulator)
         self._waiting = [asked for asked in self._waiting if asked[0] != simulator]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trainer_service.behaviors.registry import parse_behavior_id
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
-from trainer_service.rollout.agent_indices import GroupPlaces
+from trainer_service.rollout.agent_indices import AgentIndexAllocator
 from trainer_service.rollout.episode_scores import EpisodeLedger, Score
 from trainer_service.rollout.group_trajectories import group_keys
 from trainer_service.rollout.recurrent_states import RememberedByAgent
@@ -84,36 +84,36 @@ class PolicyActor:
         self._policy = policy
         self._deterministic = deterministic
         self._remembered = RememberedByAgent(policy.memory_size)
-        self._places = GroupPlaces()
+        self._allocator = AgentIndexAllocator()
 
     def act(self, simulator: int, team: int, batch: StepBatch) -> ActionBatch:
         """Decides for everyone who waits. Raises UserError where a group is larger than the policy was trained for."""
         rows, memories = self._remembered.recall(simulator, team, batch)
         first = batch.num_terminal
-        places = self._seated(simulator, team, batch) if self._policy.places else None
+        agent_indices = self._agent_indices_of(simulator, team, batch) if self._policy.num_agents else None
         if first == len(batch):
             return ActionBatch.zeros(0, self._policy.spec.action_spec)
         actions, memories = self._policy.predict(
             [sensor[first:] for sensor in batch.observations],
             memories,
             batch.allowed_actions[first:],
-            places=places,
+            agent_indices=agent_indices,
             groups=group_keys(batch, team)[first:] if self._policy.communicates else None,
             deterministic=self._deterministic,
         )
         self._remembered.keep(rows, memories)
         return actions
 
-    def _seated(self, simulator: int, team: int, batch: StepBatch) -> NDArray[np.int64]:
-        """The places of all who wait."""
-        places = self._places.assign(simulator, team, batch).places[batch.num_terminal :]
-        largest, known = int(places.max(initial=-1)) + 1, self._policy.places
+    def _agent_indices_of(self, simulator: int, team: int, batch: StepBatch) -> NDArray[np.int64]:
+        """The agent indices of all who wait."""
+        agent_indices = self._allocator.assign(simulator, team, batch).agent_indices[batch.num_terminal :]
+        largest, known = int(agent_indices.max(initial=-1)) + 1, self._policy.num_agents
         if largest > known:
             raise UserError(
                 f"behavior '{self._policy.behavior}': a group of at least {largest} agents came, its policy was "
                 f"trained for {known} and tells them apart"
             )
-        return places
+        return agent_indices
 
 
 def policies_for(tick: Tick, policies: Mapping[str, Policy]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What agents of a group tell each other, and agree upon. n agents, in the order of their places."""
+"""What agents of a group tell each other, and agree upon. n agents, in the order of their indices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ring_mixing(agents: int, rounds: int, *, in_turn: bool) -> Tensor:
 
 
 def own_first(agents: int) -> Tensor:
-    """In which order each agent reads everyone's messages: its own, then the others' by place. int64 [n, n]"""
+    """In which order each agent reads everyone's messages: its own, then the others' by index. int64 [n, n]"""
     return torch.tensor([[i, *(j for j in range(agents) if j != i)] for i in range(agents)])
 
 

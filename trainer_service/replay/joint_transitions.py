@@ -29,7 +29,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointSample:
-    """B joint steps of groups with n places. Where nobody is, everything is zero, and every choice allowed."""
+    """B joint steps of groups with n agents. Where nobody is, everything is zero, and every choice allowed."""
 
     rows: Rows
     """Where they stand in the buffer. Shape [B]."""
@@ -78,7 +78,7 @@ class _Window(NamedTuple):
     """What the joint steps of a target brought, from B rows on."""
 
     at: Rows
-    """The row of the last decision in it at each place, the first row where there is none. [B, n]"""
+    """The row of the last decision in it at each agent index, the first row where there is none. [B, n]"""
 
     end: Rows | None
     """The row of the group's last joint step in it; None where agents are followed each for itself. [B]"""
@@ -106,22 +106,22 @@ class JointReplay(ReplayBuffer[JointSample]):
         spec: BehaviorSpec,
         capacity: int,
         *,
-        places: int,
+        num_agents: int,
         discount: float,
         alpha: float | None = None,
         n_step: int = 1,
         follow_each: bool = False,
         sensors: Sequence[int] | None = None,
     ) -> None:
-        """places: most agents of a group. discount: γ, for rewards of several joint steps. alpha: see ReplayBuffer.
+        """num_agents: most agents of a group. discount: γ, for rewards of several joint steps. alpha: see ReplayBuffer.
 
         sensors: which of the spec's sensors are kept, in order; None for all. follow_each: see above.
         """
         self._kept = range(len(spec.observation_specs)) if sensors is None else tuple(sensors)
         kept = BehaviorSpec(tuple(spec.observation_specs[i] for i in self._kept), spec.action_spec)
-        steps = _empty_columns(kept, min(FIRST_ROWS, capacity), places)
+        steps = _empty_columns(kept, min(FIRST_ROWS, capacity), num_agents)
         super().__init__(capacity, steps, _final_columns(kept), alpha)
-        self._places = np.arange(places)
+        self._agent_indices = np.arange(num_agents)
         self._discount = discount
         self._n_step = n_step
         self._follow_each = follow_each
@@ -129,12 +129,12 @@ class JointReplay(ReplayBuffer[JointSample]):
     def _write_rows(self, trajectories: Trajectories) -> Rows:
         """Takes complete group trajectories.
 
-        Raises ValueError for trajectories of no groups, or of larger ones than there are places.
+        Raises ValueError for trajectories of no groups, or of larger ones than ``num_agents``.
         """
         # Numbered by group trajectory, so that no row needs an older trajectory than the rows before it.
         order = np.argsort(_groups_of(trajectories), kind="stable")
         numbers = self._segments + np.argsort(order)
-        steps = _columns_of(trajectories, len(self._places), numbers, self._kept)
+        steps = _columns_of(trajectories, len(self._agent_indices), numbers, self._kept)
         finals = {
             **named(tuple(trajectories.final_observations[i] for i in self._kept)),
             "allowed_actions": trajectories.final_allowed_actions,
@@ -152,7 +152,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         final_segments = steps["piece"][window.at[finals], finals[1]] % self._segment_slots
 
         def successors(name: str) -> NDArray[Any]:
-            found, ends = steps[name][next_rows, self._places], self._finals[name][final_segments]
+            found, ends = steps[name][next_rows, self._agent_indices], self._finals[name][final_segments]
             if found.dtype != ends.dtype:
                 found, ends = as_floats(found), as_floats(ends)
             found[~next_present] = name == "allowed_actions"
@@ -179,23 +179,23 @@ class JointReplay(ReplayBuffer[JointSample]):
 
     def _next(self, window: _Window) -> tuple[Rows, Bools, tuple[Any, ...]]:
         """The rows of the next observations [B, n], who is there [B, n], and who was seen last instead."""
-        steps, at, places = self._steps, window.at, self._places
-        ahead = steps["ahead"][at, places]
-        own = steps["present"][at, places]
+        steps, at, agents = self._steps, window.at, self._agent_indices
+        ahead = steps["ahead"][at, agents]
+        own = steps["present"][at, agents]
         next_rows = self._wrapped(at + ahead)
         joined: Bools = np.zeros_like(own)
         if window.end is not None:
             below = self._wrapped(window.end + 1)
             joined = steps["follows"][window.end][:, None] & steps["present"][below]
             next_rows = np.where(joined, below[:, None], next_rows)
-        finals = own & ~joined & (ahead == 0) & ~steps["terminated"][at, places]
+        finals = own & ~joined & (ahead == 0) & ~steps["terminated"][at, agents]
         return next_rows, joined | (own & (ahead > 0)) | finals, np.nonzero(finals)
 
     def _window(self, rows: Rows) -> _Window:
         """As the group moves on."""
         steps, at = self._steps, rows
         # Who is not asked at the window's last joint step, or was interrupted before, is found by what it did last.
-        last = np.broadcast_to(rows[:, None], (len(rows), len(self._places)))
+        last = np.broadcast_to(rows[:, None], (len(rows), len(self._agent_indices)))
         first, own = steps["piece"][rows], steps["present"][rows]
         rewards, terminated = steps["rewards"][rows], steps["terminated"][rows]
         joint_steps = np.ones(len(rows), np.int64)
@@ -212,17 +212,17 @@ class JointReplay(ReplayBuffer[JointSample]):
 
     def _own_window(self, rows: Rows) -> _Window:
         """As each agent moves on, from one decision of its own to the next."""
-        steps, places = self._steps, self._places
-        at = np.broadcast_to(rows[:, None], (len(rows), len(places)))
+        steps, agents = self._steps, self._agent_indices
+        at = np.broadcast_to(rows[:, None], (len(rows), len(agents)))
         rewards, joint_steps = steps["rewards"][rows], np.ones(at.shape, np.int64)
         going = np.ones(at.shape, np.bool_)
         for offset in range(1, self._n_step):
-            ahead = steps["ahead"][at, places]
+            ahead = steps["ahead"][at, agents]
             going = going & (ahead > 0)
             at = np.where(going, self._wrapped(at + ahead), at)
-            rewards = rewards + np.where(going, self._discount**offset * steps["rewards"][at, places], 0.0)
+            rewards = rewards + np.where(going, self._discount**offset * steps["rewards"][at, agents], 0.0)
             joint_steps += going
-        return _Window(at, None, rewards.astype(np.float32), steps["terminated"][at, places], joint_steps)
+        return _Window(at, None, rewards.astype(np.float32), steps["terminated"][at, agents], joint_steps)
 
     def _team_rewards(self, rows: Rows) -> Floats:
         """Of the group's joint steps from these rows on. [B]"""
@@ -245,13 +245,13 @@ def _groups_of(trajectories: Trajectories) -> Rows:
     return trajectories.joint.groups
 
 
-def _columns_of(trajectories: Trajectories, places: int, numbers: Rows, sensors: Sequence[int]) -> Arrays:
+def _columns_of(trajectories: Trajectories, num_agents: int, numbers: Rows, sensors: Sequence[int]) -> Arrays:
     """The columns of all joint steps with decisions, in time within each trajectory. numbers: of trajectories, [P]."""
-    joint_steps = find_joint_steps(trajectories, places)
+    joint_steps = find_joint_steps(trajectories, num_agents)
     in_time = joint_steps.in_time()
     rows_of = np.full(len(joint_steps), -1)
     rows_of[in_time] = np.arange(len(in_time))
-    rows, slots = rows_of[joint_steps.of_step], joint_steps.slot_of_step
+    rows, agent_indices = rows_of[joint_steps.of_step], joint_steps.agent_of_step
     segments = np.repeat(np.arange(len(trajectories.lengths)), trajectories.lengths)
     last = np.cumsum(trajectories.lengths) - 1
     ahead = np.diff(rows, append=0)
@@ -260,8 +260,8 @@ def _columns_of(trajectories: Trajectories, places: int, numbers: Rows, sensors:
     terminated[last] = trajectories.terminated
 
     def dense(column: NDArray[Any], nobody: Any = 0) -> NDArray[Any]:
-        laid = np.full((len(in_time), places, *column.shape[1:]), nobody, column.dtype)
-        laid[rows, slots] = column
+        laid = np.full((len(in_time), num_agents, *column.shape[1:]), nobody, column.dtype)
+        laid[rows, agent_indices] = column
         return laid
 
     group_trajectory = np.repeat(np.arange(len(joint_steps.lengths)), joint_steps.lengths)
@@ -287,19 +287,19 @@ def _columns_of(trajectories: Trajectories, places: int, numbers: Rows, sensors:
     }
 
 
-def _empty_columns(spec: BehaviorSpec, rows: int, places: int) -> Arrays:
+def _empty_columns(spec: BehaviorSpec, rows: int, num_agents: int) -> Arrays:
     actions = spec.action_spec
     return {
-        **observation_columns(spec, rows, places),
-        "present": np.empty((rows, places), np.bool_),
-        "continuous_actions": np.empty((rows, places, actions.continuous_size), np.float32),
-        "discrete_actions": np.empty((rows, places, actions.discrete_size), np.int32),
-        "allowed_actions": np.empty((rows, places, actions.mask_size), np.bool_),
-        "rewards": np.empty((rows, places), np.float32),
+        **observation_columns(spec, rows, num_agents),
+        "present": np.empty((rows, num_agents), np.bool_),
+        "continuous_actions": np.empty((rows, num_agents, actions.continuous_size), np.float32),
+        "discrete_actions": np.empty((rows, num_agents, actions.discrete_size), np.int32),
+        "allowed_actions": np.empty((rows, num_agents, actions.mask_size), np.bool_),
+        "rewards": np.empty((rows, num_agents), np.float32),
         "team_rewards": np.empty(rows, np.float32),
-        "terminated": np.empty((rows, places), np.bool_),
-        "piece": np.empty((rows, places), np.int64),
-        "ahead": np.empty((rows, places), np.int64),
+        "terminated": np.empty((rows, num_agents), np.bool_),
+        "piece": np.empty((rows, num_agents), np.int64),
+        "ahead": np.empty((rows, num_agents), np.int64),
         "oldest": np.empty(rows, np.int64),
         "follows": np.empty(rows, np.bool_),
     }

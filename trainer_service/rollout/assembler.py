@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.rollout.agent_indices import Seats
+from trainer_service.rollout.agent_indices import GroupMembership
 from trainer_service.rollout.agents import AgentRows, Keys, Rows, agent_keys
 from trainer_service.rollout.group_trajectories import GroupTrajectoryAssembler
 from trainer_service.rollout.silence import MOST_AGENTS, TooManyAgents, is_time_to_look, who_is_gone
@@ -118,10 +118,12 @@ class TrajectoryAssembler:
         self._observations: list[Observation] = [np.empty(0, np.float32) for _ in spec.observation_specs]
         self._allocate(_FIRST_ROWS)
 
-    def observe(self, simulator: int, team: int, batch: StepBatch, seats: Seats | None = None) -> Observed:
+    def observe(
+        self, simulator: int, team: int, batch: StepBatch, membership: GroupMembership | None = None
+    ) -> Observed:
         """Writes rewards and ends to the previous action of each agent; see Observed for what comes back.
 
-        seats: where each row belongs, for who hands out by group.
+        membership: where each row belongs, for who hands out by group.
 
         Raises:
             TooManyAgents: the simulator has more of them than are served. Nothing but ``drop`` makes sense then.
@@ -145,14 +147,14 @@ class TrajectoryAssembler:
             rows, at = waiting[acted], ended + acted
             transitions += len(acted)
             self._write_rewards(rows, batch, at)
-            if self._groups is None or seats is None:
+            if self._groups is None or membership is None:
                 full = np.flatnonzero(self._lengths[rows] == self._horizon)
                 segments.append(self._cut(rows[full], batch, at[full]))
             else:
-                segments += self._cut_groups(self._groups, simulator, seats.groups[at], rows, batch, at)
-        if self._groups is not None and seats is not None:
-            self._groups.join(simulator, waiting, seats.groups[ended:])
-            self._slots[waiting] = seats.places[ended:]
+                segments += self._cut_groups(self._groups, simulator, membership.groups[at], rows, batch, at)
+        if self._groups is not None and membership is not None:
+            self._groups.join(simulator, waiting, membership.groups[ended:])
+            self._agent_indices[waiting] = membership.agent_indices[ended:]
         vanished = None
         known = len(self._agents.known(home)[0])
         if is_time_to_look(self._tick, known, len(waiting)):
@@ -282,7 +284,7 @@ class TrajectoryAssembler:
             raise TooManyAgents(f"expected at most {MOST_AGENTS} agents in one simulator, got {agents}")
 
     def _write_rewards(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> None:
-        """Gives the last action of each row its reward; ``at`` are the rows' places in the batch."""
+        """Gives the last action of each row its reward; ``at`` are the rows' positions in the batch."""
         last = self._lengths[rows] - 1
         rewards = batch.rewards[at]
         self._rewards[rows, last] = rewards
@@ -356,7 +358,7 @@ class TrajectoryAssembler:
             terminated=terminated,
             joint=None
             if self._groups is None
-            else Joint(steps(self._ticks), seen.ticks, self._groups[rows], self._slots[rows]),
+            else Joint(steps(self._ticks), seen.ticks, self._groups[rows], self._agent_indices[rows]),
             ended=np.full(len(rows), ended),
         )
         self._lengths[rows] = 0
@@ -405,7 +407,7 @@ class TrajectoryAssembler:
         self._ticks = steps(kind=np.int64) if self._groups is not None else np.empty((rows, 0), np.int64)
         self._asked = np.zeros(rows, np.int64)
         """The tick that each agent was last asked in."""
-        self._slots = np.zeros(rows, np.int64)
+        self._agent_indices = np.zeros(rows, np.int64)
         self._lengths = np.zeros(rows, np.int64)
         """Actions in the unfinished segment."""
         self._episode_lengths = np.zeros(rows, np.int64)
@@ -455,7 +457,7 @@ class TrajectoryAssembler:
 _OF_STEPS = (
     "_continuous", "_discrete", "_allowed", "_log_probs", "_memories", "_rewards", "_group_rewards", "_ticks",
 )  # fmt: skip
-_OF_AGENTS = ("_asked", "_slots", "_lengths", "_episode_lengths", "_returns", "_pending", "_memory")
+_OF_AGENTS = ("_asked", "_agent_indices", "_lengths", "_episode_lengths", "_returns", "_pending", "_memory")
 _ARRAYS = (*_OF_STEPS, *_OF_AGENTS)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.rollout.agent_indices import GroupPlaces, reported_places
+from trainer_service.rollout.agent_indices import AgentIndexAllocator, reported_agent_indices
 from trainer_service.rollout.agents import AgentRows, agent_keys
 from trainer_service.rollout.group_returns import GroupReturns
 from unity_bridge.steps import StepBatch
@@ -37,9 +37,14 @@ class Score:
     group_teams: tuple[int, ...] = ()
     """The team of each group."""
 
-    places: tuple[int, ...] = ()
-    """Where the agent of each episode stood in its group, from 0 on; −1 for agents of no group. As many as there are
+    agent_indices: tuple[int, ...] = ()
+    """The index of each episode's agent in its group, from 0 on; −1 for agents of no group. As many as there are
     episodes, or none."""
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The earlier name of ``agent_indices``."""
+        return self.agent_indices
 
     @property
     def value(self) -> float | None:
@@ -62,16 +67,22 @@ class Score:
         teams = sorted({*self.teams, *self.group_teams})
         if len(teams) > 1:
             result["teams"] = {str(team): self._of(team).to_json() for team in teams}
-        elif len(set(self.places)) > 1:
-            result["places"] = {str(place): self._of_place(place) for place in sorted(set(self.places))}
+        elif len(set(self.agent_indices)) > 1:
+            result["places"] = {
+                str(index): self._of_agent(index) for index in sorted(set(self.agent_indices))
+            }
         return result
 
-    def returns_at(self, place: int) -> list[float]:
-        """Of those agents that stood there in their groups."""
-        return [value for value, other in zip(self.returns, self.places, strict=True) if other == place]
+    def returns_at(self, agent_index: int) -> list[float]:
+        """Returns of the agents with this index in their groups."""
+        return [
+            value
+            for value, other in zip(self.returns, self.agent_indices, strict=True)
+            if other == agent_index
+        ]
 
-    def _of_place(self, place: int) -> dict[str, Any]:
-        returns = self.returns_at(place)
+    def _of_agent(self, agent_index: int) -> dict[str, Any]:
+        returns = self.returns_at(agent_index)
         return {"episodes": len(returns), "mean_return": _mean(returns), "std_return": _std(returns)}
 
     def _of(self, team: int) -> Score:
@@ -83,7 +94,7 @@ class Score:
             tuple(self.teams[i] for i in own),
             tuple(self.group_returns[i] for i in groups),
             tuple(self.group_teams[i] for i in groups),
-            tuple(self.places[i] for i in own) if self.places else (),
+            tuple(self.agent_indices[i] for i in own) if self.agent_indices else (),
         )
 
 
@@ -102,8 +113,8 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """One line of evaluations.jsonl."""
-        place = {"behavior": self.behavior, "step": self.step, "wall_s": round(self.wall_s, 3)}
-        return {**place, **self.score.to_json(), "score": self.score.value, "best": self.is_best}
+        when = {"behavior": self.behavior, "step": self.step, "wall_s": round(self.wall_s, 3)}
+        return {**when, **self.score.to_json(), "score": self.score.value, "best": self.is_best}
 
 
 @dataclass(slots=True, eq=False)
@@ -123,9 +134,9 @@ class EpisodeLedger:
     _returns: NDArray[np.float64] = field(init=False)
     _lengths: NDArray[np.int64] = field(init=False)
     _teams: NDArray[np.int64] = field(init=False)
-    _places: NDArray[np.int64] = field(init=False)
+    _agent_indices: NDArray[np.int64] = field(init=False)
     _ended: NDArray[np.bool_] = field(init=False)
-    _seats: GroupPlaces = field(default_factory=GroupPlaces)
+    _allocator: AgentIndexAllocator = field(default_factory=AgentIndexAllocator)
     _groups: GroupReturns = field(default_factory=GroupReturns)
     _groups_wanted: int = 0
     _group_scores: dict[int, tuple[float, int]] = field(default_factory=dict)
@@ -138,7 +149,7 @@ class EpisodeLedger:
         self._returns = np.zeros(self.wanted)
         self._lengths = np.zeros(self.wanted, np.int64)
         self._teams = np.zeros(self.wanted, np.int64)
-        self._places = np.zeros(self.wanted, np.int64)
+        self._agent_indices = np.zeros(self.wanted, np.int64)
         self._ended = np.zeros(self.wanted, np.bool_)
 
     @property
@@ -182,13 +193,13 @@ class EpisodeLedger:
             tuple(self._teams[self._ended].tolist()),
             tuple(earned for earned, _ in groups),
             tuple(team for _, team in groups),
-            tuple(self._places[self._ended].tolist()),
+            tuple(self._agent_indices[self._ended].tolist()),
         )
 
     def _observe_agents(self, simulator: int, team: int, batch: StepBatch) -> None:
         keys = agent_keys(batch.agent_ids, team)
         first = batch.num_terminal
-        places = reported_places(batch, self._seats.assign(simulator, team, batch))[first:]
+        agent_indices = reported_agent_indices(batch, self._allocator.assign(simulator, team, batch))[first:]
         if first:
             rows = self._agents.find(simulator, keys[:first])
             self._credit(rows[rows >= 0], batch.rewards[:first][rows >= 0], ends=True)
@@ -199,11 +210,11 @@ class EpisodeLedger:
             self._episode = more
         running = self._episode[rows] >= 0
         self._credit(rows[running], batch.rewards[first:][running], ends=False)
-        for row, place in zip(rows[~running].tolist(), places[~running].tolist(), strict=True):
+        for row, agent_index in zip(rows[~running].tolist(), agent_indices[~running].tolist(), strict=True):
             self._episode[row] = self._started
             if self._started < self.wanted:
                 self._teams[self._started] = team
-                self._places[self._started] = place
+                self._agent_indices[self._started] = agent_index
             self._started += 1
 
     def _credit(self, rows: NDArray[np.int64], rewards: NDArray[np.float32], *, ends: bool) -> None:

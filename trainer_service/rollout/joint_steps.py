@@ -14,7 +14,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointSteps:
-    """F joint steps of G group trajectories, in time within each group trajectory; n places in a group.
+    """F joint steps of G group trajectories, in time within each group trajectory; n agents in a group.
 
     A joint step is when agents of a group decided, or when what follows their last decision was seen. Where somebody
     left and another took its place at once, there are two: with who decides, and with who left in its place. An
@@ -23,22 +23,22 @@ class JointSteps:
     """
 
     members: Indices
-    """Whose observation is at each place: a number as above, −1 where nobody was. Shape [F, n]."""
+    """Whose observation is at each agent index: a number as above, −1 where nobody was. Shape [F, n]."""
 
     steps: Indices
-    """The step that was decided at each place, −1 where none was. Shape [F, n]."""
+    """The step that was decided at each agent index, −1 where none was. Shape [F, n]."""
 
     of_step: Indices
     """The joint step of each step. Shape [S]."""
 
-    slot_of_step: Indices
-    """The place of each step's agent. Shape [S]."""
+    agent_of_step: Indices
+    """The index of each step's agent. Shape [S]."""
 
     of_final: Indices
     """The joint step of each trajectory's final observation; −1 where its episode was over. Shape [P]."""
 
-    slot_of_segment: Indices
-    """The place of each trajectory's agent. Shape [P]."""
+    agent_of_segment: Indices
+    """The index of each trajectory's agent. Shape [P]."""
 
     first: Indices
     """Each group trajectory's first joint step. Shape [G]."""
@@ -60,12 +60,12 @@ class JointSteps:
         return in_time
 
 
-def find_joint_steps(trajectories: Trajectories, places: int) -> JointSteps:
+def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
     """Puts agents' steps together again.
 
     Args:
         trajectories: complete group trajectories, as the assembler hands them out by group.
-        places: n, at least the largest slot + 1.
+        num_agents: n, at least the largest agent index + 1.
 
     Raises:
         ValueError: the trajectories know of no groups, or of larger ones.
@@ -73,12 +73,14 @@ def find_joint_steps(trajectories: Trajectories, places: int) -> JointSteps:
     joint = trajectories.joint
     if joint is None:
         raise ValueError("the trajectories do not say which agents acted together")
-    if len(joint.slots) and int(joint.slots.max()) >= places:
-        raise ValueError(f"a group of {int(joint.slots.max()) + 1} agents came, {places} were expected")
+    if len(joint.agent_indices) and int(joint.agent_indices.max()) >= num_agents:
+        raise ValueError(
+            f"a group of {int(joint.agent_indices.max()) + 1} agents came, {num_agents} were expected"
+        )
     lengths, steps = trajectories.lengths, len(trajectories)
-    slot_of_step, group_of_step = np.repeat(joint.slots, lengths), np.repeat(joint.groups, lengths)
+    agent_of_step, group_of_step = np.repeat(joint.agent_indices, lengths), np.repeat(joint.groups, lengths)
     goes_on = np.flatnonzero(~trajectories.terminated)
-    places_left = joint.slots[goes_on]
+    agents_left = joint.agent_indices[goes_on]
     groups = np.concatenate([group_of_step, joint.groups[goes_on]])
     ticks = np.concatenate([joint.ticks, joint.final_ticks[goes_on]])
     decides = np.arange(len(groups)) < steps
@@ -86,7 +88,7 @@ def find_joint_steps(trajectories: Trajectories, places: int) -> JointSteps:
     # taken at once.
     start = ticks.min(initial=0)
     keys = 2 * (groups * (ticks.max(initial=0) - start + 1) + (ticks - start))
-    replaced = np.isin(keys[steps:] * places + places_left, keys[:steps] * places + slot_of_step)
+    replaced = np.isin(keys[steps:] * num_agents + agents_left, keys[:steps] * num_agents + agent_of_step)
     left_at = keys[steps:][replaced]
     keys[steps:] += replaced
     unique_keys, at, joint_step = np.unique(keys, return_index=True, return_inverse=True)
@@ -99,10 +101,10 @@ def find_joint_steps(trajectories: Trajectories, places: int) -> JointSteps:
     joint_step = position[joint_step]
     of_final = np.full(len(lengths), -1)
     of_final[goes_on] = joint_step[steps:]
-    decided = np.full((len(at), places), -1)
-    decided[joint_step[:steps], slot_of_step] = np.arange(steps)
+    decided = np.full((len(at), num_agents), -1)
+    decided[joint_step[:steps], agent_of_step] = np.arange(steps)
     members = decided.copy()
-    members[joint_step[steps:], places_left] = steps + goes_on
+    members[joint_step[steps:], agents_left] = steps + goes_on
     again = joint_step[steps:][replaced]
     others = members[position[np.searchsorted(unique_keys, left_at)]]
     members[again] = np.where(members[again] < 0, others, members[again])
@@ -114,5 +116,13 @@ def find_joint_steps(trajectories: Trajectories, places: int) -> JointSteps:
     follows = (joint_steps_of > decisions_of) & (ticks[at][final] > ticks[at][first + decisions_of - 1])
     last = np.where(follows, final, -1)
     return JointSteps(
-        members, decided, joint_step[:steps], slot_of_step, of_final, joint.slots, first, decisions_of, last
+        members,
+        decided,
+        joint_step[:steps],
+        agent_of_step,
+        of_final,
+        joint.agent_indices,
+        first,
+        decisions_of,
+        last,
     )

@@ -13,10 +13,10 @@ from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import Observation, StepBatch
 
 AGENT_ID = "agent_id"
-"""The sensor of our own that says which place of its group an agent has, as one-hot."""
+"""The sensor of our own that says which index an agent has in its group, as one-hot."""
 
 TEAM_OBSERVATIONS = "team_observations"
-"""The sensor of our own that says what the whole group sees: a block per place, and in it one sensor after another."""
+"""The sensor of our own that says what the whole group sees: a block per agent, and in it one sensor after another."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +29,7 @@ class SensorView:
     kept: tuple[int, ...]
     """The simulator's sensors that it sees, in order."""
 
-    places: int
+    num_agents: int
     """Length of the agents' ids, which come last; 0 where there are none."""
 
     inputs: BehaviorSpec
@@ -46,14 +46,14 @@ class SensorView:
         size = len(self.inputs.observation_specs)
         return (*self.kept, *range(size - given, size))
 
-    def batch(self, batch: StepBatch, slots: NDArray[np.int64] | None) -> StepBatch:
-        """A tick as the learner sees it. slots: each row's place in its group, [N]; for ids.
+    def batch(self, batch: StepBatch, agent_indices: NDArray[np.int64] | None) -> StepBatch:
+        """A tick as the learner sees it. agent_indices: each row's index in its group, [N]; for ids.
 
-        Raises ValueError for a place that is not there.
+        Raises ValueError for an index that is not there.
         """
-        if self.places and slots is not None:
+        if self.num_agents and agent_indices is not None:
             groups, first = group_keys(batch, 0), batch.num_terminal
-            seen = self.rows(batch.observations, slots, groups, first)
+            seen = self.rows(batch.observations, agent_indices, groups, first)
             return replace(batch, observations=tuple(seen))
         seen = [batch.observations[sensor] for sensor in self.kept]
         return batch if len(seen) == len(batch.observations) else replace(batch, observations=tuple(seen))
@@ -61,26 +61,26 @@ class SensorView:
     def rows(
         self,
         observations: Sequence[Observation],
-        slots: NDArray[np.int64],
+        agent_indices: NDArray[np.int64],
         groups: NDArray[np.int64],
         first: int = 0,
     ) -> list[Observation]:
-        """What the learner is shown of N agents that have places. The simulator's sensors, [N, …] each.
+        """What the learner is shown of N agents that have indices. The simulator's sensors, [N, …] each.
 
-        slots, groups: each row's place and group, [N]. Rows before the ``first`` are of episodes that ended: they do
-        not see the others, nor do the others see them. Raises ValueError for a place that is not there.
+        agent_indices, groups: each row's index and group, [N]. Rows before the ``first`` are of episodes that ended:
+        they do not see the others, nor do the others see them. Raises ValueError for an index that is not there.
         """
         seen = [observations[sensor] for sensor in self.kept]
-        ids = one_hot(slots, self.places)
+        ids = one_hot(agent_indices, self.num_agents)
         if not self.team:
             return [*seen, ids]
         own = np.concatenate(seen, axis=1, dtype=np.float32)
         parts = (slice(None, first), slice(first, None))
-        shared = [team_rows(own[part], slots[part], groups[part], self.places) for part in parts]
+        shared = [team_rows(own[part], agent_indices[part], groups[part], self.num_agents) for part in parts]
         return [*seen, np.concatenate(shared), ids]
 
 
-def view_of(spec: BehaviorSpec, *, with_state: bool, places: int, team: bool = False) -> SensorView:
+def view_of(spec: BehaviorSpec, *, with_state: bool, num_agents: int, team: bool = False) -> SensorView:
     """The view of a learner that is shown the global state or not, and ids of a length or none (0).
 
     team: whether it is shown what everyone in its group sees; needs ids, and sensors that are vectors. Raises
@@ -88,44 +88,46 @@ def view_of(spec: BehaviorSpec, *, with_state: bool, places: int, team: bool = F
     """
     sensors = spec.observation_specs
     kept = tuple(i for i, sensor in enumerate(sensors) if with_state or sensor.name != GLOBAL_STATE)
-    added = (ObservationSpec(AGENT_ID, (places,)),) if places else ()
+    added = (ObservationSpec(AGENT_ID, (num_agents,)),) if num_agents else ()
     if team:
-        added = (_team_sensor([sensors[i] for i in kept], places), *added)
+        added = (_team_sensor([sensors[i] for i in kept], num_agents), *added)
     shown = (*(sensors[i] for i in kept), *added)
     inputs = BehaviorSpec((*sensors, *added), spec.action_spec)
-    return SensorView(BehaviorSpec(shown, spec.action_spec), kept, places, inputs, team)
+    return SensorView(BehaviorSpec(shown, spec.action_spec), kept, num_agents, inputs, team)
 
 
-def _team_sensor(sensors: Sequence[ObservationSpec], places: int) -> ObservationSpec:
+def _team_sensor(sensors: Sequence[ObservationSpec], num_agents: int) -> ObservationSpec:
     for sensor in sensors:
         if len(sensor.shape) != 1:
             raise ValueError(
                 f"agents that tell each other what they see need sensors that are vectors; '{sensor.name}' has "
                 f"shape {sensor.shape}"
             )
-    return ObservationSpec(TEAM_OBSERVATIONS, (places * sum(sensor.size for sensor in sensors),))
+    return ObservationSpec(TEAM_OBSERVATIONS, (num_agents * sum(sensor.size for sensor in sensors),))
 
 
 def team_rows(
-    own: NDArray[np.float32], slots: NDArray[np.int64], groups: NDArray[np.int64], places: int
+    own: NDArray[np.float32], agent_indices: NDArray[np.int64], groups: NDArray[np.int64], num_agents: int
 ) -> NDArray[np.float32]:
-    """What everyone in an agent's group sees, in the order of their places; zeros for who is not there.
+    """What everyone in an agent's group sees, in the order of their indices; zeros for who is not there.
 
-    own: [N, d]; slots, groups: of each row, [N]. Returns [N, places·d].
+    own: [N, d]; agent_indices, groups: of each row, [N]. Returns [N, num_agents·d].
     """
     _, group = np.unique(groups, return_inverse=True)
     size = int(group.max(initial=-1)) + 1
-    everyone = np.zeros((size, places, own.shape[1]), np.float32)
-    everyone[group, slots] = own
-    rows: NDArray[np.float32] = everyone.reshape(size, places * own.shape[1])[group]
+    everyone = np.zeros((size, num_agents, own.shape[1]), np.float32)
+    everyone[group, agent_indices] = own
+    rows: NDArray[np.float32] = everyone.reshape(size, num_agents * own.shape[1])[group]
     return rows
 
 
-def one_hot(slots: NDArray[np.int64], places: int) -> NDArray[np.float32]:
-    """[N] to [N, places]. Raises ValueError for a place that is not there."""
-    if len(slots) and int(slots.max()) >= places:
-        raise ValueError(f"a group of at least {int(slots.max()) + 1} agents came, {places} were expected")
-    if len(slots) and int(slots.min()) < 0:
-        raise ValueError(f"places are counted from 0, got {int(slots.min())}")
-    hot: NDArray[np.float32] = (slots[:, None] == np.arange(places)).astype(np.float32)
+def one_hot(agent_indices: NDArray[np.int64], num_agents: int) -> NDArray[np.float32]:
+    """[N] to [N, num_agents]. Raises ValueError for an index that is not there."""
+    if len(agent_indices) and int(agent_indices.max()) >= num_agents:
+        raise ValueError(
+            f"a group of at least {int(agent_indices.max()) + 1} agents came, {num_agents} were expected"
+        )
+    if len(agent_indices) and int(agent_indices.min()) < 0:
+        raise ValueError(f"agent indices are counted from 0, got {int(agent_indices.min())}")
+    hot: NDArray[np.float32] = (agent_indices[:, None] == np.arange(num_agents)).astype(np.float32)
     return hot

@@ -28,8 +28,8 @@ class Joint:
     groups: NDArray[np.int64]
     """The group trajectory that each trajectory is part of, numbered from 0. Shape [P]."""
 
-    slots: NDArray[np.int64]
-    """The agent's place in its group, from 0. Shape [P]."""
+    agent_indices: NDArray[np.int64]
+    """The agent's index in its group, from 0. Shape [P]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +102,7 @@ class Trajectories:
             self.joint.ticks[steps],
             self.joint.final_ticks[segments],
             self.joint.groups[segments],
-            self.joint.slots[segments],
+            self.joint.agent_indices[segments],
         )
         of_segments = {name: part(name, segments) for name in _OF_SEGMENTS}
         of_steps = {name: part(name, steps) for name in _OF_STEPS}

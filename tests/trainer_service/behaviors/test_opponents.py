@@ -140,7 +140,9 @@ def test_a_team_that_beats_its_past_finds_the_best_move(trainer_type: str, seed:
     behaviors = meet(*IDS, seed=seed, chosen=chosen)
     actions = play(behaviors, OneThrow(higher_wins, IDS), games=150)
     duel = behaviors["Duel"]
-    assert Policy(duel.checkpoint()).act([np.ones((1, 1), np.float32)], places=[0]).discrete.tolist() == [[2]]
+    assert Policy(duel.checkpoint()).act(
+        [np.ones((1, 1), np.float32)], agent_indices=[0]
+    ).discrete.tolist() == [[2]]
     assert favourites(actions, IDS[0])[2] > 0.6
 
 

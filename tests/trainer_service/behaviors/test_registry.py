@@ -9,7 +9,7 @@ from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors, parse_behavior_id
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
-from trainer_service.rollout.agent_indices import GroupPlaces
+from trainer_service.rollout.agent_indices import AgentIndexAllocator
 from trainer_service.rollout.agents import agent_keys
 from trainer_service.rollout.assembler import TrajectoryAssembler
 from trainer_service.rollout.group_returns import GroupReturns
@@ -266,7 +266,7 @@ def test_an_agent_that_can_do_too_much_is_refused_before_anything_is_made(action
 
 
 HALF_WAY: list[tuple[str, type, str]] = [
-    ("mappo", GroupPlaces, "assign"),
+    ("mappo", AgentIndexAllocator, "assign"),
     *(
         (trainer_type, owner, method)
         for trainer_type in ("ppo", "mappo")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from trainer_service.replay.joint_transitions import JointReplay, JointSample
-from trainer_service.rollout.agent_indices import GroupPlaces
+from trainer_service.rollout.agent_indices import AgentIndexAllocator
 from trainer_service.rollout.assembler import Decisions, TrajectoryAssembler
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -19,7 +19,7 @@ from unity_bridge.steps import StepBatch
 SPEC = BehaviorSpec(
     (ObservationSpec("number", (1,)), ObservationSpec("camera", (1, 2, 2))), ActionSpec(1, (2, 3))
 )
-PLACES = 3
+NUM_AGENTS = 3
 GAMMA = 0.5
 
 
@@ -29,7 +29,7 @@ class Life:
     def __init__(self, seed: int, *, horizon: int = 4, together: bool = False) -> None:
         self.rng = np.random.default_rng(seed)
         self.assembler = TrajectoryAssembler(SPEC, horizon, by_group=True)
-        self.places = GroupPlaces()
+        self.allocator = AgentIndexAllocator()
         self.together = together
         """Whether everyone alive is asked at every tick."""
         self.alive: dict[tuple[int, int], set[int]] = {(s, g): set() for s in (0, 1) for g in (1, 2)}
@@ -54,8 +54,8 @@ class Life:
                 if agent in asked and (everyone or self.rng.random() < 0.1):
                     ends.append((agent, group, bool(self.rng.random() < 0.5)))
                     alive.discard(agent)
-            # Some come back at once, under the same id or in the same place.
-            for agent in range(10 * group, 10 * group + PLACES):
+            # Some come back at once, under the same id or with the same index.
+            for agent in range(10 * group, 10 * group + NUM_AGENTS):
                 if agent not in alive and self.rng.random() < 0.4:
                     alive.add(agent)
             now = {agent for agent in alive if self.together or self.rng.random() < 0.7}
@@ -83,8 +83,8 @@ class Life:
         )
 
     def observe(self, simulator: int, batch: StepBatch) -> Trajectories | None:
-        slots = self.places.assign(simulator, 0, batch)
-        observed = self.assembler.observe(simulator, 0, batch, slots)
+        membership = self.allocator.assign(simulator, 0, batch)
+        observed = self.assembler.observe(simulator, 0, batch, membership)
         first = batch.num_terminal
         numbers = batch.observations[0][first:, 0].astype(np.int64)
         decisions = Decisions(
@@ -122,7 +122,7 @@ class Decided:
 
 
 JointStep = dict[int, Decided]
-"""Who decided, by place."""
+"""Who decided, by agent index."""
 
 
 def joint_steps_of(trajectories: Trajectories) -> list[list[JointStep]]:
@@ -140,7 +140,7 @@ def joint_steps_of(trajectories: Trajectories) -> list[list[JointStep]]:
                 float(trajectories.group_rewards[step]),
             )
             of_group = group_trajectories.setdefault(int(joint.groups[segment]), {})
-            of_group.setdefault(int(joint.ticks[step]), {})[int(joint.slots[segment])] = decided
+            of_group.setdefault(int(joint.ticks[step]), {})[int(joint.agent_indices[segment])] = decided
             if before is not None:
                 before.next = decided
             before = decided
@@ -154,7 +154,7 @@ def joint_steps_of(trajectories: Trajectories) -> list[list[JointStep]]:
 
 @dataclass
 class Expected:
-    """A row of a sample, nobody's places left out."""
+    """A row of a sample, absent agents left out."""
 
     seen: dict[int, int]
     next: dict[int, int]
@@ -173,7 +173,7 @@ def expected(group_trajectory: list[JointStep], at: int, n_step: int, *, follow_
     )
     found = Expected({s: d.number for s, d in joint_step.items()}, {}, {}, team, set(), {})
     lasts = {}
-    for place, decided in joint_step.items():
+    for agent_index, decided in joint_step.items():
         own = [decided]
         while len(own) < n_step and own[-1].next is not None:
             own.append(own[-1].next)
@@ -183,40 +183,42 @@ def expected(group_trajectory: list[JointStep], at: int, n_step: int, *, follow_
             powers = [numbers[id(d)] for d in own]
         else:
             powers = list(range(len(own)))
-        found.rewards[place] = sum(GAMMA**k * (d.own + d.common) for k, d in zip(powers, own, strict=True))
-        found.discounts[place] = GAMMA ** (len(own) if follow_each else len(window))
+        found.rewards[agent_index] = sum(
+            GAMMA**k * (d.own + d.common) for k, d in zip(powers, own, strict=True)
+        )
+        found.discounts[agent_index] = GAMMA ** (len(own) if follow_each else len(window))
         if own[-1].terminated:
-            found.terminated.add(place)
-        lasts[place] = own[-1]
+            found.terminated.add(agent_index)
+        lasts[agent_index] = own[-1]
     if not follow_each:
-        lasts = {place: decided for m in window for place, decided in m.items()}
+        lasts = {agent_index: decided for m in window for agent_index, decided in m.items()}
         if at + n_step < len(group_trajectory):
-            found.next = {place: d.number for place, d in group_trajectory[at + n_step].items()}
-    for place, last in lasts.items():
-        if place in found.next:
+            found.next = {agent_index: d.number for agent_index, d in group_trajectory[at + n_step].items()}
+    for agent_index, last in lasts.items():
+        if agent_index in found.next:
             continue
         if last.next is not None:
-            found.next[place] = last.next.number
+            found.next[agent_index] = last.next.number
         elif last.final is not None:
-            found.next[place] = last.final
+            found.next[agent_index] = last.final
     return found
 
 
-def by_place(there: np.ndarray, values: np.ndarray) -> dict[int, Any]:
-    return {place: values[place].item() for place in np.flatnonzero(there).tolist()}
+def by_agent(there: np.ndarray, values: np.ndarray) -> dict[int, Any]:
+    return {agent_index: values[agent_index].item() for agent_index in np.flatnonzero(there).tolist()}
 
 
 def check(sample: JointSample, row: int, wanted: Expected) -> None:
     there, then = sample.present[row], sample.next_present[row]
     seen, following = sample.observations[0][row, :, 0], sample.next_observations[0][row, :, 0]
-    assert by_place(there, seen) == wanted.seen
-    assert by_place(then, following) == wanted.next
+    assert by_agent(there, seen) == wanted.seen
+    assert by_agent(then, following) == wanted.next
     assert not seen[~there].any()
     assert not following[~then].any()
-    assert by_place(there, sample.rewards[row]) == pytest.approx(wanted.rewards)
+    assert by_agent(there, sample.rewards[row]) == pytest.approx(wanted.rewards)
     assert sample.team_rewards[row] == pytest.approx(wanted.team_rewards)
     assert set(np.flatnonzero(sample.terminated[row]).tolist()) == wanted.terminated
-    assert by_place(there, sample.discounts[row]) == pytest.approx(wanted.discounts)
+    assert by_agent(there, sample.discounts[row]) == pytest.approx(wanted.discounts)
     numbers = seen.astype(np.int64)
     np.testing.assert_array_equal(sample.observations[1][row], picture_of(numbers))
     np.testing.assert_array_equal(sample.next_observations[1][row], picture_of(following.astype(np.int64)))
@@ -246,7 +248,7 @@ def ordered(replay: JointReplay) -> np.ndarray:
 
 
 def make(capacity: int, **changes: Any) -> JointReplay:
-    return JointReplay(SPEC, capacity, places=PLACES, discount=GAMMA, **changes)
+    return JointReplay(SPEC, capacity, num_agents=NUM_AGENTS, discount=GAMMA, **changes)
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -274,7 +276,7 @@ def test_the_worlds_of_these_tests_have_what_is_difficult() -> None:
         for group_trajectory, at in reference
     ]
     assert sum(map(bool, asked)) > 50, "everyone was asked at the end of every three joint steps"
-    assert sum(len(group_trajectory[at]) < PLACES for group_trajectory, at in reference) > 50
+    assert sum(len(group_trajectory[at]) < NUM_AGENTS for group_trajectory, at in reference) > 50
     sample = replay._gather(ordered(replay), None)
     assert (sample.terminated & sample.next_present).any(), "nobody was replaced at once by another"
     assert (sample.terminated & ~sample.next_present).any()
@@ -304,7 +306,7 @@ def test_where_everyone_is_asked_and_nobody_leaves_alone_agent_and_group_are_fol
 
 def steady(life: Life) -> Iterator[tuple[int, StepBatch]]:
     """Whole groups that live for seven ticks, then die or run out of time together."""
-    agents = [(10 + i, 1) for i in range(PLACES)]
+    agents = [(10 + i, 1) for i in range(NUM_AGENTS)]
     for clock in range(40):
         ends = [(*agent, clock % 2 == 0) for agent in agents] if clock and clock % 7 == 0 else []
         yield 0, life.batch(ends, agents)
@@ -367,13 +369,13 @@ def test_only_the_sensors_that_are_asked_for_are_kept() -> None:
     replay = make(100, sensors=[1])
     fill(replay, Life(6), 30)
     (camera,) = replay.sample(8, np.random.default_rng(0)).observations
-    assert camera.shape == (8, PLACES, 1, 2, 2)
+    assert camera.shape == (8, NUM_AGENTS, 1, 2, 2)
 
 
 def test_trajectories_without_groups_are_refused() -> None:
     trajectories = replace(next(iter(Life(1))), joint=None)
     with pytest.raises(ValueError, match="do not say which agents acted together"):
         make(10).add(trajectories)
-    three = next(each for each in Life(1) if each.joint is not None and each.joint.slots.max() == 2)
+    three = next(each for each in Life(1) if each.joint is not None and each.joint.agent_indices.max() == 2)
     with pytest.raises(ValueError, match="3 agents came, 2 were expected"):
-        JointReplay(SPEC, 10, places=2, discount=GAMMA).add(three)
+        JointReplay(SPEC, 10, num_agents=2, discount=GAMMA).add(three)

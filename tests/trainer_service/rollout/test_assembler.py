@@ -231,15 +231,15 @@ def test_random_lives_equal_a_plain_dictionary(horizon: int) -> None:
         ids = ended + deciding
         seen = [clock := clock + 1 for _ in ids]
         rewards = rng.integers(-5, 5, size=len(ids)).astype(float).tolist()
-        for place, agent in enumerate(ids):
+        for row, agent in enumerate(ids):
             if agent in pending:
-                open_segments.setdefault(agent, []).append((pending.pop(agent), rewards[place]))
-                if place < len(ended):
-                    finish(agent, seen[place], place < n_terminated)
+                open_segments.setdefault(agent, []).append((pending.pop(agent), rewards[row]))
+                if row < len(ended):
+                    finish(agent, seen[row], row < n_terminated)
                 elif len(open_segments[agent]) == horizon:
-                    finish(agent, seen[place], False)
-            if place >= len(ended):
-                pending[agent] = seen[place]
+                    finish(agent, seen[row], False)
+            if row >= len(ended):
+                pending[agent] = seen[row]
         batch = tick(ids, seen, rewards, terminated=n_terminated, truncated=len(ended) - n_terminated)
         got += segments(drive(batch).trajectories)
     assert len(expected) > 100

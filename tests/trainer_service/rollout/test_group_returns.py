@@ -104,10 +104,10 @@ def test_a_group_that_is_left_ends_without_who_left() -> None:
 def test_groups_are_told_apart_by_simulator_team_and_id() -> None:
     groups = GroupReturns()
     begin, end = tick([(1, 7, 0, 0)]), tick([], ended=[(1, 7, 1, 0)])
-    places = [(0, 0), (1, 0), (1, 1)]
-    for simulator, team in places:
+    positions = [(0, 0), (1, 0), (1, 1)]
+    for simulator, team in positions:
         assert returns(groups, begin, simulator=simulator, team=team) == []
-    for simulator, team in places:
+    for simulator, team in positions:
         assert returns(groups, end, simulator=simulator, team=team) == [1.0]
 
 

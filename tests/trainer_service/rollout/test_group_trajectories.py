@@ -1,4 +1,4 @@
-"""Agents of a group: places, complete group trajectories, and what happened at the same time.
+"""Agents of a group: indices, complete group trajectories, and what happened at the same time.
 
 Observations are 100·agent + clock.
 """
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trainer_service.algorithms.common.on_policy.trajectory_state import from_tensors, to_tensors
-from trainer_service.rollout.agent_indices import GroupPlaces
+from trainer_service.rollout.agent_indices import AgentIndexAllocator
 from trainer_service.rollout.assembler import Decisions, Observed, TrajectoryAssembler
 from trainer_service.rollout.joint_steps import find_joint_steps
 from trainer_service.rollout.trajectories import Trajectories
@@ -43,7 +43,7 @@ def tick(
 class World:
     def __init__(self, horizon: int = 1000) -> None:
         self.assembler = TrajectoryAssembler(SPEC, horizon, by_group=True)
-        self.places = GroupPlaces()
+        self.allocator = AgentIndexAllocator()
 
     def __call__(self, batch: StepBatch, simulator: int = 0) -> Observed:
         observed = self.observe(batch, simulator)
@@ -51,7 +51,7 @@ class World:
         return observed
 
     def observe(self, batch: StepBatch, simulator: int) -> Observed:
-        return self.assembler.observe(simulator, 0, batch, self.places.assign(simulator, 0, batch))
+        return self.assembler.observe(simulator, 0, batch, self.allocator.assign(simulator, 0, batch))
 
     def act(self, batch: StepBatch, observed: Observed) -> None:
         first, waiting = batch.num_terminal, len(observed.waiting)
@@ -124,7 +124,7 @@ def test_who_leaves_at_a_limit_is_not_taken_for_its_successor() -> None:
     joint_steps = find_joint_steps(out, 2)
     assert seen(out, joint_steps.members) == [[100, 200], [101, 301], [101, 201], [102, 302]]
     assert seen(out, joint_steps.steps) == [[100, 200], [101, 301], [None, None], [None, None]]
-    of_final = joint_steps.members[joint_steps.of_final, joint_steps.slot_of_segment].tolist()
+    of_final = joint_steps.members[joint_steps.of_final, joint_steps.agent_of_segment].tolist()
     assert of_final == [len(out) + segment for segment in range(3)]
     assert (joint_steps.lengths.tolist(), joint_steps.last.tolist()) == ([2], [3])
 
@@ -212,7 +212,7 @@ def test_who_leaves_with_its_simulator_leaves_nothing() -> None:
     world(tick(0, PAIR))
     world(tick(1, [(2, 5)], terminated=[(1, 5)]))
     world.assembler.drop(0)
-    world.places.drop(0)
+    world.allocator.drop(0)
     world(tick(0, PAIR))
     out = handed_out(world(tick(1, PAIR, truncated=PAIR)))
     assert out.lengths.tolist() == [1, 1]
@@ -227,28 +227,32 @@ def test_who_changes_the_group_is_cut_there() -> None:
     assert seen(out, joint_steps.steps) == [[100, 200], [None, 201], [None, None]]
     out = handed_out(world(tick(3, [], truncated=[(1, 6), (3, 6)])))
     joint_steps = find_joint_steps(out, 2)
-    # Agent 3 was there first, and keeps its place.
+    # Agent 3 was there first, and keeps its index.
     assert seen(out, joint_steps.members) == [[300, None], [301, 101], [302, 102], [303, 103]]
 
 
-def test_a_newcomer_takes_the_first_place_that_is_free() -> None:
-    places = GroupPlaces()
+def test_a_newcomer_takes_the_lowest_free_index() -> None:
+    allocator = AgentIndexAllocator()
     trio = [(7, 5), (8, 5), (9, 5)]
-    assert places.assign(0, 0, tick(0, trio)).places.tolist() == [0, 1, 2]
-    # Whoever dies is told the place that it had.
-    assert places.assign(0, 0, tick(1, [(7, 5), (9, 5)], terminated=[(8, 5)])).places.tolist() == [1, 0, 2]
-    assert places.assign(0, 0, tick(2, [(7, 5), (9, 5), (12, 5)])).places.tolist() == [0, 2, 1]
+    assert allocator.assign(0, 0, tick(0, trio)).agent_indices.tolist() == [0, 1, 2]
+    # An agent that dies is told the index that it had.
+    assert allocator.assign(0, 0, tick(1, [(7, 5), (9, 5)], terminated=[(8, 5)])).agent_indices.tolist() == [
+        1,
+        0,
+        2,
+    ]
+    assert allocator.assign(0, 0, tick(2, [(7, 5), (9, 5), (12, 5)])).agent_indices.tolist() == [0, 2, 1]
 
 
-def test_there_is_a_place_for_everyone() -> None:
+def test_there_is_an_index_for_everyone() -> None:
     crowd = [(agent, 1 + agent // 3) for agent in range(90)]
-    assert GroupPlaces().assign(0, 0, tick(0, crowd)).places.tolist() == [0, 1, 2] * 30
+    assert AgentIndexAllocator().assign(0, 0, tick(0, crowd)).agent_indices.tolist() == [0, 1, 2] * 30
 
 
-def test_places_outlive_episodes() -> None:
-    places = GroupPlaces()
-    places.assign(0, 0, tick(0, PAIR))
-    assert places.assign(0, 0, tick(1, PAIR[::-1], truncated=PAIR)).places.tolist() == [0, 1, 1, 0]
+def test_agent_indices_outlive_episodes() -> None:
+    allocator = AgentIndexAllocator()
+    allocator.assign(0, 0, tick(0, PAIR))
+    assert allocator.assign(0, 0, tick(1, PAIR[::-1], truncated=PAIR)).agent_indices.tolist() == [0, 1, 1, 0]
 
 
 def test_a_group_that_is_too_large_is_named() -> None:
@@ -267,7 +271,7 @@ def test_what_was_done_together_survives_a_checkpoint() -> None:
     assert again.joint is not None
     assert out.joint is not None
     assert again.joint.ticks.tolist() == out.joint.ticks.tolist()
-    assert again.joint.slots.tolist() == [0, 1]
+    assert again.joint.agent_indices.tolist() == [0, 1]
 
 
 def test_random_lives_are_put_together_as_they_were_lived() -> None:

@@ -54,14 +54,14 @@ def test_a_state_that_nobody_sends_is_named() -> None:
 
 
 def test_ids_come_last() -> None:
-    view = view_of(SPEC, with_state=False, places=2)
+    view = view_of(SPEC, with_state=False, num_agents=2)
     assert names(view.spec) == ["eyes", "agent_id"]
     assert names(view.inputs) == [GLOBAL_STATE, "eyes", "agent_id"]
     assert view.picks == (1, 2)
     assert view.batch(BATCH, np.array([1, 0])).observations[1].tolist() == [[0, 1], [1, 0]]
 
 
-def test_a_place_that_is_not_there_is_refused() -> None:
+def test_an_agent_index_beyond_the_group_size_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 3 agents came, 2 were expected"):
         one_hot(np.array([0, 2]), 2)
 
@@ -79,8 +79,8 @@ def group_of_three(*, ended: int = 0) -> StepBatch:
     )
 
 
-def test_everyone_is_shown_what_its_group_sees_in_the_order_of_places() -> None:
-    view = view_of(SPEC, with_state=False, places=2, team=True)
+def test_each_agent_sees_its_group_in_the_order_of_indices() -> None:
+    view = view_of(SPEC, with_state=False, num_agents=2, team=True)
     assert names(view.spec) == ["eyes", TEAM_OBSERVATIONS, "agent_id"]
     assert names(view.inputs) == [GLOBAL_STATE, "eyes", TEAM_OBSERVATIONS, "agent_id"]
     assert view.picks == (1, 2, 3)
@@ -91,13 +91,13 @@ def test_everyone_is_shown_what_its_group_sees_in_the_order_of_places() -> None:
 
 
 def test_who_has_left_is_not_seen_by_who_stays() -> None:
-    view = view_of(SPEC, with_state=False, places=2, team=True)
+    view = view_of(SPEC, with_state=False, num_agents=2, team=True)
     _, team, _ = view.batch(group_of_three(ended=1), np.array([1, 0, 0, 1])).observations
     assert team.tolist() == [[0, 0, 4, 4], [5, 5, 0, 0], [6, 6, 0, 0], [0, 0, 9, 9]]
 
 
 def test_a_tick_in_which_everybody_leaves() -> None:
-    view = view_of(SPEC, with_state=False, places=2, team=True)
+    view = view_of(SPEC, with_state=False, num_agents=2, team=True)
     _, team, _ = view.batch(group_of_three(ended=4), np.array([1, 0, 0, 1])).observations
     assert team.tolist() == [[6, 6, 4, 4], [5, 5, 0, 0], [6, 6, 4, 4], [0, 0, 9, 9]]
 
@@ -105,7 +105,7 @@ def test_a_tick_in_which_everybody_leaves() -> None:
 def test_pictures_are_not_told_to_others() -> None:
     spec = BehaviorSpec((ObservationSpec("camera", (3, 8, 8)),), SPEC.action_spec)
     with pytest.raises(ValueError, match=r"'camera' has shape \(3, 8, 8\)"):
-        view_of(spec, with_state=False, places=2, team=True)
+        view_of(spec, with_state=False, num_agents=2, team=True)
 
 
 @pytest.mark.parametrize("trainer_type", ["dqn_share", "dqn_consensus", "sic"])

@@ -13,7 +13,7 @@ from trainer_service.behaviors.behavior import Behavior, TeamSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.rollout import agents, assembler, silence
-from trainer_service.rollout.agent_indices import GroupPlaces, _Places
+from trainer_service.rollout.agent_indices import AgentIndexAllocator, _FreeIndices
 from trainer_service.rollout.agents import AgentRows
 from trainer_service.rollout.assembler import Decisions, Observed, TrajectoryAssembler
 from trainer_service.rollout.silence import (
@@ -61,13 +61,13 @@ class Driver:
 
     def __init__(self, *, by_group: bool = False) -> None:
         self.assembler = TrajectoryAssembler(SPEC, 1000, memory_size=1, by_group=by_group)
-        self.places = GroupPlaces() if by_group else None
+        self.allocator = AgentIndexAllocator() if by_group else None
 
     def __call__(self, batch: StepBatch, simulator: int = 0, team: int = 0) -> Observed:
-        seats = None if self.places is None else self.places.assign(simulator, team, batch)
-        observed = self.assembler.observe(simulator, team, batch, seats)
-        if self.places is not None and observed.vanished is not None:
-            self.places.forget(simulator, observed.vanished)
+        membership = None if self.allocator is None else self.allocator.assign(simulator, team, batch)
+        observed = self.assembler.observe(simulator, team, batch, membership)
+        if self.allocator is not None and observed.vanished is not None:
+            self.allocator.forget(simulator, observed.vanished)
         seen = batch.observations[0][batch.num_terminal :]
         decisions = Decisions(seen.copy(), np.zeros((len(seen), 1), np.int64), seen[:, 0], seen % 100)
         self.assembler.acted(
@@ -171,14 +171,14 @@ def test_a_group_that_vanishes_is_handed_out_as_one(impatient: int) -> None:
     assert segment is not None
     assert segment.joint is not None
     assert segment.joint.groups.tolist() == [0, 0]
-    assert segment.joint.slots.tolist() == [0, 1]
+    assert segment.joint.agent_indices.tolist() == [0, 1]
     assert segment.joint.ticks.tolist() == [1, 1]
     assert segment.joint.final_ticks.tolist() == [2, 2]
     groups = drive.assembler._groups
     assert groups is not None
     assert (groups._groups.in_use, groups._waiting) == (1, {})
-    assert drive.places is not None
-    assert len(drive.places._places_of) == 1
+    assert drive.allocator is not None
+    assert len(drive.allocator._free_indices) == 1
 
 
 def test_who_vanished_from_a_group_waits_for_the_others(impatient: int) -> None:
@@ -302,16 +302,16 @@ def test_rows_in_use_move_down_where_most_are_free() -> None:
     assert table.assign(2, np.array([1])).tolist() == [3]
 
 
-def test_the_first_free_place_is_taken() -> None:
-    places = _Places()
-    assert [places.take() for _ in range(4)] == [0, 1, 2, 3]
-    places.free(2)
-    places.free(0)
-    assert [places.take() for _ in range(3)] == [0, 2, 4]
-    for place in range(5):
-        assert not places.nobody_left
-        places.free(place)
-    assert places.nobody_left
+def test_the_lowest_free_index_is_taken() -> None:
+    free_indices = _FreeIndices()
+    assert [free_indices.take() for _ in range(4)] == [0, 1, 2, 3]
+    free_indices.free(2)
+    free_indices.free(0)
+    assert [free_indices.take() for _ in range(3)] == [0, 2, 4]
+    for index in range(5):
+        assert not free_indices.is_unused
+        free_indices.free(index)
+    assert free_indices.is_unused
 
 
 def test_many_groups_that_lose_a_member_at_once_are_looked_through_once(
@@ -383,8 +383,8 @@ def test_every_learner_learns_on_where_members_of_groups_vanish(
     assert updates
     known = ball._assembler._agents.in_use
     assert known == ball._groups._agents.in_use <= 9 + 6
-    if ball._places is not None:
-        assert ball._places._agents.in_use == known
+    if ball._agent_indices is not None:
+        assert ball._agent_indices._agents.in_use == known
 
 
 def small_behavior(trainer_type: str, memory: bool) -> Behavior:

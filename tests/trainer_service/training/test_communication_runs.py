@@ -27,8 +27,8 @@ def settings_of(trainer_type: str, **changes: Any) -> dict[str, Any]:
     return {**settings, **changes}
 
 
-def moved(policy: Policy, seen: np.ndarray, places: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    return policy.act(seen, places=places, groups=groups).discrete[:, 0]
+def moved(policy: Policy, seen: np.ndarray, agent_indices: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    return policy.act(seen, agent_indices=agent_indices, groups=groups).discrete[:, 0]
 
 
 @pytest.mark.parametrize("trainer_type", TYPES)
@@ -58,24 +58,24 @@ def exported_does_what_the_policy_does(run: Path) -> None:
     ]
     session = onnxruntime.InferenceSession(run / "Switch2.onnx")
     seen = np.random.default_rng(5).normal(size=(20, 2)).astype(np.float32)
-    places, groups = np.tile([0, 1], 10), np.repeat(np.arange(10), 2)
+    agent_indices, groups = np.tile([0, 1], 10), np.repeat(np.arange(10), 2)
     inputs = {
         "obs_0": seen,
         "obs_1": np.repeat(seen.reshape(10, 4), 2, axis=0),
-        "obs_2": np.eye(2, dtype=np.float32)[places],
+        "obs_2": np.eye(2, dtype=np.float32)[agent_indices],
         "action_masks": np.ones((20, 5), np.float32),
     }
     names = ["deterministic_discrete_actions", "discrete_actions"]
     for theirs in session.run(names, inputs):
-        assert theirs[:, 0].tolist() == moved(policy, seen, places, groups).tolist()
+        assert theirs[:, 0].tolist() == moved(policy, seen, agent_indices, groups).tolist()
     # Forbidden is what the policy would do.
-    for row, action in enumerate(moved(policy, seen, places, groups)):
+    for row, action in enumerate(moved(policy, seen, agent_indices, groups)):
         inputs["action_masks"][row, action] = 0.0
     allowed = inputs["action_masks"] == 1.0
     (theirs,) = session.run(names[:1], inputs)
-    ours = policy.act(seen, allowed, places=places, groups=groups).discrete
+    ours = policy.act(seen, allowed, agent_indices=agent_indices, groups=groups).discrete
     assert theirs.tolist() == ours.tolist()
-    assert (theirs[:, 0] != moved(policy, seen, places, groups)).all()
+    assert (theirs[:, 0] != moved(policy, seen, agent_indices, groups)).all()
 
 
 def test_pictures_cannot_be_told(mlagents_style: Callable[..., Any], configure: Callable[..., Path]) -> None:

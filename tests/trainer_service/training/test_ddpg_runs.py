@@ -52,13 +52,13 @@ def test_a_policy_is_trained_resumed_scored_and_exported(
         rng.normal(size=(20, *sensor.shape)).astype(np.float32) for sensor in policy.inputs.observation_specs
     ]
     inputs: dict[str, Any] = {f"obs_{index}": sensor for index, sensor in enumerate(seen)}
-    places = None
-    if policy.places:
-        places = rng.integers(policy.places, size=20)
-        inputs[f"obs_{len(seen) - 1}"] = np.eye(policy.places, dtype=np.float32)[places]
+    agent_indices = None
+    if policy.num_agents:
+        agent_indices = rng.integers(policy.num_agents, size=20)
+        inputs[f"obs_{len(seen) - 1}"] = np.eye(policy.num_agents, dtype=np.float32)[agent_indices]
     if policy.spec.action_spec.mask_size:
         inputs["action_masks"] = np.ones((20, policy.spec.action_spec.mask_size), np.float32)
-    ours = policy.act(seen[: len(policy.spec.observation_specs)], places=places)
+    ours = policy.act(seen[: len(policy.spec.observation_specs)], agent_indices=agent_indices)
     kind, expected = ("continuous", ours.continuous) if ours.continuous.size else ("discrete", ours.discrete)
     (theirs,) = session.run([f"deterministic_{kind}_actions"], inputs)
     np.testing.assert_allclose(theirs, expected, atol=1e-5)

@@ -58,14 +58,14 @@ def test_a_group_is_trained_resumed_scored_and_exported(
     assert score["episodes"] == 4
     assert score["mean_group_return"] is not None
     policy, session = load_policy(folder), onnxruntime.InferenceSession(folder / "Switch2.onnx")
-    seen, places = np.random.default_rng(5).random((20, 2), np.float32), np.arange(20) % 2
+    seen, agent_indices = np.random.default_rng(5).random((20, 2), np.float32), np.arange(20) % 2
     given = {
         "obs_0": seen,
-        "obs_1": np.eye(2, dtype=np.float32)[places],
+        "obs_1": np.eye(2, dtype=np.float32)[agent_indices],
         "action_masks": np.ones((20, 5), np.float32),
     }
     for found in session.run(["discrete_actions", "deterministic_discrete_actions"], given):
-        np.testing.assert_array_equal(found, policy.act(seen, places=places).discrete)
+        np.testing.assert_array_equal(found, policy.act(seen, agent_indices=agent_indices).discrete)
 
 
 FLOCK: dict[str, Any] = {
@@ -83,11 +83,11 @@ def test_a_run_goes_on_with_the_groups_it_knows_where_fewer_show_at_first(
     longer = configure("Flock", **FLOCK, max_steps=50)
     said = mlagents_style("learn", longer, two, "--run-id=f", "--resume")
     assert said.code == 0, said.err
-    assert load_policy("results/f").places == 3
+    assert load_policy("results/f").agent_indices == 3
     assert load_policy("results/f").step >= 50
     said = mlagents_style("learn", longer, two, "--run-id=heir", "--initialize-from=f")
     assert said.code == 0, said.err
-    assert load_policy("results/heir").places == 3
+    assert load_policy("results/heir").agent_indices == 3
 
 
 def test_a_larger_group_than_it_was_trained_for_is_refused_by_name(

@@ -96,7 +96,7 @@ def test_a_group_that_grows_beyond_its_critic_is_named(
 
 
 @pytest.mark.parametrize("again", ["--resume", "--initialize-from=before"])
-def test_groups_that_come_smaller_at_first_find_the_places_of_before(
+def test_groups_that_come_smaller_at_first_keep_their_size(
     mlagents_style: Callable[..., Any],
     configure: Callable[..., Path],
     repository: Path,
@@ -143,13 +143,13 @@ def test_the_exported_model_of_actors_of_their_own_does_what_the_policy_does(
     policy = load_policy(workplace / "results" / "h")
     session = onnxruntime.InferenceSession(workplace / "results" / "h" / "Switch2.onnx")
     rng = np.random.default_rng(5)
-    seen, places = rng.normal(size=(20, 2)).astype(np.float32), rng.integers(2, size=20)
-    ours = policy.act(seen, places=places).discrete[:, 0]
+    seen, agent_indices = rng.normal(size=(20, 2)).astype(np.float32), rng.integers(2, size=20)
+    ours = policy.act(seen, agent_indices=agent_indices).discrete[:, 0]
     (theirs,) = session.run(
         ["deterministic_discrete_actions"],
         {
             "obs_0": seen,
-            "obs_1": np.eye(2, dtype=np.float32)[places],
+            "obs_1": np.eye(2, dtype=np.float32)[agent_indices],
             "action_masks": np.ones((20, 5), np.float32),
         },
     )

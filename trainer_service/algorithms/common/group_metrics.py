@@ -38,8 +38,8 @@ def mean_actor_metrics(reports: Sequence[Tensor]) -> dict[str, float]:
 
 
 def value_loss_by_agent(losses: Sequence[float]) -> dict[str, float]:
-    """How wrong the values of each place in the group were. losses: from the first place on."""
-    return {f"Losses/Agent {place} Value Loss": loss for place, loss in enumerate(losses)}
+    """How wrong the values of each agent of the group were. losses: from the first on."""
+    return {f"Losses/Agent {agent} Value Loss": loss for agent, loss in enumerate(losses)}
 
 
 def reward_metrics(rollout: GroupRollout, sources: Sequence[RewardSource]) -> dict[str, float]:

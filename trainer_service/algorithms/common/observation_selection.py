@@ -40,8 +40,8 @@ def selector_for(spec: BehaviorSpec, settings: TrainerSettings) -> SensorView:
             f"hyperparameters.state: environment needs a sensor named '{GLOBAL_STATE}', which the simulator does "
             f"not have (it has {found}); 'joint' does without"
         )
-    places = hyper.num_agents if hyper.needs_agent_index else 0
-    return view_of(spec, with_state=hyper.needs_global_state, places=places, team=hyper.communicates)
+    num_agents = hyper.num_agents if hyper.needs_agent_index else 0
+    return view_of(spec, with_state=hyper.needs_global_state, num_agents=num_agents, team=hyper.communicates)
 
 
 def actor_sensors(spec: BehaviorSpec, hyper: GroupOnPolicySettings) -> list[int]:

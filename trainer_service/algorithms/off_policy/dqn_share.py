@@ -19,4 +19,4 @@ class DQNShare(CommunicatingLearner):
     _hyper: ShareSettings
 
     def _make_network(self, own: BehaviorSpec) -> TeamQNetwork:
-        return ThoughtNetwork(own, self._settings.network_settings, self._hyper, self._places)
+        return ThoughtNetwork(own, self._settings.network_settings, self._hyper, self._num_agents)

@@ -54,13 +54,13 @@ class MADDPG(ReplayLearner[JointSample]):
         self._settings = settings
         self._hyper = hyper
         self._device = compute.device
-        places = hyper.num_agents
+        num_agents = hyper.num_agents
         sees = [i for i, sensor in enumerate(spec.observation_specs) if sensor.name != AGENT_ID]
         own = BehaviorSpec(tuple(spec.observation_specs[i] for i in sees), spec.action_spec)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
             self._update_rule = MADDPGUpdate(
-                own, settings.network_settings, hyper, sees, places, self._device
+                own, settings.network_settings, hyper, sees, num_agents, self._device
             )
         self._normalizer = ObservationNormalizer(
             spec.observation_specs, normalize=settings.network_settings.normalize, except_for=AGENT_ID
@@ -73,12 +73,12 @@ class MADDPG(ReplayLearner[JointSample]):
         self._minibatches = JointMinibatchBuilder(self._normalizer, sees, sees, task.strength, self._device)
         # A batch is of joint steps, and each of them took a step of every agent.
         schedule = UpdateSchedule(
-            max(hyper.buffer_init_steps, hyper.batch_size * places), hyper.steps_per_update
+            max(hyper.buffer_init_steps, hyper.batch_size * num_agents), hyper.steps_per_update
         )
         replay = JointReplay(
             spec,
             hyper.buffer_size,
-            places=places,
+            num_agents=num_agents,
             discount=task.gamma,
             alpha=hyper.replay.priority_exponent,
             n_step=hyper.n_step,
@@ -121,14 +121,14 @@ class MADDPG(ReplayLearner[JointSample]):
         if self._update_rule.actors.actions.continuous_size:
             metrics["Policy/Exploration Noise"] = self._exploration.deviation
         if reports:
-            loss, error, value, target, policy_loss, *by_place = torch.stack(reports).mean(dim=0).tolist()
+            loss, error, value, target, policy_loss, *by_agent = torch.stack(reports).mean(dim=0).tolist()
             metrics |= {
                 "Losses/Value Loss": loss,
                 "Losses/TD Error": error,
                 "Policy/Mean Q": value,
                 "Policy/Mean Target": target,
                 "Losses/Policy Loss": policy_loss,
-                **value_loss_by_agent(by_place),
+                **value_loss_by_agent(by_agent),
             }
         return metrics | self._replay.metrics()
 
@@ -143,7 +143,7 @@ class MADDPG(ReplayLearner[JointSample]):
         self._replay.finish_update(sample.rows, report.absolute)
         self._update_rule.soft_update_targets(target_tau(self._hyper, self._replay.updates))
         means = (report.squared, report.absolute.mean(), report.value, report.target, policy_loss)
-        return torch.cat([torch.stack(means), report.squared_by_place])
+        return torch.cat([torch.stack(means), report.squared_by_agent])
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the replay buffer: see ``experience``."""

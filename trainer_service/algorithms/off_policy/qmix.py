@@ -32,9 +32,9 @@ class QMIX(VDN):
             size = sum(sensor.size for sensor in sensors)
         else:
             require_vectors("state: joint", own.observation_specs)
-            size = self._places * sum(sensor.size for sensor in own.observation_specs)
+            size = self._num_agents * sum(sensor.size for sensor in own.observation_specs)
         return MonotonicMixer(
-            self._places,
+            self._num_agents,
             size,
             hyper.mixer_units,
             hyper.hypernet_units,

@@ -16,4 +16,4 @@ class SIC(CommunicatingLearner):
     _hyper: SICSettings
 
     def _make_network(self, own: BehaviorSpec) -> TeamQNetwork:
-        return MessageNetwork(own, self._settings.network_settings, self._hyper, self._places)
+        return MessageNetwork(own, self._settings.network_settings, self._hyper, self._num_agents)

@@ -73,7 +73,7 @@ class COMA(GroupLearner):
             self._settings.network_settings,
             sees=sensors_except(self._spec, {AGENT_ID, GLOBAL_STATE}),
             state=[i for i, sensor in enumerate(sensors) if central and sensor.name == GLOBAL_STATE],
-            places=self._places,
+            num_agents=self._num_agents,
             signals=signals,
             scaling=self._hyper.value_normalization,
         )
@@ -108,7 +108,7 @@ class COMA(GroupLearner):
     def _estimate_advantages(self, rollout: GroupRollout, scheduled: Scheduled) -> CriticTargets:
         joint_steps = rollout.joint_steps
         actions = self._actions(rollout)
-        q = self._values(self._critic, rollout, actions)[joint_steps.of_step, joint_steps.slot_of_step]
+        q = self._values(self._critic, rollout, actions)[joint_steps.of_step, joint_steps.agent_of_step]
         with torch.no_grad():
             order = self._order(rollout.trajectories)
             parameters = self._actors.policy(rollout.own_observations, order.sequences)
@@ -116,7 +116,7 @@ class COMA(GroupLearner):
         chosen = rollout.discrete_actions[:, 0]
         advantages = counterfactual_advantage(q, log_probs, chosen).sum(dim=1)
         estimate = group_advantages(
-            per_agent_rewards(rollout, self._places),
+            per_agent_rewards(rollout, self._num_agents),
             self._rewards,
             self._taken_together(rollout, actions),
             gae_lambda=self._hyper.lambd,
@@ -172,7 +172,7 @@ class COMA(GroupLearner):
         return done
 
     def _values(self, critic: COMACritic, rollout: GroupRollout, actions: Tensor) -> Tensor:
-        """Of all joint steps, places and choices, in reward units: [F, n, A, signals]."""
+        """Of all joint steps, agents and choices, in reward units: [F, n, A, signals]."""
         members = self._tensor(rollout.joint_steps.members)
         with torch.no_grad():
             if critic.memory is not None:
@@ -236,9 +236,9 @@ class COMA(GroupLearner):
         self._recorded, self._critic_steps = state["recorded"], state["critic's steps"]
 
 
-def per_agent_rewards(rollout: GroupRollout, places: int) -> GroupRollout:
+def per_agent_rewards(rollout: GroupRollout, num_agents: int) -> GroupRollout:
     """The rollout with rewards per head of a full group: what they add up to does not grow with the group."""
-    heads = np.float32(places)
+    heads = np.float32(num_agents)
     return rollout._replace(
         rewards=[column / heads for column in rollout.rewards],
         common_rewards=[column / heads for column in rollout.common_rewards],

@@ -26,7 +26,7 @@ class HAPPO(MAPPO):
     def _update_actors(
         self, rollout: GroupRollout, advantages: Tensor, scheduled: Scheduled
     ) -> dict[str, float]:
-        slots, joint_steps = rollout.joint_steps.slot_of_step, rollout.joint_steps
+        agent_indices, joint_steps = rollout.joint_steps.agent_of_step, rollout.joint_steps
         factor = torch.ones(len(joint_steps), device=self._device)
         of_step = self._tensor(joint_steps.of_step)
         weighted = advantages.clone()
@@ -34,10 +34,10 @@ class HAPPO(MAPPO):
         spread: list[float] = []
         epochs, turns = self._hyper.num_epoch, self._agent_order()
         for turn, agent in enumerate(turns):
-            segments = joint_steps.slot_of_segment == agent
+            segments = joint_steps.agent_of_segment == agent
             if not segments.any():
                 continue
-            own = torch.from_numpy(np.flatnonzero(slots == agent)).to(self._device)
+            own = torch.from_numpy(np.flatnonzero(agent_indices == agent)).to(self._device)
             # A positive factor may as well stand inside the minimum: it scales both of its sides.
             weighted[own] = factor[of_step[own]] * advantages[own]
             order = self._order(rollout.trajectories.select(segments))
@@ -54,7 +54,7 @@ class HAPPO(MAPPO):
 
     def _agent_order(self) -> list[int]:
         if self._hyper.fixed_order:
-            return list(range(self._places))
-        order = torch.randperm(self._places, generator=self._shuffling, device=self._device)
+            return list(range(self._num_agents))
+        order = torch.randperm(self._num_agents, generator=self._shuffling, device=self._device)
         turns: list[int] = order.tolist()
         return turns

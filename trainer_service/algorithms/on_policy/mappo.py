@@ -55,9 +55,9 @@ class MAPPO(GroupLearner):
             self._settings.network_settings,
             sees=sees,
             state=hyper.state,
-            places=self._places,
+            num_agents=self._num_agents,
             signals=signals,
-            members=1 if hyper.reward_mode == "team_sum" else self._places,
+            members=1 if hyper.reward_mode == "team_sum" else self._num_agents,
             scaling=hyper.value_normalization,
         )
 
@@ -119,9 +119,11 @@ class MAPPO(GroupLearner):
         if self._hyper.advantage_normalization == "global":
             return standardize(advantages).astype(np.float32)
         if self._hyper.advantage_normalization == "per_agent":
-            slots = rollout.joint_steps.slot_of_step
-            for slot in np.unique(slots):
-                advantages[slots == slot] = standardize(advantages[slots == slot])
+            agent_indices = rollout.joint_steps.agent_of_step
+            for agent_index in np.unique(agent_indices):
+                advantages[agent_indices == agent_index] = standardize(
+                    advantages[agent_indices == agent_index]
+                )
         return advantages
 
     def _value_metrics(self, values: NDArray[np.float32], estimate: AdvantageEstimate) -> dict[str, float]:

@@ -52,7 +52,7 @@ class POCA(GroupLearner):
         )
         joint_steps = rollout.joint_steps
         returns = estimate.returns[joint_steps.of_step, 0]
-        own = baselines.cpu().numpy()[joint_steps.of_step, joint_steps.slot_of_step]
+        own = baselines.cpu().numpy()[joint_steps.of_step, joint_steps.agent_of_step]
         advantages = standardize((returns - own).sum(axis=1).astype(np.float32))
         targets = self._tensor(estimate.returns.astype(np.float32))
         spread = self._tensor(np.ptp(estimate.returns[estimate.known], axis=0).astype(np.float32))
@@ -67,7 +67,7 @@ class POCA(GroupLearner):
 
     def _group_size_of(self, trajectories: Trajectories) -> int:
         """As many as there are: attention takes any number."""
-        return 1 if trajectories.joint is None else int(trajectories.joint.slots.max(initial=0)) + 1
+        return 1 if trajectories.joint is None else int(trajectories.joint.agent_indices.max(initial=0)) + 1
 
     def _values_and_baselines(self, rollout: GroupRollout) -> tuple[Tensor, Tensor]:
         """Values of all joint steps, [F, signals], and baselines, [F, n, signals]."""

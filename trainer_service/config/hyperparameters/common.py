@@ -121,10 +121,10 @@ class GroupSettings(Section):
     """Most agents of a group; null means as many as the first message shows in one."""
 
     share: Literal["full", "none"] = "full"
-    """``full``: one actor for all agents of the behavior. ``none``: one for each place in the group."""
+    """``full``: one actor for all agents of the behavior. ``none``: one for each agent index in the group."""
 
     agent_ids: Flag = False
-    """With one actor for all: whether it is told the agent's place in its group."""
+    """With one actor for all: whether it is told the agent's index in its group."""
 
     @property
     def num_agents(self) -> int:

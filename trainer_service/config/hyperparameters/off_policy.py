@@ -126,7 +126,7 @@ class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
     """What learners of whole groups from a replay buffer have in common."""
 
     share: Literal["full", "none"] = "none"
-    """``full``: one network for all agents of the behavior. ``none``: one for each place in the group."""
+    """``full``: one network for all agents of the behavior. ``none``: one for each agent index in the group."""
 
     reward_mode: Literal["individual", "team_sum"] = "individual"
     """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""

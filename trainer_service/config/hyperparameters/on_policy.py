@@ -105,7 +105,7 @@ class MAPPOSettings(CentralCriticSettings):
 
     state: Literal["joint", "environment", "agent"] = "joint"
     """What the critic sees: all members' observations; the simulator's sensor ``global_state``; or for each member
-    the joint observations, its own and its place."""
+    the joint observations, its own and its agent index."""
 
     value_normalization: Literal["none", "valuenorm", "popart"] = "valuenorm"
     """Whether the critic works in units of the returns' running scale."""
@@ -131,10 +131,10 @@ class HAPPOSettings(MAPPOSettings):
     """Heterogeneous-agent PPO: agents learn one after the other (Kuba et al. 2022)."""
 
     share: Literal["full", "none"] = "none"
-    """``none``: one actor for each place in the group, as the method wants it."""
+    """``none``: one actor for each agent index in the group, as the method wants it."""
 
     fixed_order: Flag = False
-    """Whether agents always learn in the order of their places; a weaker method."""
+    """Whether agents always learn in the order of their indices; a weaker method."""
 
 
 class POCASettings(GroupOnPolicySettings):
@@ -171,7 +171,7 @@ class COMASettings(CentralCriticSettings):
     """Clips the probability ratio as PPO does, so that a rollout may serve more than once; null: plain gradient."""
 
     agent_ids: Flag = True
-    """With one actor for all: whether it is told the agent's place in its group."""
+    """With one actor for all: whether it is told the agent's index in its group."""
 
     exploration_initial: UnitInterval = 0.5
     """Share of uniformly random actions at the start."""

@@ -1,6 +1,6 @@
 """COMA's critic: what each of an agent's choices is worth, given what all others see and do.
 
-F joint steps, n places.
+F joint steps, n agents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from unity_bridge.specs import BehaviorSpec
 class COMACritic(nn.Module):
     """Q(s, (a₋ᵢ, ·)) of every agent i in one pass per agent, one number per own choice and reward signal.
 
-    It sees the state, the agent's own observations and place, and everyone's actions with the agent's own left out.
+    It sees the state, the agent's own observations and index, and everyone's actions with the agent's own left out.
     """
 
     def __init__(
@@ -32,20 +32,20 @@ class COMACritic(nn.Module):
         *,
         sees: Sequence[int],
         state: Sequence[int],
-        places: int,
+        num_agents: int,
         signals: int,
         scaling: Scaling,
     ) -> None:
         """sees: sensors of an agent; state: sensors of the state, or none for all agents' observations."""
         super().__init__()
         self._sees, self._state = tuple(sees), tuple(state)
-        self._places, self._choices = places, spec.action_spec.mask_size
+        self._num_agents, self._choices = num_agents, spec.action_spec.mask_size
         sensors = spec.observation_specs
         self.encoder = ObservationEncoder([sensors[i] for i in sees], settings)
         self.of_state = ObservationEncoder([sensors[i] for i in state], settings) if state else None
         encoded = self.encoder.output_size
-        joint = places * (encoded + 1) if self.of_state is None else self.of_state.output_size
-        inputs = joint + encoded + places + places * self._choices
+        joint = num_agents * (encoded + 1) if self.of_state is None else self.of_state.output_size
+        inputs = joint + encoded + num_agents + num_agents * self._choices
         self.body = make_body(inputs, settings)
         self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
         features = settings.hidden_units if self.memory is None else self.memory.output_size
@@ -54,9 +54,9 @@ class COMACritic(nn.Module):
     def forward(
         self, observations: Sequence[Tensor], actions: Tensor, members: Tensor, filled: Tensor | None = None
     ) -> Tensor:
-        """[F, n, A, signals], in units of the scale of returns: see ``value``. Of places where nobody is: anything.
+        """[F, n, A, signals], in units of the scale of returns: see ``value``. Of indices that nobody has: anything.
 
-        observations: [R, …] per sensor; actions: one-hot, [R, A]; members: int64 [F, n], who is at each place, −1
+        observations: [R, …] per sensor; actions: one-hot, [R, A]; members: int64 [F, n], who is at each agent index, −1
         where nobody is; filled: which joint steps there are of sequences that begin without memory, bool [Q, L].
         """
         observations = as_floats(observations)
@@ -73,11 +73,11 @@ class COMACritic(nn.Module):
         return self.value.forward(features)
 
     def _inputs(self, joint: Tensor, each: Tensor, done: Tensor) -> Tensor:
-        """Of every agent: the state, what it sees, its place, and everyone's actions but its own. [F, n, inputs]"""
-        place = torch.eye(self._places, device=done.device, dtype=done.dtype)
-        others = (done.unsqueeze(1) * (1.0 - place).unsqueeze(2)).flatten(start_dim=2)
-        shape = (len(each), self._places, -1)
-        return torch.cat([joint.unsqueeze(1).expand(shape), each, place.expand(shape), others], dim=2)
+        """Of every agent: the state, what it sees, its index, and everyone's actions but its own. [F, n, inputs]"""
+        agent_id = torch.eye(self._num_agents, device=done.device, dtype=done.dtype)
+        others = (done.unsqueeze(1) * (1.0 - agent_id).unsqueeze(2)).flatten(start_dim=2)
+        shape = (len(each), self._num_agents, -1)
+        return torch.cat([joint.unsqueeze(1).expand(shape), each, agent_id.expand(shape), others], dim=2)
 
 
 def _table(rows: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ class Crowds(NamedTuple):
     """
 
     rows: Tensor
-    """Who is there, sorted, by place within a joint step: row numbers as they were given. int64 [R]"""
+    """Who is there, sorted, by agent index within a joint step: row numbers as they were given. int64 [R]"""
 
     sizes: list[tuple[int, int]]
     """Smaller groups first: (agents, joint steps with so many)."""
@@ -24,12 +24,12 @@ class Crowds(NamedTuple):
     """How many agents each result's group has, sorted. int64 [N]"""
 
     found: Tensor
-    """Where the results of the group, and of who is at each place, are among the sorted; of who is absent the one
+    """Where the results of the group, and of every agent, are among the sorted; of who is absent the one
     more, or −1. int64 [1 + n, F]"""
 
 
 def sorted_by_size(members: Tensor, *, one_more: bool) -> Crowds:
-    """members: int64 [F, n], the row of who was at each place, −1 where nobody was; somebody at every joint step."""
+    """members: int64 [F, n], each agent's row, −1 for absent ones; every joint step has an agent."""
     there = members >= 0
     agents = there.sum(dim=1)
     order = torch.argsort(agents, stable=True)

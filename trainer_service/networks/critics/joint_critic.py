@@ -24,8 +24,8 @@ class JointCritic(nn.Module):
     """Values of a group's members, one per reward signal, or of the group as a whole.
 
     ``joint``: what it sees are all members' observations side by side, absent ones as zeros, and who is there. A
-    value per place sits on one body. ``environment``: the same from what the simulator says of the world.
-    ``agent``: the joint state, the member's own observations and its place, for each member by itself.
+    value per agent sits on one body. ``environment``: the same from what the simulator says of the world.
+    ``agent``: the joint state, the member's own observations and its index, for each member by itself.
     """
 
     def __init__(
@@ -35,20 +35,20 @@ class JointCritic(nn.Module):
         *,
         sees: Sequence[int],
         state: CentralState,
-        places: int,
+        num_agents: int,
         signals: int,
         members: int,
         scaling: Scaling,
     ) -> None:
-        """sees: sensors of the state; places: n; members: how many values a joint step has, n or 1 for the group's."""
+        """sees: sensors of the state; num_agents: n; members: values of a joint step, n, or 1 for the group's."""
         super().__init__()
         self._sees = tuple(sees)
         self._kind = state
-        self._places, self._members = places, members
+        self._num_agents, self._members = num_agents, members
         self.encoder = ObservationEncoder([spec.observation_specs[i] for i in sees], settings)
         encoded = self.encoder.output_size
-        joint = encoded if state == "environment" else places * (encoded + 1)
-        inputs = joint + encoded + places if state == "agent" else joint
+        joint = encoded if state == "environment" else num_agents * (encoded + 1)
+        inputs = joint + encoded + num_agents if state == "agent" else joint
         self.body = make_body(inputs, settings)
         self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
         features = settings.hidden_units if self.memory is None else self.memory.output_size
@@ -60,7 +60,7 @@ class JointCritic(nn.Module):
     ) -> Tensor:
         """Values in units of the scale of returns: see ``value``.
 
-        observations: [R, …] per sensor; members: int64 [F, n], whose observation is at each place, −1 where
+        observations: [R, …] per sensor; members: int64 [F, n], whose observation is at each agent index, −1 where
         nobody is; filled: which joint steps there are of sequences that begin without memory, bool [Q, L].
 
         Returns [F, members, signals].
@@ -81,9 +81,11 @@ class JointCritic(nn.Module):
         joint = torch.cat([each.flatten(start_dim=1), there], dim=1)
         if self._kind == "joint":
             return joint
-        place = functional.one_hot(torch.arange(self._places, device=joint.device), self._places)
-        shape = (len(members), self._places, -1)
-        return torch.cat([joint.unsqueeze(1).expand(shape), each, place.to(joint.dtype).expand(shape)], dim=2)
+        agent_id = functional.one_hot(torch.arange(self._num_agents, device=joint.device), self._num_agents)
+        shape = (len(members), self._num_agents, -1)
+        return torch.cat(
+            [joint.unsqueeze(1).expand(shape), each, agent_id.to(joint.dtype).expand(shape)], dim=2
+        )
 
     def _features(self, inputs: Tensor, filled: Tensor | None) -> Tensor:
         """[F, n, inputs], of as many as there are values for, to [F, n, features]."""

@@ -1,6 +1,6 @@
 """The critic of MA-POCA, Cohen et al. 2021 (arXiv:2111.05992): any number of agents, by attention.
 
-F joint steps, n places, R agents that are there.
+F joint steps, n agents, R agents that are there.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class POCACritic(nn.Module):
         The baseline of who is absent means nothing; without memory it is 0.
 
         observations: of any rows, one tensor per sensor; actions: what the same rows did, continuous and one-hot
-        side by side; members: int64 [F, n], the row of who is at each place, −1 where nobody is; filled: which
+        side by side; members: int64 [F, n], the row of who is at each agent index, −1 where nobody is; filled: which
         joint steps there are of sequences that begin without memory, bool [Q, L].
         """
         crowds = sorted_by_size(members, one_more=self.memory is not None)

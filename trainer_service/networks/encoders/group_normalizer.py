@@ -14,16 +14,16 @@ from unity_bridge.specs import ObservationSpec
 class GroupNormalizer(ObservationNormalizer):
     """Normalizes what everyone in a group sees with what is known of single agents' sensors.
 
-    The last two sensors are what the group sees, a block for each place, and an agent's place as one-hot. A block of
+    The last two sensors are what the group sees, a block for each agent, and an agent's index as one-hot. A block of
     zeros stays zeros: nobody is there.
     """
 
     def __init__(self, sensors: Sequence[ObservationSpec], *, normalize: bool) -> None:
         """sensors: the agent's own, vectors; then the two."""
-        own, places = sensors[:-2], sensors[-1].size
+        own, num_agents = sensors[:-2], sensors[-1].size
         super().__init__(own, normalize=normalize)
         moments = list(self._normalizers)
-        group = _Blocks(moments, [sensor.size for sensor in own], places) if normalize else nn.Identity()
+        group = _Blocks(moments, [sensor.size for sensor in own], num_agents) if normalize else nn.Identity()
         self._normalizers.extend([group, nn.Identity()])
 
     def some(self, sensors: Sequence[int], observations: Sequence[Tensor]) -> list[Tensor]:
@@ -38,21 +38,21 @@ class GroupNormalizer(ObservationNormalizer):
 class _Blocks(nn.Module):
     """[B, n·d] in which each of n blocks is normalized as one agent's sensors."""
 
-    def __init__(self, moments: Sequence[nn.Module], sizes: Sequence[int], places: int) -> None:
+    def __init__(self, moments: Sequence[nn.Module], sizes: Sequence[int], num_agents: int) -> None:
         super().__init__()
         # In a tuple they are not part of this module: they stand in the state of the one around it already.
         self._moments = tuple(moments)
         self._sizes = tuple(sizes)
-        self._places = places
+        self._num_agents = num_agents
 
     def forward(self, group: Tensor) -> Tensor:
-        blocks = group.reshape(-1, self._places, sum(self._sizes))
+        blocks = group.reshape(-1, self._num_agents, sum(self._sizes))
         there = _there(blocks)
         scaled, start = [], 0
         for normalizer, width in zip(self._moments, self._sizes, strict=True):
             scaled.append(normalizer(blocks[:, :, start : start + width]))
             start += width
-        return (torch.cat(scaled, dim=2) * there).reshape(-1, self._places * sum(self._sizes))
+        return (torch.cat(scaled, dim=2) * there).reshape(-1, self._num_agents * sum(self._sizes))
 
 
 def _there(blocks: Tensor) -> Tensor:

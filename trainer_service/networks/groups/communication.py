@@ -20,20 +20,20 @@ class CommunicatingNetwork(TeamQNetwork):
     identities: Tensor
     """Whom a network for all agents serves, as one-hot. [1, n, n]"""
 
-    def __init__(self, own: BehaviorSpec, places: int, *, shared: bool, ids: bool) -> None:
+    def __init__(self, own: BehaviorSpec, num_agents: int, *, shared: bool, ids: bool) -> None:
         """own: what one agent sees; shared: one network for all of them; ids: whether that is told whom it serves.
 
         Raises ValueError where a sensor is no vector.
         """
         super().__init__(own.action_spec.discrete_branches)
         require_vectors("a group whose agents communicate", own.observation_specs)
-        self._places = places
+        self._num_agents = num_agents
         self._sight = sum(sensor.size for sensor in own.observation_specs)
         self._ids = shared and ids
-        self.register_buffer("identities", torch.eye(places).unsqueeze(0), persistent=False)
-        self.copies = 1 if shared else places
+        self.register_buffer("identities", torch.eye(num_agents).unsqueeze(0), persistent=False)
+        self.copies = 1 if shared else num_agents
         """Networks of each kind."""
-        self.inputs = self._sight + (places if self._ids else 0)
+        self.inputs = self._sight + (num_agents if self._ids else 0)
         self.choices = own.action_spec.mask_size
 
     @abstractmethod
@@ -52,7 +52,7 @@ class CommunicatingNetwork(TeamQNetwork):
         """See GreedyNetwork. Only the last two sensors count: what the group sees, [B, n·d], and whose turn it is, as
         one-hot [B, n]."""
         group, who = observations[-2], observations[-1]
-        values = self.group_q_values([group.reshape(-1, self._places, self._sight)])
+        values = self.group_q_values([group.reshape(-1, self._num_agents, self._sight)])
         return (values * who.unsqueeze(2)).sum(dim=1)
 
 

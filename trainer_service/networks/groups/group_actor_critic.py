@@ -1,4 +1,4 @@
-"""Actors that decide alone, and critics that are told what everyone sees and does. B joint steps, n places.
+"""Actors that decide alone, and critics that are told what everyone sees and does. B joint steps, n agents.
 
 All agents are computed at once, be it by networks of their own or by one that serves them all. Sensors are vectors.
 """
@@ -35,7 +35,7 @@ class GroupActors(nn.Module):
         settings: NetworkSettings,
         *,
         sees: Sequence[int],
-        places: int,
+        num_agents: int,
         shared: bool,
         ids: bool,
     ) -> None:
@@ -47,11 +47,11 @@ class GroupActors(nn.Module):
         super().__init__()
         require_vectors("maddpg", own.observation_specs)
         self._sees = tuple(sees)
-        self._places = places
+        self._num_agents = num_agents
         self._shared, self._ids = shared, shared and ids
         self.actions = DirectActions(own.action_spec)
-        count = 1 if shared else places
-        inputs = sum(sensor.size for sensor in own.observation_specs) + (places if self._ids else 0)
+        count = 1 if shared else num_agents
+        inputs = sum(sensor.size for sensor in own.observation_specs) + (num_agents if self._ids else 0)
         self.body = make_stacked_body(count, inputs, settings)
         self.output = StackedLinear(count, self.body.output_size, self.actions.size, gain=0.1)
 
@@ -64,9 +64,9 @@ class GroupActors(nn.Module):
         who = observations[-1]
         if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
             # In plain products, for inference engines that know no others.
-            one_by_one = [self._of(k, seen) * who[:, k : k + 1] for k in range(self._places)]
+            one_by_one = [self._of(k, seen) * who[:, k : k + 1] for k in range(self._num_agents)]
             return self.actions.forward(torch.stack(one_by_one).sum(dim=0))
-        everyone = seen.unsqueeze(1).expand(-1, self._places, -1)
+        everyone = seen.unsqueeze(1).expand(-1, self._num_agents, -1)
         outputs = self.output.forward(self.body.forward(everyone))
         return self.actions.forward((outputs * who.unsqueeze(2)).sum(dim=1))
 
@@ -86,14 +86,16 @@ class GroupActors(nn.Module):
 class GroupCritics(nn.Module):
     """Q_i(x, a): what a group's actions are worth to each of its agents, present or not."""
 
-    def __init__(self, own: BehaviorSpec, settings: NetworkSettings, *, places: int, shared: bool) -> None:
+    def __init__(
+        self, own: BehaviorSpec, settings: NetworkSettings, *, num_agents: int, shared: bool
+    ) -> None:
         """own, shared: as for the actors; a critic for all is told whom it serves."""
         super().__init__()
         self._shared = shared
         seen = sum(sensor.size for sensor in own.observation_specs)
         done = own.action_spec.continuous_size + own.action_spec.mask_size
-        inputs = places * (seen + 1 + done) + (places if shared else 0)
-        count = 1 if shared else places
+        inputs = num_agents * (seen + 1 + done) + (num_agents if shared else 0)
+        count = 1 if shared else num_agents
         self.body = make_stacked_body(count, inputs, settings)
         self.value = StackedLinear(count, self.body.output_size, 1, gain=0.1)
 
@@ -103,10 +105,10 @@ class GroupCritics(nn.Module):
         observations: what members see, zeros for who is not there, one [B, n, …] per sensor; present: bool [B, n];
         actions: everyone's, as each critic is told them, numbers and one-hot choices: [B, n critics or 1, n, C + K].
         """
-        groups, places = present.shape
+        groups, num_agents = present.shape
         seen = torch.cat([*observations, present.unsqueeze(2).to(actions.dtype)], dim=2).flatten(1)
-        told = (actions * present.view(groups, 1, places, 1)).flatten(2).expand(-1, places, -1)
-        inputs = torch.cat([seen.unsqueeze(1).expand(-1, places, -1), told], dim=2)
+        told = (actions * present.view(groups, 1, num_agents, 1)).flatten(2).expand(-1, num_agents, -1)
+        inputs = torch.cat([seen.unsqueeze(1).expand(-1, num_agents, -1), told], dim=2)
         return _each(self.body, self.value, inputs, self._shared, self._shared).squeeze(2)
 
 
@@ -116,8 +118,8 @@ def _each(
     """Every agent's features, [B, n, F], through networks of their own or through one. ids: it is told whose."""
     if not shared:
         return head.forward(body.forward(inputs))
-    groups, places = inputs.shape[:2]
+    groups, num_agents = inputs.shape[:2]
     rows = inputs.flatten(0, 1)
     if ids:
-        rows = torch.cat([rows, torch.eye(places, device=rows.device).repeat(groups, 1)], dim=1)
-    return head.forward(body.forward(rows.unsqueeze(1))).view(groups, places, -1)
+        rows = torch.cat([rows, torch.eye(num_agents, device=rows.device).repeat(groups, 1)], dim=1)
+    return head.forward(body.forward(rows.unsqueeze(1))).view(groups, num_agents, -1)

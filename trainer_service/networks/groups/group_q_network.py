@@ -54,21 +54,21 @@ class SharedQNetwork(TeamQNetwork):
 
     def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """See TeamQNetwork."""
-        groups, places = observations[0].shape[:2]
+        groups, num_agents = observations[0].shape[:2]
         rows = [sensor.flatten(0, 1) for sensor in observations]
         if self._ids:
             rows.append(torch.eye(self._ids, device=rows[0].device).repeat(groups, 1))
-        return self._of(rows).view(groups, places, -1)
+        return self._of(rows).view(groups, num_agents, -1)
 
     def _of(self, observations: Sequence[Tensor]) -> Tensor:
         return self.q.forward(self.trunk.forward(as_floats(observations)))
 
 
 class OwnQNetworks(TeamQNetwork):
-    """A network for each place of a group, all of them computed at once. Sensors are vectors."""
+    """A network for each agent index of a group, all of them computed at once. Sensors are vectors."""
 
     def __init__(
-        self, own: BehaviorSpec, settings: NetworkSettings, *, sees: Sequence[int], places: int
+        self, own: BehaviorSpec, settings: NetworkSettings, *, sees: Sequence[int], num_agents: int
     ) -> None:
         """own, sees: as for SharedQNetwork. The last of the observations of ``q_values`` says whose network decides.
 
@@ -77,10 +77,10 @@ class OwnQNetworks(TeamQNetwork):
         super().__init__(own.action_spec.discrete_branches)
         require_vectors("share: none", own.observation_specs)
         self._sees = tuple(sees)
-        self._places = places
+        self._num_agents = num_agents
         inputs = sum(sensor.size for sensor in own.observation_specs)
-        self.body = make_stacked_body(places, inputs, settings)
-        self.q = StackedLinear(places, self.body.output_size, own.action_spec.mask_size, gain=_GAIN)
+        self.body = make_stacked_body(num_agents, inputs, settings)
+        self.q = StackedLinear(num_agents, self.body.output_size, own.action_spec.mask_size, gain=_GAIN)
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """See GreedyNetwork."""
@@ -89,13 +89,13 @@ class OwnQNetworks(TeamQNetwork):
         if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
             # In plain products, for inference engines that know no others.
             one_by_one = [
-                self.q.of(k, self.body.of(k, seen)) * who[:, k : k + 1] for k in range(self._places)
+                self.q.of(k, self.body.of(k, seen)) * who[:, k : k + 1] for k in range(self._num_agents)
             ]
             return torch.stack(one_by_one).sum(dim=0)
-        place, position, rows = _seats(who)
-        seated = seen.new_zeros(rows, self._places, seen.shape[1])
-        seated[position, place] = seen
-        return self._of(seated)[position, place]
+        agent_index, position, rows = _columns_by_agent(who)
+        laid_out = seen.new_zeros(rows, self._num_agents, seen.shape[1])
+        laid_out[position, agent_index] = seen
+        return self._of(laid_out)[position, agent_index]
 
     def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """See TeamQNetwork."""
@@ -114,12 +114,12 @@ def require_vectors(why: str, sensors: Sequence[ObservationSpec]) -> None:
             )
 
 
-def _seats(who: Tensor) -> tuple[Tensor, Tensor, int]:
-    """A table with a column per place in which each of M agents has a cell: its column, its row, and the rows needed.
+def _columns_by_agent(who: Tensor) -> tuple[Tensor, Tensor, int]:
+    """A table with a column per agent index and a cell for each of M agents: its column, its row, and the rows needed.
 
     who: one-hot [M, n].
     """
     before = who.cumsum(dim=0) - who
-    place = who.argmax(dim=1)
-    position = before.gather(1, place.unsqueeze(1)).squeeze(1).long()
-    return place, position, int(position.max()) + 1 if len(position) else 0
+    agent_index = who.argmax(dim=1)
+    position = before.gather(1, agent_index.unsqueeze(1)).squeeze(1).long()
+    return agent_index, position, int(position.max()) + 1 if len(position) else 0

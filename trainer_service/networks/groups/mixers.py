@@ -23,23 +23,23 @@ class MonotonicMixer(nn.Module):
 
     def __init__(
         self,
-        places: int,
+        num_agents: int,
         state_size: int,
         mixer_units: int,
         hypernet_units: int,
         *,
         layer_norm: bool = False,
     ) -> None:
-        """places: n; mixer_units: width of the layer between; hypernet_units: of those that make W₁ and W₂.
+        """num_agents: n; mixer_units: width of the layer between; hypernet_units: of those that make W₁ and W₂.
 
         layer_norm: normalizes the state, and what is made of it. A total is a product of three functions of the
         state; where these are about linear, and what comes next lies farther out than what was, each target raises
         the next one, without end. Bounded functions cannot do that.
         """
         super().__init__()
-        self._shape = (places, mixer_units)
+        self._shape = (num_agents, mixer_units)
         self.state = nn.LayerNorm(state_size) if layer_norm else nn.Identity()
-        self.first_weights = _hypernet(state_size, hypernet_units, places * mixer_units, layer_norm)
+        self.first_weights = _hypernet(state_size, hypernet_units, num_agents * mixer_units, layer_norm)
         self.first_bias = nn.Linear(state_size, mixer_units)
         self.second_weights = _hypernet(state_size, hypernet_units, mixer_units, layer_norm)
         self.second_bias = _hypernet(state_size, mixer_units, 1, layer_norm)

@@ -27,10 +27,10 @@ class ThoughtNetwork(CommunicatingNetwork):
     """M. [n, n]"""
 
     def __init__(
-        self, own: BehaviorSpec, settings: NetworkSettings, hyper: ShareSettings, places: int
+        self, own: BehaviorSpec, settings: NetworkSettings, hyper: ShareSettings, num_agents: int
     ) -> None:
         """own: what one agent sees. Raises ValueError where a sensor is no vector."""
-        super().__init__(own, places, shared=hyper.share == "full", ids=hyper.agent_ids)
+        super().__init__(own, num_agents, shared=hyper.share == "full", ids=hyper.agent_ids)
         width, copies = hyper.thought_units, self.copies
         hidden = [settings.hidden_units] * max(settings.num_layers, 1)
         self.encoder = layers_of(copies, [self.inputs, *hidden, width])
@@ -38,7 +38,7 @@ class ThoughtNetwork(CommunicatingNetwork):
         nn.init.zeros_(self.critic.weight)
         self.advantage = StackedLinear(copies, 2 * width, self.choices)
         in_turn = hyper.mix == "ring_sequential"
-        mixing = ring_mixing(places, hyper.share_iterations, in_turn=in_turn)
+        mixing = ring_mixing(num_agents, hyper.share_iterations, in_turn=in_turn)
         self.register_buffer("mixing", mixing, persistent=False)
 
     def _values(self, inputs: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ class Actor(nn.Module):
 
 
 class TeamActors(nn.Module):
-    """π(a|o) of every agent. With an actor each, a sensor that holds their place as one-hot tells agents apart."""
+    """π(a|o) of every agent. With an actor each, a sensor that holds their index as one-hot tells agents apart."""
 
     def __init__(
         self, spec: BehaviorSpec, settings: NetworkSettings, *, sees: Sequence[int], chosen_by: int | None

@@ -245,26 +245,29 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(make_behavior, live, lived, tr
 def test_a_policy_needs_the_whole_group_to_act(lived, trainer_type: str) -> None:
     policy = Policy(lived(trainer_type, 3).checkpoint())
     assert policy.communicates
-    assert policy.places == 3
+    assert policy.num_agents == 3
     rng = np.random.default_rng(3)
-    seen, places = rng.normal(size=(60, 1)), np.tile([0, 1, 2], 20)
+    seen, agent_indices = rng.normal(size=(60, 1)), np.tile([0, 1, 2], 20)
     groups = np.repeat(np.arange(20), 3)
-    together = policy.act(seen, places=places, groups=groups).discrete
+    together = policy.act(seen, agent_indices=agent_indices, groups=groups).discrete
     one_by_one = [
-        policy.act(seen[rows], places=places[rows]).discrete for rows in np.split(np.arange(60), 20)
+        policy.act(seen[rows], agent_indices=agent_indices[rows]).discrete
+        for rows in np.split(np.arange(60), 20)
     ]
     assert together.tolist() == np.concatenate(one_by_one).tolist()
     shuffled = rng.permutation(60)
-    again = policy.act(seen[shuffled], places=places[shuffled], groups=groups[shuffled]).discrete
+    again = policy.act(
+        seen[shuffled], agent_indices=agent_indices[shuffled], groups=groups[shuffled]
+    ).discrete
     assert again.tolist() == together[shuffled].tolist()
 
 
-def test_two_cannot_have_one_place(lived) -> None:
+def test_two_agents_cannot_have_one_index(lived) -> None:
     policy = Policy(lived("sic", 2).checkpoint())
-    with pytest.raises(ValueError, match="two of a group have the same place; say groups"):
-        policy.act(np.zeros((3, 1)), places=[0, 1, 0])
+    with pytest.raises(ValueError, match="two of a group have the same index; say groups"):
+        policy.act(np.zeros((3, 1)), agent_indices=[0, 1, 0])
     with pytest.raises(ValueError, match=r"groups: expected shape \(3,\), got \(2,\)"):
-        policy.act(np.zeros((3, 1)), places=[0, 1, 0], groups=[1, 2])
+        policy.act(np.zeros((3, 1)), agent_indices=[0, 1, 0], groups=[1, 2])
 
 
 @pytest.mark.parametrize("trainer_type", TYPES)

@@ -70,8 +70,8 @@ def share_right(policy: Policy, agents: int) -> float:
     """Of all combinations of cues."""
     cues = np.stack(np.meshgrid(*[[0, 1]] * agents), axis=-1).reshape(-1, agents)
     seen, groups = cues.reshape(-1, 1).astype(np.float32), np.repeat(np.arange(len(cues)), agents)
-    places = np.tile(np.arange(agents), len(cues))
-    chosen = policy.act(seen, places=places, groups=groups).discrete.reshape(cues.shape)
+    agent_indices = np.tile(np.arange(agents), len(cues))
+    chosen = policy.act(seen, agent_indices=agent_indices, groups=groups).discrete.reshape(cues.shape)
     return float((chosen == np.roll(cues, -1, axis=1)).mean())
 
 

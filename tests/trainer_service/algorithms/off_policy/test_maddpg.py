@@ -114,23 +114,26 @@ def test_its_model_acts_as_its_policy_does(learner, kind: str, layer_norm: bool,
     behavior = learner(kind, share=share, agent_ids=True, network={"layer_norm": layer_norm})
     live(behavior, *begun(behavior, world(kind)), 12)
     policy = Policy(behavior.checkpoint())
-    assert policy.places == AGENTS
+    assert policy.num_agents == AGENTS
     chance = torch.Generator().manual_seed(1)
     with torch.no_grad():  # far enough out to tell agents and choices apart
         for parameter in policy._algorithm._update_rule.actors.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=chance), alpha=0.5)
     rng, rows = np.random.default_rng(1), 64
-    seen, places = rng.normal(scale=9.0, size=(rows, 2)).astype(np.float32), rng.integers(AGENTS, size=rows)
+    seen, agent_indices = (
+        rng.normal(scale=9.0, size=(rows, 2)).astype(np.float32),
+        rng.integers(AGENTS, size=rows),
+    )
     choices = policy.spec.action_spec.mask_size
     allowed = np.ones((rows, choices), np.bool_)
     allowed[:, 1:2] = seen[:, :1] > 0
-    inputs: dict[str, Any] = {"obs_0": seen, "obs_1": np.eye(AGENTS, dtype=np.float32)[places]}
+    inputs: dict[str, Any] = {"obs_0": seen, "obs_1": np.eye(AGENTS, dtype=np.float32)[agent_indices]}
     if choices:
         inputs["action_masks"] = allowed.astype(np.float32)
     session = onnxruntime.InferenceSession(to_onnx(policy.network(), policy.inputs))
     names = [each.name for each in session.get_outputs()]
     outputs = dict(zip(names, session.run(None, inputs), strict=True))
-    ours = policy.act(seen, allowed, places=places)
+    ours = policy.act(seen, allowed, agent_indices=agent_indices)
     if policy.spec.action_spec.continuous_size:
         assert np.ptp(ours.continuous) > 0.2
         for which in ("continuous_actions", "deterministic_continuous_actions"):
@@ -138,7 +141,7 @@ def test_its_model_acts_as_its_policy_does(learner, kind: str, layer_norm: bool,
     if choices:
         np.testing.assert_array_equal(outputs["deterministic_discrete_actions"], ours.discrete)
         assert len(np.unique(ours.discrete, axis=0)) > 1
-    swapped = policy.act(seen, allowed, places=1 - places)
+    swapped = policy.act(seen, allowed, agent_indices=1 - agent_indices)
     assert (swapped.continuous != ours.continuous).any() or (swapped.discrete != ours.discrete).any()
 
 
@@ -161,7 +164,7 @@ def test_choices_are_drawn_as_the_policy_says_and_numbers_get_noise_while_it_lea
     assert set(drawn.discrete_actions[:, 1].tolist()) == {0, 2}
     assert (drawn.discrete_actions[:, 1] == 2).mean() == pytest.approx(of_two, abs=0.04)
     policy = Policy(behavior.checkpoint())
-    calm = policy.act(seen, allowed, places=np.zeros(rows, int), deterministic=False)
+    calm = policy.act(seen, allowed, agent_indices=np.zeros(rows, int), deterministic=False)
     np.testing.assert_allclose(calm.continuous, surely.continuous_actions, atol=1e-6)
 
 

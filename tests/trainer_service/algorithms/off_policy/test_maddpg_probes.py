@@ -214,7 +214,7 @@ def test_numbers_are_found_that_suit_each_other(learner, live, seed: int) -> Non
     behavior = learner(seed, continuous=1, exploration_noise=0.3, buffer_size=600)
     live(behavior, Balance(seed), 400)
     cues = np.float32([[-1.0], [-1.0], [1.0], [1.0]])
-    done = Policy(behavior.checkpoint()).act(cues, places=[0, 1, 0, 1]).continuous[:, 0]
+    done = Policy(behavior.checkpoint()).act(cues, agent_indices=[0, 1, 0, 1]).continuous[:, 0]
     assert done == pytest.approx([-0.5, 0.5, 0.5, -0.5], abs=0.2)
 
 

@@ -307,12 +307,12 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(make_behavior, live, learner: 
 def test_a_policy_that_tells_agents_apart_must_be_told_who_is_who(make_behavior, learner: str) -> None:
     behavior = make_behavior(seed=1, **settings_of(learner, share="none"))
     policy = Policy(behavior.checkpoint())
-    assert policy.places == 2
-    with pytest.raises(ValueError, match="say their places"):
+    assert policy.num_agents == 2
+    with pytest.raises(ValueError, match="say their agent_indices"):
         policy.act(np.zeros((3, 1), np.float32))
     with pytest.raises(ValueError, match="at least 3 agents came, 2 were expected"):
-        policy.act(np.zeros((3, 1), np.float32), places=[0, 1, 2])
-    assert len(policy.act(np.zeros((3, 1), np.float32), places=[0, 1, 0])) == 3
+        policy.act(np.zeros((3, 1), np.float32), agent_indices=[0, 1, 2])
+    assert len(policy.act(np.zeros((3, 1), np.float32), agent_indices=[0, 1, 0])) == 3
 
 
 def test_the_first_message_says_how_large_groups_are(make_behavior) -> None:

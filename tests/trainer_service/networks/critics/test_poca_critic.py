@@ -24,7 +24,7 @@ MEMORY = MemorySettings(memory_size=8, sequence_length=4)
 
 
 def plainly(critic: POCACritic, seen: Tensor, done: Tensor, filled: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The same equations, one attention after the other, among places of which some are masked."""
+    """The same equations, one attention after the other, among indices of which some are masked."""
     members = MEMBERS
     at, there = members.clamp(min=0), (members >= 0).float()
     units = critic.query.in_features
@@ -86,7 +86,7 @@ def test_values_baselines_and_gradients_are_those_of_one_attention_after_the_oth
 
 
 @pytest.mark.parametrize("memory", [None, MEMORY], ids=["without memory", "with memory"])
-def test_it_makes_no_difference_who_has_which_place(memory: MemorySettings | None) -> None:
+def test_it_makes_no_difference_who_has_which_index(memory: MemorySettings | None) -> None:
     torch.manual_seed(4)
     critic = POCACritic(SPEC, NetworkSettings(hidden_units=16, memory=memory), sees=[0], signals=2)
     seen, done = torch.randn(16, 5), torch.randn(16, 2 + CHOICES)

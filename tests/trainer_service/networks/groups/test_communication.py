@@ -21,17 +21,17 @@ def spec_of(size: int, *branches: int) -> BehaviorSpec:
 
 
 def thoughts(
-    places: int, spec: BehaviorSpec, *, units: int = 8, layers: int = 1, **settings
+    num_agents: int, spec: BehaviorSpec, *, units: int = 8, layers: int = 1, **settings
 ) -> ThoughtNetwork:
     hyper = ShareSettings.model_validate(settings)
-    return ThoughtNetwork(spec, NetworkSettings(hidden_units=units, num_layers=layers), hyper, places)
+    return ThoughtNetwork(spec, NetworkSettings(hidden_units=units, num_layers=layers), hyper, num_agents)
 
 
 def messages(
-    places: int, spec: BehaviorSpec, *, units: int = 8, layers: int = 1, **settings
+    num_agents: int, spec: BehaviorSpec, *, units: int = 8, layers: int = 1, **settings
 ) -> MessageNetwork:
     hyper = SICSettings.model_validate(settings)
-    return MessageNetwork(spec, NetworkSettings(hidden_units=units, num_layers=layers), hyper, places)
+    return MessageNetwork(spec, NetworkSettings(hidden_units=units, num_layers=layers), hyper, num_agents)
 
 
 def shaken(network: CommunicatingNetwork) -> CommunicatingNetwork:
@@ -51,8 +51,8 @@ def plain(network: ThoughtNetwork) -> ThoughtNetwork:
     return network
 
 
-def seen(batch: int, places: int, size: int) -> Tensor:
-    return torch.randn(batch, places, size, generator=torch.Generator().manual_seed(batch + places))
+def seen(batch: int, num_agents: int, size: int) -> Tensor:
+    return torch.randn(batch, num_agents, size, generator=torch.Generator().manual_seed(batch + num_agents))
 
 
 @pytest.mark.parametrize(
@@ -71,31 +71,31 @@ def test_values_are_of_mixed_thoughts(observations: list[float], mix: str, expec
 
 @pytest.mark.parametrize("make", [thoughts, messages])
 @pytest.mark.parametrize("share", ["none", "full"])
-@pytest.mark.parametrize("places", SIZES)
-def test_groups_of_any_size(make, share: str, places: int) -> None:
-    network = shaken(make(places, spec_of(3, 2, 3), share=share, agent_ids=share == "full"))
-    values = network.group_q_values([seen(5, places, 3)])
-    assert values.shape == (5, places, 5)
+@pytest.mark.parametrize("num_agents", SIZES)
+def test_groups_of_any_size(make, share: str, num_agents: int) -> None:
+    network = shaken(make(num_agents, spec_of(3, 2, 3), share=share, agent_ids=share == "full"))
+    values = network.group_q_values([seen(5, num_agents, 3)])
+    assert values.shape == (5, num_agents, 5)
     assert torch.isfinite(values).all()
     # Nobody is the same as anybody else: each has a network or an id of its own.
-    same = network.group_q_values([torch.ones(1, places, 3)])[0]
-    assert len(same.unique(dim=0)) == places
+    same = network.group_q_values([torch.ones(1, num_agents, 3)])[0]
+    assert len(same.unique(dim=0)) == num_agents
 
 
-@pytest.mark.parametrize("places", [2, 3, 4])
-def test_thoughts_equal_the_sum_written_out_agent_by_agent(places: int) -> None:
-    network = shaken(thoughts(places, spec_of(3, 4)))
-    inputs = seen(6, places, 3)
+@pytest.mark.parametrize("num_agents", [2, 3, 4])
+def test_thoughts_equal_the_sum_written_out_agent_by_agent(num_agents: int) -> None:
+    network = shaken(thoughts(num_agents, spec_of(3, 4)))
+    inputs = seen(6, num_agents, 3)
     first, second = network.encoder
     h = [
         torch.relu(
             torch.relu(inputs[:, i] @ first.weight[i] + first.bias[i]) @ second.weight[i] + second.bias[i]
         )
-        for i in range(places)
+        for i in range(num_agents)
     ]
     g = list(h)
     for _ in range(4):
-        g = [(g[i] + g[(i + 1) % places]) / 2 for i in range(places)]
+        g = [(g[i] + g[(i + 1) % num_agents]) / 2 for i in range(num_agents)]
     for i, (own, mixed) in enumerate(zip(h, g, strict=True)):
         value = mixed @ network.critic.weight[i] + network.critic.bias[i]
         joined = torch.cat([own, mixed], dim=1)
@@ -103,17 +103,17 @@ def test_thoughts_equal_the_sum_written_out_agent_by_agent(places: int) -> None:
         torch.testing.assert_close(network.group_q_values([inputs])[:, i], value + advantage)
 
 
-@pytest.mark.parametrize("places", [2, 3, 4])
-def test_messages_equal_the_sum_written_out_agent_by_agent(places: int) -> None:
-    network = shaken(messages(places, spec_of(3, 4), layers=0))
+@pytest.mark.parametrize("num_agents", [2, 3, 4])
+def test_messages_equal_the_sum_written_out_agent_by_agent(num_agents: int) -> None:
+    network = shaken(messages(num_agents, spec_of(3, 4), layers=0))
     assert not list(network.body)
-    inputs = seen(6, places, 3)
+    inputs = seen(6, num_agents, 3)
     sent = [
         torch.tanh(inputs[:, i] @ network.messages.weight[i] + network.messages.bias[i])
-        for i in range(places)
+        for i in range(num_agents)
     ]
-    for i in range(places):
-        heard = torch.cat([sent[i], *(sent[j] for j in range(places) if j != i)], dim=1)
+    for i in range(num_agents):
+        heard = torch.cat([sent[i], *(sent[j] for j in range(num_agents) if j != i)], dim=1)
         expected = heard @ network.readout.weight[i] + network.readout.bias[i]
         torch.testing.assert_close(network.group_q_values([inputs])[:, i], expected)
 

@@ -9,7 +9,7 @@ from trainer_service.config import NetworkSettings
 from trainer_service.networks.groups.group_actor_critic import GroupActors, GroupCritics
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-PLACES, GROUPS = 3, 4
+NUM_AGENTS, GROUPS = 3, 4
 SPEC = BehaviorSpec((ObservationSpec("eyes", (5,)), ObservationSpec("ears", (2,))), ActionSpec(2, (3, 2)))
 SETTINGS = NetworkSettings(hidden_units=16, num_layers=2)
 
@@ -24,31 +24,31 @@ def seeded() -> None:
 
 
 def actors(*, shared: bool, ids: bool) -> GroupActors:
-    return GroupActors(SPEC, SETTINGS, sees=[0, 1], places=PLACES, shared=shared, ids=ids)
+    return GroupActors(SPEC, SETTINGS, sees=[0, 1], num_agents=NUM_AGENTS, shared=shared, ids=ids)
 
 
 def seen() -> list[torch.Tensor]:
-    return [torch.randn(GROUPS, PLACES, 5), torch.randn(GROUPS, PLACES, 2)]
+    return [torch.randn(GROUPS, NUM_AGENTS, 5), torch.randn(GROUPS, NUM_AGENTS, 2)]
 
 
 @kinds
 def test_in_its_group_an_agent_does_what_it_does_alone(shared: bool, ids: bool) -> None:
     network, observations = actors(shared=shared, ids=ids), seen()
     together = network.group_policy(observations)
-    order = torch.randperm(GROUPS * PLACES)
-    who = torch.eye(PLACES).repeat(GROUPS, 1)
+    order = torch.randperm(GROUPS * NUM_AGENTS)
+    who = torch.eye(NUM_AGENTS).repeat(GROUPS, 1)
     alone = network.policy(
-        [each.flatten(0, 1)[order] for each in (*observations, who.view(GROUPS, PLACES, -1))]
+        [each.flatten(0, 1)[order] for each in (*observations, who.view(GROUPS, NUM_AGENTS, -1))]
     )
     for one, other in zip(together, alone, strict=True):
         torch.testing.assert_close(one.flatten(0, 1)[order], other)
-    assert together.mean.shape == (GROUPS, PLACES, 2)
-    assert together.logits.shape == (GROUPS, PLACES, 5)
+    assert together.mean.shape == (GROUPS, NUM_AGENTS, 2)
+    assert together.logits.shape == (GROUPS, NUM_AGENTS, 5)
 
 
 @kinds
 def test_agents_that_see_the_same_differ_if_they_are_told_apart(shared: bool, ids: bool) -> None:
-    same = [each[:, :1].expand(-1, PLACES, -1) for each in seen()]
+    same = [each[:, :1].expand(-1, NUM_AGENTS, -1) for each in seen()]
     first, second, _ = actors(shared=shared, ids=ids).group_policy(same).mean.unbind(dim=1)
     assert torch.allclose(first, second) == (shared and not ids)
 
@@ -57,7 +57,7 @@ def test_a_network_each_is_as_many_networks() -> None:
     network, observations = actors(shared=False, ids=False), seen()
     together = network.group_policy(observations).logits
     joined = torch.cat(observations, dim=2)
-    for agent in range(PLACES):
+    for agent in range(NUM_AGENTS):
         features = joined[:, agent]
         for layer in network.body.layers:
             features = torch.nn.functional.silu(features @ layer.weight[agent] + layer.bias[agent])
@@ -70,34 +70,34 @@ def test_a_picture_is_refused_by_name() -> None:
     with pytest.raises(
         ValueError, match=r"maddpg needs sensors that are vectors; 'camera' has shape \(3, 20, 20\)"
     ):
-        GroupActors(spec, SETTINGS, sees=[0], places=2, shared=True, ids=False)
+        GroupActors(spec, SETTINGS, sees=[0], num_agents=2, shared=True, ids=False)
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_critic_hears_what_it_is_told_and_nothing_of_who_is_absent(shared: bool) -> None:
-    critics = GroupCritics(SPEC, SETTINGS, places=PLACES, shared=shared)
-    present = torch.ones(GROUPS, PLACES, dtype=torch.bool)
+    critics = GroupCritics(SPEC, SETTINGS, num_agents=NUM_AGENTS, shared=shared)
+    present = torch.ones(GROUPS, NUM_AGENTS, dtype=torch.bool)
     present[0, 2] = False
     observations = [torch.where(present[:, :, None], each, 0.0) for each in seen()]
-    actions = torch.randn(GROUPS, PLACES, PLACES, 7)
+    actions = torch.randn(GROUPS, NUM_AGENTS, NUM_AGENTS, 7)
     values = critics.forward(observations, present, actions)
-    assert values.shape == (GROUPS, PLACES)
-    for critic in range(PLACES):
+    assert values.shape == (GROUPS, NUM_AGENTS)
+    for critic in range(NUM_AGENTS):
         told = actions.clone()
         told[:, critic, 2] += 1.0
         moved = critics.forward(observations, present, told) != values
-        expected = torch.zeros(GROUPS, PLACES, dtype=torch.bool)
+        expected = torch.zeros(GROUPS, NUM_AGENTS, dtype=torch.bool)
         expected[1:, critic] = True  # in the first group agent 2 is absent, and what it does is nothing
         assert torch.equal(moved, expected)
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_what_all_critics_are_told_may_be_said_once(shared: bool) -> None:
-    critics = GroupCritics(SPEC, SETTINGS, places=PLACES, shared=shared)
-    present, observations = torch.ones(GROUPS, PLACES, dtype=torch.bool), seen()
-    actions = torch.randn(GROUPS, 1, PLACES, 7)
+    critics = GroupCritics(SPEC, SETTINGS, num_agents=NUM_AGENTS, shared=shared)
+    present, observations = torch.ones(GROUPS, NUM_AGENTS, dtype=torch.bool), seen()
+    actions = torch.randn(GROUPS, 1, NUM_AGENTS, 7)
     once = critics.forward(observations, present, actions)
     torch.testing.assert_close(
-        once, critics.forward(observations, present, actions.expand(-1, PLACES, -1, -1))
+        once, critics.forward(observations, present, actions.expand(-1, NUM_AGENTS, -1, -1))
     )
     assert not torch.allclose(once[:, 0], once[:, 1])

@@ -15,7 +15,7 @@ from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.policies.group_actors import TeamActors
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-PLACES, CHOICES = 3, 4
+NUM_AGENTS, CHOICES = 3, 4
 SPEC = BehaviorSpec((ObservationSpec("eyes", (5,)),), ActionSpec(0, (CHOICES,)))
 SETTINGS = NetworkSettings(hidden_units=16, num_layers=1)
 MEMBERS = torch.tensor([[0, 1, 2], [3, -1, 4], [5, -1, -1]])
@@ -43,9 +43,9 @@ def joint_critic(state: str, **changes) -> JointCritic:
     given = {
         "sees": [0],
         "state": state,
-        "places": PLACES,
+        "num_agents": NUM_AGENTS,
         "signals": 2,
-        "members": PLACES,
+        "members": NUM_AGENTS,
         "scaling": "none",
     }
     return JointCritic(SPEC, SETTINGS, **{**given, **changes})
@@ -54,7 +54,7 @@ def joint_critic(state: str, **changes) -> JointCritic:
 @states
 def test_every_member_has_a_value_for_each_signal(state: str) -> None:
     seen, _ = rows()
-    assert joint_critic(state).forward([seen], MEMBERS).shape == (3, PLACES, 2)
+    assert joint_critic(state).forward([seen], MEMBERS).shape == (3, NUM_AGENTS, 2)
     of_group = joint_critic(state, members=1).forward([seen], MEMBERS)
     assert of_group.shape == (3, 1, 2)
 
@@ -73,7 +73,7 @@ def test_a_critic_of_the_environment_takes_any_members_word_for_it() -> None:
     seen[3:5] = seen[3]
     values = joint_critic("environment").forward([seen], MEMBERS)
     alone = joint_critic("environment")
-    assert values.shape == (3, PLACES, 2)
+    assert values.shape == (3, NUM_AGENTS, 2)
     one, other = (alone.forward([seen], torch.tensor([members])) for members in ([3, -1, 4], [-1, 4, -1]))
     assert torch.equal(one, other)
 
@@ -82,7 +82,14 @@ def test_a_critic_with_memory_begins_each_group_trajectory_anew() -> None:
     memory = MemorySettings(memory_size=8, sequence_length=4)
     settings = NetworkSettings(hidden_units=16, num_layers=1, memory=memory)
     critic = JointCritic(
-        SPEC, settings, sees=[0], state="agent", places=PLACES, signals=1, members=PLACES, scaling="none"
+        SPEC,
+        settings,
+        sees=[0],
+        state="agent",
+        num_agents=NUM_AGENTS,
+        signals=1,
+        members=NUM_AGENTS,
+        scaling="none",
     )
     seen, _ = rows()
     together = critic.forward([seen], MEMBERS, torch.tensor([[True, True], [True, False]]))
@@ -147,16 +154,16 @@ def test_absent_agents_do_not_pull_the_mean() -> None:
 
 def test_a_counterfactual_critic_does_not_look_at_its_own_agents_action() -> None:
     seen, done = rows()
-    critic = COMACritic(SPEC, SETTINGS, sees=[0], state=[], places=PLACES, signals=1, scaling="none")
+    critic = COMACritic(SPEC, SETTINGS, sees=[0], state=[], num_agents=NUM_AGENTS, signals=1, scaling="none")
     before, after = (critic.forward([seen], actions, MEMBERS) for actions in (done, changed(done, 1)))
-    assert before.shape == (3, PLACES, CHOICES, 1)
+    assert before.shape == (3, NUM_AGENTS, CHOICES, 1)
     assert torch.equal(before[0, 1], after[0, 1])
     assert not torch.equal(before[0, 0], after[0, 0])
     assert torch.equal(before[1:], after[1:])
 
 
 WITH_IDS = BehaviorSpec(
-    (ObservationSpec("eyes", (5,)), ObservationSpec("agent_id", (PLACES,))), ActionSpec(2, (CHOICES,))
+    (ObservationSpec("eyes", (5,)), ObservationSpec("agent_id", (NUM_AGENTS,))), ActionSpec(2, (CHOICES,))
 )
 
 
@@ -167,8 +174,8 @@ def own_actors(memory: MemorySettings | None = None) -> TeamActors:
 
 def test_each_agents_actor_decides_for_it_alone() -> None:
     actors = own_actors()
-    seen, who = torch.randn(7, 5), torch.randint(PLACES, (7,))
-    decided = actors.policy([seen, torch.eye(PLACES)[who]])
+    seen, who = torch.randn(7, 5), torch.randint(NUM_AGENTS, (7,))
+    decided = actors.policy([seen, torch.eye(NUM_AGENTS)[who]])
     for row, actor in enumerate(who.tolist()):
         alone = list(actors)[actor].forward([seen[row : row + 1]], None)
         assert torch.allclose(decided.mean[row], alone.mean[0], atol=1e-6)
@@ -182,7 +189,7 @@ def test_actors_of_their_own_unroll_their_own_sequences() -> None:
     who = torch.tensor([2, 2, 2, 0, 0, 2])
     filled = torch.tensor([[True, True, True], [True, True, False], [True, False, False]])
     memories = torch.randn(3, actors.memory_size)
-    decided = actors.policy([seen, torch.eye(PLACES)[who]], Sequences(memories, filled))
+    decided = actors.policy([seen, torch.eye(NUM_AGENTS)[who]], Sequences(memories, filled))
     start = 0
     for sequence, (actor, length) in enumerate([(2, 3), (0, 2), (2, 1)]):
         rows_of = slice(start, start + length)
@@ -196,7 +203,7 @@ def test_a_step_of_actors_with_memory_is_a_sequence_of_one() -> None:
     actors = own_actors(MemorySettings(memory_size=8, sequence_length=4))
     seen, who = torch.randn(4, 5), torch.tensor([0, 1, 2, 1])
     memories = torch.randn(4, actors.memory_size)
-    observations = [seen, torch.eye(PLACES)[who]]
+    observations = [seen, torch.eye(NUM_AGENTS)[who]]
     stepped, _ = actors.step(observations, memories)
     unrolled = actors.policy(observations, Sequences(memories, torch.ones(4, 1, dtype=torch.bool)))
     assert torch.allclose(stepped.mean, unrolled.mean, atol=1e-6)
@@ -205,7 +212,7 @@ def test_a_step_of_actors_with_memory_is_a_sequence_of_one() -> None:
 def test_values_survive_a_new_scale_only_with_popart() -> None:
     features, returns = torch.randn(9, 16), torch.randn(50, 2) * 7 + 3
     for scaling, kept in (("popart", True), ("valuenorm", False)):
-        values = ScaledValues(16, 2, scaling, members=PLACES)
+        values = ScaledValues(16, 2, scaling, members=NUM_AGENTS)
         before = values.raw(values.forward(features))
         values.count(returns)
         assert torch.allclose(values.raw(values.forward(features)), before, atol=1e-4) == kept
@@ -214,7 +221,7 @@ def test_values_survive_a_new_scale_only_with_popart() -> None:
 def test_popart_keeps_what_it_learned_through_a_long_run() -> None:
     draws = torch.Generator().manual_seed(0)
     features = torch.randn((9, 16), generator=draws)
-    values = ScaledValues(16, 1, "popart", members=PLACES)
+    values = ScaledValues(16, 1, "popart", members=NUM_AGENTS)
     values.count(torch.randn((64, 1), generator=draws) * 5 + 1000)
     before = values.raw(values.forward(features))
     for batch in torch.randn((2000, 64, 1), generator=draws) * 5 + 1000:

@@ -24,7 +24,7 @@ from trainer_service.networks.groups.stacked import (
 )
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-PLACES = 3
+NUM_AGENTS = 3
 EYES, EARS = ObservationSpec("eyes", (4,)), ObservationSpec("ears", (2,))
 OWN = BehaviorSpec((EYES, EARS), ActionSpec(0, (3, 2)))
 SETTINGS = NetworkSettings(hidden_units=16, num_layers=2)
@@ -36,26 +36,26 @@ def seeded() -> None:
 
 
 def own_networks() -> OwnQNetworks:
-    return OwnQNetworks(OWN, SETTINGS, sees=[0, 1], places=PLACES)
+    return OwnQNetworks(OWN, SETTINGS, sees=[0, 1], num_agents=NUM_AGENTS)
 
 
-def shared(*, ids: int = PLACES) -> SharedQNetwork:
+def shared(*, ids: int = NUM_AGENTS) -> SharedQNetwork:
     return SharedQNetwork(OWN, SETTINGS, sees=[0, 1], ids=ids)
 
 
 def group(joint_steps: int = 7) -> list[Tensor]:
-    return [torch.randn(joint_steps, PLACES, 4), torch.randn(joint_steps, PLACES, 2)]
+    return [torch.randn(joint_steps, NUM_AGENTS, 4), torch.randn(joint_steps, NUM_AGENTS, 2)]
 
 
 def rows_of(seen: Sequence[Tensor]) -> list[Tensor]:
     """The same agent by agent, who it is last."""
-    who = torch.eye(PLACES).repeat(len(seen[0]), 1)
+    who = torch.eye(NUM_AGENTS).repeat(len(seen[0]), 1)
     return [*(sensor.flatten(0, 1) for sensor in seen), who]
 
 
 def test_layers_side_by_side_are_as_many_layers() -> None:
-    stacked, features = StackedBody(PLACES, 6, 16, 2), torch.randn(9, PLACES, 6)
-    bodies = [LinearBody(6, 16, 2) for _ in range(PLACES)]
+    stacked, features = StackedBody(NUM_AGENTS, 6, 16, 2), torch.randn(9, NUM_AGENTS, 6)
+    bodies = [LinearBody(6, 16, 2) for _ in range(NUM_AGENTS)]
     with torch.no_grad():
         for k, body in enumerate(bodies):
             for ours, theirs in zip(stacked.layers, body.layers, strict=True):
@@ -73,7 +73,7 @@ def test_layers_side_by_side_are_as_many_layers() -> None:
         torch.testing.assert_close(stacked.of(k, features[:, k]), together[:, k], atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("count", [1, PLACES])
+@pytest.mark.parametrize("count", [1, NUM_AGENTS])
 def test_normed_layers_side_by_side_are_as_many_layers(count: int) -> None:
     settings = NetworkSettings(hidden_units=16, num_layers=2, layer_norm=True)
     stacked, features = make_stacked_body(count, 6, settings), torch.randn(9, count, 6)
@@ -135,7 +135,7 @@ def test_agents_with_networks_of_their_own_know_nothing_of_each_other() -> None:
     assert not torch.equal(before[:, 1], after[:, 1])
 
 
-def test_with_one_network_that_is_not_told_who_acts_agents_may_swap_places() -> None:
+def test_agents_may_swap_where_the_network_is_not_told_who_acts() -> None:
     seen, order = group(), [2, 0, 1]
     for network, alike in ((shared(ids=0), True), (shared(), False), (own_networks(), False)):
         values = network.group_q_values(seen)
@@ -146,7 +146,7 @@ def test_with_one_network_that_is_not_told_who_acts_agents_may_swap_places() -> 
 def test_networks_of_their_own_refuse_pictures() -> None:
     spec = BehaviorSpec((ObservationSpec("camera", (3, 36, 36)),), OWN.action_spec)
     with pytest.raises(ValueError, match=r"share: none .* 'camera' has shape \(3, 36, 36\)"):
-        OwnQNetworks(spec, SETTINGS, sees=[0], places=2)
+        OwnQNetworks(spec, SETTINGS, sees=[0], num_agents=2)
     SharedQNetwork(spec, SETTINGS, sees=[0], ids=2)
 
 
@@ -195,8 +195,8 @@ def test_a_sum_is_a_sum() -> None:
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_a_mixer_never_turns_an_agents_gain_into_the_groups_loss(layer_norm: bool) -> None:
     for _ in range(20):
-        mixer, state = MonotonicMixer(PLACES, 6, 8, 16, layer_norm=layer_norm), 3 * torch.randn(50, 6)
-        values = (3 * torch.randn(50, PLACES)).requires_grad_()
+        mixer, state = MonotonicMixer(NUM_AGENTS, 6, 8, 16, layer_norm=layer_norm), 3 * torch.randn(50, 6)
+        values = (3 * torch.randn(50, NUM_AGENTS)).requires_grad_()
         (slopes,) = torch.autograd.grad(mixer(values, state).sum(), values)
         assert float(slopes.min()) >= 0.0
         assert float(slopes.max()) > 0.0
@@ -219,8 +219,8 @@ def test_a_mixer_in_numbers() -> None:
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_a_normalized_mixer_is_as_steep_far_out(layer_norm: bool) -> None:
     # Else each target raises the next where states drift outwards: on spread, values grew without end.
-    mixer, state = MonotonicMixer(PLACES, 6, 8, 16, layer_norm=layer_norm), torch.randn(50, 6)
-    values = torch.randn(50, PLACES).requires_grad_()
+    mixer, state = MonotonicMixer(NUM_AGENTS, 6, 8, 16, layer_norm=layer_norm), torch.randn(50, 6)
+    values = torch.randn(50, NUM_AGENTS).requires_grad_()
     near, far = (
         torch.autograd.grad(mixer(values, scale * state).sum(), values)[0].mean() for scale in (1.0, 100.0)
     )
@@ -229,7 +229,7 @@ def test_a_normalized_mixer_is_as_steep_far_out(layer_norm: bool) -> None:
 
 
 def test_the_state_says_how_much_an_agent_counts() -> None:
-    mixer, values = MonotonicMixer(PLACES, 4, 8, 16), torch.randn(1, PLACES)
+    mixer, values = MonotonicMixer(NUM_AGENTS, 4, 8, 16), torch.randn(1, NUM_AGENTS)
     one, other = mixer(values, torch.zeros(1, 4)), mixer(values, torch.ones(1, 4))
     assert one.item() != other.item()
     with pytest.raises(ValueError, match="depend on the state"):

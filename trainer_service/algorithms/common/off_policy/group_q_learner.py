@@ -59,8 +59,8 @@ class TDErrors(NamedTuple):
     squared: Tensor
     """δ², the mean."""
 
-    squared_by_place: Tensor
-    """δ², the mean of each place in the group. [n]; [0] where only the group's value is known to be wrong."""
+    squared_by_agent: Tensor
+    """δ², the mean of each agent of the group. [n]; [0] where only the group's value is known to be wrong."""
 
     absolute: Tensor
     """|δ|, over agents the mean. [B]"""
@@ -93,7 +93,7 @@ class GroupQLearner(ReplayLearner[JointSample]):
         self._settings = settings
         self._hyper: GroupQSettings = hyper
         self._device = compute.device
-        self._places = hyper.num_agents
+        self._num_agents = hyper.num_agents
         self._branches = spec.action_spec.discrete_branches
         sensors = [sensor.name for sensor in spec.observation_specs]
         kept = [i for i, sensor in enumerate(sensors) if sensor not in (AGENT_ID, TEAM_OBSERVATIONS)]
@@ -113,7 +113,7 @@ class GroupQLearner(ReplayLearner[JointSample]):
             self._normalizer, kept, self._sees, signal.strength, self._device
         )
         # A batch is of joint steps, and each of them took a step of every agent.
-        start = max(hyper.buffer_init_steps, hyper.batch_size * self._places)
+        start = max(hyper.buffer_init_steps, hyper.batch_size * self._num_agents)
         schedule = UpdateSchedule(start, hyper.steps_per_update)
         replay = self._make_replay(kept, signal.gamma)
         self._replay = ReplaySampler(replay, hyper, compute.seed, schedule)
@@ -124,8 +124,8 @@ class GroupQLearner(ReplayLearner[JointSample]):
         """own: what an agent sees itself, and what it can do."""
         settings, hyper = self._settings.network_settings, self._hyper
         if hyper.share == "none":
-            return OwnQNetworks(own, settings, sees=self._sees, places=self._places)
-        return SharedQNetwork(own, settings, sees=self._sees, ids=self._places if hyper.agent_ids else 0)
+            return OwnQNetworks(own, settings, sees=self._sees, num_agents=self._num_agents)
+        return SharedQNetwork(own, settings, sees=self._sees, ids=self._num_agents if hyper.agent_ids else 0)
 
     def _make_mixer(self, own: BehaviorSpec) -> nn.Module | None:
         """What takes values [B, n] and a state to the group's [B]; None where each agent learns for itself."""
@@ -145,7 +145,7 @@ class GroupQLearner(ReplayLearner[JointSample]):
         return JointReplay(
             self._spec,
             hyper.buffer_size,
-            places=self._places,
+            num_agents=self._num_agents,
             discount=discount,
             alpha=hyper.replay.priority_exponent,
             n_step=hyper.n_step,
@@ -186,13 +186,13 @@ class GroupQLearner(ReplayLearner[JointSample]):
         reports = [self._learn(sample, rate) for sample in self._replay.minibatches(rng)]
         metrics = {"Policy/Learning Rate": rate, "Policy/Exploration Rate": self._exploration.epsilon}
         if reports:
-            loss, error, value, target, *by_place = torch.stack(reports).mean(dim=0).tolist()
+            loss, error, value, target, *by_agent = torch.stack(reports).mean(dim=0).tolist()
             metrics |= {
                 "Losses/Value Loss": loss,
                 "Losses/TD Error": error,
                 "Policy/Mean Q": value,
                 "Policy/Mean Target": target,
-                **value_loss_by_agent(by_place),
+                **value_loss_by_agent(by_agent),
             }
         return metrics | self._replay.metrics() | self._own_metrics()
 
@@ -208,7 +208,7 @@ class GroupQLearner(ReplayLearner[JointSample]):
         self._after_step()
         self._update_target()
         means = torch.stack([errors.squared, errors.absolute.mean(), errors.value, errors.target])
-        return torch.cat([means, errors.squared_by_place])
+        return torch.cat([means, errors.squared_by_agent])
 
     def _after_step(self) -> None:
         """What a method changes in the networks before their targets follow. ``_joint_steps`` says how late it is."""
@@ -253,7 +253,7 @@ class GroupQLearner(ReplayLearner[JointSample]):
         return TDErrors(
             loss=loss,
             squared=unweighted.sum() / deciders,
-            squared_by_place=unweighted.sum(dim=0) / counts,
+            squared_by_agent=unweighted.sum(dim=0) / counts,
             absolute=errors.detach().abs().sum(dim=1) / there.sum(dim=1),
             value=values.detach().sum() / deciders,
             target=targets.sum() / deciders,
@@ -278,7 +278,7 @@ class GroupQLearner(ReplayLearner[JointSample]):
         return TDErrors(
             loss=loss,
             squared=known.square().mean(),
-            squared_by_place=known.new_empty(0),
+            squared_by_agent=known.new_empty(0),
             absolute=known.abs(),
             value=total.detach().mean(),
             target=targets.mean(),

@@ -16,7 +16,7 @@ from unity_bridge.steps import Observation
 
 
 class JointMinibatch(NamedTuple):
-    """B joint steps of groups with n places; see JointSample."""
+    """B joint steps of groups with n agents; see JointSample."""
 
     seen: list[Tensor]
     """What agents saw themselves, normalized, zeros where nobody is: one [B, n, …] per sensor."""

@@ -1,6 +1,6 @@
 """The gradient steps of MADDPG, and what they move.
 
-B joint steps, n places; an action is C numbers and K choices, one-hot by branch.
+B joint steps, n agents; an action is C numbers and K choices, one-hot by branch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CriticReport(NamedTuple):
     squared: Tensor
     """δ², the mean over agents and joint steps."""
 
-    squared_by_place: Tensor
+    squared_by_agent: Tensor
     """δ², the mean over joint steps. [n]"""
 
     absolute: Tensor
@@ -54,18 +54,18 @@ class MADDPGUpdate:
         network: NetworkSettings,
         hyper: MADDPGSettings,
         sees: Sequence[int],
-        places: int,
+        num_agents: int,
         device: torch.device,
     ) -> None:
         """own, sees: as for GroupActors. Raises ValueError where a sensor is no vector."""
         self._hyper = hyper
         self._branches = own.action_spec.discrete_branches
-        self._places = places
+        self._num_agents = num_agents
         shared = hyper.share == "full"
         self.actors = GroupActors(
-            own, network, sees=sees, places=places, shared=shared, ids=hyper.agent_ids
+            own, network, sees=sees, num_agents=num_agents, shared=shared, ids=hyper.agent_ids
         ).to(device)
-        self._critics = GroupCritics(own, network, places=places, shared=shared).to(device)
+        self._critics = GroupCritics(own, network, num_agents=num_agents, shared=shared).to(device)
         self._target_actors, self._target_critics = Target(self.actors), Target(self._critics)
         self._actor_optimizer = FlatOptimizer(self.actors.parameters())
         self._critic_optimizer = FlatOptimizer(self._critics.parameters())
@@ -89,7 +89,7 @@ class MADDPGUpdate:
             count = learned.sum().clamp(min=1.0)
             return CriticReport(
                 squared=errors.square().sum() / count,
-                squared_by_place=errors.square().sum(dim=0) / learned.sum(dim=0).clamp(min=1.0),
+                squared_by_agent=errors.square().sum(dim=0) / learned.sum(dim=0).clamp(min=1.0),
                 absolute=errors.abs().sum(dim=1) / learned.sum(dim=1).clamp(min=1.0),
                 value=(values * learned).sum() / count,
                 target=(targets * learned).sum() / count,
@@ -109,7 +109,7 @@ class MADDPGUpdate:
         """
         parameters = self.actors.group_policy(batch.seen)
         present = batch.present.to(taken.dtype)
-        mine = torch.eye(self._places, dtype=torch.bool, device=taken.device).unsqueeze(-1)
+        mine = torch.eye(self._num_agents, dtype=torch.bool, device=taken.device).unsqueeze(-1)
         # Row i is what critic i is told: its own agent's action as of today, the others' as of then. [B, n, n, C + K]
         actions = torch.where(
             mine, self._relaxed(parameters, allowed, noise).unsqueeze(1), taken.unsqueeze(1)
@@ -119,7 +119,7 @@ class MADDPGUpdate:
         penalty = self._hyper.logits_penalty * outputs.square().mean(dim=2)
         loss = _sum_of_means((penalty - values) * present, present)
         self._actor_optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
-        return loss.detach() / self._places
+        return loss.detach() / self._num_agents
 
     def soft_update_targets(self, tau: float) -> None:
         """Moves a share of everything into the targets."""

@@ -135,21 +135,21 @@ class Layout(NamedTuple):
     """N sequences of B steps, laid end to end with one more place after each for what was seen after it."""
 
     order: NDArray[np.int64]
-    """What lies in each place: a step's number, or B + n for what was seen after sequence n. Shape [B + N]."""
+    """What lies at each position: a step's number, or B + n for what was seen after sequence n. Shape [B + N]."""
 
     steps: NDArray[np.int64]
     """Where each step lies. Shape [B]."""
 
     filled: NDArray[np.bool_]
-    """Places that are there, when every sequence gets a row as long as the longest. Shape [N, longest + 1]."""
+    """Positions that are there, when every sequence gets a row as long as the longest. Shape [N, longest + 1]."""
 
     @classmethod
     def of(cls, lengths: NDArray[np.int64]) -> Layout:
         """lengths: steps of each. Shape [N]."""
         ends = np.cumsum(lengths)
         sequences, steps = len(lengths), int(ends[-1])
-        places = np.arange(steps) + np.repeat(np.arange(sequences), lengths)
+        positions = np.arange(steps) + np.repeat(np.arange(sequences), lengths)
         order = np.empty(steps + sequences, np.int64)
-        order[places] = np.arange(steps)
+        order[positions] = np.arange(steps)
         order[ends + np.arange(sequences)] = steps + np.arange(sequences)
-        return cls(order, places, np.arange(int(lengths.max()) + 1) <= lengths[:, None])
+        return cls(order, positions, np.arange(int(lengths.max()) + 1) <= lengths[:, None])

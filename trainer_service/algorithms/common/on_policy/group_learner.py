@@ -83,7 +83,7 @@ class GroupLearner(ABC):
         self.horizon = settings.time_horizon
         self._device = compute.device
         self._progress = compute.progress
-        self._places = hyper.num_agents
+        self._num_agents = hyper.num_agents
         self._actor_sensors = actor_sensors(spec, hyper)
         self._reward_sensors = sensors_except(spec, {AGENT_ID, GLOBAL_STATE})
         """Sensors that reward signals look at."""
@@ -320,8 +320,8 @@ class GroupLearner(ABC):
         )
 
     def _group_size_of(self, trajectories: Trajectories) -> int:
-        """How many places groups have there."""
-        return self._places
+        """How many agents groups have there."""
+        return self._num_agents
 
     def state_dict(self) -> dict[str, Any]:
         """Networks, normalizer, optimizers, random streams and what was collected for the next update."""

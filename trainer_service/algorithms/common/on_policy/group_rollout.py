@@ -90,11 +90,11 @@ def individual_advantages(
 ) -> AdvantageEstimate:
     """Every agent's own advantages, eq. 16 of Schulman et al. 2016 (arXiv:1506.02438), by a critic of all.
 
-    values: of every joint step and place, [F, n, signals].
+    values: of every joint step and agent, [F, n, signals].
     """
     joint_steps, trajectories = rollout.joint_steps, rollout.trajectories
-    of_steps = values[joint_steps.of_step, joint_steps.slot_of_step]
-    bootstrap = values[joint_steps.of_final, joint_steps.slot_of_segment]
+    of_steps = values[joint_steps.of_step, joint_steps.agent_of_step]
+    bootstrap = values[joint_steps.of_final, joint_steps.agent_of_segment]
     bootstrap[joint_steps.of_final < 0] = 0.0
     ends = np.cumsum(trajectories.lengths) - 1
     advantages = np.empty_like(of_steps)
@@ -112,7 +112,7 @@ def individual_advantages(
             gae_lambda=gae_lambda,
         )
     returns = np.zeros_like(values)
-    returns[joint_steps.of_step, joint_steps.slot_of_step] = advantages + of_steps
+    returns[joint_steps.of_step, joint_steps.agent_of_step] = advantages + of_steps
     return AdvantageEstimate(advantages, returns, joint_steps.steps >= 0)
 
 

@@ -28,7 +28,7 @@ from unity_bridge.steps import ActionBatch, StepBatch
 TYPES = ["idqn", "vdn", "qmix"]
 EYES = ObservationSpec("eyes", (2,))
 SPEC = BehaviorSpec((EYES,), ActionSpec(0, (3,)))
-PLACES = 2
+NUM_AGENTS = 2
 
 Make = Callable[..., Behavior]
 
@@ -41,7 +41,7 @@ def settings_of(
     return {
         "trainer_type": trainer_type,
         "hyperparameters": {
-            "group_size": PLACES,
+            "group_size": NUM_AGENTS,
             "batch_size": 16,
             "buffer_size": 200,
             "steps_per_update": 8,
@@ -72,12 +72,12 @@ def minibatch(**changes: Any) -> JointMinibatch:
         "next_state": None,
         "present": torch.tensor([[True, True]]),
         "next_present": torch.tensor([[True, True]]),
-        "actions": torch.zeros(1, PLACES, 1, dtype=torch.int64),
+        "actions": torch.zeros(1, NUM_AGENTS, 1, dtype=torch.int64),
         "next_allowed": None,
         "rewards": torch.tensor([[1.0, 2.0]]),
         "team_rewards": torch.tensor([3.0]),
         "terminated": torch.tensor([[False, False]]),
-        "discounts": torch.full((1, PLACES), 0.95),
+        "discounts": torch.full((1, NUM_AGENTS), 0.95),
         "weights": None,
     }
     return JointMinibatch(**{**given, **changes})
@@ -105,7 +105,7 @@ def test_one_estimate_chooses_and_the_other_judges(double: bool, first: float, s
     assert errors.target.item() == pytest.approx((first + second) / 2)
     assert errors.absolute.tolist() == pytest.approx([(first + second) / 2])
     assert errors.loss.item() == pytest.approx(first**2 + second**2)
-    assert errors.squared_by_place.tolist() == pytest.approx([first**2, second**2])
+    assert errors.squared_by_agent.tolist() == pytest.approx([first**2, second**2])
 
 
 def test_forbidden_choices_are_nobodys_best() -> None:
@@ -326,21 +326,25 @@ def test_a_model_does_what_the_policy_does(
     live(behavior, Crossing(3), 3)
     policy = Policy(behavior.checkpoint())
     rng = np.random.default_rng(4)
-    seen, places = rng.normal(size=(40, 2)).astype(np.float32), rng.integers(PLACES, size=40)
+    seen, agent_indices = rng.normal(size=(40, 2)).astype(np.float32), rng.integers(NUM_AGENTS, size=40)
     allowed = rng.random((40, 3)) < 0.6
     allowed[:, 1] = True
-    wanted = policy.act(seen, allowed, places=places).discrete
+    wanted = policy.act(seen, allowed, agent_indices=agent_indices).discrete
     model = to_onnx(behavior.policy_network(), behavior.inputs)
     session = onnxruntime.InferenceSession(model)
     masks = allowed.astype(np.float32)
-    given = {"obs_0": seen, "obs_1": np.eye(PLACES, dtype=np.float32)[places], "action_masks": masks}
+    given = {
+        "obs_0": seen,
+        "obs_1": np.eye(NUM_AGENTS, dtype=np.float32)[agent_indices],
+        "action_masks": masks,
+    }
     outputs = ["discrete_actions", "deterministic_discrete_actions"]
     for found in session.run(outputs, given):
         np.testing.assert_array_equal(found, wanted)
     assert allowed[np.arange(40), wanted[:, 0]].all()
     # Who only acts tries nothing out.
     np.testing.assert_array_equal(
-        policy.act(seen, allowed, places=places, deterministic=False).discrete, wanted
+        policy.act(seen, allowed, agent_indices=agent_indices, deterministic=False).discrete, wanted
     )
 
 
@@ -349,7 +353,10 @@ def test_everyone_tries_things_out_for_itself_and_never_what_is_forbidden(traine
     made = learner(trainer_type, exploration_initial=0.5, exploration_final=0.5)
     made.prepare(0)
     count = 4000
-    seen = [np.zeros((count, 2), np.float32), np.eye(PLACES, dtype=np.float32)[np.arange(count) % PLACES]]
+    seen = [
+        np.zeros((count, 2), np.float32),
+        np.eye(NUM_AGENTS, dtype=np.float32)[np.arange(count) % NUM_AGENTS],
+    ]
     allowed = np.tile([True, False, True], (count, 1))
     none = np.zeros((count, 0), np.float32)
     best, tried = (
@@ -366,10 +373,10 @@ def test_a_run_that_lost_its_buffer_says_when_it_learns_again(
 ) -> None:
     behavior = make(make_behavior, "vdn")
     _restore_experience(behavior, Path("none"), is_newest=True)
-    assert f"learns again after {16 * PLACES} steps" in caplog.text
+    assert f"learns again after {16 * NUM_AGENTS} steps" in caplog.text
     learning = behavior._algorithm
     assert isinstance(learning, GroupQLearner)
-    learning._replay.schedule.steps = 16 * PLACES
+    learning._replay.schedule.steps = 16 * NUM_AGENTS
     assert not learning.ready()
     learning._replay.schedule.steps += 8
     assert learning.ready()

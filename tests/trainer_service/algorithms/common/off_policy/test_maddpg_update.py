@@ -13,7 +13,7 @@ from trainer_service.config import NetworkSettings
 from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-PLACES, ROWS = 2, 6
+NUM_AGENTS, ROWS = 2, 6
 CPU = torch.device("cpu")
 NETWORK = NetworkSettings(hidden_units=8, num_layers=1)
 ACTIONS = {"discrete": ActionSpec(0, (3,)), "continuous": ActionSpec(2), "both": ActionSpec(1, (2, 2))}
@@ -24,26 +24,26 @@ kinds = pytest.mark.parametrize("kind", ACTIONS)
 def made(kind: str = "discrete", **changes: Any) -> MADDPGUpdate:
     torch.manual_seed(3)
     own = BehaviorSpec((ObservationSpec("eyes", (4,)),), ACTIONS[kind])
-    hyper = MADDPGSettings(**{"group_size": PLACES, "max_grad_norm": None, **changes})
-    return MADDPGUpdate(own, NETWORK, hyper, [0], PLACES, CPU)
+    hyper = MADDPGSettings(**{"group_size": NUM_AGENTS, "max_grad_norm": None, **changes})
+    return MADDPGUpdate(own, NETWORK, hyper, [0], NUM_AGENTS, CPU)
 
 
 def batch(**changes: Any) -> JointMinibatch:
     chance = torch.Generator().manual_seed(1)
-    there = torch.ones(ROWS, PLACES, dtype=torch.bool)
+    there = torch.ones(ROWS, NUM_AGENTS, dtype=torch.bool)
     given = {
-        "seen": [torch.randn(ROWS, PLACES, 4, generator=chance)],
-        "next_seen": [torch.randn(ROWS, PLACES, 4, generator=chance)],
+        "seen": [torch.randn(ROWS, NUM_AGENTS, 4, generator=chance)],
+        "next_seen": [torch.randn(ROWS, NUM_AGENTS, 4, generator=chance)],
         "state": None,
         "next_state": None,
         "present": there,
         "next_present": there,
-        "actions": torch.zeros(ROWS, PLACES, 1, dtype=torch.int64),
+        "actions": torch.zeros(ROWS, NUM_AGENTS, 1, dtype=torch.int64),
         "next_allowed": None,
-        "rewards": torch.zeros(ROWS, PLACES),
+        "rewards": torch.zeros(ROWS, NUM_AGENTS),
         "team_rewards": torch.zeros(ROWS),
         "terminated": ~there,
-        "discounts": torch.full((ROWS, PLACES), 0.5),
+        "discounts": torch.full((ROWS, NUM_AGENTS), 0.5),
         "weights": None,
     }
     return JointMinibatch(**{**given, **changes})
@@ -53,7 +53,7 @@ def done(kind: str) -> torch.Tensor:
     """What everyone did. [ROWS, PLACES, C + K]"""
     actions, chance = ACTIONS[kind], torch.Generator().manual_seed(2)
     size = actions.continuous_size + actions.mask_size
-    return torch.rand(ROWS, PLACES, size, generator=chance)
+    return torch.rand(ROWS, NUM_AGENTS, size, generator=chance)
 
 
 def noise() -> torch.Generator:
@@ -73,7 +73,7 @@ def always(rule: MADDPGUpdate, *values: float) -> None:
     head = rule._target_critics.network.value
     with torch.no_grad():
         head.weight.zero_()
-        head.bias.copy_(torch.tensor(values).view(PLACES, 1, 1))
+        head.bias.copy_(torch.tensor(values).view(NUM_AGENTS, 1, 1))
 
 
 @kinds
@@ -101,7 +101,7 @@ def test_each_learns_from_its_own_rewards_and_its_own_target() -> None:
     rule = made()
     always(rule, 10.0, 20.0)
     rewards = torch.tensor([[1.0, 2.0]]).repeat(ROWS, 1)
-    ends = torch.zeros(ROWS, PLACES, dtype=torch.bool)
+    ends = torch.zeros(ROWS, NUM_AGENTS, dtype=torch.bool)
     assert rule._targets(batch(rewards=rewards)).tolist() == [[6.0, 12.0]] * ROWS
     ends[0, 1] = True
     targets = rule._targets(batch(rewards=rewards, terminated=ends, next_present=~ends))
@@ -111,7 +111,7 @@ def test_each_learns_from_its_own_rewards_and_its_own_target() -> None:
 def test_with_everyones_rewards_who_dies_is_worth_what_the_others_earn_until_nobody_is_left() -> None:
     rule = made(reward_mode="team_sum")
     always(rule, 10.0, 20.0)
-    there = torch.ones(ROWS, PLACES, dtype=torch.bool)
+    there = torch.ones(ROWS, NUM_AGENTS, dtype=torch.bool)
     there[0, 1] = False
     there[1] = False
     minibatch = batch(team_rewards=torch.full((ROWS,), 3.0), terminated=~there, next_present=there)
@@ -131,7 +131,7 @@ def test_targets_are_of_what_the_target_actors_would_do(kind: str) -> None:
 
 
 def test_a_forbidden_choice_is_nobodys_next_one() -> None:
-    rule, allowed = made(), torch.ones(ROWS, PLACES, 3, dtype=torch.bool)
+    rule, allowed = made(), torch.ones(ROWS, NUM_AGENTS, 3, dtype=torch.bool)
     allowed[..., 1] = False
     with torch.no_grad():
         rule._target_actors.network.output.bias[..., 1] = 100.0
@@ -169,7 +169,7 @@ def test_outputs_far_from_zero_cost_what_the_penalty_says(kind: str) -> None:
         for head in (rule._critics.value, rule.actors.output):
             head.weight.zero_()
         rule.actors.output.bias.copy_(
-            torch.tensor([2.0, 4.0]).view(PLACES, 1, 1).expand_as(rule.actors.output.bias)
+            torch.tensor([2.0, 4.0]).view(NUM_AGENTS, 1, 1).expand_as(rule.actors.output.bias)
         )
     # ¼ · 2² and ¼ · 4², where critics say that nothing matters.
     loss = rule.update_actors(batch(), done(kind), None, 1e-9, noise())
@@ -178,7 +178,7 @@ def test_outputs_far_from_zero_cost_what_the_penalty_says(kind: str) -> None:
 
 @pytest.mark.parametrize("mode", ["individual", "team_sum"])
 def test_nothing_is_learned_from_who_was_not_there(mode: str) -> None:
-    there = torch.ones(ROWS, PLACES, dtype=torch.bool)
+    there = torch.ones(ROWS, NUM_AGENTS, dtype=torch.bool)
     there[:3, 1] = False
     losses = []
     for rubbish in (0.0, 50.0):
@@ -199,7 +199,9 @@ def test_a_rare_row_counts_as_much_as_its_weight() -> None:
     gradients = []
     for weights in (None, torch.ones(ROWS), torch.cat([torch.full((1,), 0.5), torch.ones(ROWS - 1)])):
         rule = made()
-        rule.update_critics(batch(weights=weights, rewards=torch.ones(ROWS, PLACES)), done("discrete"), 1e-9)
+        rule.update_critics(
+            batch(weights=weights, rewards=torch.ones(ROWS, NUM_AGENTS)), done("discrete"), 1e-9
+        )
         gradients.append(rule._critic_optimizer.parameters.gradient.clone())
     assert torch.equal(gradients[0], gradients[1])
     assert not torch.allclose(gradients[0], gradients[2])
@@ -222,10 +224,10 @@ def test_actors_find_the_choice_that_their_critics_value(hard: bool) -> None:
     minibatch, chance = batch(), noise()
     worth = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     for _ in range(200):  # critic i learns that its agent's choice i + 1 is worth 1
-        choices = torch.randint(3, (ROWS, PLACES), generator=chance)
+        choices = torch.randint(3, (ROWS, NUM_AGENTS), generator=chance)
         actions = torch.eye(3)[choices]
-        paid = worth[torch.arange(PLACES), choices]
-        ends = torch.ones(ROWS, PLACES, dtype=torch.bool)
+        paid = worth[torch.arange(NUM_AGENTS), choices]
+        ends = torch.ones(ROWS, NUM_AGENTS, dtype=torch.bool)
         lived = minibatch._replace(rewards=paid, terminated=ends)
         rule.update_critics(lived, actions, 0.02)
         rule.update_actors(lived, actions, None, 0.02, chance)

@@ -30,7 +30,7 @@ class Source:
 
 
 def trajectories(
-    lengths: list[int], terminated: list[bool], groups: list[int], slots: list[int]
+    lengths: list[int], terminated: list[bool], groups: list[int], agent_indices: list[int]
 ) -> Trajectories:
     """Everyone begins at tick 0 of its group trajectory."""
     steps, segments = sum(lengths), len(lengths)
@@ -53,7 +53,7 @@ def trajectories(
             ticks=np.concatenate([np.arange(length) for length in lengths]),
             final_ticks=np.array(lengths),
             groups=np.array(groups),
-            slots=np.array(slots),
+            agent_indices=np.array(agent_indices),
         ),
     )
 
@@ -74,7 +74,7 @@ def rollout(lived: Trajectories, rewards: list[float], common: list[float] | Non
 
 
 def said(joint_steps: JointSteps, *values: float) -> np.ndarray:
-    """The same for every place. [F, 2, 1]"""
+    """The same for every agent index. [F, 2, 1]"""
     assert len(joint_steps) == len(values)
     return np.repeat(np.array(values, np.float64)[:, None, None], 2, axis=1)
 
