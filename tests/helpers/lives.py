@@ -78,7 +78,7 @@ def live(behavior: Behavior, world: World, batch: StepBatch, ticks: int) -> Step
 
 def state(behavior: Behavior) -> dict[str, Any]:
     """A copy of all that a run saves, replay buffer included, by its path."""
-    experience = {name: torch.from_numpy(array) for name, array in (behavior.experience() or {}).items()}
+    experience = {name: torch.from_numpy(array) for name, array in (behavior.replay_state() or {}).items()}
     return flat(copy.deepcopy({**behavior.checkpoint().algorithm, "experience": experience}))
 
 
@@ -108,14 +108,14 @@ def assert_goes_on(
     straight = make(seed=1)
     batch = live(straight, *begun(straight, world), ticks)
     save_checkpoint(straight.checkpoint(), folder / "checkpoint.pt")
-    experience = straight.experience()
+    experience = straight.replay_state()
     if experience is not None:
         save_replay_file(experience, folder / "replay.npz")
 
     resumed, its_world = make(seed=99), copy.deepcopy(world)
     resumed.restore(load_checkpoint(folder / "checkpoint.pt"))
     if experience is not None:
-        resumed.restore_experience(folder / "replay.npz")
+        resumed.restore_replay(folder / "replay.npz")
     resumed.observe(TeamSteps(0, 0, its_world.rows(np.zeros(len(its_world.seen)))))
     assert resumed.step == straight.step
     assert_same(state(resumed), state(straight))

@@ -122,9 +122,9 @@ def test_nothing_of_an_old_state_is_lost_when_it_is_loaded(run: Path, said: dict
     assert lost(stored["algorithm"], behavior.checkpoint().algorithm) == []
     replay = path.with_name("replay.npz")
     if replay.exists():
-        behavior.restore_experience(replay)
+        behavior.restore_replay(replay)
         with np.load(replay) as arrays:
-            assert lost(dict(arrays), behavior.experience()) == []
+            assert lost(dict(arrays), behavior.replay_state()) == []
 
 
 def test_an_old_run_goes_on_as_it_would_have(

@@ -359,9 +359,9 @@ class Behavior:
             self.name, self.step, self.spec, self.settings, self._algorithm.state_dict(), opponents
         )
 
-    def experience(self) -> Mapping[str, NDArray[Any]] | None:
+    def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
         """What is saved beside the checkpoint; None where nothing is."""
-        return self._algorithm.experience()
+        return self._algorithm.replay_state()
 
     def policy_network(self) -> PolicyNetwork:
         """What decides now, to be exported."""
@@ -382,9 +382,9 @@ class Behavior:
         self._next_summary = (self.step // self.settings.summary_freq + 1) * self.settings.summary_freq
         self._last_summary = (self.step, time.perf_counter())
 
-    def restore_experience(self, path: Path) -> None:
+    def restore_replay(self, path: Path) -> None:
         """Continues with what was saved beside the checkpoint. Raises UserError where it is no good."""
-        load_replay_file(path, self._algorithm.load_experience)
+        load_replay_file(path, self._algorithm.load_replay_state)
 
     def initialize(self, checkpoint: Checkpoint) -> None:
         """Starts from the weights of another run, at step 0. Raises UserError where they do not fit."""

@@ -166,7 +166,7 @@ class Recorder:
     def _autosave(self, behavior: Behavior) -> None:
         """Renews what ``--resume`` continues from, and nothing else."""
         if not behavior.diverged:
-            self._save_experience(behavior)
+            self._save_replay(behavior)
             save_checkpoint(behavior.checkpoint(), self._folder.checkpoint(behavior.name))
             if self._curriculum.lessons:
                 self._write_status(self._status.behavior(behavior.name), behavior)
@@ -190,7 +190,7 @@ class Recorder:
             return
         name, step = behavior.name, behavior.step
         numbered = self._folder.numbered(name, step)
-        self._save_experience(behavior)
+        self._save_replay(behavior)
         # What --resume reads comes first: a run that is killed in between goes on from here, not from before.
         save_checkpoint(behavior.checkpoint(), self._folder.checkpoint(name), numbered)
         files = [path.as_posix() for path in (*self._export(behavior), numbered)]
@@ -211,10 +211,10 @@ class Recorder:
         _logger.info("Saved %s", numbered)
         self._callbacks.on_checkpoint(name, numbered)
 
-    def _save_experience(self, behavior: Behavior) -> None:
-        experience = behavior.experience()
-        if experience is not None:
-            save_replay_file(experience, self._folder.replay(behavior.name))
+    def _save_replay(self, behavior: Behavior) -> None:
+        state = behavior.replay_state()
+        if state is not None:
+            save_replay_file(state, self._folder.replay(behavior.name))
 
     def _export(self, behavior: Behavior) -> list[Path]:
         """Writes the model of this step; returns its path, or nothing if that failed.

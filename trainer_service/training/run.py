@@ -387,7 +387,7 @@ def _restore_replay(behavior: Behavior, path: Path, *, is_newest: bool) -> None:
     if not isinstance(tuning, SACSettings | OffPolicyHyperparameters) or not behavior.training:
         return
     if tuning.save_replay_buffer and path.is_file():
-        behavior.restore_experience(path)
+        behavior.restore_replay(path)
         of_when = "" if is_newest else ", as it was at the end: checkpoints have none of their own"
         _logger.info("'%s' goes on with its replay buffer%s.", behavior.name, of_when)
         return

@@ -179,11 +179,11 @@ def test_an_imitator_goes_on_bit_for_bit(make, live, tmp_path: Path, trainer: st
     straight = make(trainer)
     live(straight, Toss(), 4)
     save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
-    experience = copy.deepcopy(straight.experience())
+    experience = copy.deepcopy(straight.replay_state())
     resumed = make(trainer, seed=99)
     resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
     if experience is not None:
-        resumed._algorithm.load_experience(experience)
+        resumed._algorithm.load_replay_state(experience)
     for behavior in (straight, resumed):
         behavior.drop(0)
         live(behavior, Toss(seed=5), 3)

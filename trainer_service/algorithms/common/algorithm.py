@@ -84,13 +84,13 @@ class Algorithm(Protocol):
         does not fit."""
         ...
 
-    def experience(self) -> Mapping[str, NDArray[Any]] | None:
+    def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
         """What it has lived through and will learn from again, too large for ``state_dict``; None where nothing
         of that kind shall be saved."""
         ...
 
-    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Continues with ``experience``'s result, after ``load_state_dict``. Raises KeyError or ValueError where
+    def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continues with ``replay_state``'s result, after ``load_state_dict``. Raises KeyError or ValueError where
         it does not fit."""
         ...
 

@@ -83,11 +83,11 @@ class RandomPolicy:
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """There are none."""
 
-    def experience(self) -> None:
+    def replay_state(self) -> None:
         """Nothing will be learned from again."""
         return None
 
-    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
+    def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """There is nothing to continue with."""
 
     def policy_network(self) -> PolicyNetwork:

@@ -158,7 +158,7 @@ class DDPG(ReplayLearner[Sample]):
         return self._gamma if sample.discounts is None else to_tensor(sample.discounts, self._device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the replay buffer: see ``experience``."""
+        """Everything but the replay buffer: see ``replay_state``."""
         return {
             "actor": self._actor.state_dict(),
             "critic": self._critic.state_dict(),

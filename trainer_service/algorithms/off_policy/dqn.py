@@ -136,7 +136,7 @@ class DQN(ReplayLearner[Sample]):
             return q_learning.td_targets(rewards, discounts, values, terminated)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the replay buffer: see ``experience``."""
+        """Everything but the replay buffer: see ``replay_state``."""
         return {
             "network": self._network.state_dict(),
             "target": self._target.network.state_dict(),

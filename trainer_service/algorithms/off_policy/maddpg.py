@@ -146,7 +146,7 @@ class MADDPG(ReplayLearner[JointSample]):
         return torch.cat([torch.stack(means), report.squared_by_agent])
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the replay buffer: see ``experience``."""
+        """Everything but the replay buffer: see ``replay_state``."""
         return {
             **self._update_rule.state_dict(),
             "normalizer": self._normalizer.state_dict(),

@@ -159,7 +159,7 @@ class SAC:
         return {tag: float(torch.stack(values).mean()) for tag, values in parts.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the replay buffer: see ``experience``."""
+        """Everything but the replay buffer: see ``replay_state``."""
         return {
             **self._update_rule.state_dict(),
             "normalizer": self._normalizer.state_dict(),
@@ -189,13 +189,13 @@ class SAC:
         self._normalizer.load_state_dict(state["normalizer"])
         reward_models.load_weights(self._rewards, state)
 
-    def experience(self) -> dict[str, NDArray[Any]] | None:
+    def replay_state(self) -> dict[str, NDArray[Any]] | None:
         """The replay buffer and how far learning from it has come, if they shall be saved."""
-        return self._replay.experience()
+        return self._replay.replay_state()
 
-    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
+    def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continues with that buffer."""
-        self._replay.load_experience(experience)
+        self._replay.load_replay_state(state)
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and actor as they are now, to be exported."""

@@ -309,10 +309,10 @@ class PPO:
         if state["collected"] is not None:
             self._buffer.add(from_tensors(state["collected"]))
 
-    def experience(self) -> None:
+    def replay_state(self) -> None:
         """None: what was collected serves once, and is in ``state_dict`` until then."""
 
-    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
+    def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """There is none."""
 
     def load_weights(self, state: Mapping[str, Any]) -> None:

@@ -52,7 +52,7 @@ def test_it_never_learns(make_behavior) -> None:
     behavior = make_behavior(trainer_type="random", hyperparameters={})
     assert not behavior.ready_to_update()
     assert behavior._algorithm.update(5) == {}
-    assert behavior.experience() is None
+    assert behavior.replay_state() is None
 
 
 def test_its_policy_draws_as_it_does(make_behavior) -> None:

@@ -232,7 +232,7 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(make_behavior, live, lived, tr
     behavior = lived(trainer_type, 2, 3)
     again = make_behavior(seed=99, **settings_of(trainer_type, 2))
     again.restore(behavior.checkpoint())
-    again._algorithm.load_experience(behavior.experience())
+    again._algorithm.load_replay_state(behavior.replay_state())
     behavior.drop(0)
     for each in (behavior, again):
         live(each, Walk(2, 8), 3)

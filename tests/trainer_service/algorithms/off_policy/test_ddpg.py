@@ -98,7 +98,7 @@ def test_without_it_learning_waits_but_exploring_does_not_begin_anew(learner) ->
     changes = {"save_replay_buffer": False, "noise_final": 0.0, "exploration_steps": 40}
     trained = learner(**changes)
     live(trained, *begun(trained, OneDecision()), 20)
-    assert trained.experience() is None
+    assert trained.replay_state() is None
     resumed = learner(**changes)
     resumed.restore(trained.checkpoint())
     world, first = begun(resumed, OneDecision())

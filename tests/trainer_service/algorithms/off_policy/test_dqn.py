@@ -103,7 +103,7 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
 def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
     trained = learner(save_replay_buffer=False)
     live(trained, *begun(trained, TwoDecisions()), 20)
-    assert trained.experience() is None
+    assert trained.replay_state() is None
     resumed = learner(save_replay_buffer=False)
     resumed.restore(trained.checkpoint())
     before = algorithm(resumed)

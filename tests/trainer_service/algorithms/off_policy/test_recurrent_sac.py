@@ -259,12 +259,12 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     batch = live(straight, world, world.begin(), ticks)
     straight.observe(TeamSteps(0, 0, batch))
     save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
-    save_replay_file(straight.experience(), tmp_path / "replay.npz")
+    save_replay_file(straight.replay_state(), tmp_path / "replay.npz")
 
     resumed = walker(memory, seed=99, continuous=1, reward_signals=signals, **changes)
     its_world = copy.deepcopy(world)
     resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
-    resumed.restore_experience(tmp_path / "replay.npz")
+    resumed.restore_replay(tmp_path / "replay.npz")
     resumed.observe(TeamSteps(0, 0, its_world.rows(np.ones(AGENTS, np.bool_), np.zeros(AGENTS))))
     assert_same(state(straight), state(resumed))
     for behavior, its in ((straight, world), (resumed, its_world)):

@@ -69,7 +69,7 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
 def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
     trained = learner(save_replay_buffer=False)
     live(trained, *begun(trained, OneDecision(AGENTS)), 20)
-    assert trained.experience() is None
+    assert trained.replay_state() is None
     resumed = learner(save_replay_buffer=False)
     resumed.restore(trained.checkpoint())
     world, first = begun(resumed, OneDecision(AGENTS))
@@ -97,21 +97,21 @@ def test_a_buffer_of_another_behavior_or_a_damaged_one_is_refused(
     trained = learner()
     live(trained, *begun(trained, OneDecision(AGENTS)), 10)
     path = tmp_path / "replay.npz"
-    save_replay_file(trained.experience(), path)
+    save_replay_file(trained.replay_state(), path)
     other = make_behavior(sizes=(5,), continuous=1, trainer_type="sac", hyperparameters={})
     with pytest.raises(UserError, match=r"replay\.npz' cannot be used: .* Remove it to go on"):
-        other.restore_experience(path)
+        other.restore_replay(path)
     written = path.read_bytes()
-    place = written.index(max(trained.experience().values(), key=lambda array: array.nbytes).tobytes())
+    place = written.index(max(trained.replay_state().values(), key=lambda array: array.nbytes).tobytes())
     path.write_bytes(written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
     with pytest.raises(UserError, match=r"replay\.npz' cannot be used: Bad CRC-32"):
-        learner().restore_experience(path)
+        learner().restore_replay(path)
     path.write_bytes(written[:500])
     with pytest.raises(UserError, match=r"replay\.npz' cannot be used"):
-        learner().restore_experience(path)
+        learner().restore_replay(path)
     np.savez(path, counters=np.array([{"code": "here"}], dtype=object))
     with pytest.raises(UserError, match="holds Python objects, which are never unpickled"):
-        learner().restore_experience(path)
+        learner().restore_replay(path)
 
 
 def test_learning_starts_after_the_first_steps_and_keeps_its_pace(learner) -> None:

@@ -289,7 +289,7 @@ class GroupQLearner(ReplayLearner[JointSample]):
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the replay buffer: see ``experience``."""
+        """Everything but the replay buffer: see ``replay_state``."""
         return {
             "network": self._online.state_dict(),
             "target": self._target.network.state_dict(),

@@ -63,13 +63,13 @@ class ReplayLearner(Generic[SampleT]):
         """Of those before the first update."""
         return self._replay.schedule.collected
 
-    def experience(self) -> dict[str, NDArray[Any]] | None:
+    def replay_state(self) -> dict[str, NDArray[Any]] | None:
         """The replay buffer and how far learning from it has come, if they shall be saved."""
-        return self._replay.experience()
+        return self._replay.replay_state()
 
-    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
+    def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continues with that buffer."""
-        self._replay.load_experience(experience)
+        self._replay.load_replay_state(state)
 
     def _inputs(self, observations: Sequence[Observation]) -> list[Tensor]:
         """What networks are shown of sensors, one array [B, …] each."""

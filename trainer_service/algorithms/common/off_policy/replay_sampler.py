@@ -99,23 +99,23 @@ class ReplaySampler(Generic[SampleT]):
         self.updates += 1
 
     def state_dict(self) -> dict[str, int]:
-        """Everything but the buffer: see ``experience``."""
+        """Everything but the buffer: see ``replay_state``."""
         return {"drawing": self._seed, "updates": self.updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there with an empty buffer. Raises KeyError where something is missing."""
         self._seed, self.updates = state["drawing"], state["updates"]
 
-    def experience(self) -> Arrays | None:
+    def replay_state(self) -> Arrays | None:
         """The buffer and how far each schedule has come, if they shall be saved."""
         if not self._saves:
             return None
         schedules = [count for schedule in self._schedules for count in (schedule.steps, schedule.updates)]
         return {**self.buffer.state(), "paces": np.array(schedules, np.int64)}
 
-    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
+    def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continues with that buffer. Raises KeyError or ValueError where it does not fit."""
-        self.buffer.load_state(experience)
-        counts = experience["paces"].reshape(-1, 2).tolist()
+        self.buffer.load_state(state)
+        counts = state["paces"].reshape(-1, 2).tolist()
         for schedule, (steps, updates) in zip(self._schedules, counts, strict=True):
             schedule.steps, schedule.updates = steps, updates

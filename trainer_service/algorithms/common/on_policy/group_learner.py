@@ -350,11 +350,11 @@ class GroupLearner(ABC):
         if state["collected"] is not None:
             self._buffer.add(from_tensors(state["collected"]))
 
-    def experience(self) -> Mapping[str, NDArray[Any]] | None:
+    def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
         """None: what was collected serves once, and is in ``state_dict`` until then."""
         return None
 
-    def load_experience(self, experience: Mapping[str, NDArray[Any]]) -> None:
+    def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Raises ValueError: there is none."""
         raise ValueError("a learner on policy keeps no experience")
 

@@ -302,9 +302,9 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(
     live(behavior, Crossing(7), 6)
     again = make(make_behavior, trainer_type, 99, **changes)
     again.restore(behavior.checkpoint())
-    experience = behavior.experience()
+    experience = behavior.replay_state()
     assert experience is not None
-    again._algorithm.load_experience({name: column.copy() for name, column in experience.items()})
+    again._algorithm.load_replay_state({name: column.copy() for name, column in experience.items()})
     behavior.drop(0)
     ours, theirs = (live(each, Crossing(8), 6) for each in (behavior, again))
     assert all(np.array_equal(one, other) for one, other in zip(ours, theirs, strict=True))
