@@ -10,7 +10,7 @@ import enum
 import math
 from dataclasses import dataclass
 
-from unity_bridge.complaints import quoted
+from unity_bridge.untrusted_text import quoted
 
 
 class DimensionProperty(enum.IntFlag):

@@ -147,9 +147,9 @@ def test_calls_that_are_over_are_kept_by_nobody(connect: Any) -> None:
 
 def test_a_flood_does_not_keep_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     inbox = Inbox()
-    monkeypatch.setattr(inbox, "core", object())
+    monkeypatch.setattr(inbox, "completion_queue", object())
     turns = []
-    monkeypatch.setattr(inbox, "turn", lambda timeout: turns.append(timeout) or True)
+    monkeypatch.setattr(inbox, "poll", lambda timeout: turns.append(timeout) or True)
     with pytest.raises(Empty):
         inbox.get(timeout=0.0)
     assert not inbox.empty()

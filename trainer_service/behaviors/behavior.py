@@ -33,11 +33,11 @@ from trainer_service.rollout.silence import MOST_AGENTS, TooManyAgents
 from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, spec_mismatch
 from trainer_service.runs.replay_file import load_replay_file
-from unity_bridge.complaints import Complaints
 from unity_bridge.errors import WireError
 from unity_bridge.side_channels import StatMessage
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
+from unity_bridge.throttled_logger import ThrottledLogger
 
 _logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Behavior:
         self._next_summary = settings.summary_freq
         self._last_summary = (0, time.perf_counter())
         self._groups = GroupReturns()
-        self._complaints = Complaints(_logger)
+        self._throttled = ThrottledLogger(_logger)
         self._returns_since_save = (0.0, 0)
         """Their sum, and how many there were."""
         self._returns_since_look: list[float] = []
@@ -189,7 +189,7 @@ class Behavior:
         self._groups.forget(steps.simulator, vanished)
         if self._agent_indices is not None:
             self._agent_indices.forget(steps.simulator, vanished)
-        self._complaints.say(
+        self._throttled.log(
             "vanished",
             f"'{self.name}': simulator {steps.simulator} has not mentioned {len(vanished)} agents for long, nor said "
             "that their episodes end; what they did is learned from, their returns are not counted",

@@ -15,10 +15,10 @@ from trainer_service.config import validate_behavior_name
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.runs.checkpoint import spec_mismatch
-from unity_bridge.complaints import quoted
 from unity_bridge.server.bridge import Tick
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.untrusted_text import quoted
 
 _BEHAVIOR_ID = re.compile(r"(?P<name>[^?]*)(?:\?(?:.*&)?team=(?P<team>[0-9]+)(?:&.*)?)?", re.DOTALL)
 

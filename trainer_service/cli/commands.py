@@ -426,7 +426,7 @@ def _fall_silent() -> None:
 
 
 def _complain(message: str) -> None:
-    from unity_bridge.complaints import harmless
+    from unity_bridge.untrusted_text import harmless
 
     with _whoever_listens():
         print(harmless(f"mlagents-style: error: {message}"), file=sys.stderr, flush=True)

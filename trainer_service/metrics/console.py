@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 from trainer_service._version import __version__
 from trainer_service.metrics import Summary, format_return
 from trainer_service.runs.status import COMPATIBLE_MLAGENTS_VERSION
-from unity_bridge.complaints import harmless
+from unity_bridge.untrusted_text import harmless
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole

@@ -15,7 +15,6 @@ from trainer_service.config import RunOptions
 from trainer_service.curriculum import Curriculum
 from trainer_service.metrics.statistics import MAX_NAMES
 from trainer_service.training import analytics
-from unity_bridge.complaints import SAID, Complaints, quoted
 from unity_bridge.errors import WireError
 from unity_bridge.server.bridge import Bridge, SimulatorInfo, Tick
 from unity_bridge.side_channels import (
@@ -28,6 +27,8 @@ from unity_bridge.side_channels import (
     parse_stat,
 )
 from unity_bridge.side_channels.channel_hub import ChannelHub
+from unity_bridge.throttled_logger import MAX_LOGGED, ThrottledLogger
+from unity_bridge.untrusted_text import quoted
 
 _logger = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Channels:
         self._device_type = device_type
         self._behaviors: dict[int, set[str]] = {}
         """Names of the behaviors that each simulator has."""
-        self._complaints = Complaints(_logger)
+        self._throttled = ThrottledLogger(_logger)
         self._unknown: set[UUID] = set()
         """Channels that nobody listens to, as far as it was said."""
 
@@ -90,7 +91,7 @@ class Channels:
             names = {parse_behavior_id(behavior_id)[0] for behavior_id in tick.new_specs}
             self._behaviors.setdefault(tick.simulator, set()).update(names)
         if len(tick.messages) > MOST_MESSAGES:
-            self._complaints.say(
+            self._throttled.log(
                 "too many",
                 f"Simulator {tick.simulator} says {len(tick.messages)} things on side channels with one message; the "
                 f"first {MOST_MESSAGES} are heard.",
@@ -117,16 +118,16 @@ class Channels:
         try:
             stat = parse_stat(body)
         except WireError as error:
-            self._complaints.say("bad statistic", f"Simulator {simulator}: ignored: {str(error)[:200]}.")
+            self._throttled.log("bad statistic", f"Simulator {simulator}: ignored: {str(error)[:200]}.")
             return
         if not math.isfinite(stat.value):
-            self._complaints.say(
+            self._throttled.log(
                 "not finite",
                 f"Simulator {simulator}: ignored: statistic {quoted(stat.name)} is {stat.value}.",
             )
             return
         if len(stat.name) > LONGEST_NAME or not stat.name.isprintable():
-            self._complaints.say(
+            self._throttled.log(
                 "name",
                 f"Simulator {simulator}: ignored: statistic {quoted(stat.name)}: expected a name of at most "
                 f"{LONGEST_NAME} printable characters.",
@@ -137,7 +138,7 @@ class Channels:
             return
         for name in self._behaviors.get(simulator, ()):
             if not behaviors[name].add_stat(stat):
-                self._complaints.say(
+                self._throttled.log(
                     ("names", name),
                     f"Simulator {simulator}: ignored: statistic {quoted(stat.name)}: '{name}' has {MAX_NAMES} "
                     "names of statistics, and gets no more.",
@@ -146,9 +147,9 @@ class Channels:
 
     def _warn_of_unknown_channel(self, simulator: int, channel: UUID) -> None:
         """Once for each of the first channels: it will be spoken on again and again."""
-        if channel not in self._unknown and len(self._unknown) < SAID:
+        if channel not in self._unknown and len(self._unknown) < MAX_LOGGED:
             self._unknown.add(channel)
-            self._complaints.say(
+            self._throttled.log(
                 "unheard",
                 f"Simulator {simulator} speaks on side channel {channel}, which nobody listens to.",
             )

@@ -42,7 +42,7 @@ from unity_bridge.server.bridge import Bridge, BridgeSettings
 from unity_bridge.side_channels import SideChannelRecord
 from unity_bridge.side_channels.channel_hub import ChannelHub, SideChannel
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.transport.endpoint import is_of_this_machine
+from unity_bridge.transport.endpoint import is_loopback
 
 if TYPE_CHECKING:
     import torch
@@ -477,7 +477,7 @@ def _bridge_settings(
 
 def _require_permission_to_listen(host: str, insecure_listen: bool) -> None:
     """Raises UserError where other machines would reach the port, and nobody said that they may."""
-    if insecure_listen or is_of_this_machine(host):
+    if insecure_listen or is_loopback(host):
         return
     raise UserError(
         f"host {host}: other machines would reach the port, and whoever does is taken for a simulator, without "
@@ -488,7 +488,7 @@ def _require_permission_to_listen(host: str, insecure_listen: bool) -> None:
 
 def _listen(bridge: Bridge, host: str, port: int, base_port: int | None) -> None:
     port = bridge.listen(host, port)
-    if not is_of_this_machine(host):
+    if not is_loopback(host):
         _logger.warning(
             "Other machines reach this port (--insecure-listen): whoever does is taken for a simulator, and nothing is "
             "encrypted."

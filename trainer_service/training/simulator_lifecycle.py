@@ -16,10 +16,11 @@ from trainer_service.errors import UserError
 from trainer_service.runs.files import SaveError
 from trainer_service.training.channels import Channels
 from trainer_service.training.recorder import Recorder
-from unity_bridge.complaints import Complaints, quoted
 from unity_bridge.errors import WireError
 from unity_bridge.server.bridge import Bridge, Departure, Tick
 from unity_bridge.specs import BehaviorSpec
+from unity_bridge.throttled_logger import ThrottledLogger
+from unity_bridge.untrusted_text import quoted
 
 _logger = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class SimulatorLifecycle:
         """Simulators whose agents live in a lesson or a turn that is over: their next tick is answered with a reset."""
         self._pending: list[_Declaration] = []
         self._handle_messages = partial(channels.handle, behaviors=behaviors)
-        self._complaints = Complaints(_logger)
+        self._throttled = ThrottledLogger(_logger)
         self._missing: list[str] = []
 
     @property
@@ -133,7 +134,7 @@ class SimulatorLifecycle:
             _logger.warning("%s", departure.reason)  # as often as its budget allows
         else:
             why = departure.reason.partition(": ")[2]
-            self._complaints.say(("departed", _DETAILS.split(why)[0]), departure.reason)
+            self._throttled.log(("departed", _DETAILS.split(why)[0]), departure.reason)
         self._drop(departure.simulator)
 
     def _drop(self, simulator: int) -> None:
@@ -178,12 +179,12 @@ class SimulatorLifecycle:
             if fatal and isinstance(error, UserError) and info is not None and info.launched:
                 raise
             reason = str(error)
-            self._complaints.say("refused", f"Simulator {number} is refused: {reason}", level=logging.ERROR)
+            self._throttled.log("refused", f"Simulator {number} is refused: {reason}", level=logging.ERROR)
         except Exception as error:
             reason = (
                 f"{doing} its message failed in the trainer: {type(error).__name__}: {quoted(str(error))}"
             )
-            self._complaints.say(
+            self._throttled.log(
                 (doing, type(error).__name__), f"Simulator {number} is refused: {reason}", error=error
             )
         self._drop(number)

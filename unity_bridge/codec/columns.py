@@ -18,8 +18,8 @@ LARGEST_COLUMN = 1 << 28
 """Most numbers that the compressed pictures of one message may make: 12 000 of 84 x 84 in colour. A file
 may be a thousandth of what it unfolds to, so the size of a message is no bound."""
 
-UNFOLDED = 1 << 25
-UNFOLDED_PER_BYTE = 256
+MAX_DECODED = 1 << 25
+MAX_DECODED_PER_BYTE = 256
 """Most numbers that the PNG files of one message may unfold to: so many, and so many for each of their bytes. A black
 picture of 84 x 84 unfolds to 211 for a byte; what unfolds to a thousand is no camera's."""
 
@@ -45,7 +45,7 @@ class PictureColumn:
         """PNG files of one row."""
         self._pictures.append((row, picture))
 
-    def claimed(self, room: int, where: str) -> int:
+    def reserve(self, room: int, where: str) -> int:
         """Numbers that the message may still hold when these rows are decoded, of ``room``; floats came as they are.
 
         Raises:
@@ -64,7 +64,7 @@ class PictureColumn:
         """Those that came as files."""
         return (picture for _, picture in self._pictures)
 
-    def joined(self) -> Observation:
+    def to_array(self) -> Observation:
         """All rows: [N, *shape of the spec]; bytes if all of them are.
 
         Raises:
@@ -96,7 +96,7 @@ SensorColumn = NDArray[np.float32] | PictureColumn
 """Where a sensor's rows go while they are read: a flat array, [N, floats], unless PNG files may come."""
 
 
-def joined(columns: Sequence[SensorColumn], wheres: Sequence[str]) -> tuple[Observation, ...]:
+def to_arrays(columns: Sequence[SensorColumn], wheres: Sequence[str]) -> tuple[Observation, ...]:
     """An array for every sensor of a message, once all its rows are read.
 
     Args:
@@ -109,16 +109,16 @@ def joined(columns: Sequence[SensorColumn], wheres: Sequence[str]) -> tuple[Obse
     room = LARGEST_COLUMN
     for column, where in zip(columns, wheres, strict=True):
         if isinstance(column, PictureColumn):
-            room = column.claimed(room, where)
+            room = column.reserve(room, where)
     pictures = [column for column in columns if isinstance(column, PictureColumn)]
     sent = sum(len(file.data) for column in pictures for picture in column.pictures for file in picture.sent)
     size = sum(picture.decoded_size for column in pictures for picture in column.pictures)
-    if size > UNFOLDED + UNFOLDED_PER_BYTE * sent:
+    if size > MAX_DECODED + MAX_DECODED_PER_BYTE * sent:
         raise WireError(
-            f"{wheres[0]}: expected PNG files of {sent} bytes to unfold to {UNFOLDED + UNFOLDED_PER_BYTE * sent} "
+            f"{wheres[0]}: expected PNG files of {sent} bytes to unfold to {MAX_DECODED + MAX_DECODED_PER_BYTE * sent} "
             f"numbers at most, got {size}"
         )
-    return tuple(column.joined() if isinstance(column, PictureColumn) else column for column in columns)
+    return tuple(column.to_array() if isinstance(column, PictureColumn) else column for column in columns)
 
 
 Sensor = TypeVar("Sensor", SensorColumn, Observation)

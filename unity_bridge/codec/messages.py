@@ -12,11 +12,10 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from unity_bridge.codec.actions import decode_actions, encode_actions
-from unity_bridge.codec.sensor_layout import SensorLayout, tell_layout
+from unity_bridge.codec.sensor_layout import SensorLayout, detect_layout
 from unity_bridge.codec.sensor_reader import COMPRESSIBLE_RANK, is_compressed, require_floats
 from unity_bridge.codec.step_decoder import StepDecoder
 from unity_bridge.codec.step_encoder import encode_steps
-from unity_bridge.complaints import quoted
 from unity_bridge.errors import WireError
 from unity_bridge.specs import (
     MOST_DIMENSIONS,
@@ -26,6 +25,7 @@ from unity_bridge.specs import (
     ObservationSpec,
     ObservationType,
 )
+from unity_bridge.untrusted_text import quoted
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 from unity_bridge.wire.brain_parameters_pb2 import ActionSpecProto, BrainParametersProto
 from unity_bridge.wire.observation_pb2 import ObservationProto
@@ -102,7 +102,7 @@ def decode_behavior_spec(
         _decode_sensor(observation, f"{where}, sensor {index} {quoted(observation.name)}")
         for index, observation in enumerate(info.observations)
     ]
-    sensors = [tell_layout(sensor, package_version) for sensor in declared]
+    sensors = [detect_layout(sensor, package_version) for sensor in declared]
     for index, (sensor, _) in enumerate(sensors):
         if len(sensor.shape) == COMPRESSIBLE_RANK and sensor.shape[0] > MOST_CHANNELS:
             raise WireError(

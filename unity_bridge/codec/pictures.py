@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from unity_bridge.codec.png_files import PngFile, find_files
+from unity_bridge.codec.png_files import PngFile, parse_files
 from unity_bridge.errors import WireError
 from unity_bridge.specs import LONGEST_SHOWN
 from unity_bridge.steps import Observation
@@ -58,7 +58,7 @@ class Picture:
     decoded_size: int
     """Numbers that these unfold to, those included which are dropped or averaged."""
 
-    not_black: str = ""
+    must_be_black: str = ""
     """Why it is refused if the first file that was sent shows anything; empty where it may."""
 
     def pixels(self) -> Observation:
@@ -67,13 +67,13 @@ class Picture:
         Raises:
             WireError: the compressed pixels of a file are damaged or too few, or a file had to be black.
         """
-        if self.not_black and self.sent[0].pixels().any():
-            raise WireError(self.not_black)
+        if self.must_be_black and self.sent[0].pixels().any():
+            raise WireError(self.must_be_black)
         decoded = [self._decode(file) for file in self.files]
         channels = decoded[0] if len(decoded) == 1 else np.concatenate(decoded)
         if self.sources == _in_order(len(channels)):
             return channels
-        if all(_alike(channels, source) for source in self.sources):
+        if all(_channels_are_equal(channels, source) for source in self.sources):
             return channels[[source[0] for source in self.sources]]
         return np.stack([_mean(channels, source) for source in self.sources])
 
@@ -103,11 +103,11 @@ def decode_png(data: bytes, shape: tuple[int, ...], mapping: Sequence[int], wher
     Raises:
         WireError: the files do not make such a picture.
     """
-    pixels = find_picture(data, shape, mapping, where).pixels()
+    pixels = parse_picture(data, shape, mapping, where).pixels()
     return pixels.copy(order="C")
 
 
-def find_picture(data: bytes, shape: tuple[int, ...], mapping: Sequence[int], where: str) -> Picture:
+def parse_picture(data: bytes, shape: tuple[int, ...], mapping: Sequence[int], where: str) -> Picture:
     """The same before it is decoded: everything is checked that can be checked without memory for its pixels.
 
     Files that hold as many channels as are wanted are taken as they are. Otherwise each counts as three: whoever
@@ -119,7 +119,7 @@ def find_picture(data: bytes, shape: tuple[int, ...], mapping: Sequence[int], wh
         raise WireError(
             f"{where}: expected a mapping of at most {most} decoded channels to {channels}, got {len(mapping)}"
         )
-    files = find_files(data, height, width, where, most)
+    files = parse_files(data, height, width, where, most)
     bands = sum(file.bands for file in files)
     size = max(bands, COLOURS * len(files)) * height * width
     if size > LARGEST_DECODED:
@@ -155,8 +155,8 @@ def _mapped(
     sources = _sources(mapping, shape[0])
     if sources is None:
         raise WireError(f"{where}: expected a mapping to channels 0 to {shape[0] - 1}, got {_shown(mapping)}")
-    not_black = mismatch if len(complete) > len(sent) else ""
-    return Picture(shape, complete, in_colour, sources, sent, size, not_black)
+    must_be_black = mismatch if len(complete) > len(sent) else ""
+    return Picture(shape, complete, in_colour, sources, sent, size, must_be_black)
 
 
 def _shown(mapping: tuple[int, ...]) -> str:
@@ -195,12 +195,12 @@ def _with_empty_slots(files: Sequence[PngFile], mapping: tuple[int, ...]) -> tup
         if rest or not _repeats(mapping, slots):
             continue
         empty, rest = divmod(expected - len(files), per_slot - 1)
-        if not rest and 0 < empty < slots and _all_equal(files[:empty]):
+        if not rest and 0 < empty < slots and _files_are_equal(files[:empty]):
             return (None,) * (empty * per_slot) + tuple(files[empty:])
     return tuple(files)
 
 
-def _all_equal(files: Sequence[PngFile]) -> bool:
+def _files_are_equal(files: Sequence[PngFile]) -> bool:
     return all(file.data == files[0].data for file in files)
 
 
@@ -215,7 +215,7 @@ def _repeats(mapping: tuple[int, ...], slots: int) -> bool:
     return not rest and mapping == again
 
 
-def _alike(channels: NDArray[np.uint8], source: tuple[int, ...]) -> bool:
+def _channels_are_equal(channels: NDArray[np.uint8], source: tuple[int, ...]) -> bool:
     return len(source) == 1 or bool((channels[list(source[1:])] == channels[source[0]]).all())
 
 

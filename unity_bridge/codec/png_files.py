@@ -119,7 +119,7 @@ class PngFile:
             raise WireError(f"{self.where}: expected {expected} bytes of pixels, got {got}")
 
 
-def find_files(data: bytes, height: int, width: int, where: str, most: int = MOST_FILES) -> list[PngFile]:
+def parse_files(data: bytes, height: int, width: int, where: str, most: int = MOST_FILES) -> list[PngFile]:
     """The files in ``data``, none of them decoded, all of them of the given size.
 
     Whatever lies between the end of a file and the next signature is ignored, as ML-Agents does.

@@ -90,9 +90,9 @@ class RowLayout:
         self._fixed_bits = np.full(self.size, 0xFF, np.uint8)
         for value in values.values():
             self._fixed_bits[value.start : value.stop] = 0xFF ^ value.free_bits
-        self._skeleton = (np.frombuffer(example, np.uint8) & self._fixed_bits).tobytes()
-        telling = np.flatnonzero(self._fixed_bits)
-        self._telling = telling if len(telling) < self.size // MOSTLY_FREE else None
+        self._template = (np.frombuffer(example, np.uint8) & self._fixed_bits).tobytes()
+        fixed_positions = np.flatnonzero(self._fixed_bits)
+        self._fixed_positions = fixed_positions if len(fixed_positions) < self.size // MOSTLY_FREE else None
         """Bytes that are not all free, where these are so few that the others had better be left alone."""
 
     def fits(self, data: bytes) -> bool:
@@ -100,16 +100,16 @@ class RowLayout:
         rows, rest = divmod(len(data), self.size)
         if rest:
             return False
-        if self._telling is not None:
+        if self._fixed_positions is not None:
             return bool(self.fitting(data).all())
-        return (self._bytes(data) & self._fixed_bits).tobytes() == self._skeleton * rows
+        return (self._bytes(data) & self._fixed_bits).tobytes() == self._template * rows
 
     def fitting(self, data: bytes) -> NDArray[np.bool_]:
         """Which of the rows in ``data``, all of this layout's size, have this layout. Shape [rows]."""
-        telling = slice(None) if self._telling is None else self._telling
-        skeleton = np.frombuffer(self._skeleton, np.uint8)[telling]
-        fixed_bits = self._bytes(data)[:, telling] & self._fixed_bits[telling]
-        fitting: NDArray[np.bool_] = (fixed_bits == skeleton).all(axis=1)
+        fixed_positions = slice(None) if self._fixed_positions is None else self._fixed_positions
+        template = np.frombuffer(self._template, np.uint8)[fixed_positions]
+        fixed_bits = self._bytes(data)[:, fixed_positions] & self._fixed_bits[fixed_positions]
+        fitting: NDArray[np.bool_] = (fixed_bits == template).all(axis=1)
         return fitting
 
     def table(self, data: bytes) -> NDArray[np.void]:
@@ -118,7 +118,7 @@ class RowLayout:
 
     def blank(self, rows: int) -> NDArray[np.void]:
         """Rows of this layout with every value zero, to be filled in."""
-        return np.frombuffer(bytearray(self._skeleton * rows), self._record)
+        return np.frombuffer(bytearray(self._template * rows), self._record)
 
     def _bytes(self, data: bytes) -> NDArray[np.uint8]:
         return np.frombuffer(data, np.uint8).reshape(-1, self.size)

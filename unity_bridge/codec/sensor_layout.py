@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from unity_bridge.complaints import Complaints, version_text
 from unity_bridge.specs import PICTURE, DimensionProperty, ObservationSpec
+from unity_bridge.throttled_logger import ThrottledLogger
+from unity_bridge.untrusted_text import version_text
 
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?!\d)")
 
@@ -26,7 +27,7 @@ _FIRST_CHANNELS_FIRST = 3
 _SCRAMBLED = ((3, 0, 0), (4, 0, 0))
 """Versions of the Unity package, their previews included, that write floats in another order than they declare."""
 
-_COMPLAINTS = Complaints(logging.getLogger(__name__))
+_THROTTLED = ThrottledLogger(logging.getLogger(__name__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def layouts_as_declared(sensors: Sequence[ObservationSpec]) -> tuple[SensorLayou
     return tuple(SensorLayout(sensor.shape) for sensor in sensors)
 
 
-def tell_layout(declared: ObservationSpec, package_version: str) -> tuple[ObservationSpec, SensorLayout]:
+def detect_layout(declared: ObservationSpec, package_version: str) -> tuple[ObservationSpec, SensorLayout]:
     """Our spec of a sensor, and how its messages differ from it.
 
     Dimension properties decide. A simulator that gives none is judged by its version: of an unknown one,
@@ -73,7 +74,7 @@ def tell_layout(declared: ObservationSpec, package_version: str) -> tuple[Observ
     picture = replace(declared, dimension_property=PICTURE)
     scrambled = version in _SCRAMBLED and declared.shape[0] > 1
     if scrambled:
-        _tell_of_scrambled_pictures(package_version)
+        _log_scrambled_pictures(package_version)
     return picture, SensorLayout(declared.shape, channels_last=scrambled)
 
 
@@ -91,10 +92,10 @@ def _version(package_version: str) -> tuple[int, ...] | None:
     return tuple(map(int, match.groups())) if match else None
 
 
-def _tell_of_scrambled_pictures(package_version: str) -> None:
+def _log_scrambled_pictures(package_version: str) -> None:
     """Says so once, not once per simulator and sensor."""
-    if not _COMPLAINTS.count(package_version):
-        _COMPLAINTS.say(
+    if not _THROTTLED.count(package_version):
+        _THROTTLED.log(
             package_version,
             f"Unity package {version_text(package_version)} declares pictures as (channels, height, width), but writes "
             "uncompressed ones as (height, width, channels); they are put in order here",

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.codec.columns import PictureColumn, SensorColumn
-from unity_bridge.codec.pictures import find_picture
+from unity_bridge.codec.pictures import parse_picture
 from unity_bridge.codec.rows import varint_width
 from unity_bridge.codec.sensor_layout import SensorLayout
-from unity_bridge.complaints import quoted
 from unity_bridge.errors import WireError
 from unity_bridge.specs import MOST_DIMENSIONS, ObservationSpec
+from unity_bridge.untrusted_text import quoted
 from unity_bridge.wire.observation_pb2 import PNG, ObservationProto
 
 COMPRESSIBLE_RANK = 3
@@ -63,7 +63,7 @@ class SensorReader:
         """Puts an observation that fits where it belongs; raises WireError if its PNG files do not."""
         if isinstance(column, PictureColumn) and is_compressed(observation, len(self.spec.shape)):
             mapping = tuple(observation.compressed_channel_mapping)
-            column.add(row, find_picture(observation.compressed_data, self.spec.shape, mapping, where))
+            column.add(row, parse_picture(observation.compressed_data, self.spec.shape, mapping, where))
         else:
             column[row] = self._floats(observation)
 

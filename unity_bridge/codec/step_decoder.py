@@ -21,15 +21,16 @@ from unity_bridge.codec.agent_info_layout import (
     agent_info_values,
     observation_name,
 )
-from unity_bridge.codec.columns import Columns, SensorColumn, joined
+from unity_bridge.codec.columns import Columns, SensorColumn, to_arrays
 from unity_bridge.codec.rows import RowLayout, read_varints
 from unity_bridge.codec.sensor_layout import SensorLayout, layouts_as_declared
 from unity_bridge.codec.sensor_reader import SensorReader, is_compressed
 from unity_bridge.codec.unusable_values import UnusableValues
-from unity_bridge.complaints import Complaints, quoted
 from unity_bridge.errors import WireError
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, StepBatch
+from unity_bridge.throttled_logger import ThrottledLogger
+from unity_bridge.untrusted_text import quoted
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 
 MOST_LAYOUTS = 256
@@ -51,7 +52,7 @@ MOST_CHOICES = 1 << 26
 BYTES_PER_CHOICE = 2
 """Most that a mask takes for each choice: a list that is not packed."""
 
-_complaints = Complaints(logging.getLogger(__name__))
+_throttled = ThrottledLogger(logging.getLogger(__name__))
 
 
 class StepDecoder:
@@ -170,7 +171,7 @@ class StepDecoder:
         if not self._may_be_compressed:
             return cast("Columns[Observation]", columns)
         wheres = [f"{self._where}, {sensor.name}" for sensor in self._sensors]
-        return columns.with_arrays(joined(columns.observations, wheres))
+        return columns.with_arrays(to_arrays(columns.observations, wheres))
 
     def _read_equally_long(
         self, columns: Columns[SensorColumn], rows: Sequence[bytes], indices: NDArray[np.intp], to_learn: int
@@ -183,14 +184,14 @@ class StepDecoder:
         for place, layout in enumerate(layouts):
             left = self._read_fitting(columns, rows, layout, indices)
             if place and len(left) < len(indices):
-                self._prefer(layout)
+                self._move_to_front(layout)
             indices = left
             if not len(indices):
                 return to_learn
         while len(indices):
             first = int(indices[0])
             info = self._parse(first, rows[first])
-            learned = self._learn(rows[first], info) if to_learn else None
+            learned = self._learn_layout(rows[first], info) if to_learn else None
             if learned:
                 to_learn -= 1
                 indices = self._read_fitting(columns, rows, learned, indices)
@@ -218,7 +219,7 @@ class StepDecoder:
         self._store_table(columns, indices[fitting], layout.table(data)[fitting])
         return indices[~fitting]
 
-    def _learn(self, row: bytes, info: AgentInfoProto) -> RowLayout | None:
+    def _learn_layout(self, row: bytes, info: AgentInfoProto) -> RowLayout | None:
         """The layout of a row that fits the spec but no layout met before; None where it has no usual one."""
         compressed = self._may_be_compressed and any(
             is_compressed(seen, len(sensor.spec.shape))
@@ -230,10 +231,10 @@ class StepDecoder:
         if sum(map(len, self._layouts.values())) == MOST_LAYOUTS:
             self._layouts.clear()
         layout = RowLayout(row, values)
-        self._prefer(layout)
+        self._move_to_front(layout)
         return layout
 
-    def _prefer(self, layout: RowLayout) -> None:
+    def _move_to_front(self, layout: RowLayout) -> None:
         """Tries the layout before all others of its length from now on, and forgets what is tried too late."""
         others = [other for other in self._layouts.get(layout.size, ()) if other is not layout]
         self._layouts[layout.size] = [layout, *others[: MOST_OF_A_LENGTH - 1]]
@@ -273,7 +274,7 @@ class StepDecoder:
             if table[ACTION_MASK].shape[1] == self._mask_size:
                 columns.allowed[where] = table[ACTION_MASK] == 0
             else:
-                self._tell_of_mask(columns.agent_ids[where][0], table[ACTION_MASK].shape[1])
+                self._log_wrong_mask(columns.agent_ids[where][0], table[ACTION_MASK].shape[1])
         if GROUP_ID in names:
             columns.group_ids[where] = read_varints(table[GROUP_ID])
         if GROUP_REWARD in names:
@@ -291,11 +292,11 @@ class StepDecoder:
         if len(info.action_mask) == self._mask_size:
             columns.allowed[index] = np.logical_not(info.action_mask)
         elif info.action_mask:
-            self._tell_of_mask(info.id, len(info.action_mask))
+            self._log_wrong_mask(info.id, len(info.action_mask))
 
-    def _tell_of_mask(self, agent: int, size: int) -> None:
+    def _log_wrong_mask(self, agent: int, size: int) -> None:
         """A mask of another length forbids nothing, as with ML-Agents."""
-        _complaints.say(
+        _throttled.log(
             (self._where, ACTION_MASK),
             f"{self._where}, agent {agent}: expected an action mask of {self._mask_size} choices, got one of {size}; "
             "it forbids nothing",
@@ -305,12 +306,12 @@ class StepDecoder:
         """Terminal rows first; at most one of each kind per agent."""
         done = columns.done
         if len(set(columns.agent_ids.tolist())) < len(done):
-            return columns.take(self._untangle(columns))
+            return columns.take(self._resolve_repeated_agents(columns))
         if np.count_nonzero(done) and np.any(done[1:] > done[:-1]):
             return columns.take(np.argsort(~done, kind="stable"))
         return columns
 
-    def _untangle(self, columns: Columns[Observation]) -> NDArray[np.intp]:
+    def _resolve_repeated_agents(self, columns: Columns[Observation]) -> NDArray[np.intp]:
         """Returns the rows to keep, terminal ones first; moves rewards as decode() tells."""
         terminal: dict[int, int] = {}
         deciding: dict[int, int] = {}

@@ -120,11 +120,11 @@ def _varint(name: str, numbers: NDArray[np.int64]) -> Column:
     if not largest:
         return Column(name, numbers, 0, ())
     width = varint_width(largest)
-    gaps = (Gap(-1, 1, numbers == 0), *_narrow(numbers, width))
+    gaps = (Gap(-1, 1, numbers == 0), *_gaps_of_short(numbers, width))
     return Column(name, write_varints(numbers, width), width, gaps)
 
 
-def _narrow(numbers: NDArray[np.int64], width: int) -> list[Gap]:
+def _gaps_of_short(numbers: NDArray[np.int64], width: int) -> list[Gap]:
     """The bytes of varints that shorter ones do not have."""
     return [Gap(byte, byte + 1, numbers < 1 << 7 * byte) for byte in range(1, width)]
 
@@ -169,9 +169,9 @@ def _without_zeros(table: NDArray[np.void], layout: RowLayout, columns: list[Col
         lengths -= (stop - start) * absent
     width = head.stop - head.start
     table[LENGTH] = write_varints(lengths, width)
-    gaps += [gap.after(head.start) for gap in _narrow(lengths, width)]
+    gaps += [gap.after(head.start) for gap in _gaps_of_short(lengths, width)]
     if layout.size >= LONG_ROW:
-        return _cut_out(table, gaps)
+        return _without_gaps(table, gaps)
     data = table.tobytes()
     if not gaps:
         return data
@@ -181,7 +181,7 @@ def _without_zeros(table: NDArray[np.void], layout: RowLayout, columns: list[Col
     return np.frombuffer(data, np.uint8)[kept.ravel()].tobytes()
 
 
-def _cut_out(table: NDArray[np.void], gaps: list[Gap]) -> bytes:
+def _without_gaps(table: NDArray[np.void], gaps: list[Gap]) -> bytes:
     """What lies between the gaps, end to end. Gaps never overlap."""
     ends = [
         (row * table.itemsize + start, row * table.itemsize + stop)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.codec.columns import Columns
-from unity_bridge.complaints import Complaints
 from unity_bridge.errors import WireError
 from unity_bridge.steps import Observation
+from unity_bridge.throttled_logger import ThrottledLogger
 
 LARGEST_REWARD = 1e10
 """Rewards and group rewards beyond ± this are replaced: what is learned from the others would be nothing beside it."""
@@ -31,7 +31,7 @@ MOST_ROWS_IN_A_ROW = 100
 _MOST_WATCHED = 1000
 """Agents whose rows are counted so."""
 
-_complaints = Complaints(logging.getLogger(__name__))
+_throttled = ThrottledLogger(logging.getLogger(__name__))
 
 
 class UnusableValues:
@@ -68,31 +68,31 @@ class UnusableValues:
 
     def refuse(self, columns: Columns[Observation]) -> None:
         """Raises WireError if anything is NaN or infinite, however few; what is finite may be as large as it is."""
-        for name, values, largest in self._named(columns):
+        for name, values, largest in self._fields(columns):
             finite = np.isfinite(values)
             if not finite.all():
-                raise WireError(self._text(columns, name, values, ~finite, largest))
+                raise WireError(self._description(columns, name, values, ~finite, largest))
 
     def _replace(self, columns: Columns[Observation]) -> int:
         in_row = np.zeros(len(columns.done), np.int64)
         size = 0
         worst = ""
-        for name, values, largest in self._named(columns):
+        for name, values, largest in self._fields(columns):
             size += values.size
             unusable = _unusable(values, largest)
             count = np.count_nonzero(unusable)
             if not count:
                 continue
-            text = self._text(columns, name, values, unusable, largest)
+            text = self._description(columns, name, values, unusable, largest)
             worst = worst or text
             others = f" ({count - 1} more in this message)" if count > 1 else ""
-            _complaints.say((self._where, name), f"{text}: it was replaced by 0{others}")
+            _throttled.log((self._where, name), f"{text}: it was replaced by 0{others}")
             in_row += np.count_nonzero(unusable.reshape(len(in_row), -1), axis=1)
             values[unusable] = 0
         replaced = int(in_row.sum())
         self._total += replaced
         self._excess = max(0.0, self._excess + replaced - TOLERATED_SHARE * size)
-        agent = self._most_often_spoiled(columns, in_row > TOLERATED_SHARE * size / max(len(in_row), 1))
+        agent = self._agent_over_limit(columns, in_row > TOLERATED_SHARE * size / max(len(in_row), 1))
         if replaced and self._excess > MOST_IN_EXCESS:
             raise WireError(f"{worst}; {self._total} values could not be used, too many of those that came")
         if agent is not None:
@@ -102,9 +102,9 @@ class UnusableValues:
             )
         return replaced
 
-    def _most_often_spoiled(self, columns: Columns[Observation], spoiled: NDArray[np.bool_]) -> int | None:
+    def _agent_over_limit(self, columns: Columns[Observation], has_excess: NDArray[np.bool_]) -> int | None:
         """Counts rows; an agent of which too many came in a row, if there is one."""
-        ids = set(columns.agent_ids[spoiled].tolist())
+        ids = set(columns.agent_ids[has_excess].tolist())
         before = self._rows_in_a_row
         absent = before.keys() - set(columns.agent_ids.tolist())
         counts = {agent: before[agent] for agent in absent} | {
@@ -113,7 +113,7 @@ class UnusableValues:
         self._rows_in_a_row = counts if len(counts) <= _MOST_WATCHED else {}
         return next((agent for agent in ids if counts[agent] > MOST_ROWS_IN_A_ROW), None)
 
-    def _named(self, columns: Columns[Observation]) -> Iterator[tuple[str, Observation, float]]:
+    def _fields(self, columns: Columns[Observation]) -> Iterator[tuple[str, Observation, float]]:
         """What may hold such values: its name, the values, and how large they may be. Bytes cannot."""
         yield "reward", columns.rewards, LARGEST_REWARD
         yield "group reward", columns.group_rewards, LARGEST_REWARD
@@ -121,7 +121,7 @@ class UnusableValues:
             if values.dtype != np.uint8:
                 yield name, values, LARGEST_OBSERVED
 
-    def _text(
+    def _description(
         self,
         columns: Columns[Observation],
         name: str,

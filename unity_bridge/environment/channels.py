@@ -9,8 +9,8 @@ from uuid import UUID
 from mlagents_envs.exception import UnityEnvironmentException
 
 from unity_bridge import mlagents_alias
-from unity_bridge.complaints import Complaints
 from unity_bridge.side_channels import SideChannelRecord
+from unity_bridge.throttled_logger import ThrottledLogger
 
 mlagents_alias.install()
 
@@ -25,7 +25,7 @@ class EnvironmentChannels:
     def __init__(self, channels: Iterable[SideChannel]) -> None:
         """Raises UnityEnvironmentException if two channels have one id."""
         self._channels: dict[UUID, SideChannel] = {}
-        self._complaints = Complaints(LOGGER)
+        self._throttled = ThrottledLogger(LOGGER)
         for channel in channels:
             if channel.channel_id in self._channels:
                 raise UnityEnvironmentException(f"two side channels have the id {channel.channel_id}")
@@ -48,7 +48,7 @@ class EnvironmentChannels:
             channel = self._channels.get(record.channel)
             if channel is not None:
                 channel.on_message_received(IncomingMessage(record.body))
-            elif not self._complaints.count(record.channel):
-                self._complaints.say(
+            elif not self._throttled.count(record.channel):
+                self._throttled.log(
                     record.channel, f"the simulator speaks on side channel {record.channel}, which nobody has"
                 )

@@ -213,7 +213,7 @@ class OneSimulator:
             return True
         if self._launched is None:
             return self._last is None
-        if peers.is_of_process(call.peer, call.endpoint.port, self._launched.program.pid):
+        if peers.belongs_to_process(call.peer, call.endpoint.port, self._launched.program.pid):
             return True
         return self._last is None and is_introduction(call.data)  # where nobody can tell
 

@@ -29,7 +29,7 @@ _KILLED = frozenset(
 _LAST_START_S = 0.5
 """How long ``kill_programs`` waits for a program that is being started just then."""
 
-_starting = threading.Lock()
+_start_lock = threading.Lock()
 _programs: set[Program] = set()
 """Those of this process that have not been seen to end."""
 
@@ -68,12 +68,12 @@ class Program:
         # A Unity build writes its log by itself; what little it prints goes beside it.
         self._output = self.log.with_suffix(".out") if command.is_unity_build else self.log
         if keep_log and command.is_unity_build:
-            _set_aside(
+            _keep_previous_log(
                 self.log
             )  # the build begins its log anew, and why the last one ended may be in the old
         self._can_dump_traceback = command.is_bundled
         self._exited = threading.Event()
-        with _starting, self._output.open("ab" if keep_log else "wb") as output:
+        with _start_lock, self._output.open("ab" if keep_log else "wb") as output:
             self._output_start = output.tell()
             try:
                 self._process = _start(command.line(worker=worker, port=port, log=self.log), output.fileno())
@@ -133,7 +133,7 @@ class Program:
         lines = _last_lines(self._output, self._output_start)
         if not lines and self._output != self.log:
             lines = _last_lines(self.log, 0)
-        return _last_of(lines[-_TRACEBACK_LINES:], count)
+        return _excerpt(lines[-_TRACEBACK_LINES:], count)
 
     def _end(self, *, force: bool) -> None:
         """Ends the process and its children, or asks them to leave."""
@@ -165,7 +165,7 @@ def kill_programs() -> None:
 
     For a process that ends at once, in any thread, whatever the others do; nothing else is to follow.
     """
-    _starting.acquire(timeout=_LAST_START_S)
+    _start_lock.acquire(timeout=_LAST_START_S)
     for program in list(_programs):
         program.kill()
 
@@ -205,7 +205,7 @@ def _start_hint(error: OSError) -> str:
     return reason
 
 
-def _set_aside(log: Path) -> None:
+def _keep_previous_log(log: Path) -> None:
     """Player-0.log becomes Player-0-prev.log, as Unity calls what came before."""
     with suppress(FileNotFoundError):
         log.replace(log.with_name(f"{log.stem}-prev{log.suffix}"))
@@ -218,7 +218,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _last_of(lines: list[str], count: int) -> list[str]:
+def _excerpt(lines: list[str], count: int) -> list[str]:
     """The last lines, from an exception's traceback on if there is one; or the upper end of where Python crashed."""
     for start, line in enumerate(lines):
         if line.startswith(_CRASH):

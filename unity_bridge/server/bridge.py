@@ -18,7 +18,6 @@ from queue import Empty
 from types import TracebackType
 from typing import Self
 
-from unity_bridge.complaints import Complaints, quoted, version_text
 from unity_bridge.errors import LaunchError, SimulatorLost, WireError
 from unity_bridge.programs.executables import Command
 from unity_bridge.programs.launched_process import Exit, LaunchedProcess, LaunchPlan, RestartBudget
@@ -42,9 +41,11 @@ from unity_bridge.server.settings import BridgeSettings
 from unity_bridge.server.shutdown import shut_down
 from unity_bridge.side_channels import SideChannelRecord, engine_records
 from unity_bridge.steps import ActionBatch
+from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.transport import peers
 from unity_bridge.transport.endpoint import Call, Endpoint, HangUp, readable
 from unity_bridge.transport.inbox import Inbox
+from unity_bridge.untrusted_text import quoted, version_text
 
 __all__ = ["Bridge", "BridgeSettings", "Departure", "SimulatorInfo", "Tick"]
 
@@ -104,7 +105,7 @@ class Bridge:
         self._connections = Connections()
         self._listeners = Listeners(settings.timeout_wait_s)
         self._last_departure = ""
-        self._complaints = Complaints(LOGGER)
+        self._throttled = ThrottledLogger(LOGGER)
         self._working_commands: set[Command] = set()
         """Programs of which a simulator has stepped: who dies while it starts up is no proof that they cannot."""
         self._busy_since: float | None = None
@@ -323,7 +324,7 @@ class Bridge:
         if time.monotonic() < self._strangers.get((port, call.peer), 0.0):
             self._refuse_stranger(connection, call)
             return []
-        is_verified = peers.is_of_process(call.peer, port, pid)
+        is_verified = peers.belongs_to_process(call.peer, port, pid)
         if not is_verified and (self._has_live_peer(connection) or not is_introduction(call.data)):
             self._remember_stranger(port, call.peer)
             self._refuse_stranger(connection, call)
@@ -352,7 +353,7 @@ class Bridge:
 
     def _refuse_stranger(self, connection: Connection, call: Call) -> None:
         call.refuse("this port is for a program that the trainer started, and its place is taken")
-        self._complaints.say(
+        self._throttled.log(
             ("stranger", connection.number),
             f"{connection.name}: somebody else ({readable(call.peer)}) speaks at its port, and is refused",
         )
@@ -393,7 +394,7 @@ class Bridge:
         if session.awaited is not Awaited.CONFIRMATION:
             return
         version = version_text(session.package_version) if session.package_version else "(none)"
-        self._complaints.say(
+        self._throttled.log(
             "introduction",
             f"Connected to Unity environment with package version {version} "
             f"and communication version {version_text(session.communication_version)}",
@@ -401,7 +402,7 @@ class Bridge:
             level=logging.INFO,
         )
         if "baseRLCapabilities" not in session.capabilities:
-            self._complaints.say(
+            self._throttled.log(
                 "capabilities",
                 f"{connection.name} does not say that it can do what every simulator must: "
                 "its package may be too old for this trainer",
@@ -415,7 +416,7 @@ class Bridge:
     def _internal_error(self, connection: Connection, doing: str, error: Exception) -> str:
         """Why a simulator is ended that met a mistake of ours; the log tells where it was made."""
         what = f"{doing} failed in the trainer: {type(error).__name__}: {quoted(str(error))}"
-        self._complaints.say(type(error).__name__, f"{connection.name}: {what}", error=error)
+        self._throttled.log(type(error).__name__, f"{connection.name}: {what}", error=error)
         return what
 
     def _note_first_step(self, connection: Connection) -> None:
@@ -453,7 +454,7 @@ class Bridge:
     def _check_waiting(self, now: float) -> list[Tick | Departure]:
         """Ends those that attached and are gone, where the system tells; says for whom we wait for long."""
         departures: list[Tick | Departure] = []
-        table: peers.Table | None = None
+        table: peers.SocketTable | None = None
         for connection in self._connections:
             waited_s = connection.waited_s(now, self._settings.timeout_wait_s)
             if waited_s < CHECK_INTERVAL_S:
@@ -461,7 +462,7 @@ class Bridge:
             if waited_s >= LOG_WAIT_AFTER_S and not connection.is_wait_logged:
                 self._log_wait(connection, waited_s)
             if connection.launched is None and connection.last_call is not None:
-                table = peers.read_table() if table is None else table
+                table = peers.read_sockets() if table is None else table
                 port = connection.last_call.endpoint.port
                 is_gone = peers.is_connected(connection.peer, port, table) is False
                 connection.times_missing = connection.times_missing + 1 if is_gone else 0
@@ -474,7 +475,7 @@ class Bridge:
         connection.is_wait_logged = True
         if connection.session.awaited is not Awaited.INTRODUCTION:  # programs may take their time to start
             owed = connection.session.awaited.value
-            self._complaints.say(
+            self._throttled.log(
                 ("awaited", connection.number),
                 f"waiting for {connection.name} for {waited_s:.0f} s: it owes {owed}",
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 
-from unity_bridge.complaints import Complaints
 from unity_bridge.errors import BridgeError, LaunchError, SimulatorLost
+from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.transport.endpoint import Endpoint
 
 LOGGER = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ class Listeners:
     def __init__(self, timeout_wait_s: float) -> None:
         self._timeout_wait_s = timeout_wait_s
         self._endpoints: list[Endpoint] = []
-        self._complaints = Complaints(LOGGER)
+        self._throttled = ThrottledLogger(LOGGER)
         self.deadline: float | None = None
         """When somebody must have come, by ``time.monotonic``; None while it need not be."""
 
@@ -37,7 +37,7 @@ class Listeners:
     def wait_for_next(self) -> None:
         """The last one left. Says what to do."""
         self.deadline = time.monotonic() + self._timeout_wait_s
-        self._complaints.say(
+        self._throttled.log(
             "nobody",
             f"Nobody is attached to {self._addresses()}. Press Play in the Unity Editor within "
             f"{self._timeout_wait_s:g} s to go on, or attach another simulator.",

@@ -22,12 +22,12 @@ from google.protobuf.message import DecodeError
 
 from unity_bridge.codec.messages import Description, StepDecoder, decode_behavior_spec, encode_actions
 from unity_bridge.codec.protocol import API_VERSION, OK, PACKAGE_VERSION, STOP
-from unity_bridge.complaints import quoted, version_text
 from unity_bridge.errors import WireError
 from unity_bridge.side_channels import SideChannelRecord, pack_records, unpack_records
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 from unity_bridge.transport.limits import LARGEST_HANDSHAKE
+from unity_bridge.untrusted_text import quoted, version_text
 from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
 from unity_bridge.wire.capabilities_pb2 import UnityRLCapabilitiesProto
 from unity_bridge.wire.command_pb2 import CommandProto
@@ -125,7 +125,7 @@ class Session:
         self._refuse_unusable = refuse_unusable
         self._specs: dict[str, BehaviorSpec] = {}
         self._decoders: dict[str, StepDecoder] = {}
-        self._without_agents: dict[str, BrainParametersProto] = {}
+        self._pending_descriptions: dict[str, BrainParametersProto] = {}
         self._new_specs: dict[str, BehaviorSpec] = {}
         self._waiting: dict[str, int] = {}
 
@@ -193,9 +193,9 @@ class Session:
             return Stopped()
         self._expect_ok(message.header.status)
         if self.awaited is Awaited.INTRODUCTION:
-            return self._introduce(message.unity_output)
+            return self._on_introduction(message.unity_output)
         if self.awaited is Awaited.CONFIRMATION:
-            self._describe(message.unity_output)
+            self._read_descriptions(message.unity_output)
             self.awaited = Awaited.FIRST_STEP
             return Reply(self.reset(self._greeting()))
         self.awaited = Awaited.STEP
@@ -207,7 +207,7 @@ class Session:
         if status != OK and not (in_handshake and status == 0):
             raise WireError(f"header.status: expected {OK} or {STOP}, got {status}")
 
-    def _introduce(self, output: RowViewOutput) -> Reply:
+    def _on_introduction(self, output: RowViewOutput) -> Reply:
         if not output.HasField("rl_initialization_output"):
             raise WireError("first message: expected an introduction (rl_initialization_output), got none")
         introduction = output.rl_initialization_output
@@ -217,7 +217,7 @@ class Session:
         self.capabilities = frozenset(
             field.name for field, value in introduction.capabilities.ListFields() if value
         )
-        self._describe(output)
+        self._read_descriptions(output)
         self.awaited = Awaited.CONFIRMATION
         return Reply(self._initialization())
 
@@ -235,7 +235,7 @@ class Session:
     def _step(self, output: RowViewOutput) -> Step:
         payload = output.rl_output.side_channel
         messages = tuple(unpack_records(payload)) if payload else ()
-        self._describe(output)
+        self._read_descriptions(output)
         batches, replaced = {}, {}
         for behavior, rows in _rows(output.rl_output):
             decoder = self._decoders.get(behavior)
@@ -250,27 +250,27 @@ class Session:
         new_specs, self._new_specs = self._new_specs, {}
         return Step(new_specs, batches, messages, replaced)
 
-    def _describe(self, output: RowViewOutput) -> None:
+    def _read_descriptions(self, output: RowViewOutput) -> None:
         """Learns the behaviors that the message describes.
 
         Sensors are known from the first agent only. A description that comes before any agent of a new
         behavior is kept for its first agent: Unity sends both together, others may not.
         """
         for parameters in output.rl_initialization_output.brain_parameters:
-            self._without_agents[parameters.brain_name] = parameters
-        if not self._without_agents:
+            self._pending_descriptions[parameters.brain_name] = parameters
+        if not self._pending_descriptions:
             return
-        described = len(self._specs.keys() | self._without_agents.keys())
+        described = len(self._specs.keys() | self._pending_descriptions.keys())
         if described > MOST_BEHAVIORS:
             raise WireError(f"expected at most {MOST_BEHAVIORS} behaviors, got {described}")
         for behavior, rows in _rows(output.rl_output):
-            if behavior in self._without_agents:
-                parameters = self._without_agents.pop(behavior)
-                self._learn(behavior, decode_behavior_spec(parameters, rows[0], self.package_version))
+            if behavior in self._pending_descriptions:
+                parameters = self._pending_descriptions.pop(behavior)
+                self._register(behavior, decode_behavior_spec(parameters, rows[0], self.package_version))
         for behavior in self._specs:
-            self._without_agents.pop(behavior, None)  # a repetition that says nothing about sensors
+            self._pending_descriptions.pop(behavior, None)  # a repetition that says nothing about sensors
 
-    def _learn(self, behavior: str, description: Description) -> None:
+    def _register(self, behavior: str, description: Description) -> None:
         spec, layouts = description
         known = self._specs.get(behavior)
         if known is None:
@@ -279,7 +279,7 @@ class Session:
                 behavior, spec, layouts, refuse_unusable=self._refuse_unusable
             )
         elif known != spec:
-            raise WireError(f"behavior {quoted(behavior)}: {difference(known, spec)}")
+            raise WireError(f"behavior {quoted(behavior)}: {spec_difference(known, spec)}")
 
 
 def is_introduction(data: bytes) -> bool:
@@ -306,18 +306,18 @@ def check_version(theirs: str) -> None:
         )
 
 
-def difference(known: BehaviorSpec, new: BehaviorSpec) -> str:
+def spec_difference(known: BehaviorSpec, new: BehaviorSpec) -> str:
     """What a simulator changed about a behavior that must not change."""
     if known.action_spec != new.action_spec:
-        return f"its actions changed from {_cut(known.action_spec)} to {_cut(new.action_spec)}"
+        return f"its actions changed from {_shortened(known.action_spec)} to {_shortened(new.action_spec)}"
     before, after = known.observation_specs, new.observation_specs
     if len(before) != len(after):
         return f"it changed from {len(before)} to {len(after)} sensors"
     changed = next(pair for pair in zip(before, after, strict=True) if pair[0] != pair[1])
-    return f"a sensor changed from {_cut(changed[0])} to {_cut(changed[1])}"
+    return f"a sensor changed from {_shortened(changed[0])} to {_shortened(changed[1])}"
 
 
-def _cut(spec: ActionSpec | ObservationSpec) -> str:
+def _shortened(spec: ActionSpec | ObservationSpec) -> str:
     text = str(spec)
     return text if len(text) <= _LONGEST_SPEC else f"{text[:_LONGEST_SPEC]}…"
 

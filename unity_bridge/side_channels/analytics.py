@@ -14,9 +14,9 @@ from uuid import UUID
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError, Message
 
-from unity_bridge.complaints import quoted
 from unity_bridge.errors import WireError
 from unity_bridge.side_channels.framing import SideChannelRecord
+from unity_bridge.untrusted_text import quoted
 from unity_bridge.wire import training_analytics_pb2 as wire
 
 TRAINING_ANALYTICS = UUID("b664a4a9-d86f-5a5f-95cb-e8353a7e8356")

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from unity_bridge import mlagents_alias
-from unity_bridge.complaints import Complaints
 from unity_bridge.side_channels import SideChannelRecord
+from unity_bridge.throttled_logger import ThrottledLogger
 
 _logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class _ChannelGroup:
         self._incoming_message = _import_incoming_message() if self._channels else None
         self._initial_records: list[SideChannelRecord] | None = None
         self._pending: dict[int, list[SideChannelRecord]] = {}
-        self._complaints = Complaints(_logger)
+        self._throttled = ThrottledLogger(_logger)
 
     def join(self, simulator: int) -> list[SideChannelRecord]:
         initial_records = self._gather()
@@ -109,7 +109,7 @@ class _ChannelGroup:
         try:
             channel.on_message_received(self._incoming_message(record.body))
         except Exception as error:
-            self._complaints.say(
+            self._throttled.log(
                 record.channel,
                 f"Side channel {record.channel} failed on a message of simulator {simulator}.",
                 error=error,

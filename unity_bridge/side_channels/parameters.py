@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from unity_bridge.complaints import quoted
 from unity_bridge.errors import WireError
 from unity_bridge.side_channels.framing import SideChannelRecord
 from unity_bridge.side_channels.values import BodyReader, BodyWriter
+from unity_bridge.untrusted_text import quoted
 
 ENVIRONMENT_PARAMETERS = UUID("534c891e-810f-11ea-a9d0-822485860400")
 

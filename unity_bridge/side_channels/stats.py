@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from unity_bridge.complaints import quoted
 from unity_bridge.errors import WireError
 from unity_bridge.side_channels.framing import SideChannelRecord
 from unity_bridge.side_channels.values import BodyReader, BodyWriter
+from unity_bridge.untrusted_text import quoted
 
 STATS = UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520")
 

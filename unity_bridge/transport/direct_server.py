@@ -36,12 +36,12 @@ class DirectServer:
         self._waiting = WaitingCalls(service.capacity)
         self._silent: dict[_Rpc, None] = {}
         """Calls that have not brought their message yet, the oldest first."""
-        self._lines: dict[str, list[_Rpc]] = {}
+        self._queues: dict[str, list[_Rpc]] = {}
         """The same by peer. Only the first of each is read: a connection costs the memory of one message."""
         self._is_stopping = False
         self._is_down = False
         self._server = cygrpc.Server(service.options, False)
-        self._server.register_completion_queue(inbox.core)
+        self._server.register_completion_queue(inbox.completion_queue)
         self.port: int = self._server.add_http2_port(service.address.encode())
         self._server.start()
         if not self.port:
@@ -54,7 +54,7 @@ class DirectServer:
         """Sends what has been answered, drops every other call and frees the port."""
         self._is_stopping = True
         self._inbox.unwatch(self._end_silent_calls)
-        self._server.shutdown(self._inbox.core, self._end)
+        self._server.shutdown(self._inbox.completion_queue, self._on_shutdown)
         self._serve_until_down(_FLUSH_S)
         if not self._is_down:
             self._server.cancel_all_calls()
@@ -64,16 +64,16 @@ class DirectServer:
     def _serve_until_down(self, timeout_s: float) -> None:
         until = time.monotonic() + timeout_s
         while not self._is_down and time.monotonic() < until:
-            self._inbox.turn(until - time.monotonic())
+            self._inbox.poll(until - time.monotonic())
 
-    def _end(self, event: Any) -> None:
+    def _on_shutdown(self, event: Any) -> None:
         """The last call is over."""
         self._is_down = True
 
     def _request_call(self) -> None:
-        self._server.request_call(self._inbox.core, self._inbox.core, self._begin)
+        self._server.request_call(self._inbox.completion_queue, self._inbox.completion_queue, self._on_call)
 
-    def _begin(self, event: Any) -> None:
+    def _on_call(self, event: Any) -> None:
         """A client calls."""
         if not event.success:
             return  # we are shutting down
@@ -84,32 +84,32 @@ class DirectServer:
         if event.call_details.method != self._path:
             _close(rpc, cygrpc.StatusCode.unimplemented, "only Exchange is implemented")
         else:
-            self._listen_to(rpc)
+            self._admit(rpc)
         self._request_call()
 
-    def _listen_to(self, rpc: Any) -> None:
+    def _admit(self, rpc: Any) -> None:
         if len(self._silent) >= MOST_SILENT_CALLS:
-            next(iter(self._silent)).give_up(f"{MOST_SILENT_CALLS} later ones say nothing either")
+            next(iter(self._silent)).expire(f"{MOST_SILENT_CALLS} later ones say nothing either")
         call = _Rpc(self, rpc)
         call.begin()
         self._silent[call] = None
-        line = self._lines.setdefault(call.peer, [])
-        line.append(call)
-        if len(line) == 1:
+        queue = self._queues.setdefault(call.peer, [])
+        queue.append(call)
+        if len(queue) == 1:
             call.receive()
 
-    def _leave_line(self, call: _Rpc) -> None:
+    def _leave_queue(self, call: _Rpc) -> None:
         """A call is silent no longer, or is over: the next one of its connection may speak."""
         if call not in self._silent:
             return
         del self._silent[call]
-        line = self._lines[call.peer]
-        was_first = line[0] is call
-        line.remove(call)
-        if not line:
-            del self._lines[call.peer]
+        queue = self._queues[call.peer]
+        was_first = queue[0] is call
+        queue.remove(call)
+        if not queue:
+            del self._queues[call.peer]
         elif was_first:
-            line[0].receive()
+            queue[0].receive()
 
     def _end_silent_calls(self, now: float) -> None:
         """Ends calls that were begun long ago and have said nothing since."""
@@ -117,7 +117,7 @@ class DirectServer:
             oldest = next(iter(self._silent))
             if now < oldest.begun + SILENT_CALL_S:
                 return
-            oldest.give_up(f"it brought no message within {SILENT_CALL_S:g} s")
+            oldest.expire(f"it brought no message within {SILENT_CALL_S:g} s")
 
 
 class _Rpc:
@@ -138,11 +138,11 @@ class _Rpc:
 
     def begin(self) -> None:
         """Hears how the call ends."""
-        self._rpc.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
+        self._rpc.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._on_close)
 
     def receive(self) -> None:
         """Takes its message."""
-        self._rpc.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), self._received)
+        self._rpc.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), self._on_message)
 
     def respond(self, outcome: bytes | str | None) -> None:
         """Ends the call; only the first response counts, and none after the client has gone."""
@@ -159,18 +159,18 @@ class _Rpc:
                     cygrpc.SendMessageOperation(outcome or b"", _NO_FLAGS),
                     cygrpc.SendStatusFromServerOperation((), cygrpc.StatusCode.ok, b"", _NO_FLAGS),
                 ),
-                _nothing_to_do,
+                _ignore,
             )
 
-    def give_up(self, why: str) -> None:
+    def expire(self, why: str) -> None:
         """Ends a call that says nothing."""
         self._is_over = True
         _close(self._rpc, cygrpc.StatusCode.deadline_exceeded, why)
-        self._server._leave_line(self)
+        self._server._leave_queue(self)
 
-    def _received(self, event: Any) -> None:
+    def _on_message(self, event: Any) -> None:
         server = self._server
-        server._leave_line(self)
+        server._leave_queue(self)
         data = event.batch_operations[0].message()
         if self._is_over:
             return
@@ -189,9 +189,9 @@ class _Rpc:
             self._waits = False
             self._server._waiting.leave(self.peer)
 
-    def _closed(self, event: Any) -> None:
+    def _on_close(self, event: Any) -> None:
         """The call is over for the client: our response has left, or it hung up."""
-        self._server._leave_line(self)
+        self._server._leave_queue(self)
         self._stop_waiting()
         if not self._is_over:
             self._is_over = True
@@ -208,9 +208,9 @@ def _close(rpc: Any, code: Any, text: str) -> None:
             cygrpc.SendInitialMetadataOperation((), _NO_FLAGS),
             cygrpc.SendStatusFromServerOperation((), code, text.encode(), _NO_FLAGS),
         ),
-        _nothing_to_do,
+        _ignore,
     )
 
 
-def _nothing_to_do(event: Any) -> None:
+def _ignore(event: Any) -> None:
     pass

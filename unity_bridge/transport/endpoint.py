@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from unity_bridge.complaints import Complaints
 from unity_bridge.errors import BridgeError, PortInUse
+from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.transport import limits
 from unity_bridge.transport.direct_server import DirectServer
 from unity_bridge.transport.inbox import Inbox
@@ -76,11 +76,11 @@ class Endpoint:
             BridgeError: the address cannot be bound for another reason.
         """
         if port:
-            _probe(host, port)
+            _require_free(host, port)
         self.host = host
         self._inbox = inbox
-        self._complaints = Complaints(LOGGER)
-        serve = ThreadedServer if inbox.core is None else DirectServer
+        self._throttled = ThrottledLogger(LOGGER)
+        serve = ThreadedServer if inbox.completion_queue is None else DirectServer
         try:
             self._server = serve(
                 Service(
@@ -90,7 +90,7 @@ class Endpoint:
                     options=limits.channel_options(capacity),
                     capacity=capacity,
                     accept=self._accept,
-                    on_broken=self._complain,
+                    on_broken=self._on_broken,
                 ),
                 inbox,
             )
@@ -112,15 +112,15 @@ class Endpoint:
         self._inbox.put(call)
         return lambda: self._inbox.put(HangUp(call))
 
-    def _complain(self, peer: str) -> None:
-        self._complaints.say(
+    def _on_broken(self, peer: str) -> None:
+        self._throttled.log(
             "broken",
             f"{self.address}: a message of {readable(peer)} did not arrive: it was larger than "
             f"{limits.LARGEST_MESSAGE >> 20} MiB, or its sender broke it off",
         )
 
 
-def is_of_this_machine(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether only programs of this machine can reach a port that listens on an address or name.
 
     A name that nobody knows is: nothing can listen there.
@@ -142,7 +142,7 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _probe(host: str, port: int) -> None:
+def _require_free(host: str, port: int) -> None:
     """Binds the port for a moment, because gRPC does not tell why it could not."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

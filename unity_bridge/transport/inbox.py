@@ -28,7 +28,7 @@ __all__ = ["Inbox", "can_serve_directly", "cygrpc"]
 _SLICE_S = 0.1
 """How long the reader may sleep in gRPC's queue before it looks for what others have put in."""
 
-_HURRIED_TURNS = 256
+_MAX_POLLS = 256
 """Things that the core may do for a reader who has no time left: who floods us with calls must not keep the reader."""
 
 _WATCH_S = 1.0
@@ -51,7 +51,9 @@ class Inbox:
         self._put: SimpleQueue[Any] = SimpleQueue()
         self._watchers: list[Callable[[float], None]] = []
         self._watch_at = 0.0
-        self.core = cygrpc.CompletionQueue() if (can_serve_directly() if direct is None else direct) else None
+        self.completion_queue = (
+            cygrpc.CompletionQueue() if (can_serve_directly() if direct is None else direct) else None
+        )
         """gRPC's queue. Each of its events carries, as its tag, what to do about it."""
 
     def put(self, event: Any) -> None:
@@ -62,34 +64,34 @@ class Inbox:
         """The next event. Raises Empty when none came within ``timeout`` seconds."""
         now = time.monotonic()
         self._watch(now)
-        if self.core is None:
+        if self.completion_queue is None:
             return self._put.get(timeout=timeout) if timeout > 0 else self._put.get_nowait()
         until = now + timeout
-        hurried = 0
+        polls = 0
         while self._put.empty():
             left = until - time.monotonic()
-            came = self.turn(min(left, _SLICE_S))
+            came = self.poll(min(left, _SLICE_S))
             if left <= 0:
-                hurried += 1
-                if not came or hurried > _HURRIED_TURNS:
+                polls += 1
+                if not came or polls > _MAX_POLLS:
                     raise Empty
         return self._put.get_nowait()
 
     def empty(self) -> bool:
         """Whether nothing waits to be read at this moment; False where the core has too much to do to tell."""
-        for _ in range(_HURRIED_TURNS):
+        for _ in range(_MAX_POLLS):
             if not self._put.empty():
                 return False
-            if not self.turn(0.0):
+            if not self.poll(0.0):
                 return self._put.empty()
         return False
 
-    def turn(self, timeout: float) -> bool:
+    def poll(self, timeout: float) -> bool:
         """Lets the core do one thing that it waits to do. False if there was none in time."""
-        if self.core is None:
+        if self.completion_queue is None:
             return False
         # A deadline of now would sleep a millisecond, the core's grain; one long past only looks.
-        event = self.core.poll(deadline=time.time() + timeout if timeout > 0 else 0.0)
+        event = self.completion_queue.poll(deadline=time.time() + timeout if timeout > 0 else 0.0)
         if event.completion_type == cygrpc.CompletionType.queue_timeout:
             return False
         event.tag(event)

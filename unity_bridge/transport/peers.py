@@ -18,17 +18,17 @@ _MOST_PROCESSES = 1000
 """Of one program; who forks without end gets no certainty."""
 
 
-Table = list[tuple[str, str, str, str]]
+SocketTable = list[tuple[str, str, str, str]]
 """Local address, remote address, state and inode of each TCP socket, as the system writes them."""
 
 
-def is_connected(peer: str, port: int, table: Table | None = None) -> bool | None:
+def is_connected(peer: str, port: int, table: SocketTable | None = None) -> bool | None:
     """Whether the connection of a peer, as gRPC names it, to a port of ours still stands; None if nobody tells.
 
     Who asks for many reads the table once. It may miss a connection while others come and go.
     """
     addresses = _addresses(peer)
-    table = read_table() if table is None else table
+    table = read_sockets() if table is None else table
     if not addresses or not table:
         return None
     return any(
@@ -37,9 +37,9 @@ def is_connected(peer: str, port: int, table: Table | None = None) -> bool | Non
     )
 
 
-def read_table() -> Table:
+def read_sockets() -> SocketTable:
     """All TCP sockets; see proc(5). Empty where the system does not tell."""
-    rows: Table = []
+    rows: SocketTable = []
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in (_PROC / "net" / name).read_text().splitlines()[1:]:
@@ -48,7 +48,7 @@ def read_table() -> Table:
     return rows
 
 
-def is_of_process(peer: str, port: int, pid: int) -> bool:
+def belongs_to_process(peer: str, port: int, pid: int) -> bool:
     """Whether the connection of a peer to a port of ours is open in a process, or in one that descends from it.
 
     False is no proof of the contrary: a process may have left its parents, be another user's or in a container.
@@ -56,10 +56,10 @@ def is_of_process(peer: str, port: int, pid: int) -> bool:
     addresses = _addresses(peer)
     sockets = {
         f"socket:[{inode}]"
-        for local, remote, state, inode in read_table()
+        for local, remote, state, inode in read_sockets()
         if state == _ESTABLISHED and local in addresses and remote.endswith(f":{port:04X}")
     }
-    return bool(sockets) and any(not sockets.isdisjoint(_files(each)) for each in _family(pid))
+    return bool(sockets) and any(not sockets.isdisjoint(_open_files(each)) for each in _descendants(pid))
 
 
 def _addresses(peer: str) -> frozenset[str]:
@@ -69,22 +69,22 @@ def _addresses(peer: str) -> frozenset[str]:
     try:
         number = f"{int(port):04X}"
         if family == "ipv4":
-            host_words = _words(socket.inet_pton(socket.AF_INET, host))
-            return frozenset({f"{host_words}:{number}", f"{_MAPPED}{host_words}:{number}"})
+            host_hex = _kernel_hex(socket.inet_pton(socket.AF_INET, host))
+            return frozenset({f"{host_hex}:{number}", f"{_MAPPED}{host_hex}:{number}"})
         if family == "ipv6":
-            return frozenset({f"{_words(socket.inet_pton(socket.AF_INET6, host.strip('[]')))}:{number}"})
+            return frozenset({f"{_kernel_hex(socket.inet_pton(socket.AF_INET6, host.strip('[]')))}:{number}"})
     except (OSError, ValueError):
         pass
     return frozenset()
 
 
-def _words(packed: bytes) -> str:
+def _kernel_hex(packed: bytes) -> str:
     """An address as the kernel prints it: word by word, each as the machine would write a number."""
     words = memoryview(packed).cast("I")
     return "".join(f"{word:08X}" for word in words)
 
 
-def _family(pid: int) -> Iterator[int]:
+def _descendants(pid: int) -> Iterator[int]:
     """A process and its descendants, one after the other."""
     waiting, seen = [pid], 0
     while waiting and seen < _MOST_PROCESSES:
@@ -97,7 +97,7 @@ def _family(pid: int) -> Iterator[int]:
                     waiting += map(int, (thread / "children").read_text().split())
 
 
-def _files(pid: int) -> Iterator[str]:
+def _open_files(pid: int) -> Iterator[str]:
     """What a process has open; nothing of one that is another user's, or gone."""
     folder = _PROC / str(pid) / "fd"
     with contextlib.suppress(OSError):

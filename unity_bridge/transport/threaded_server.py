@@ -61,11 +61,11 @@ class ThreadedServer:
         if not self._waiting.enter(peer):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls wait already")
         try:
-            return self._converse(data, context)
+            return self._wait_for_answer(data, context)
         finally:
             self._waiting.leave(peer)
 
-    def _converse(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _wait_for_answer(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         # A queue, since an answer and a hang-up may race: the first wins, the other is never read.
         outcome: SimpleQueue[bytes | str | None] = SimpleQueue()
         accepted: list[Callable[[], None]] = []

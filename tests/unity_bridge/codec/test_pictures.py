@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from unity_bridge.codec import pictures, png_files
-from unity_bridge.codec.pictures import channel_mapping, decode_png, encode_png, find_picture
+from unity_bridge.codec.pictures import channel_mapping, decode_png, encode_png, parse_picture
 from unity_bridge.errors import WireError
 
 HEIGHT, WIDTH = 2, 3
@@ -143,7 +143,7 @@ class TestStackedSensorsThatRememberNothingYet:
     ) -> None:
         monkeypatch.setattr(png_files.PngFile, "pixels", lambda *_: pytest.fail("decoded"))
         data = self.BLACK + file(5, 6, 7) + file(8, 0, 0)
-        picture = find_picture(data, (8, HEIGHT, WIDTH), (0, 1, 2, 3, -1, -1, 4, 5, 6, 7, -1, -1), "here")
+        picture = parse_picture(data, (8, HEIGHT, WIDTH), (0, 1, 2, 3, -1, -1, 4, 5, 6, 7, -1, -1), "here")
         assert picture.decoded_size == 9 * HEIGHT * WIDTH
 
     def test_are_not_seen_in_mappings_that_do_not_repeat(self) -> None:
@@ -200,7 +200,7 @@ def test_files_and_mappings_that_do_not_make_the_picture_are_refused_before_deco
     data = file(1, 2, 3) * files
     monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("decoded"))
     with pytest.raises(WireError) as refusal:
-        find_picture(data, (channels, HEIGHT, WIDTH), mapping, "here")
+        parse_picture(data, (channels, HEIGHT, WIDTH), mapping, "here")
     assert str(refusal.value) == f"here: {reason}"
 
 
@@ -211,7 +211,7 @@ def test_files_that_would_be_dropped_after_unfolding_are_refused_if_they_are_man
     monkeypatch.setattr(pictures, "LARGEST_DECODED", 29 * HEIGHT * WIDTH)
     monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("decoded"))
     with pytest.raises(WireError) as refusal:
-        find_picture(data, (3, HEIGHT, WIDTH), (0, 1, 2, *(-1,) * 27), "here")
+        parse_picture(data, (3, HEIGHT, WIDTH), (0, 1, 2, *(-1,) * 27), "here")
     assert str(refusal.value) == "here: expected PNG files of 174 numbers at most, got 10 of 3 x 2 pixels"
 
 
@@ -219,9 +219,9 @@ def test_a_mapping_that_is_far_longer_than_its_picture_is_refused_before_it_is_l
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every way to repeat itself would be tried on it."""
-    monkeypatch.setattr(pictures, "find_files", lambda *_, **__: pytest.fail("looked for files"))
+    monkeypatch.setattr(pictures, "parse_files", lambda *_, **__: pytest.fail("looked for files"))
     with pytest.raises(WireError) as refusal:
-        find_picture(file(0, 0, 0), (3, HEIGHT, WIDTH), (0, 1, 2) * 100_000, "here")
+        parse_picture(file(0, 0, 0), (3, HEIGHT, WIDTH), (0, 1, 2) * 100_000, "here")
     assert str(refusal.value) == "here: expected a mapping of at most 44 decoded channels to 3, got 300000"
 
 
@@ -230,14 +230,14 @@ def test_no_more_files_are_looked_at_than_a_picture_can_have(monkeypatch: pytest
     read = png_files._read_file
     monkeypatch.setattr(png_files, "_read_file", lambda *args: looked_at.append(1) or read(*args))
     with pytest.raises(WireError) as refusal:
-        find_picture(file(1, 2, 3) * 3000, (3, HEIGHT, WIDTH), (), "here")
+        parse_picture(file(1, 2, 3) * 3000, (3, HEIGHT, WIDTH), (), "here")
     assert str(refusal.value) == "here: expected at most 44 PNG files, got more"
     assert len(looked_at) == 44
 
 
 def test_a_long_mapping_that_is_wrong_is_not_repeated_in_full() -> None:
     with pytest.raises(WireError, match=r"got \[7(, 7){23}\]… \(30 channels\)$"):
-        find_picture(file(1, 2, 3) * 10, (3, HEIGHT, WIDTH), (7,) * 30, "here")
+        parse_picture(file(1, 2, 3) * 10, (3, HEIGHT, WIDTH), (7,) * 30, "here")
 
 
 PICTURES = st.tuples(st.integers(1, 8), st.integers(1, 9), st.integers(1, 9)).flatmap(

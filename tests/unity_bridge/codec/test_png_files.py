@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from unity_bridge.codec.png_files import SIGNATURE, find_files
+from unity_bridge.codec.png_files import SIGNATURE, parse_files
 from unity_bridge.errors import WireError
 
 GREY, RGB = 0, 2
@@ -41,7 +41,7 @@ PLAIN = SIGNATURE + header() + PIXELS + END
 
 
 def decode(data: bytes) -> list[NDArray[np.uint8]]:
-    return [file.pixels() for file in find_files(data, 2, 3, "here")]
+    return [file.pixels() for file in parse_files(data, 2, 3, "here")]
 
 
 def test_a_file_is_decoded_row_by_row_from_the_top() -> None:
@@ -103,7 +103,7 @@ def test_a_header_of_another_size_is_refused_before_anything_is_decoded(
 ) -> None:
     monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("decoded"))
     with pytest.raises(WireError) as refusal:
-        find_files(PLAIN + SIGNATURE + claim + PIXELS + END, 2, 3, "here")
+        parse_files(PLAIN + SIGNATURE + claim + PIXELS + END, 2, 3, "here")
     assert str(refusal.value) == f"here, PNG file 1: expected 3 x 2 pixels (width x height), {got}"
 
 
@@ -122,7 +122,7 @@ def test_chunks_are_walked_up_to_a_number_that_follows_from_the_pixels(
     file = SIGNATURE + header() + chunk(b"tEXt", b"") * 80_000 + PIXELS + END
     walked.clear()
     with pytest.raises(WireError) as refusal:
-        find_files(file, 2, 3, "here")
+        parse_files(file, 2, 3, "here")
     assert str(refusal.value) == "here, PNG file 0: expected at most 64 chunks, got more"
     assert len(walked) == 65
 
@@ -132,14 +132,14 @@ def test_pixels_may_come_in_as_many_chunks_as_any_encoder_writes() -> None:
     noise[:, 0] = 0
     stream = zlib.compress(noise.tobytes())
     parts = [chunk(b"IDAT", stream[at : at + 512]) for at in range(0, len(stream), 512)]
-    (file,) = find_files(SIGNATURE + header(84, 84) + b"".join(parts) + END, 84, 84, "here")
+    (file,) = parse_files(SIGNATURE + header(84, 84) + b"".join(parts) + END, 84, 84, "here")
     np.testing.assert_array_equal(file.pixels().reshape(84, -1), noise[:, 1:])
 
 
 def test_compressed_texts_are_never_expanded() -> None:
     bomb = chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(10**7)))
     profile = chunk(b"iCCP", b"k\0\0" + zlib.compress(bytes(10**7)))
-    (file,) = find_files(SIGNATURE + header() + bomb + profile + PIXELS + END, 2, 3, "here")
+    (file,) = parse_files(SIGNATURE + header() + bomb + profile + PIXELS + END, 2, 3, "here")
     assert file.data == PLAIN
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from unity_bridge.codec import sensor_layout
-from unity_bridge.codec.sensor_layout import SensorLayout, tell_layout
-from unity_bridge.complaints import Complaints
+from unity_bridge.codec.sensor_layout import SensorLayout, detect_layout
 from unity_bridge.specs import PICTURE, DimensionProperty, ObservationSpec, ObservationType
+from unity_bridge.throttled_logger import ThrottledLogger
 
 NONE, MOVES = DimensionProperty.NONE, DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
 UNSPECIFIED = DimensionProperty.UNSPECIFIED
@@ -20,15 +20,15 @@ CHANNELS_LAST = (MOVES, MOVES, NONE)
 
 @pytest.fixture(autouse=True)
 def nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    complaints = Complaints(logging.getLogger(sensor_layout.__name__))
-    monkeypatch.setattr(sensor_layout, "_COMPLAINTS", complaints)
+    throttled = ThrottledLogger(logging.getLogger(sensor_layout.__name__))
+    monkeypatch.setattr(sensor_layout, "_THROTTLED", throttled)
 
 
 def tell(
     shape: tuple[int, ...], properties: tuple[DimensionProperty, ...], version: str
 ) -> tuple[tuple[int, ...], tuple[DimensionProperty, ...], SensorLayout]:
     declared = ObservationSpec("camera", shape, properties, ObservationType.GOAL_SIGNAL)
-    spec, layout = tell_layout(declared, version)
+    spec, layout = detect_layout(declared, version)
     assert (spec.name, spec.observation_type) == ("camera", ObservationType.GOAL_SIGNAL)
     return spec.shape, spec.dimension_property, layout
 
@@ -101,7 +101,7 @@ def test_what_is_no_picture_stays_as_it_is(
 
 
 def test_every_number_finds_its_channel_row_and_column() -> None:
-    spec, layout = tell_layout(ObservationSpec("camera", (4, 5, 2), CHANNELS_LAST), "")
+    spec, layout = detect_layout(ObservationSpec("camera", (4, 5, 2), CHANNELS_LAST), "")
     sent = np.arange(3 * 40, dtype=np.float32).reshape(3, 40)
     arranged = layout.arrange(sent, spec)
     assert arranged.shape == (3, 2, 4, 5)

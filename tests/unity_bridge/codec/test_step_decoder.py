@@ -16,10 +16,10 @@ from unity_bridge.codec import step_decoder
 from unity_bridge.codec.pictures import channel_mapping, encode_png
 from unity_bridge.codec.rows import RowLayout, varint_width, write_varints
 from unity_bridge.codec.step_decoder import StepDecoder
-from unity_bridge.complaints import Complaints
 from unity_bridge.errors import WireError
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
+from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 from unity_bridge.wire.observation_pb2 import PNG, ObservationProto
 
@@ -183,7 +183,7 @@ def test_no_rows_make_an_empty_batch_of_the_right_shapes() -> None:
 def test_a_mask_of_another_length_forbids_nothing_and_is_complained_of(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_decoder, "_complaints", Complaints(logging.getLogger()))
+    monkeypatch.setattr(step_decoder, "_throttled", ThrottledLogger(logging.getLogger()))
     unpacked = info(8).SerializeToString() + TAG["action_mask"] + b"\x01"
     for row in (info(7, action_mask=[True]).SerializeToString(), unpacked):
         assert StepDecoder(BALL, SPEC).decode([row]).allowed_actions.all()

@@ -19,10 +19,10 @@ from unity_bridge.codec import columns, png_files, unusable_values
 from unity_bridge.codec.messages import decode_behavior_spec, encode_behavior_spec
 from unity_bridge.codec.pictures import channel_mapping, encode_png
 from unity_bridge.codec.step_decoder import StepDecoder
-from unity_bridge.complaints import Complaints
 from unity_bridge.errors import WireError
 from unity_bridge.specs import PICTURE, ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 from unity_bridge.steps import StepBatch, as_floats
+from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 from unity_bridge.wire.observation_pb2 import NONE, PNG, ObservationProto
 
@@ -243,7 +243,7 @@ class TestOtherOrders:
     def test_numbers_that_cannot_be_used_are_named_by_channel_row_and_column(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(unusable_values, "_complaints", Complaints(logging.getLogger()))
+        monkeypatch.setattr(unusable_values, "_throttled", ThrottledLogger(logging.getLogger()))
         picture = as_floats(self.FRAME).transpose(1, 2, 0).copy()
         picture[3, 4, 1] = np.nan
         expected = as_floats(self.FRAME).copy()
@@ -353,7 +353,7 @@ def test_pictures_that_unfold_to_far_more_than_any_camera_sends_are_not_decoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A simulator says itself how large its pictures are: 16 KB of black may be 16 million pixels."""
-    monkeypatch.setattr(columns, "UNFOLDED", 3 * 512 * 512)
+    monkeypatch.setattr(columns, "MAX_DECODED", 3 * 512 * 512)
     spec = BehaviorSpec((ObservationSpec("eye", (1, 512, 512)),), ActionSpec(1))
     file = io.BytesIO()
     Image.new("RGB", (512, 512)).save(file, "PNG", compress_level=9)
@@ -384,7 +384,7 @@ def test_black_pictures_of_ordinary_size_may_come_in_any_number(
     agents: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is what many cameras show first."""
-    monkeypatch.setattr(columns, "UNFOLDED", 0)
+    monkeypatch.setattr(columns, "MAX_DECODED", 0)
     monkeypatch.setattr(png_files.PngFile, "pixels", lambda file: np.zeros((84, 84, 3), np.uint8))
     spec = BehaviorSpec((ObservationSpec("eye", (3, 84, 84)),), ActionSpec(1))
     data = encode_png(np.zeros((3, 84, 84), np.uint8))

@@ -14,10 +14,10 @@ from unity_bridge.codec import unusable_values
 from unity_bridge.codec.pictures import encode_png
 from unity_bridge.codec.step_decoder import StepDecoder
 from unity_bridge.codec.unusable_values import LARGEST_OBSERVED, LARGEST_REWARD, MOST_ROWS_IN_A_ROW
-from unity_bridge.complaints import Complaints
 from unity_bridge.errors import WireError
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
+from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 from unity_bridge.wire.observation_pb2 import PNG, ObservationProto
 
@@ -31,8 +31,8 @@ UNUSABLE = [np.nan, np.inf, -np.inf, 3e38, -2e15]
 
 
 @pytest.fixture(autouse=True)
-def _complaints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unusable_values, "_complaints", Complaints(logging.getLogger()))
+def _throttled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unusable_values, "_throttled", ThrottledLogger(logging.getLogger()))
 
 
 def row(values: Sequence[float] | NDArray[np.float32], agent: int = 1, **fields: Any) -> bytes:

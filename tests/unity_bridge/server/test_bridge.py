@@ -362,7 +362,9 @@ def test_the_editor_may_stop_and_play_on_one_connection_as_often_as_it_likes(
 def test_an_editor_that_was_killed_may_come_back_beside_its_own_silence(
     make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unity_bridge.transport.peers.read_table", list)  # as on a system that tells nothing
+    monkeypatch.setattr(
+        "unity_bridge.transport.peers.read_sockets", list
+    )  # as on a system that tells nothing
     bridge = make_bridge(timeout_wait_s=2 * SHORT_S)
     port = bridge.listen(port=0)
     killed = connect(port)

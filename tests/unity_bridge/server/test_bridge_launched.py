@@ -355,7 +355,9 @@ def test_a_stranger_that_calls_again_and_again_is_looked_up_once(
 ) -> None:
     looked_up = []
     monkeypatch.setattr("unity_bridge.server.bridge.STRANGER_S", LONG_S)
-    monkeypatch.setattr("unity_bridge.transport.peers.is_of_process", lambda *asked: looked_up.append(asked))
+    monkeypatch.setattr(
+        "unity_bridge.transport.peers.belongs_to_process", lambda *asked: looked_up.append(asked)
+    )
     bridge = make_bridge(base_port=free_port)
     bridge.launch(idle_program)
     stranger = connect(free_port)

@@ -12,7 +12,7 @@ import pytest
 
 from unity_bridge.errors import BridgeError
 from unity_bridge.transport import limits
-from unity_bridge.transport.endpoint import Call, Endpoint, HangUp, is_of_this_machine
+from unity_bridge.transport.endpoint import Call, Endpoint, HangUp, is_loopback
 from unity_bridge.transport.inbox import Inbox, can_serve_directly
 
 PATIENCE_S = 60.0
@@ -141,13 +141,15 @@ def test_a_call_that_nobody_has_read_when_stopping_begins_is_let_go(
     inbox = Inbox(direct=True)
     endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2)
     sent = connect(endpoint.port).raw_call(b"")
-    arrived = [inbox.core.poll(deadline=time.time() + PATIENCE_S)]  # in gRPC's queue, and not acted upon
+    arrived = [
+        inbox.completion_queue.poll(deadline=time.time() + PATIENCE_S)
+    ]  # in gRPC's queue, and not acted upon
 
-    def turn(timeout: float) -> bool:
+    def poll(timeout: float) -> bool:
         event = arrived.pop() if arrived else None
-        return Inbox.turn(inbox, timeout) if event is None else event.tag(event)
+        return Inbox.poll(inbox, timeout) if event is None else event.tag(event)
 
-    monkeypatch.setattr(inbox, "turn", turn)
+    monkeypatch.setattr(inbox, "poll", poll)
     endpoint.stop()
     assert sent.exception(PATIENCE_S).code() is grpc.StatusCode.UNAVAILABLE
 
@@ -194,9 +196,9 @@ def test_an_address_of_another_machine_cannot_be_bound(inbox: Inbox) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
 def test_an_address_that_only_this_machine_reaches(host: str) -> None:
-    assert is_of_this_machine(host)
+    assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "8.8.8.8", "::ffff:192.0.2.1", "fe80::1"])
 def test_an_address_that_other_machines_reach(host: str) -> None:
-    assert not is_of_this_machine(host)
+    assert not is_loopback(host)

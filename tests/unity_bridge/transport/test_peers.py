@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from unity_bridge.transport.peers import is_connected, is_of_process
+from unity_bridge.transport.peers import belongs_to_process, is_connected
 
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system tells nothing")
 
@@ -38,12 +38,12 @@ def test_a_connection_is_of_the_process_that_opened_it_and_of_its_ancestors(
         connection, (host, their_port) = server.accept()
         peer = f"ipv4:{host}:{their_port}"
         with connection:
-            assert is_of_process(peer, port, client.pid)
-            assert is_of_process(peer, port, os.getpid())  # its parent
+            assert belongs_to_process(peer, port, client.pid)
+            assert belongs_to_process(peer, port, os.getpid())  # its parent
             assert is_connected(peer, port)
             client.communicate()
             assert is_connected(peer, port) is False
-            assert not is_of_process(peer, port, client.pid)
+            assert not belongs_to_process(peer, port, client.pid)
 
 
 def test_a_connection_is_of_no_other_process(server: socket.socket) -> None:
@@ -53,8 +53,8 @@ def test_a_connection_is_of_no_other_process(server: socket.socket) -> None:
         socket.create_connection(("127.0.0.1", port)) as client,
     ):
         host, their_port = client.getsockname()
-        assert not is_of_process(f"ipv4:{host}:{their_port}", port, other.pid)
-        assert not is_of_process(f"ipv4:127.0.0.2:{their_port}", port, os.getpid())
+        assert not belongs_to_process(f"ipv4:{host}:{their_port}", port, other.pid)
+        assert not belongs_to_process(f"ipv4:127.0.0.2:{their_port}", port, os.getpid())
         other.communicate(b"\n")
 
 
@@ -63,4 +63,4 @@ def test_a_connection_is_of_no_other_process(server: socket.socket) -> None:
 )
 def test_what_is_no_address_of_a_connection_is_not_told_anything(peer: str) -> None:
     assert is_connected(peer, 5004) is None
-    assert not is_of_process(peer, 5004, os.getpid())
+    assert not belongs_to_process(peer, 5004, os.getpid())

@@ -1,0 +1,51 @@
+"""A logger whose messages stay few, however often a simulator repeats its mistake."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Hashable
+
+MAX_LOGGED = 10
+"""How often each kind of message is logged before it is only counted."""
+
+MAX_KINDS = 1000
+"""Kinds that are told apart; those beyond count as one."""
+
+_OTHERS = object()
+
+
+class ThrottledLogger:
+    """A logger that logs each kind of message a few times, then only counts it."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        """``logger`` gets the messages, as warnings unless another level is asked for."""
+        self._logger = logger
+        self._counts: Counter[Hashable] = Counter()
+
+    def log(
+        self,
+        kind: Hashable,
+        message: str,
+        *,
+        most: int = MAX_LOGGED,
+        error: BaseException | None = None,
+        level: int = logging.WARNING,
+    ) -> None:
+        """Logs a message, unless its kind was logged ``most`` times already; the last time tells that it is.
+
+        With an ``error`` its traceback follows: for what should not have been possible.
+        """
+        if kind not in self._counts and len(self._counts) >= MAX_KINDS:
+            kind = _OTHERS
+        self._counts[kind] += 1
+        if self._counts[kind] < most:
+            self._logger.log(level, "%s", message, exc_info=error)
+        elif self._counts[kind] == most:
+            self._logger.log(
+                level, "%s (said %d times; from now on only counted)", message, most, exc_info=error
+            )
+
+    def count(self, kind: Hashable) -> int:
+        """How often a kind came up, logged or not."""
+        return self._counts[kind]

@@ -1,0 +1,43 @@
+"""Text that came from outside, made fit to be printed: quoted, cut, and without control characters."""
+
+from __future__ import annotations
+
+import re
+
+LONGEST_QUOTED = 60
+"""Characters of a stranger's text that a message repeats."""
+
+LONGEST_LINE = 2000
+"""Characters of one line of the log."""
+
+_PLAIN_VERSION = re.compile(r"[A-Za-z0-9.+_-]{1,40}")
+
+_REORDERING = (*range(0x2028, 0x202F), *range(0x2066, 0x206A))
+"""Line separators, and marks that turn the direction of what follows."""
+
+_WRITTEN_OUT = {
+    **{code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"},
+    **{code: f"\\u{code:04x}" for code in _REORDERING},
+}
+
+
+def quoted(text: str) -> str:
+    """A text that came from outside, in quotation marks, without control characters, and cut where it is long."""
+    shown = repr(text[:LONGEST_QUOTED])
+    return shown if len(text) <= LONGEST_QUOTED else f"{shown}… ({len(text)} characters)"
+
+
+def harmless(text: str) -> str:
+    """A text of several lines as it may be printed, whatever somebody brought into it.
+
+    Control characters are written out, lines end where they are longer than anybody reads, and no line but the first
+    begins like one of ours.
+    """
+    first, *others = text.translate(_WRITTEN_OUT).split("\n")
+    lines = [first, *(f"  {line}" if line.startswith("[") else line for line in others)]
+    return "\n".join(line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in lines)
+
+
+def version_text(text: str) -> str:
+    """A version that came from outside as it is, and anything else quoted."""
+    return text if _PLAIN_VERSION.fullmatch(text) else quoted(text)
