@@ -97,7 +97,7 @@ class Behavior:
         self._throttled = ThrottledLogger(_logger)
         self._returns_since_save = (0.0, 0)
         """Their sum, and how many there were."""
-        self._returns_since_look: list[float] = []
+        self._returns_since_progress: list[float] = []
         try:
             require_actions(settings, spec.action_spec)
             self._view = selector_for(spec, settings)
@@ -111,7 +111,7 @@ class Behavior:
                 settings.self_play, turn_scheduler or TurnScheduler(), self._algorithm, compute
             )
         self._agent_indices = AgentIndexAllocator() if settings.hyperparameters.learns_by_group else None
-        self._most = settings.hyperparameters.max_group_size
+        self._max_group_size = settings.hyperparameters.max_group_size
         self._assembler = TrajectoryAssembler(
             self._view.spec,
             self._algorithm.horizon,
@@ -160,20 +160,20 @@ class Behavior:
             )
         if not self._waiting:
             self._assembler.tidy()  # nobody's row is remembered anywhere
-        batch, membership = self._seen(steps)
+        batch, membership = self._select_observations(steps)
         try:
             observed = self._assembler.observe(steps.simulator, steps.team, batch, membership)
         except TooManyAgents as error:
             raise WireError(f"behavior '{self.name}': {error}") from None
         if observed.vanished is not None:
-            self._forget(steps, observed.vanished)
+            self._forget_vanished(steps, observed.vanished)
         group_episodes = self._groups.observe(steps.simulator, steps.team, steps.batch)
         if self.opponents is None or self.opponents.learns(steps.team):
-            self._count(observed, group_episodes, reported_agent_indices(steps.batch, membership))
+            self._count_steps(observed, group_episodes, reported_agent_indices(steps.batch, membership))
             if self.opponents is not None:
-                self._rate(self.opponents, steps, observed, group_episodes)
+                self._rate_games(self.opponents, steps, observed, group_episodes)
             if observed.trajectories is not None and training:
-                self._algorithm.record(self._shaped(observed.trajectories))
+                self._algorithm.record(self._shape_rewards(observed.trajectories))
         else:
             self.opponents.count_ghost_steps(observed.transitions)
         first = batch.num_terminal
@@ -184,7 +184,7 @@ class Behavior:
         )
         self._waiting.append((steps.simulator, steps.team, waiting))
 
-    def _forget(self, steps: TeamSteps, vanished: Keys) -> None:
+    def _forget_vanished(self, steps: TeamSteps, vanished: Keys) -> None:
         """Agents are taken for gone. Their episodes did not end, so they are not among those that are counted."""
         self._groups.forget(steps.simulator, vanished)
         if self._agent_indices is not None:
@@ -195,20 +195,23 @@ class Behavior:
             "that their episodes end; what they did is learned from, their returns are not counted",
         )
 
-    def _seen(self, steps: TeamSteps) -> tuple[StepBatch, GroupMembership | None]:
+    def _select_observations(self, steps: TeamSteps) -> tuple[StepBatch, GroupMembership | None]:
         """A tick as the learner sees it, and each row's group and index in it where that matters."""
         if self._agent_indices is None:
             return self._view.batch(steps.batch, None), None
         membership = self._agent_indices.assign(steps.simulator, steps.team, steps.batch)
         largest = int(membership.agent_indices.max(initial=-1)) + 1
-        if self._most is not None and largest > self._most:
+        if self._max_group_size is not None and largest > self._max_group_size:
             raise UserError(
-                f"behavior '{self.name}': a group of at least {largest} agents came, {self._most} were expected: "
+                f"behavior '{self.name}': a group of at least {largest} agents came, "
+                f"{self._max_group_size} were expected: "
                 "set hyperparameters.group_size"
             )
         return self._view.batch(steps.batch, membership.agent_indices), membership
 
-    def _count(self, observed: Observed, groups: GroupEpisodes, agent_indices: NDArray[np.int64]) -> None:
+    def _count_steps(
+        self, observed: Observed, groups: GroupEpisodes, agent_indices: NDArray[np.int64]
+    ) -> None:
         """Steps and episodes that everybody hears of."""
         self.step += observed.transitions
         if observed.episodes is None and not len(groups):
@@ -223,14 +226,14 @@ class Behavior:
             self._statistics.add_episodes(returns, lengths)
             total, count = self._returns_since_save
             self._returns_since_save = (total + float(returns.sum()), count + len(returns))
-            self._returns_since_look.extend(returns.tolist())
+            self._returns_since_progress.extend(returns.tolist())
         if len(groups):
             self._statistics.add_group_episodes(groups.returns)
         self._callbacks.on_episode_end(
             self.name, EndedEpisodes(returns, lengths, agent_indices[ended], groups.returns)
         )
 
-    def _rate(
+    def _rate_games(
         self, opponents: OpponentPolicies, steps: TeamSteps, observed: Observed, groups: GroupEpisodes
     ) -> None:
         """Counts the games that ended, once per agent, or once per group."""
@@ -241,7 +244,7 @@ class Behavior:
         for rating in opponents.rate(results.tolist()):
             self._statistics.add("Self-play/ELO", rating)
 
-    def _shaped(self, trajectories: Trajectories) -> Trajectories:
+    def _shape_rewards(self, trajectories: Trajectories) -> Trajectories:
         """What the learner gets; what is reported stays as it is."""
         return self._callbacks.on_collection(self.name, trajectories)
 
@@ -257,17 +260,17 @@ class Behavior:
         """Decides for all who wait, in one forward pass for each policy; one batch per observed tick, in order."""
         waiting, self._waiting = self._waiting, []
         if self.opponents is None:
-            return self._decide(self._algorithm, [part for _, _, part in waiting])
+            return self._sample_actions(self._algorithm, [part for _, _, part in waiting])
         actors = [self.opponents.actor(team) for _, team, _ in waiting]
         decided: dict[int, ActionBatch] = {}
         for actor in dict.fromkeys(actors):
             at = [i for i, each in enumerate(actors) if each is actor]
-            decided |= zip(at, self._decide(actor, [waiting[i][2] for i in at]), strict=True)
+            decided |= zip(at, self._sample_actions(actor, [waiting[i][2] for i in at]), strict=True)
         return [decided[i] for i in range(len(waiting))]
 
-    def _decide(self, actor: ActingPolicy, waiting: list[_Waiting]) -> list[ActionBatch]:
+    def _sample_actions(self, actor: ActingPolicy, waiting: list[_Waiting]) -> list[ActionBatch]:
         counts = [len(part.rows) for part in waiting]
-        everyone = waiting[0] if len(waiting) == 1 else _joined(waiting)
+        everyone = waiting[0] if len(waiting) == 1 else _concatenated(waiting)
         if len(everyone.rows) == 0:
             return [ActionBatch.zeros(0, self.spec.action_spec) for _ in waiting]
         decisions = actor.act(
@@ -331,7 +334,7 @@ class Behavior:
         self._last_summary = (self.step, time.perf_counter())
         return self._statistics.drain(step=at, wall_s=wall_s, steps_per_s=steps_per_s, is_training=learned)
 
-    def so_far(self, wall_s: float) -> Summary:
+    def partial_summary(self, wall_s: float) -> Summary:
         """What the next summary would say, were it due now."""
         return self._statistics.so_far(
             step=self.step, wall_s=wall_s, steps_per_s=self.steps_per_s, is_training=self.training
@@ -349,7 +352,7 @@ class Behavior:
 
     def drain_progress(self) -> Progress | None:
         """What it did since the last call, for lessons that watch it; None for who does not learn."""
-        returns, self._returns_since_look = self._returns_since_look, []
+        returns, self._returns_since_progress = self._returns_since_progress, []
         return Progress(self.step / max(self.settings.max_steps, 1), returns) if self._learns else None
 
     def checkpoint(self) -> Checkpoint:
@@ -415,7 +418,7 @@ class Behavior:
             ) from None
 
 
-def _joined(parts: Sequence[_Waiting]) -> _Waiting:
+def _concatenated(parts: Sequence[_Waiting]) -> _Waiting:
     return _Waiting(
         np.concatenate([part.rows for part in parts]),
         tuple(

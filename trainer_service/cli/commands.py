@@ -44,10 +44,10 @@ _SECTION_OF_FLAG: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Where in the configuration a flag belongs; it wins there over the file."""
 
-_SILENCE_S = 30.0
+_PROGRESS_INTERVAL_S = 30.0
 """How long an evaluation says nothing where nobody may be looking."""
 
-_FILM_S = 120.0
+_RECORDING_GRACE_S = 120.0
 """How long a simulator that recorded may take to write the file when all is over."""
 
 
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code: 0 well, 1 a simulator failed, 2 the user can mend it."""
     from unity_bridge.errors import BridgeError, DemonstrationError, LaunchError, PortInUse
 
-    _wait_briefly()
+    _limit_spinning()
     atexit.register(gc.freeze)  # torch is a second's work to collect, for a process that ends anyway
     parsed, unknown = build_parser().parse_known_args(arguments)
     if unknown:
@@ -63,23 +63,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _COMMANDS[parsed.command](parsed)
     except UserError as error:
-        _complain(str(error))
+        _print_error(str(error))
         return error.exit_code
     except (LaunchError, PortInUse, DemonstrationError) as error:
-        _complain(str(error))
+        _print_error(str(error))
         return 2
     except BridgeError as error:
-        _complain(str(error))
+        _print_error(str(error))
         return 1
     except BrokenPipeError:
-        _fall_silent()  # whoever read our output is gone (`… | head`)
+        _silence_output()  # whoever read our output is gone (`… | head`)
         return 1
     except KeyboardInterrupt:
-        _complain("interrupted")
+        _print_error("interrupted")
         return 130
 
 
-def _wait_briefly() -> None:
+def _limit_spinning() -> None:
     """Lets torch's threads wait for each other by spinning, but not for long. Counts when torch is loaded later.
 
     They wait in vain where another run, or a simulator, has a core that they count on: without a limit two threads
@@ -93,10 +93,10 @@ def _learn(parsed: argparse.Namespace) -> int:
     from trainer_service.training.stop_signals import StopSignals
 
     with StopSignals() as stop:  # first, for what follows takes a second to load
-        return _learn_until(stop, parsed)
+        return _learn_with(stop, parsed)
 
 
-def _learn_until(stop: StopSignals, parsed: argparse.Namespace) -> int:
+def _learn_with(stop: StopSignals, parsed: argparse.Namespace) -> int:
     from trainer_service.config import load_run_options
     from trainer_service.metrics.console import Console
     from trainer_service.training.run import train
@@ -104,11 +104,11 @@ def _learn_until(stop: StopSignals, parsed: argparse.Namespace) -> int:
     given = vars(parsed)
     for flag in ("torch", "tensorflow"):
         if flag in given:
-            _note(f"The command line argument --{flag} was removed.")
+            _print_warning(f"The command line argument --{flag} was removed.")
     loaded = load_run_options(given.get("trainer_config_path"), _overrides(given))
     callbacks = _callbacks(given.get("callbacks", []))
     with Console(debug=loaded.options.debug) as console:
-        _tell_warnings(loaded)
+        _log_warnings(loaded)
         outcome = train(
             loaded.options,
             console=console,
@@ -119,8 +119,8 @@ def _learn_until(stop: StopSignals, parsed: argparse.Namespace) -> int:
             stop=stop,
         )
     if not loaded.options.checkpoint_settings.inference:
-        with _whoever_listens():
-            _say_where(loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
+        with _ignoring_closed_output():
+            _print_results(loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
             sys.stdout.flush()
     return 0
 
@@ -166,10 +166,10 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         )
     same = env == environment.env_path  # then it is asked for what it was asked for while training
     env_args = list(parsed.env_args or (environment.env_args if same else None) or ())
-    command = program_for(trained_with, env, [*env_args, *_recording(env, parsed)])
-    earlier = _stamp(parsed.record)
+    command = program_for(trained_with, env, [*env_args, *_recording_arguments(env, parsed)])
+    earlier = _modified_at(parsed.record)
     simulator = EvaluationSimulator(
-        trained_with, command, parsed.seed, 3.0 if parsed.record is None else _FILM_S
+        trained_with, command, parsed.seed, 3.0 if parsed.record is None else _RECORDING_GRACE_S
     )
     with ExitStack() as stack:
         # All that is said on the way goes to standard error: standard output is for the result.
@@ -184,11 +184,11 @@ def _evaluate(parsed: argparse.Namespace) -> int:
             policies,
             episodes=parsed.episodes,
             deterministic=not parsed.stochastic,
-            progress=_progress(),
+            progress=_progress_printer(),
         )
     _print_scores(parsed, policies, scores)
     if parsed.record is not None:
-        if _stamp(parsed.record) == earlier:
+        if _modified_at(parsed.record) == earlier:
             raise UserError(f"--record: the simulator ended without writing '{parsed.record}'")
         print(f"Recorded {parsed.record}", file=sys.stderr)
     return 0
@@ -198,7 +198,7 @@ def _record_demo(parsed: argparse.Namespace) -> int:
     from trainer_service.cli.demonstrations import record_demo
 
     _require_episodes(parsed.episodes)
-    return record_demo(parsed, _progress())
+    return record_demo(parsed, _progress_printer())
 
 
 def _demo_info(parsed: argparse.Namespace) -> int:
@@ -253,12 +253,12 @@ def _schema(parsed: argparse.Namespace) -> int:
 
 
 def _doctor(parsed: argparse.Namespace) -> int:
-    from trainer_service.doctor import Patient, examine
+    from trainer_service.doctor import Setup, run_checks
 
     given = vars(parsed)
     config: Path | None = given["trainer_config_path"]
-    options = _readable_options(config, _overrides(given))
-    patient = Patient(
+    options = _options_for_doctor(config, _overrides(given))
+    setup = Setup(
         results_dir=Path(options.checkpoint_settings.results_dir),
         port=given.get("port", 5004),
         device=options.torch_settings.device,
@@ -267,7 +267,7 @@ def _doctor(parsed: argparse.Namespace) -> int:
         options=options,
     )
     findings = []
-    for finding in examine(patient):
+    for finding in run_checks(setup):
         findings.append(finding)
         if not parsed.json:
             print(finding, flush=True)
@@ -279,7 +279,7 @@ def _doctor(parsed: argparse.Namespace) -> int:
     return 2 if broken else 0
 
 
-def _readable_options(config: Path | None, overrides: Mapping[str, Any]) -> RunOptions:
+def _options_for_doctor(config: Path | None, overrides: Mapping[str, Any]) -> RunOptions:
     """What the file and the flags say; only the flags if the file has mistakes, which are told elsewhere."""
     from trainer_service.config import load_run_options
     from trainer_service.errors import ConfigError
@@ -292,7 +292,7 @@ def _readable_options(config: Path | None, overrides: Mapping[str, Any]) -> RunO
         return load_run_options(None, overrides).options
 
 
-def _recording(env: str, parsed: argparse.Namespace) -> list[str]:
+def _recording_arguments(env: str, parsed: argparse.Namespace) -> list[str]:
     """What the simulator is told of the film that is wanted."""
     from unity_bridge.simulators import BUNDLED_SCHEMES
     from unity_bridge.simulators.rendering.films import recording_problem
@@ -315,12 +315,12 @@ def _recording(env: str, parsed: argparse.Namespace) -> list[str]:
     return ["--record", str(target.absolute()), *told]
 
 
-def _stamp(path: Path | None) -> int | None:
+def _modified_at(path: Path | None) -> int | None:
     """When a file was written, to tell an earlier one from a new one; None where there is none."""
     return path.stat().st_mtime_ns if path is not None and path.exists() else None
 
 
-def _progress() -> Callable[[int, int], None]:
+def _progress_printer() -> Callable[[int, int], None]:
     """Says on standard error how many episodes are done: all the time on a terminal, elsewhere now and then."""
     if sys.stderr.isatty():
         return lambda done, wanted: print(
@@ -330,7 +330,7 @@ def _progress() -> Callable[[int, int], None]:
 
     def say(done: int, wanted: int) -> None:
         nonlocal said_s
-        if time.monotonic() - said_s >= _SILENCE_S:
+        if time.monotonic() - said_s >= _PROGRESS_INTERVAL_S:
             said_s = time.monotonic()
             print(f"{done} of {wanted} episodes", file=sys.stderr, flush=True)
 
@@ -346,26 +346,26 @@ def _print_scores(
         print(json.dumps({"run_id": parsed.run_id, "step": step, "behaviors": results}))
         return
     for name, result in results.items():
-        print(f"{name} (step {policies[name].step}): {_in_words(result)}")
+        print(f"{name} (step {policies[name].step}): {_score_text(result)}")
         for team, of_team in result.get("teams", {}).items():
-            print(f"  team {team}: {_in_words(of_team)}")
+            print(f"  team {team}: {_score_text(of_team)}")
 
 
-def _in_words(result: Mapping[str, Any]) -> str:
+def _score_text(result: Mapping[str, Any]) -> str:
     """A score as people read it."""
     words = (
-        f"mean return {_with_spread(result['mean_return'], result['std_return'])} "
+        f"mean return {_mean_text(result['mean_return'], result['std_return'])} "
         f"over {result['episodes']} episodes, mean length {result['mean_length']:.1f}"
     )
     if not result["group_episodes"]:
         return words
     return (
-        f"{words}; mean group return {_with_spread(result['mean_group_return'], result['std_group_return'])} "
+        f"{words}; mean group return {_mean_text(result['mean_group_return'], result['std_group_return'])} "
         f"over {result['group_episodes']} episodes of groups"
     )
 
 
-def _with_spread(mean: float, deviation: float) -> str:
+def _mean_text(mean: float, deviation: float) -> str:
     from trainer_service.metrics import format_return
 
     return f"{format_return(mean, deviation)} ± {format_return(deviation, mean)}"
@@ -384,12 +384,12 @@ def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
     return overrides
 
 
-def _tell_warnings(loaded: LoadedOptions) -> None:
+def _log_warnings(loaded: LoadedOptions) -> None:
     for warning in loaded.warnings:
         logging.getLogger(__name__).warning("%s", warning)
 
 
-def _say_where(options: RunOptions, folder: Path, behaviors: Sequence[str], interrupted: bool) -> None:
+def _print_results(options: RunOptions, folder: Path, behaviors: Sequence[str], interrupted: bool) -> None:
     if not behaviors:
         print("\nStopped before any simulator came; there is nothing to save.")
         return
@@ -407,15 +407,15 @@ def _say_where(options: RunOptions, folder: Path, behaviors: Sequence[str], inte
 
 
 @contextmanager
-def _whoever_listens() -> Iterator[None]:
+def _ignoring_closed_output() -> Iterator[None]:
     """What is said within is said in vain, and no failure, where the terminal or the pipe is gone."""
     try:
         yield
     except OSError:
-        _fall_silent()
+        _silence_output()
 
 
-def _fall_silent() -> None:
+def _silence_output() -> None:
     """Nothing more can be said, not even by the interpreter when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
@@ -425,14 +425,14 @@ def _fall_silent() -> None:
             os.dup2(nowhere, stream.fileno())
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     from unity_bridge.untrusted_text import harmless
 
-    with _whoever_listens():
+    with _ignoring_closed_output():
         print(harmless(f"mlagents-style: error: {message}"), file=sys.stderr, flush=True)
 
 
-def _note(message: str) -> None:
+def _print_warning(message: str) -> None:
     print(f"[WARNING] {message}", file=sys.stderr)
 
 

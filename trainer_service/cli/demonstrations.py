@@ -44,16 +44,16 @@ def record_demo(parsed: argparse.Namespace, progress: Callable[[int, int], None]
         raise Interrupted("interrupted before any episode was complete; nothing was written")
     if not recording.complete:
         print("Interrupted: the episodes that were complete are kept.", file=sys.stderr)
-    print(f"{_sum_up(recording.recorded)} in {parsed.output}")
+    print(f"{_summary(recording.recorded)} in {parsed.output}")
     return 0
 
 
 def demo_info(parsed: argparse.Namespace) -> int:
     """``mlagents-style demo-info``. Returns the exit code. Raises DemonstrationError: a file cannot be read."""
-    from trainer_service.demonstrations.info import look_into, to_json, to_text
+    from trainer_service.demonstrations.info import read_contents, to_json, to_text
     from unity_bridge.demonstrations import open_demonstrations
 
-    found = [look_into(file) for path in parsed.paths for file in open_demonstrations(path)]
+    found = [read_contents(file) for path in parsed.paths for file in open_demonstrations(path)]
     if parsed.json:
         print(json.dumps({"files": [to_json(contents) for contents in found]}))
     else:
@@ -89,7 +89,7 @@ def _record_run(parsed: argparse.Namespace, recording: Recording, stopped: Calla
         record_policies(bridge, policies, recording, deterministic=not parsed.stochastic, stopped=stopped)
 
 
-def _sum_up(recorded: Recorded) -> str:
+def _summary(recorded: Recorded) -> str:
     count = len(recorded.returns)
     return (
         f"Recorded {count} episode{'s' if count > 1 else ''} of {recorded.behavior}: {recorded.steps:,} steps, "

@@ -14,7 +14,7 @@ from unity_bridge.specs import BehaviorSpec, ObservationSpec, ObservationType
 
 
 @dataclass(slots=True, eq=False)
-class _Tally:
+class _Totals:
     """Sums over the segments of a recording."""
 
     action_sizes: tuple[int, tuple[int, ...]]
@@ -75,30 +75,30 @@ class Contents:
         return len(self.returns) - self.terminated - self.truncated
 
 
-def look_into(file: DemonstrationFile) -> Contents:
+def read_contents(file: DemonstrationFile) -> Contents:
     """Reads a recording to its end.
 
     Raises:
         DemonstrationError: it is damaged.
     """
     actions = file.spec.action_spec
-    tally = _Tally((actions.continuous_size, actions.discrete_branches))
+    totals = _Totals((actions.continuous_size, actions.discrete_branches))
     for segment in file.segments():
-        tally.add(segment)
-    ranges = zip(tally.lowest.tolist(), tally.highest.tolist(), strict=True) if tally.steps else ()
+        totals.add(segment)
+    ranges = zip(totals.lowest.tolist(), totals.highest.tolist(), strict=True) if totals.steps else ()
     return Contents(
         path=file.path,
         behavior=file.behavior_name,
         meta=file.meta,
         spec=file.spec,
         is_shifted=file.is_shifted,
-        steps=tally.steps,
-        terminated=tally.terminated,
-        truncated=tally.truncated,
-        returns=tuple(tally.returns),
-        group_returns=tuple(tally.group_returns),
+        steps=totals.steps,
+        terminated=totals.terminated,
+        truncated=totals.truncated,
+        returns=tuple(totals.returns),
+        group_returns=tuple(totals.group_returns),
         action_ranges=tuple(ranges),
-        choices=tuple(tuple(counts.tolist()) for counts in tally.chosen),
+        choices=tuple(tuple(counts.tolist()) for counts in totals.chosen),
     )
 
 

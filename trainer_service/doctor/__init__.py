@@ -9,13 +9,13 @@ from pathlib import Path
 
 from trainer_service.config import RunOptions
 from trainer_service.doctor import exchange, installation, surroundings
-from trainer_service.doctor.report import Finding, Look
+from trainer_service.doctor.report import Check, Finding
 
-__all__ = ["Finding", "Patient", "examine"]
+__all__ = ["Finding", "Setup", "run_checks"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patient:
+class Setup:
     """What shall be looked at besides the installation."""
 
     results_dir: Path = Path("results")
@@ -29,27 +29,27 @@ class Patient:
     """How to start it, and what it is checked against."""
 
 
-def examine(patient: Patient) -> Iterator[Finding]:
+def run_checks(setup: Setup) -> Iterator[Finding]:
     """Looks at one thing after the other; the last ones start processes and take seconds."""
-    for look in _looks(patient):
-        yield from look.findings()
+    for check in _checks(setup):
+        yield from check.findings()
 
 
-def _looks(patient: Patient) -> Iterator[Look]:
-    yield Look("Python", installation.python)
-    yield Look("dependencies", installation.dependencies)
-    yield Look("gymnasium", installation.gymnasium)
-    yield Look("pettingzoo", installation.pettingzoo)
-    yield Look("torch device", partial(installation.torch_device, patient.device))
-    yield Look("gRPC server", installation.grpc_server)
-    yield Look("PNG pictures", installation.pictures)
-    yield Look("ONNX export", installation.onnx_export)
-    yield Look("mlagents_envs", installation.low_level_api)
-    yield Look(f"port {patient.port}", partial(surroundings.attach_port, patient.port))
-    yield Look("results", partial(surroundings.results_folder, patient.results_dir))
-    yield Look("proxies", surroundings.proxies)
-    yield Look("loopback exchange", exchange.bundled_simulator)
-    if patient.config is not None:
-        yield Look("configuration", partial(exchange.configuration, patient.config))
-    if patient.env is not None:
-        yield Look(f"env {patient.env}", partial(exchange.environment, patient.env, patient.options))
+def _checks(setup: Setup) -> Iterator[Check]:
+    yield Check("Python", installation.python)
+    yield Check("dependencies", installation.dependencies)
+    yield Check("gymnasium", installation.gymnasium)
+    yield Check("pettingzoo", installation.pettingzoo)
+    yield Check("torch device", partial(installation.torch_device, setup.device))
+    yield Check("gRPC server", installation.grpc_server)
+    yield Check("PNG pictures", installation.pictures)
+    yield Check("ONNX export", installation.onnx_export)
+    yield Check("mlagents_envs", installation.low_level_api)
+    yield Check(f"port {setup.port}", partial(surroundings.attach_port, setup.port))
+    yield Check("results", partial(surroundings.results_folder, setup.results_dir))
+    yield Check("proxies", surroundings.proxies)
+    yield Check("loopback exchange", exchange.bundled_simulator)
+    if setup.config is not None:
+        yield Check("configuration", partial(exchange.configuration, setup.config))
+    if setup.env is not None:
+        yield Check(f"env {setup.env}", partial(exchange.environment, setup.env, setup.options))

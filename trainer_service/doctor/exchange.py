@@ -18,11 +18,11 @@ from unity_bridge.steps import ActionBatch, StepBatch
 
 BUNDLED = "sim:basic"
 _MESSAGES = 20
-_PATIENCE_S = 30
+_LEAST_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class Exchange:
     """What came of talking with a simulator."""
 
     specs: Mapping[str, BehaviorSpec]
@@ -39,10 +39,10 @@ def bundled_simulator() -> Finding:
 
 def environment(env: str, options: RunOptions) -> Iterator[Finding]:
     """The user's simulator, and whether the configuration fits what it declares."""
-    finding, talk = _exchange(f"env {env}", env, options)
+    finding, exchanged = _exchange(f"env {env}", env, options)
     yield finding
-    if talk is not None and (options.behaviors or options.default_settings is not None):
-        yield from _behaviors(talk.specs, options)
+    if exchanged is not None and (options.behaviors or options.default_settings is not None):
+        yield from _behaviors(exchanged.specs, options)
 
 
 def configuration(path: Path) -> Iterator[Finding]:
@@ -56,18 +56,18 @@ def configuration(path: Path) -> Iterator[Finding]:
         yield Finding("ok", "configuration", f"{path} is valid")
 
 
-def _exchange(subject: str, env: str, options: RunOptions) -> tuple[Finding, Conversation | None]:
-    patience_s = max(options.env_settings.timeout_wait, _PATIENCE_S)
+def _exchange(subject: str, env: str, options: RunOptions) -> tuple[Finding, Exchange | None]:
+    timeout_s = max(options.env_settings.timeout_wait, _LEAST_TIMEOUT_S)
     try:
-        talk = converse(env, options, patience_s=patience_s)
+        exchanged = exchange_messages(env, options, timeout_s=timeout_s)
     except (UserError, BridgeError) as error:
         return Finding("fail", subject, str(error), "see above all what the program printed"), None
-    names = ", ".join(talk.specs) or "no behaviors"
-    found = f"{talk.messages} messages in {talk.seconds:.1f} s with the start of the program; it has {names}"
-    return Finding("ok", subject, found), talk
+    names = ", ".join(exchanged.specs) or "no behaviors"
+    found = f"{exchanged.messages} messages in {exchanged.seconds:.1f} s with the start of the program; it has {names}"
+    return Finding("ok", subject, found), exchanged
 
 
-def converse(env: str, options: RunOptions, *, patience_s: float) -> Conversation:
+def exchange_messages(env: str, options: RunOptions, *, timeout_s: float) -> Exchange:
     """Starts one simulator and answers its first messages with actions that are allowed.
 
     Raises:
@@ -81,16 +81,16 @@ def converse(env: str, options: RunOptions, *, patience_s: float) -> Conversatio
     )
     specs: dict[str, BehaviorSpec] = {}
     messages, began = 0, time.monotonic()
-    settings = BridgeSettings(seed=0, timeout_wait_s=patience_s, max_lifetime_restarts=0)
+    settings = BridgeSettings(seed=0, timeout_wait_s=timeout_s, max_lifetime_restarts=0)
     with Bridge(settings) as bridge:
         bridge.launch(command)
         while messages < _MESSAGES:
-            for event in bridge.receive(patience_s):
+            for event in bridge.receive(timeout_s):
                 if isinstance(event, Departure):
                     raise BridgeError(event.reason)
                 _answer(bridge, event, specs)
                 messages += 1
-    return Conversation(specs, messages, time.monotonic() - began)
+    return Exchange(specs, messages, time.monotonic() - began)
 
 
 def _answer(bridge: Bridge, tick: Tick, specs: dict[str, BehaviorSpec]) -> None:

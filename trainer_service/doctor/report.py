@@ -39,16 +39,16 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Check:
     """Something to look at."""
 
     subject: str
-    at: Callable[[], Finding | Iterable[Finding]]
+    run: Callable[[], Finding | Iterable[Finding]]
 
     def findings(self) -> Iterator[Finding]:
         """What comes of it. A look that fails for a reason nobody thought of is a finding too."""
         try:
-            found = self.at()
+            found = self.run()
             yield from (found,) if isinstance(found, Finding) else found
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -121,9 +121,9 @@ class ProgressLog:
     def _log_behavior(self, behavior: Behavior, before: _Mark, now: float) -> None:
         """Says how far a behavior is."""
         self._last_logged[behavior.name] = _Mark(behavior.step, now)
-        so_far = behavior.so_far(wall_s=now)
-        if so_far.stats.episodes:
-            self._console.summary(so_far, behavior.settings.max_steps)
+        partial_summary = behavior.partial_summary(wall_s=now)
+        if partial_summary.stats.episodes:
+            self._console.summary(partial_summary, behavior.settings.max_steps)
         if self._console.has_table:
             return
         self._last_line_s = now
@@ -135,7 +135,7 @@ class ProgressLog:
             about = "" if left is None else f", about {_duration(left)} left"
             self._forecast_s = now + FORECAST_S
             parts.append(f"{rate:,.{0 if rate >= 10 else 1}f} steps/s{about}")
-        parts += _episodes(so_far)
+        parts += _episodes(partial_summary)
         if collected := _collected(behavior):
             parts.append(f"Collected {collected}")
         _logger.info("%s.", ". ".join(parts))
@@ -169,8 +169,8 @@ def _steps(behavior: Behavior) -> str:
     return f"{behavior.step:,} of {most:,} steps ({100 * behavior.step // max(most, 1)} %)"
 
 
-def _episodes(so_far: Summary) -> list[str]:
-    stats = so_far.stats
+def _episodes(partial_summary: Summary) -> list[str]:
+    stats = partial_summary.stats
     if stats.mean_return is None:
         return ["No episode was completed since the last summary"]
     episodes = "1 episode" if stats.episodes == 1 else f"{stats.episodes:,} episodes"

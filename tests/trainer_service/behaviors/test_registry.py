@@ -273,8 +273,8 @@ HALF_WAY: list[tuple[str, type, str]] = [
         for owner, method in (
             (TrajectoryAssembler, "observe"),
             (GroupReturns, "observe"),
-            (Behavior, "_count"),
-            (Behavior, "_shaped"),
+            (Behavior, "_count_steps"),
+            (Behavior, "_shape_rewards"),
         )
     ),
 ]

@@ -8,7 +8,7 @@ from importlib import metadata
 import pytest
 
 from trainer_service.doctor import installation
-from trainer_service.doctor.report import Finding, Look
+from trainer_service.doctor.report import Check, Finding
 
 
 def declare(monkeypatch: pytest.MonkeyPatch, *requirements: str) -> None:
@@ -123,5 +123,5 @@ def test_a_look_that_breaks_is_a_finding_too() -> None:
     def broken() -> Finding:
         raise KeyError("surprise")
 
-    (finding,) = Look("something", broken).findings()
+    (finding,) = Check("something", broken).findings()
     assert str(finding).startswith("fail  something: KeyError: 'surprise'; ")

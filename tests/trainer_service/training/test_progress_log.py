@@ -90,7 +90,7 @@ def test_where_summaries_come_all_the_time_a_forecast_is_rare(run: Run) -> None:
     for now_s in range(0, 700, 10):
         said[now_s] = run.after(0 if now_s == 0 else 10)
         live(run.behavior, 2, ends=False)
-        run.progress.write(run.behavior.so_far(wall_s=0.0))
+        run.progress.write(run.behavior.partial_summary(wall_s=0.0))
     assert {now_s: lines for now_s, lines in said.items() if lines} == {
         60: ["[INFO] About 35 min left."],
         360: ["[INFO] About 28 min left."],
