@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainers import Cold, Healthy, Process, Warm, configure, free_port, small
+from processes import (
+    CommandProcess,
+    ForkedTrainer,
+    HealthySimulator,
+    Process,
+    free_port,
+    small_settings,
+    write_configuration,
+)
 
 if sys.platform != "linux":
     collect_ignore_glob = ["test_*"]  # they look into /proc, and kill
@@ -52,19 +60,19 @@ class Scene:
         words = ["learn", "config.yaml", *arguments]
         if cold:
             line = [sys.executable, "-m", "trainer_service", *words]
-            return self._keep(Cold(line, self.folder, log, **environment))
-        return self._keep(Warm(words, self.folder, log, before, **environment))
+            return self._keep(CommandProcess(line, self.folder, log, **environment))
+        return self._keep(ForkedTrainer(words, self.folder, log, before, **environment))
 
-    def healthy(self, port: int, pause_s: float = 0.0) -> Healthy:
+    def healthy(self, port: int, pause_s: float = 0.0) -> HealthySimulator:
         """A simulator without faults that attaches."""
-        simulator = Healthy(port, self.folder, pause_s)
+        simulator = HealthySimulator(port, self.folder, pause_s)
         self._keep(simulator)
         return simulator
 
     def start(self, *line: object, **environment: str) -> Process:
         """Any other program."""
         log = self.folder / f"program-{len(self.processes)}.log"
-        return self._keep(Cold(line, self.folder, log, **environment))
+        return self._keep(CommandProcess(line, self.folder, log, **environment))
 
     def _keep(self, process: Any) -> Any:
         self.processes.append(process)
@@ -87,12 +95,12 @@ class Arena(Scene):
 
     def __init__(self, folder: Path, *flags: object, **settings: Any) -> None:
         super().__init__(folder)
-        configure(folder, {"3DBall": small(**settings)})
+        write_configuration(folder, {"3DBall": small_settings(**settings)})
         self.port = free_port()
         self.trainer = self.learn(f"--port={self.port}", "--seed=1", *flags)
-        self.trainer.until("Listening on port")
+        self.trainer.wait_for_output("Listening on port")
         self.witness = self.healthy(self.port, pause_s=0.005)
-        self.trainer.until("Connected new brain: 3DBall")
+        self.trainer.wait_for_output("Connected new brain: 3DBall")
         self.witness.go_on()
 
     def require_peace(self) -> None:

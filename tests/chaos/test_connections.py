@@ -15,9 +15,9 @@ from functools import cache
 from typing import Any
 
 import pytest
+from fault_counts import COUNT, fault_counts
 from http2 import ACK, PING, PREFACE, SETTINGS, Line, frame, headers, message, reset
-from tiers import COUNT, tiers
-from trainers import until
+from processes import wait_until
 
 from unity_bridge.simulators.conversation import introduction
 
@@ -200,7 +200,7 @@ def test_nobody_is_thrown_out(arena, note, attack: str, act: Attack, count: int)
         waited = arena.witness.longest_wait(began)
     arena.witness.go_on()
     grown = (trainer.memory() - memory) / MIB
-    until(
+    wait_until(
         lambda: trainer.poll() is not None or trainer.files() <= files + 20,
         "closed connections to be given back",
         60,
@@ -230,7 +230,7 @@ while time.monotonic() < end:
 """
 
 
-@tiers(1, 15)
+@fault_counts(1, 15)
 def test_processes_that_only_begin_calls(arena, note, count: int) -> None:
     """``count`` seconds, with three of them."""
     began = time.monotonic()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from trainers import Process, configure, small, until
+from processes import Process, small_settings, wait_until, write_configuration
 
 from trainer_service.interop.mlagents_checkpoint import load_source
 
@@ -25,7 +25,9 @@ def disk(scene) -> Iterator[Path]:
     mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(path)]
     if os.geteuid() or shutil.which("mount") is None or not works(mount):
         pytest.skip("mounting a small disk takes root")
-    configure(scene.folder, {"Basic": small(checkpoint_interval=300, summary_freq=100, keep_checkpoints=2)})
+    write_configuration(
+        scene.folder, {"Basic": small_settings(checkpoint_interval=300, summary_freq=100, keep_checkpoints=2)}
+    )
     yield path
     scene.end()
     subprocess.run(["umount", "-l", str(path)], check=True)
@@ -68,17 +70,17 @@ def test_a_disk_that_is_full_at_the_start(scene, disk: Path, note) -> None:
 
 def test_a_disk_that_is_full_in_the_middle_and_at_the_end(scene, disk: Path, note) -> None:
     run = scene.learn(*FLAGS)
-    run.until("Saved ")
+    run.wait_for_output("Saved ")
     fill(disk)
-    run.until("The run goes on", timeout_s=120)
-    run.until("Step: ", times=run.said.count("Step: ") + 3)
+    run.wait_for_output("The run goes on", timeout_s=120)
+    run.wait_for_output("Step: ", times=run.said.count("Step: ") + 3)
     before = newest(disk)
     run.signal(signal.SIGTERM)
     code = run.end()
     kept = newest(disk)
     (disk / "filler").unlink()
     again = scene.learn(*FLAGS, "--resume")
-    again.until("Saved ")
+    again.wait_for_output("Saved ")
     note(
         "disk full in the middle, and still at the end",
         "8 MB tmpfs, SIGTERM",
@@ -95,12 +97,12 @@ def test_a_disk_that_is_full_in_the_middle_and_at_the_end(scene, disk: Path, not
 @pytest.mark.timeout(600)
 def test_a_disk_that_is_full_for_a_while(scene, disk: Path, note) -> None:
     run = scene.learn(*FLAGS)
-    run.until("Saved ")
+    run.wait_for_output("Saved ")
     fill(disk)
-    run.until("The run goes on", timeout_s=120)
+    run.wait_for_output("The run goes on", timeout_s=120)
     (disk / "filler").unlink()
     saved = run.said.count("Saved ")
-    run.until("Saved ", times=saved + 1, timeout_s=200)
+    run.wait_for_output("Saved ", times=saved + 1, timeout_s=200)
     run.signal(signal.SIGTERM)
     code = run.end()
     note(
@@ -114,12 +116,12 @@ def test_a_disk_that_is_full_for_a_while(scene, disk: Path, note) -> None:
 @pytest.mark.parametrize("flag", ["--resume", pytest.param("--force", marks=pytest.mark.chaos)])
 def test_a_disk_that_is_read_only(scene, disk: Path, note, flag: str) -> None:
     run = scene.learn(*FLAGS)
-    run.until("Saved ")
+    run.wait_for_output("Saved ")
     run.signal(signal.SIGTERM)
     assert run.end() == 0
     step = newest(disk)
     run.orphans()
-    until(lambda: works(["mount", "-o", "remount,ro", str(disk)]), "nobody to write any more")
+    wait_until(lambda: works(["mount", "-o", "remount,ro", str(disk)]), "nobody to write any more")
     again = scene.learn(*FLAGS, flag)
     code = again.end()
     note(

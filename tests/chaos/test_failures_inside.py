@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tiers import tiers
-from trainers import configure, free_port, small, until
+from fault_counts import fault_counts
+from processes import free_port, small_settings, wait_until, write_configuration
 
 from trainer_service.interop.mlagents_checkpoint import load_source
 
@@ -43,21 +43,21 @@ def whole(folder: Path) -> bool:
 
 
 def start(scene, place: str, error: str):
-    configure(scene.folder, {"Basic": small(checkpoint_interval=200, summary_freq=200)})
+    write_configuration(scene.folder, {"Basic": small_settings(checkpoint_interval=200, summary_freq=200)})
     flags = ("--env=sim:basic", "--num-envs=2", "--seed=1", "--force")
-    return scene.learn(*flags, before="breaking:install", BREAK=f"{place}:{error}")
+    return scene.learn(*flags, before="fault_injection:install", BREAK=f"{place}:{error}")
 
 
-@tiers(3, 20)
+@fault_counts(3, 20)
 def test_an_exception_inside(scene, note, count: int) -> None:
     """The run says where, keeps what it learned and ends; or it goes on without what failed."""
     ended, went_on, slowest, wrong = 0, 0, 0.0, []
     for place in BREAKS[:: max(1, len(BREAKS) // count)]:
         run = start(scene, place, "RuntimeError")
-        until(lambda: "injected" in run.said or run.poll() is not None, f"{place} to fail")  # noqa: B023
+        wait_until(lambda: "injected" in run.said or run.poll() is not None, f"{place} to fail")  # noqa: B023
         began = time.monotonic()
         said = run.said.count("Step: ")
-        until(lambda: run.poll() is not None or run.said.count("Step: ") > said + 3, "the end, or more")  # noqa: B023
+        wait_until(lambda: run.poll() is not None or run.said.count("Step: ") > said + 3, "the end, or more")  # noqa: B023
         code = run.poll()
         if code is None:
             went_on += 1
@@ -98,21 +98,21 @@ def test_memory_of_the_device_that_runs_out(scene, note) -> None:
     "flag", ["--resume", *[pytest.param(flag, marks=pytest.mark.chaos) for flag in ("", "--force")]]
 )
 def test_two_trainers_of_one_run(scene, note, flag: str) -> None:
-    configure(scene.folder, {"Basic": small(summary_freq=200)})
+    write_configuration(scene.folder, {"Basic": small_settings(summary_freq=200)})
     first = scene.learn("--env=sim:basic", "--seed=1", "--force")
-    first.until("Step: ")
+    first.wait_for_output("Step: ")
     second = scene.learn("--env=sim:basic", "--seed=1", *filter(None, [flag]))
     code = second.end()
     said = first.said.count("Step: ")
-    first.until("Step: ", times=said + 1)
+    first.wait_for_output("Step: ", times=said + 1)
     note(f"a second trainer of one run {flag}", "1", f"exit code {code}; the first goes on")
     assert code == 2, second.said
     assert "Traceback" not in second.said
 
 
-@tiers(None, 32)
+@fault_counts(None, 32)
 def test_trainers_that_start_together(scene, note, count: int) -> None:
-    configure(scene.folder, {"Basic": small(max_steps=200, summary_freq=100)})
+    write_configuration(scene.folder, {"Basic": small_settings(max_steps=200, summary_freq=100)})
     runs = [
         scene.learn("--env=sim:basic", f"--run-id=run-{number}", "--num-envs=2") for number in range(count)
     ]
@@ -123,10 +123,10 @@ def test_trainers_that_start_together(scene, note, count: int) -> None:
 
 @pytest.mark.chaos
 def test_a_port_that_is_taken(scene, note) -> None:
-    configure(scene.folder, {"Basic": small(summary_freq=200)})
+    write_configuration(scene.folder, {"Basic": small_settings(summary_freq=200)})
     port = free_port()
     first = scene.learn(f"--port={port}", "--run-id=first")
-    first.until("Listening on port")
+    first.wait_for_output("Listening on port")
     second = scene.learn(f"--port={port}", "--run-id=second")
     code = second.end()
     note("a port that is taken", "1", f"exit code {code}, which names it: {str(port) in second.said}")

@@ -10,9 +10,9 @@ import socket
 import time
 from pathlib import Path
 
-from callers import Caller, Refused
-from tiers import tiers
-from trainers import Process, configure, small, steps, until
+from fault_counts import fault_counts
+from processes import Process, small_settings, steps, wait_until, write_configuration
+from raw_clients import RawClient, Refused
 
 from unity_bridge.simulators.conversation import introduction
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
@@ -23,7 +23,7 @@ FOR_EVER = 10**9
 
 def sim_pids(run: Process) -> list[int]:
     """The launched simulators that live; nothing else that a run starts lasts."""
-    return [pid for pid in run.family() if b"mlagents-port" in command(pid)]
+    return [pid for pid in run.descendants() if b"mlagents-port" in command(pid)]
 
 
 def command(pid: int) -> bytes:
@@ -39,18 +39,18 @@ def ports_of(run: Process) -> list[int]:
     return [int(match[1]) for match in found if match]
 
 
-@tiers(3, 50, minutes=60)
+@fault_counts(3, 50, minutes=60)
 def test_simulators_that_are_killed(scene, note, count: int) -> None:
     """One of four, at any moment: also while it starts up, and again right after."""
     dice, budget = random.Random(count), 1500 * count + 6000
-    configure(scene.folder, {"3DBall": small(max_steps=budget)})
+    write_configuration(scene.folder, {"3DBall": small_settings(max_steps=budget)})
     run = scene.learn("--env=sim:3dball", "--num-envs=4", "--seed=1", *NO_LIMIT)
-    run.until("Step: ")
+    run.wait_for_output("Step: ")
     killed: set[int] = set()
     booting = 0
     while len(killed) < count and run.poll() is None:
         moment = time.monotonic() + dice.choice([0.0, 0.05, dice.uniform(0.0, 1.0)])
-        until(lambda: time.monotonic() >= moment, "a moment")  # noqa: B023
+        wait_until(lambda: time.monotonic() >= moment, "a moment")  # noqa: B023
         living = [pid for pid in sim_pids(run) if pid not in killed]
         if not living:
             continue
@@ -82,25 +82,25 @@ def final_step(folder: Path) -> int:
     return max(int(path.stem.rpartition("-")[2]) for path in folder.rglob("3DBall-*.pt"))
 
 
-@tiers(None, 5)
+@fault_counts(None, 5)
 def test_a_simulator_that_freezes(scene, note, count: int) -> None:
     """SIGSTOP of one of three: it is started again when its time is up, and the others are served meanwhile."""
-    configure(scene.folder, {"3DBall": small(summary_freq=600)})
+    write_configuration(scene.folder, {"3DBall": small_settings(summary_freq=600)})
     run = scene.learn("--env=sim:3dball", "--num-envs=3", "--seed=1", "--timeout-wait=5", *NO_LIMIT)
     noticed, before, during = [], [], []
     for number in range(count):
-        run.until("Connected to Unity environment", times=3 + number)
-        run.until("Step: ", times=run.said.count("Step: ") + 5)
+        run.wait_for_output("Connected to Unity environment", times=3 + number)
+        run.wait_for_output("Step: ", times=run.said.count("Step: ") + 5)
         first = rate(run, 4)
         victim = sim_pids(run)[0]
         began = time.monotonic()
         os.kill(victim, signal.SIGSTOP)
         second = rate(run, 4)
-        run.until(f"pid {victim}")
+        run.wait_for_output(f"pid {victim}")
         noticed.append(time.monotonic() - began)
         before.append(first)
         during.append(second)
-        until(lambda: victim not in sim_pids(run), "the end of a frozen one")  # noqa: B023
+        wait_until(lambda: victim not in sim_pids(run), "the end of a frozen one")  # noqa: B023
     note(
         "a simulator that freezes (SIGSTOP), `--timeout-wait=5`",
         f"{count}, one of three",
@@ -114,24 +114,24 @@ def test_a_simulator_that_freezes(scene, note, count: int) -> None:
 def rate(run: Process, summaries: int) -> float:
     """Steps per second, over some summaries."""
     said = run.said.count("Step: ")
-    run.until("Step: ", times=said + 1)
+    run.wait_for_output("Step: ", times=said + 1)
     began, first = time.monotonic(), max(steps(run.said))
-    run.until("Step: ", times=said + 1 + summaries)
+    run.wait_for_output("Step: ", times=said + 1 + summaries)
     return (max(steps(run.said)) - first) / (time.monotonic() - began)
 
 
-@tiers(12, 1000)
+@fault_counts(12, 1000)
 def test_strangers_at_launched_ports(scene, note, count: int) -> None:
     """They are refused, nobody is started again, and nothing of theirs counts."""
-    configure(scene.folder, {"3DBall": small()})
+    write_configuration(scene.folder, {"3DBall": small_settings()})
     run = scene.learn("--env=sim:3dball", "--num-envs=2", "--seed=1")
-    run.until("Step: ")
-    ports = until(lambda: len(found := ports_of(run)) == 2 and found, "two ports")
+    run.wait_for_output("Step: ")
+    ports = wait_until(lambda: len(found := ports_of(run)) == 2 and found, "two ports")
     said, accepted, statuses = len(run.said), 0, set()
     for number in range(count):
         port = ports[number % 2]
         try:
-            with Caller(port) as stranger:
+            with RawClient(port) as stranger:
                 for message in LIES[number % len(LIES)]:
                     reply = UnityMessageProto.FromString(stranger.say(message))
                     accepted += reply.header.status == 200
@@ -140,7 +140,7 @@ def test_strangers_at_launched_ports(scene, note, count: int) -> None:
         if number % 10 == 9:
             with socket.create_connection(("127.0.0.1", port)) as line:
                 line.sendall(b"\x08\x01")
-    run.until("Step: ", times=run.said.count("Step: ") + 2)
+    run.wait_for_output("Step: ", times=run.said.count("Step: ") + 2)
     log = run.said[said:]
     note(
         "strangers at launched ports",

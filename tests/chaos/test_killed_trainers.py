@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tiers import tiers
-from trainers import configure, small, until
+from fault_counts import fault_counts
+from processes import small_settings, wait_until, write_configuration
 
 from trainer_service.interop.mlagents_checkpoint import load_source
 from trainer_service.runs.checkpoint import Checkpoint
@@ -29,8 +29,8 @@ FLAGS = ("--env=sim:basic", "--seed=1", "--num-envs=2")
 
 def prepare(folder: Path) -> Path:
     """Configures a run that never ends. Returns where its checkpoints will be."""
-    settings = small(checkpoint_interval=INTERVAL, keep_checkpoints=KEPT, summary_freq=INTERVAL)
-    configure(folder, {"Basic": settings})
+    settings = small_settings(checkpoint_interval=INTERVAL, keep_checkpoints=KEPT, summary_freq=INTERVAL)
+    write_configuration(folder, {"Basic": settings})
     return folder / "results" / "ppo" / "Basic"
 
 
@@ -38,22 +38,22 @@ def numbered(folder: Path) -> dict[int, Path]:
     return {int(path.stem.rpartition("-")[2]): path for path in folder.glob("Basic-*.pt")}
 
 
-@tiers(3, 200, minutes=120)
+@fault_counts(3, 200, minutes=120)
 def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
     """At any moment from its first breath on, with a save twice a second."""
     dice, checkpoints = random.Random(count), prepare(scene.folder)
     run = scene.learn(*FLAGS, "--force")
-    run.until("Saved ")
+    run.wait_for_output("Saved ")
     unreadable, lost, orphans, resumed, starting = 0, 0, 0, 0, 0
     known = 0
     for number in range(count):
         if number % 8 == 7:  # while it starts up
-            until(lambda: time.monotonic() >= run.began + dice.uniform(0.0, 1.5), "a moment")  # noqa: B023
+            wait_until(lambda: time.monotonic() >= run.began + dice.uniform(0.0, 1.5), "a moment")  # noqa: B023
             starting += "Step:" not in run.said
         else:
-            run.until("Saved ")
+            run.wait_for_output("Saved ")
             moment = time.monotonic() + dice.uniform(0.0, 1.5)
-            until(lambda: time.monotonic() >= moment, "a moment")  # noqa: B023
+            wait_until(lambda: time.monotonic() >= moment, "a moment")  # noqa: B023
         run.signal(signal.SIGKILL)
         run.end()
         known = max([known, *map(int, SAVED.findall(run.said))])
@@ -65,11 +65,11 @@ def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
                 unreadable += 1
         run = scene.learn(*FLAGS, "--resume")
         if number % 8 != 6:
-            run.until("Saved ")
+            run.wait_for_output("Saved ")
             (step,) = map(int, RESUMED.findall(run.said))
             resumed += 1
             lost += step < known
-    run.until("Saved ", times=2)
+    run.wait_for_output("Saved ", times=2)
     run.signal(signal.SIGTERM)
     code = run.end()
     left = list(scene.folder.rglob("*.tmp"))
@@ -84,12 +84,12 @@ def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
     assert len(numbered(checkpoints)) <= KEPT + 1
 
 
-@tiers(2, 100, minutes=60)
+@fault_counts(2, 100, minutes=60)
 def test_a_newest_checkpoint_that_is_damaged(scene, note, count: int) -> None:
     """Cut at any length, or one bit flipped: the next older one is taken, unless nothing that counts was hit."""
     dice, checkpoints = random.Random(count), prepare(scene.folder)
     run = scene.learn(*FLAGS, "--force")
-    run.until("Saved ", times=KEPT)
+    run.wait_for_output("Saved ", times=KEPT)
     run.signal(signal.SIGTERM)
     assert run.end() == 0
     whole = shutil.copytree(scene.folder / "results", scene.folder / "whole")
@@ -109,7 +109,7 @@ def test_a_newest_checkpoint_that_is_damaged(scene, note, count: int) -> None:
             path.write_bytes(data)
         flipped.write_bytes(data)
         run = scene.learn(*FLAGS, "--resume")
-        until(lambda: RESUMED.search(run.said) or run.poll() is not None, "a start")  # noqa: B023
+        wait_until(lambda: RESUMED.search(run.said) or run.poll() is not None, "a start")  # noqa: B023
         found = RESUMED.search(run.said)
         fell_back += found is not None and int(found[1]) == older[0] and "damaged" in run.said
         harmless += found is not None and int(found[1]) == newest and alike(load_source(flipped), sound)
@@ -137,11 +137,11 @@ def alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-@tiers(1, 10)
+@fault_counts(1, 10)
 def test_a_newest_checkpoint_that_is_missing(scene, note, count: int) -> None:
     checkpoints = prepare(scene.folder)
     run = scene.learn(*FLAGS, "--force")
-    run.until("Saved ", times=KEPT)
+    run.wait_for_output("Saved ", times=KEPT)
     went_on = 0
     for _ in range(count):
         run.signal(signal.SIGTERM)
@@ -149,7 +149,7 @@ def test_a_newest_checkpoint_that_is_missing(scene, note, count: int) -> None:
         (checkpoints / "checkpoint.pt").unlink()
         newest = max(numbered(checkpoints))
         run = scene.learn(*FLAGS, "--resume")
-        run.until("Saved ")
+        run.wait_for_output("Saved ")
         went_on += RESUMED.findall(run.said) == [str(newest)]
     note(
         "`checkpoint.pt` missing beside numbered ones",

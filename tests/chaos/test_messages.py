@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import grpc
 import pytest
-from callers import Caller, Refused, refusal
+from fault_counts import fault_counts
 from mutations import (
     conversation,
     mutated_bytes,
@@ -18,7 +18,7 @@ from mutations import (
     pictures,
     require_fit_to_print,
 )
-from tiers import tiers
+from raw_clients import RawClient, Refused, first_refusal
 
 from unity_bridge.side_channels import STATS, SideChannelRecord, pack_records
 from unity_bridge.side_channels.values import BodyWriter
@@ -44,17 +44,17 @@ def hostile_conversation(dice: random.Random) -> list[bytes]:
     return messages
 
 
-@tiers(400, 10_000)
+@fault_counts(400, 10_000)
 def test_changed_messages(arena, note, count: int) -> None:
     dice = random.Random(count)
     answers: Counter[str] = Counter()
     for messages in [hostile_conversation(dice) for _ in range(200)]:
-        refusal(arena.port, messages)  # whatever is loaded at the first picture, the first refusal …
+        first_refusal(arena.port, messages)  # whatever is loaded at the first picture, the first refusal …
     spoke, said, memory = 0, len(arena.trainer.said), arena.trainer.memory()
     began = time.monotonic()
     while spoke < count:
         messages = hostile_conversation(dice)
-        with Caller(arena.port) as caller:
+        with RawClient(arena.port) as caller:
             for message in messages:
                 spoke += 1
                 try:
@@ -236,7 +236,7 @@ HOSTILE: dict[str, Callable[[], Iterable[bytes]]] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_message(arena, note, name: str) -> None:
     said, memory, began = len(arena.trainer.said), arena.trainer.memory(), time.monotonic()
-    heard = refusal(arena.port, HOSTILE[name]())
+    heard = first_refusal(arena.port, HOSTILE[name]())
     arena.witness.go_on()
     waited, grown = arena.witness.longest_wait(began), (arena.trainer.memory() - memory) / MIB
     log = arena.trainer.said[said:]
@@ -258,7 +258,7 @@ def test_a_hostile_message(arena, note, name: str) -> None:
     assert grown < 250
 
 
-@tiers(100, 1000)
+@fault_counts(100, 1000)
 def test_rows_twice_and_changed_specs(arena, note, count: int) -> None:
     """Each is refused, and names behavior and agent or both specs."""
     dice, refused = random.Random(7), 0
@@ -272,7 +272,7 @@ def test_rows_twice_and_changed_specs(arena, note, count: int) -> None:
             message.unity_output.rl_initialization_output.brain_parameters[
                 0
             ].action_spec.num_continuous_actions = 3
-        heard = refusal(arena.port, [*messages[:2], message.SerializeToString()])
+        heard = first_refusal(arena.port, [*messages[:2], message.SerializeToString()])
         refused += heard is not None and "3DBall" in str(heard)
     note(
         "rows twice, other specs",
@@ -283,7 +283,7 @@ def test_rows_twice_and_changed_specs(arena, note, count: int) -> None:
     assert refused == count
 
 
-@tiers(3, 60)
+@fault_counts(3, 60)
 def test_names_that_lead_out_of_the_run(arena, note, count: int) -> None:
     names = [
         "..",
@@ -302,7 +302,7 @@ def test_names_that_lead_out_of_the_run(arena, note, count: int) -> None:
     names += [f"{mutated_bytes(random.Random(n), b'../../x').decode('latin1')}" for n in range(count)]
     before = {path for path in arena.folder.parent.rglob("*") if arena.folder / "results" not in path.parents}
     for name in names:
-        refusal(arena.port, as_behavior(name)())
+        first_refusal(arena.port, as_behavior(name)())
     arena.require_peace()
     after = {path for path in arena.folder.parent.rglob("*") if arena.folder / "results" not in path.parents}
     inside = {path.name for path in (arena.folder / "results" / "ppo").iterdir() if path.is_dir()}
@@ -311,9 +311,9 @@ def test_names_that_lead_out_of_the_run(arena, note, count: int) -> None:
     assert inside <= {"3DBall", "run_logs"}
 
 
-@tiers(50, 500)
+@fault_counts(50, 500)
 def test_calls_at_once_on_one_line(arena, note, count: int) -> None:
-    with Caller(arena.port) as caller:
+    with RawClient(arena.port) as caller:
         for message in handshake():
             caller.say(message)
         calls = [caller.begin(first_step().SerializeToString()) for _ in range(count)]
@@ -333,5 +333,5 @@ def test_pictures_that_were_changed(arena) -> None:
         message = UnityMessageProto.FromString(messages[2])
         (seen,) = message.unity_output.rl_output.agentInfos["Other"].value[0].observations
         seen.compressed_data = mutated_png(dice, seen.compressed_data)
-        refusal(arena.port, [*messages[:2], message.SerializeToString()])
+        first_refusal(arena.port, [*messages[:2], message.SerializeToString()])
     arena.require_peace()

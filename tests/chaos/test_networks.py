@@ -14,8 +14,8 @@ from collections import deque
 from pathlib import Path
 
 import pytest
-from tiers import tiers
-from trainers import NeverHappened, Process, configure, free_port, small, steps, until
+from fault_counts import fault_counts
+from processes import Process, WaitTimeout, free_port, small_settings, steps, wait_until, write_configuration
 
 
 class Proxy(contextlib.AbstractContextManager["Proxy"]):
@@ -70,14 +70,14 @@ class Proxy(contextlib.AbstractContextManager["Proxy"]):
 @pytest.fixture
 def listening(scene, request: pytest.FixtureRequest) -> tuple[Process, int]:
     """A run, and where it listens; a test may choose its patience."""
-    configure(scene.folder, {"3DBall": small()})
+    write_configuration(scene.folder, {"3DBall": small_settings()})
     port = free_port()
     run = scene.learn(f"--port={port}", "--seed=1", f"--timeout-wait={getattr(request, 'param', 60)}")
-    run.until("Listening on port")
+    run.wait_for_output("Listening on port")
     return run, port
 
 
-@tiers(None, 600)
+@fault_counts(None, 600)
 def test_a_slow_line(scene, listening, note, count: int) -> None:
     """``count`` seconds at 100 ms each way."""
     run, port = listening
@@ -85,7 +85,7 @@ def test_a_slow_line(scene, listening, note, count: int) -> None:
         witness = scene.healthy(proxy.port)
         witness.go_on(2)
         began = time.monotonic()
-        until(lambda: time.monotonic() > began + count, "the time", count + 10.0)
+        wait_until(lambda: time.monotonic() > began + count, "the time", count + 10.0)
         rate = witness.rate(began, time.monotonic())
         alive = witness.poll() is None and "closed its connection" not in run.said
         note("100 ms each way", f"{count} s", f"{rate:.1f} exchanges a second, no disconnect: {alive}")
@@ -93,7 +93,7 @@ def test_a_slow_line(scene, listening, note, count: int) -> None:
         witness.destroy()
 
 
-@tiers(2, 55)
+@fault_counts(2, 55)
 def test_a_line_that_is_cut(scene, listening, note, count: int) -> None:
     """Nothing gets through for ``count`` seconds; then the same conversation goes on."""
     run, port = listening
@@ -102,12 +102,12 @@ def test_a_line_that_is_cut(scene, listening, note, count: int) -> None:
         witness.go_on()
         proxy.is_cut = True
         began = time.monotonic()
-        until(lambda: time.monotonic() > began + count, "the time", count + 10.0)
+        wait_until(lambda: time.monotonic() > began + count, "the time", count + 10.0)
         proxy.is_cut = False
         try:
             witness.go_on(20)
             went_on = True
-        except (AssertionError, NeverHappened):
+        except (AssertionError, WaitTimeout):
             went_on = False
         note(
             "a line that is cut",
@@ -120,7 +120,7 @@ def test_a_line_that_is_cut(scene, listening, note, count: int) -> None:
 
 
 @pytest.mark.parametrize("listening", [10], indirect=True)
-@tiers(None, 20)
+@fault_counts(None, 20)
 def test_attached_simulators_that_are_killed(scene, listening, note, count: int) -> None:
     """In anybody's turn: how long until the run knows."""
     run, port = listening
@@ -133,7 +133,7 @@ def test_attached_simulators_that_are_killed(scene, listening, note, count: int)
         departed = departures(run)
         began = time.monotonic()
         victim.signal(signal.SIGKILL)
-        until(lambda: departures(run) > departed, "its departure")  # noqa: B023
+        wait_until(lambda: departures(run) > departed, "its departure")  # noqa: B023
         noticed.append(time.monotonic() - began)
         victim.end()
     witness.go_on()
@@ -178,7 +178,7 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "0000000000000000000
 def test_only_this_machine_may_come_in(scene, listening, note) -> None:
     run, _ = listening
     launching = scene.learn("--env=sim:3dball", "--num-envs=2", "--run-id=launching")
-    launching.until("Step: ")
+    launching.wait_for_output("Step: ")
     found = addresses(run.pid) | addresses(launching.pid)
     note(
         "listening sockets of a listening and a launching run",
@@ -191,7 +191,7 @@ def test_only_this_machine_may_come_in(scene, listening, note) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", pytest.param("::", marks=pytest.mark.chaos)])
 def test_other_machines_come_in_only_when_asked(scene, note, host: str) -> None:
-    configure(scene.folder, {"3DBall": small()})
+    write_configuration(scene.folder, {"3DBall": small_settings()})
     run = scene.learn(f"--host={host}", f"--port={free_port()}", "--timeout-wait=5")
     code = run.end()
     note(
@@ -206,18 +206,18 @@ def test_other_machines_come_in_only_when_asked(scene, note, host: str) -> None:
 @pytest.mark.chaos
 def test_a_trainer_that_starts_again(scene, note) -> None:
     """A simulator of ours that was attached by hand finds the next one."""
-    configure(scene.folder, {"3DBall": small(checkpoint_interval=1200)})
+    write_configuration(scene.folder, {"3DBall": small_settings(checkpoint_interval=1200)})
     port = free_port()
     run = scene.learn(f"--port={port}", "--seed=1")
-    run.until("Listening on port")
+    run.wait_for_output("Listening on port")
     simulator = scene.start(
         sys.executable, "-m", "trainer_service", "simulate", "sim:3dball", "--mlagents-port", port
     )
-    run.until("Saved ")
+    run.wait_for_output("Saved ")
     run.signal(signal.SIGKILL)
     run.end()
     again = scene.learn(f"--port={port}", "--seed=1", "--resume")
-    again.until("Step: ")
+    again.wait_for_output("Step: ")
     note("trainer killed and started again", "1", "the simulator came back by itself, nothing done by hand")
     assert simulator.poll() is None
     assert max(steps(again.said)) > 0

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from callers import Caller, Refused, refusal
+from fault_counts import fault_counts
 from mutations import conversation
-from tiers import tiers
-from trainers import configure, free_port, small, steps
+from processes import free_port, small_settings, steps, write_configuration
+from raw_clients import RawClient, Refused, first_refusal
 
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
@@ -53,13 +53,13 @@ RARE = {"infinity", "observations of 3e38"}
 @pytest.mark.parametrize(
     "poison", [pytest.param(name, marks=[pytest.mark.chaos] if name in RARE else []) for name in POISONS]
 )
-@tiers(8000, 1_000_000, minutes=60)
+@fault_counts(8000, 1_000_000, minutes=60)
 def test_a_simulator_that_sends_poison(scene, note, poison: str, count: int) -> None:
     """One number in ten thousand (in CI in a thousand) is replaced: the run completes, and its weights are sound."""
     kind, share = POISONS[poison], 1e-4 if count > 100_000 else 1e-3
-    settings = small(max_steps=count, summary_freq=max(1200, count // 20), checkpoint_interval=count)
+    settings = small_settings(max_steps=count, summary_freq=max(1200, count // 20), checkpoint_interval=count)
     settings["network_settings"]["normalize"] = True
-    configure(scene.folder, {"3DBall": settings})
+    write_configuration(scene.folder, {"3DBall": settings})
     program = scene.folder / "poisoned.sh"
     program.write_text(
         f'#!/bin/sh\nexec {shlex.join([sys.executable, str(POISONED), kind, str(share), "1"])} "$@"\n'
@@ -90,7 +90,7 @@ def mean_reward(said: str) -> str:
     return found[-1] if found else "none"
 
 
-@tiers(24_000, 1_000_000, minutes=60)
+@fault_counts(24_000, 1_000_000, minutes=60)
 def test_agents_that_vanish(arena, note, count: int) -> None:
     """``count`` ids of agents that speak twice and are never heard of again, fifty new ones with each message."""
     message = UnityMessageProto.FromString(conversation(random.Random(2), "3DBall?team=0")[2])
@@ -99,7 +99,7 @@ def test_agents_that_vanish(arena, note, count: int) -> None:
     row = rows.pop()
     half = 0
     began = time.monotonic()
-    with Caller(arena.port) as caller:
+    with RawClient(arena.port) as caller:
         for greeting in conversation(random.Random(2), "3DBall?team=0")[:2]:
             caller.say(greeting)
         for first in range(0, count, 50):
@@ -122,7 +122,7 @@ def test_agents_that_vanish(arena, note, count: int) -> None:
     assert grown < 30
 
 
-@tiers(1, 1, minutes=5)
+@fault_counts(1, 1, minutes=5)
 def test_what_leaves_takes_its_memory_along(arena, note, count: int) -> None:
     """8 MB of garbage from each of 40 connections that stay open: none keeps more than a first message may have."""
     connections = 40
@@ -131,7 +131,7 @@ def test_what_leaves_takes_its_memory_along(arena, note, count: int) -> None:
     for number in range(connections):
         if number == connections // 4:
             memory = arena.trainer.memory()
-        callers.append(Caller(arena.port).__enter__())
+        callers.append(RawClient(arena.port).__enter__())
         with pytest.raises(Refused):
             callers[-1].say(garbage)
     grown = (arena.trainer.memory() - memory) / MIB
@@ -150,11 +150,11 @@ def test_what_leaves_takes_its_memory_along(arena, note, count: int) -> None:
     "stranger", ["Other", pytest.param("3DBall?team=99999999999999999999", marks=pytest.mark.chaos)]
 )
 def test_the_first_to_come_cannot_end_a_run(scene, note, stranger: str) -> None:
-    configure(scene.folder, {"3DBall": small()})
+    write_configuration(scene.folder, {"3DBall": small_settings()})
     port = free_port()
     run = scene.learn(f"--port={port}", "--seed=1")
-    run.until("Listening on port")
-    heard = refusal(port, conversation(random.Random(1), stranger)[:3])
+    run.wait_for_output("Listening on port")
+    heard = first_refusal(port, conversation(random.Random(1), stranger)[:3])
     scene.healthy(port).go_on()
     note(
         f"the first to come declares `{stranger[:12]}`", "1", f"refused: {heard is not None}; the run goes on"
@@ -166,16 +166,16 @@ def test_the_first_to_come_cannot_end_a_run(scene, note, stranger: str) -> None:
 @pytest.mark.chaos
 def test_behaviors_that_a_visitor_declares(scene, note) -> None:
     """With default settings: they keep nobody waiting, and no run from its end."""
-    settings = small(max_steps=100_000)
-    configure(scene.folder, {}, default_settings=settings)
+    settings = small_settings(max_steps=100_000)
+    write_configuration(scene.folder, {}, default_settings=settings)
     port = free_port()
     run = scene.learn(f"--port={port}", "--seed=1")
-    run.until("Listening on port")
+    run.wait_for_output("Listening on port")
     witness = scene.healthy(port, pause_s=0.001)
     witness.go_on()
     refused, began = 0, time.monotonic()
     for number in range(140):
-        refused += refusal(port, conversation(random.Random(1), f"Other{number}")[:3]) is not None
+        refused += first_refusal(port, conversation(random.Random(1), f"Other{number}")[:3]) is not None
         if run.poll() is not None:
             break
     waited = witness.longest_wait(began)
@@ -195,14 +195,14 @@ def test_behaviors_that_a_visitor_declares(scene, note) -> None:
 
 
 def test_a_visitor_that_left_keeps_no_run_from_its_end(scene, note) -> None:
-    settings = small(max_steps=4000)
-    configure(scene.folder, {}, default_settings=settings)
+    settings = small_settings(max_steps=4000)
+    write_configuration(scene.folder, {}, default_settings=settings)
     port = free_port()
     run = scene.learn(f"--port={port}", "--seed=1", "--timeout-wait=3")
-    run.until("Listening on port")
+    run.wait_for_output("Listening on port")
     witness = scene.healthy(port)
-    run.until("Connected new brain: 3DBall")
-    refusal(port, conversation(random.Random(1), "Other")[:3])
+    run.wait_for_output("Connected new brain: 3DBall")
+    first_refusal(port, conversation(random.Random(1), "Other")[:3])
     try:
         code: int | None = run.end(60)
     except AssertionError:

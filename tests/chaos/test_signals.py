@@ -7,8 +7,8 @@ import signal
 import time
 from collections import Counter
 
-from tiers import tiers
-from trainers import Process, configure, small, until
+from fault_counts import fault_counts
+from processes import Process, small_settings, wait_until, write_configuration
 
 from trainer_service.interop.mlagents_checkpoint import load_source
 
@@ -18,14 +18,14 @@ SLOWEST_S = 60.0
 
 
 def start(scene, number: int) -> Process:
-    configure(scene.folder, {"Basic": small(checkpoint_interval=2400, summary_freq=200)})
+    write_configuration(scene.folder, {"Basic": small_settings(checkpoint_interval=2400, summary_freq=200)})
     flags = ("--env=sim:basic", "--num-envs=2", "--seed=1", f"--run-id=run-{number}", "--force")
     return scene.learn(*flags, cold=number % 5 == 4)  # what a user starts loads torch first
 
 
 def wait(seconds: float) -> None:
     moment = time.monotonic() + seconds
-    until(lambda: time.monotonic() >= moment, "a moment")
+    wait_until(lambda: time.monotonic() >= moment, "a moment")
 
 
 def unreadable(scene, number: int) -> int:
@@ -42,7 +42,7 @@ def checkpoints(scene, number: int) -> int:
     return len(list((scene.folder / "results" / f"run-{number}").rglob("checkpoint.pt")))
 
 
-@tiers(3, 100, minutes=90)
+@fault_counts(3, 100, minutes=90)
 def test_a_signal_at_any_moment(scene, note, count: int) -> None:
     """A third of them while the run starts up."""
     dice, codes, took = random.Random(count), Counter[int](), []
@@ -52,7 +52,7 @@ def test_a_signal_at_any_moment(scene, note, count: int) -> None:
         if number % 3 == 2:
             wait(dice.uniform(0.3, 3.0))
         else:
-            run.until("Step: ")
+            run.wait_for_output("Step: ")
             wait(dice.uniform(0.0, 1.0))
         was_learning = "Step: " in run.said
         starting += not was_learning
@@ -74,14 +74,14 @@ def test_a_signal_at_any_moment(scene, note, count: int) -> None:
     assert (orphans, damaged, unsaved, tracebacks) == (0, 0, 0, 0)
 
 
-@tiers(2, 50, minutes=60)
+@fault_counts(2, 50, minutes=60)
 def test_a_second_signal(scene, note, count: int) -> None:
     """Soon after the first: the run ends at once, with 128 + its number."""
     dice, codes, took = random.Random(count), Counter[int](), []
     orphans = damaged = finished = tracebacks = 0
     for number in range(count):
         run = start(scene, number)
-        run.until("Step: ")
+        run.wait_for_output("Step: ")
         wait(dice.uniform(0.0, 0.5))
         run.signal(signal.SIGINT)
         wait(dice.uniform(0.1, 0.4))  # sooner they are one press of the key

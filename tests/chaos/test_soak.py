@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import time
 
-from callers import Caller, Refused
+from fault_counts import fault_counts
 from mutations import conversation, mutated_message
-from tiers import tiers
-from trainers import configure, free_port, small, until
+from processes import free_port, small_settings, wait_until, write_configuration
+from raw_clients import RawClient, Refused
 
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
@@ -24,7 +24,7 @@ def visit(port: int, dice: random.Random, first_agent: int) -> int:
     messages = conversation(dice, "3DBall?team=0")
     agents = 0
     try:
-        with Caller(port) as caller:
+        with RawClient(port) as caller:
             for data in messages:
                 message = UnityMessageProto.FromString(data)
                 for rows in message.unity_output.rl_output.agentInfos.values():
@@ -44,13 +44,15 @@ def visit(port: int, dice: random.Random, first_agent: int) -> int:
     return agents
 
 
-@tiers(8, 600, minutes=30)
+@fault_counts(8, 600, minutes=30)
 def test_visitors_leave_nothing_behind(scene, note, count: int) -> None:
     """``count`` seconds; five visitors a second, with agents that nobody had before."""
-    configure(scene.folder, {"3DBall": small(checkpoint_interval=24_000, summary_freq=12_000)})
+    write_configuration(
+        scene.folder, {"3DBall": small_settings(checkpoint_interval=24_000, summary_freq=12_000)}
+    )
     port = free_port()
     run = scene.learn(f"--port={port}", "--seed=1")
-    run.until("Listening on port")
+    run.wait_for_output("Listening on port")
     witness = scene.healthy(port, pause_s=0.005)
     witness.go_on()
     dice, began = random.Random(1), time.monotonic()
@@ -64,7 +66,7 @@ def test_visitors_leave_nothing_behind(scene, note, count: int) -> None:
             threads = threads or run.threads()
             files = files or run.files()
         due = began + visitors / 5.0
-        until(lambda: time.monotonic() >= due, "the next visitor")  # noqa: B023
+        wait_until(lambda: time.monotonic() >= due, "the next visitor")  # noqa: B023
     slope = slope_of(points) * 3600 / MIB
     within = (count * (1 - WARM_UP)) * slope / 3600
     middle = began + count * WARM_UP

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from lives import OneDecision, assert_goes_on, begun, live, state
+from behavior_worlds import OneDecision, assert_resumes_exactly, begin_world, run_ticks, state
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.errors import UserError
@@ -37,7 +37,7 @@ def walker(make_behavior):
     "ticks", [3 * TICKS_OF_A_ROLLOUT, 3 * TICKS_OF_A_ROLLOUT + 5], ids=["drained", "amid"]
 )
 def test_a_behavior_goes_on_from_its_checkpoint_bit_for_bit(walker, tmp_path: Path, ticks: int) -> None:
-    straight = assert_goes_on(walker, OneDecision(AGENTS), tmp_path, ticks, more=40)
+    straight = assert_resumes_exactly(walker, OneDecision(AGENTS), tmp_path, ticks, more=40)
     assert straight.step == (ticks + 40) * AGENTS
 
 
@@ -56,7 +56,7 @@ def test_a_summary_comes_where_it_would_have_come(walker) -> None:
 
 def test_another_runs_weights_are_a_new_start(walker) -> None:
     trained = walker()
-    live(trained, *begun(trained, OneDecision(AGENTS)), 3 * TICKS_OF_A_ROLLOUT + 5)
+    run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 3 * TICKS_OF_A_ROLLOUT + 5)
     fresh = walker(seed=99)
     before = state(fresh)
     fresh.initialize(trained.checkpoint())

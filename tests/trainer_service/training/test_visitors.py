@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from visitors import PATIENCE_S, Refused, Visitor, Visitors
+from wire_simulators import PATIENCE_S, Refused, WireSimulator, WireSimulatorThreads
 
 from trainer_service.behaviors import registry as behaviors
 from trainer_service.rollout.assembler import TrajectoryAssembler
@@ -18,8 +18,8 @@ HALF = BUDGET // 2 // len(AGENTS)
 
 
 @pytest.fixture
-def visitors(free_port: int) -> Iterator[Visitors]:
-    crowd = Visitors(free_port)
+def visitors(free_port: int) -> Iterator[WireSimulatorThreads]:
+    crowd = WireSimulatorThreads(free_port)
     yield crowd
     crowd.join()
 
@@ -33,13 +33,13 @@ def learn(mlagents_style, free_port: int) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def beside(visitors: Visitors) -> Callable[..., None]:
+def beside(visitors: WireSimulatorThreads) -> Callable[..., None]:
     """Sends a healthy simulator, and when half of its step budget is used another, which does as it is told; the
     other half begins when that is over."""
     half, over = threading.Event(), threading.Event()
 
-    def healthy(visitor: Visitor) -> None:
-        visitor.enter()
+    def healthy(visitor: WireSimulator) -> None:
+        visitor.handshake()
         for _ in range(HALF):
             visitor.step({"Walker?team=0": AGENTS})
         half.set()
@@ -47,8 +47,8 @@ def beside(visitors: Visitors) -> Callable[..., None]:
         while True:
             visitor.step({"Walker?team=0": AGENTS})
 
-    def send(act: Callable[[Visitor], None]) -> None:
-        def other(visitor: Visitor) -> None:
+    def send(act: Callable[[WireSimulator], None]) -> None:
+        def other(visitor: WireSimulator) -> None:
             assert half.wait(PATIENCE_S)
             try:
                 act(visitor)
@@ -70,8 +70,8 @@ def assert_the_run_came_to_its_end(said: Any) -> None:
 def test_an_impossible_team_costs_the_simulator_that_names_it(learn, configure, beside, team: str) -> None:
     configure("Walker")
 
-    def misname(visitor: Visitor) -> None:
-        visitor.enter().step({"Walker?team=0": AGENTS})
+    def misname(visitor: WireSimulator) -> None:
+        visitor.handshake().step({"Walker?team=0": AGENTS})
         with pytest.raises(Refused, match="expected a team number of at most 9 digits"):
             visitor.step({f"Walker?team={team}": AGENTS})
 
@@ -102,8 +102,8 @@ def test_a_mistake_of_ours_costs_the_simulator_that_meets_it(
 ) -> None:
     configure("Walker", trainer_type=trainer_type)
 
-    def meet(visitor: Visitor) -> None:
-        visitor.enter().step({"Walker?team=0": AGENTS})
+    def meet(visitor: WireSimulator) -> None:
+        visitor.handshake().step({"Walker?team=0": AGENTS})
         visitor.step({"Walker?team=0": AGENTS})
         with pytest.raises(
             Refused, match="observing its message failed in the trainer: IndexError: 'index 7"
@@ -117,19 +117,19 @@ def test_a_mistake_of_ours_costs_the_simulator_that_meets_it(
 
 
 def test_whom_the_configuration_does_not_name_is_refused_and_the_run_waits_for_another(
-    learn, configure, visitors: Visitors
+    learn, configure, visitors: WireSimulatorThreads
 ) -> None:
     configure("Walker")
     refused = threading.Event()
 
-    def stranger(visitor: Visitor) -> None:
+    def stranger(visitor: WireSimulator) -> None:
         with pytest.raises(Refused, match=r"'Wolker' has not been specified .* \(is 'Walker' meant"):
-            visitor.enter().step({"Wolker?team=0": AGENTS})
+            visitor.handshake().step({"Wolker?team=0": AGENTS})
         refused.set()
 
-    def walker(visitor: Visitor) -> None:
+    def walker(visitor: WireSimulator) -> None:
         assert refused.wait(PATIENCE_S)
-        visitor.enter()
+        visitor.handshake()
         while True:
             visitor.step({"Walker?team=0": AGENTS})
 
@@ -142,13 +142,13 @@ def test_whom_the_configuration_does_not_name_is_refused_and_the_run_waits_for_a
 
 
 def test_where_nobody_else_comes_the_run_ends_and_says_who_was_refused(
-    learn, configure, visitors: Visitors
+    learn, configure, visitors: WireSimulatorThreads
 ) -> None:
     configure("Walker")
 
-    def stranger(visitor: Visitor) -> None:
+    def stranger(visitor: WireSimulator) -> None:
         with pytest.raises(Refused, match="'Wolker' has not been specified"):
-            visitor.enter().step({"Wolker?team=0": AGENTS})
+            visitor.handshake().step({"Wolker?team=0": AGENTS})
 
     visitors.send(stranger)
     said = learn("--timeout-wait=1")
@@ -164,10 +164,10 @@ def test_a_visitor_that_declares_too_many_behaviors_is_refused_and_the_run_does_
     path = configure("Walker")
     path.write_text(path.read_text() + "default_settings: {trainer_type: random}\n")
 
-    def declare(visitor: Visitor) -> None:
+    def declare(visitor: WireSimulator) -> None:
         names = {f"Other{i}?team=0": [1] for i in range(6)}
         with pytest.raises(Refused, match="expected at most 5 behaviors that only default_settings"):
-            visitor.enter().step(names)
+            visitor.handshake().step(names)
 
     beside(declare)
     said = learn("--timeout-wait=1")

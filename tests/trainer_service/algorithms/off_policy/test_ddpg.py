@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from lives import assert_goes_on, begun, live
+from behavior_worlds import assert_resumes_exactly, begin_world, run_ticks
 
 from trainer_service.algorithms.off_policy.ddpg import DDPG
 from trainer_service.behaviors.behavior import Behavior, TeamSteps
@@ -90,18 +90,18 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     learner, tmp_path: Path, ticks: int, replay: str, noise: str
 ) -> None:
     changes = {"replay": {"type": replay}, "noise": noise, "noise_final": 0.01, "exploration_steps": 150}
-    straight = assert_goes_on(partial(learner, **changes), OneDecision(), tmp_path, ticks, more=25)
+    straight = assert_resumes_exactly(partial(learner, **changes), OneDecision(), tmp_path, ticks, more=25)
     assert straight.checkpoint().algorithm["updates"] > 15
 
 
 def test_without_it_learning_waits_but_exploring_does_not_begin_anew(learner) -> None:
     changes = {"save_replay_buffer": False, "noise_final": 0.0, "exploration_steps": 40}
     trained = learner(**changes)
-    live(trained, *begun(trained, OneDecision()), 20)
+    run_ticks(trained, *begin_world(trained, OneDecision()), 20)
     assert trained.replay_state() is None
     resumed = learner(**changes)
     resumed.restore(trained.checkpoint())
-    world, first = begun(resumed, OneDecision())
+    world, first = begin_world(resumed, OneDecision())
     before = resumed.checkpoint().algorithm["updates"]
     (actions,) = resumed.act()
     np.testing.assert_array_equal(
@@ -109,21 +109,21 @@ def test_without_it_learning_waits_but_exploring_does_not_begin_anew(learner) ->
     )
     batch = world.step(actions)
     resumed.observe(TeamSteps(0, 0, batch))
-    live(resumed, world, batch, 5)
+    run_ticks(resumed, world, batch, 5)
     assert resumed.checkpoint().algorithm["updates"] == before == 14
-    live(resumed, world, batch, 2)
+    run_ticks(resumed, world, batch, 2)
     assert resumed.checkpoint().algorithm["updates"] == before + 2
 
 
 def test_at_first_actions_are_uniform_then_noise_falls(learner) -> None:
     behavior = learner(buffer_init_steps=400, exploration_noise=0.3, noise_final=0.0, exploration_steps=1000)
-    world, _ = begun(behavior, OneDecision())
+    world, _ = begin_world(behavior, OneDecision())
     early = np.concatenate([taken(behavior, world) for _ in range(100)])
     assert abs(early.mean()) < 0.1
     assert early.std() == pytest.approx(1 / np.sqrt(3), abs=0.05)
     # 400 steps were lived through, and noise fell by 0.4 of 0.3.
     assert deviation(behavior) == pytest.approx(0.18, abs=0.03)
-    live(behavior, world, world.begin(), 150)
+    run_ticks(behavior, world, world.begin(), 150)
     assert deviation(behavior) == 0.0
 
 
@@ -167,7 +167,7 @@ def test_an_agents_noise_drifts_within_its_episode_and_begins_anew_with_it(learn
 def noise_of(behavior: Behavior, world: OneDecision, ticks: int) -> tuple[float, float]:
     """How alike an agent's noise is in two steps that follow each other, and its deviation."""
     behavior.drop(0)
-    begun(behavior, world)
+    begin_world(behavior, world)
     done = np.stack([taken(behavior, world) for _ in range(ticks)])
     done -= done.mean(axis=(0, 1))
     return float((done[1:] * done[:-1]).mean() / done.var()), float(done.std())
@@ -182,13 +182,13 @@ def test_the_critic_learns_what_the_paper_says(learner) -> None:
         time_horizon=4,
         n_step=1,
     )
-    world, first = begun(behavior, Endless())
+    world, first = begin_world(behavior, Endless())
     before = behavior.checkpoint().algorithm
-    live(behavior, world, first, 3)
+    run_ticks(behavior, world, first, 3)
     assert not behavior.ready_to_update()
     batch = world.step(behavior.act()[0])
     behavior.observe(TeamSteps(0, 0, batch))
-    live(behavior, world, batch, 3)
+    run_ticks(behavior, world, batch, 3)
     behavior.observe(TeamSteps(0, 0, world.step(behavior.act()[0])))
     assert behavior.ready_to_update()
     metrics = behavior.update()
@@ -219,9 +219,9 @@ def test_several_steps_at_once_are_discounted_as_often(learner) -> None:
         time_horizon=8,
         n_step=3,
     )
-    world, first = begun(behavior, Endless())
+    world, first = begin_world(behavior, Endless())
     q = value_of(behavior.checkpoint().algorithm, behavior)
-    live(behavior, world, first, 7)
+    run_ticks(behavior, world, first, 7)
     behavior.observe(TeamSteps(0, 0, world.step(behavior.act()[0])))
     error = behavior.update()["Losses/TD Error"]
     # Of eight steps the last has one reward, the one before two, all others three.
@@ -231,7 +231,7 @@ def test_several_steps_at_once_are_discounted_as_often(learner) -> None:
 
 def test_no_step_of_the_policy_moves_the_critic_nor_the_other_way_round(learner) -> None:
     behavior = learner()
-    live(behavior, *begun(behavior, OneDecision()), 10)
+    run_ticks(behavior, *begin_world(behavior, OneDecision()), 10)
     algorithm = behavior._algorithm
     assert isinstance(algorithm, DDPG)
     seen = [torch.randn(16, 2)]
@@ -254,13 +254,13 @@ def test_no_step_of_the_policy_moves_the_critic_nor_the_other_way_round(learner)
 def test_targets_follow_a_little_at_each_update_or_become_copies_now_and_then(learner, hard: bool) -> None:
     changes = {"target_update": 5} if hard else {"tau": 0.25}
     behavior = learner(**changes, learning_rate=0.05)
-    world, batch = begun(behavior, OneDecision())
-    batch = live(behavior, world, batch, 5)
+    world, batch = begin_world(behavior, OneDecision())
+    batch = run_ticks(behavior, world, batch, 5)
     for update in range(1, 11):
         before = copy.deepcopy(behavior.checkpoint().algorithm)
-        batch = live(behavior, world, batch, 1)
+        batch = run_ticks(behavior, world, batch, 1)
         if behavior.checkpoint().algorithm["updates"] == before["updates"]:
-            batch = live(behavior, world, batch, 1)
+            batch = run_ticks(behavior, world, batch, 1)
         after = behavior.checkpoint().algorithm
         assert after["updates"] == update
         for part in ("actor", "critic"):
@@ -272,7 +272,7 @@ def test_targets_follow_a_little_at_each_update_or_become_copies_now_and_then(le
 
 def test_its_model_acts_as_its_policy_does_and_draws_nothing(learner) -> None:
     behavior = learner()
-    live(behavior, *begun(behavior, OneDecision()), 30)
+    run_ticks(behavior, *begin_world(behavior, OneDecision()), 30)
     policy = Policy(behavior.checkpoint())
     network = policy.network()
     with torch.no_grad():  # so far out that a bare number would be no action

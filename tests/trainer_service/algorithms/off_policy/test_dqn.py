@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lives import assert_goes_on, assert_same, begun, flat, live
+from behavior_worlds import assert_equal_states, assert_resumes_exactly, begin_world, flat, run_ticks
 
 from trainer_service.algorithms import DQN
 from trainer_service.behaviors.behavior import Behavior
@@ -96,32 +96,32 @@ def algorithm(behavior: Behavior) -> dict[str, Any]:
 def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     learner, tmp_path: Path, ticks: int, changes: dict[str, Any]
 ) -> None:
-    straight = assert_goes_on(partial(learner, **changes), TwoDecisions(), tmp_path, ticks, more=24)
+    straight = assert_resumes_exactly(partial(learner, **changes), TwoDecisions(), tmp_path, ticks, more=24)
     assert algorithm(straight)["updates"] >= 15
 
 
 def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
     trained = learner(save_replay_buffer=False)
-    live(trained, *begun(trained, TwoDecisions()), 20)
+    run_ticks(trained, *begin_world(trained, TwoDecisions()), 20)
     assert trained.replay_state() is None
     resumed = learner(save_replay_buffer=False)
     resumed.restore(trained.checkpoint())
     before = algorithm(resumed)
     assert before["exploration"] == {"steps": 80, "episodes": 40}
-    world, first = begun(resumed, TwoDecisions())
-    batch = live(resumed, world, first, 6)
+    world, first = begin_world(resumed, TwoDecisions())
+    batch = run_ticks(resumed, world, first, 6)
     assert algorithm(resumed)["updates"] == before["updates"] == 14
-    live(resumed, world, batch, 2)
+    run_ticks(resumed, world, batch, 2)
     assert algorithm(resumed)["updates"] == 16
 
 
 def test_it_starts_another_run_with_what_it_knows_and_explores_anew(learner) -> None:
     trained = learner()
-    live(trained, *begun(trained, TwoDecisions()), 20)
+    run_ticks(trained, *begin_world(trained, TwoDecisions()), 20)
     fresh = learner(seed=5)
     fresh.initialize(trained.checkpoint())
     for part in ("network", "target", "normalizer"):
-        assert_same(flat(algorithm(fresh)[part]), flat(algorithm(trained)[part]))
+        assert_equal_states(flat(algorithm(fresh)[part]), flat(algorithm(trained)[part]))
     assert algorithm(fresh)["updates"] == 0
     assert algorithm(fresh)["exploration"] == {"steps": 0, "episodes": 0}
 
@@ -133,10 +133,10 @@ def test_a_checkpoint_of_other_heads_is_refused(learner) -> None:
 
 def test_targets_follow_by_tau(learner) -> None:
     behavior = learner(tau=0.25, steps_per_update=8)
-    world, batch = begun(behavior, TwoDecisions())
+    world, batch = begin_world(behavior, TwoDecisions())
     start = algorithm(behavior)
-    assert_same(start["network"], start["target"])
-    live(behavior, world, batch, 8)
+    assert_equal_states(start["network"], start["target"])
+    run_ticks(behavior, world, batch, 8)
     after = algorithm(behavior)
     assert after["updates"] == 1
     for name, target in after["target"].items():
@@ -146,15 +146,15 @@ def test_targets_follow_by_tau(learner) -> None:
 
 def test_or_they_are_copied_every_so_many_updates(learner) -> None:
     behavior = learner(target_update=4)
-    world, batch = begun(behavior, TwoDecisions())
+    world, batch = begin_world(behavior, TwoDecisions())
     start = algorithm(behavior)["target"]
     is_copy = {}
     for _ in range(16):
-        batch = live(behavior, world, batch, 1)
+        batch = run_ticks(behavior, world, batch, 1)
         now = algorithm(behavior)
         is_copy[now["updates"]] = torch.equal(now["target"]["q.weight"], now["network"]["q.weight"])
         if now["updates"] < 4:
-            assert_same(now["target"], start)
+            assert_equal_states(now["target"], start)
     assert is_copy == {0: True, 2: False, 4: True, 6: False, 8: True, 10: False}
 
 
@@ -171,13 +171,13 @@ def test_it_explores_less_and_less_and_not_at_all_when_asked_for_its_best(learne
 
     assert choices(deterministic=False) == 6
     assert choices(deterministic=True) == 1
-    live(behavior, *begun(behavior, TwoDecisions()), 10)
+    run_ticks(behavior, *begin_world(behavior, TwoDecisions()), 10)
     assert choices(deterministic=False) == 1
 
 
 def test_who_only_acts_tries_nothing_out(learner) -> None:
     behavior = learner()
-    live(behavior, *begun(behavior, TwoDecisions()), 3)
+    run_ticks(behavior, *begin_world(behavior, TwoDecisions()), 3)
     policy = Policy(behavior.checkpoint())
     seen = np.random.default_rng(2).normal(size=(400, 2)).astype(np.float32)
     np.testing.assert_array_equal(policy.act(seen, deterministic=False).discrete, policy.act(seen).discrete)
@@ -185,14 +185,14 @@ def test_who_only_acts_tries_nothing_out(learner) -> None:
 
 def test_what_it_reports(learner) -> None:
     behavior = learner(replay={"type": "prioritized", "beta": 0.4, "beta_updates": 10})
-    world, batch = begun(behavior, TwoDecisions())
-    batch = live(behavior, world, batch, 9)
+    world, batch = begin_world(behavior, TwoDecisions())
+    batch = run_ticks(behavior, world, batch, 9)
     metrics = behavior._algorithm.update(100)
     assert metrics == {
         "Policy/Learning Rate": 5e-4,
         "Policy/Exploration Rate": pytest.approx(1 - 0.95 * 0.16),
     }
-    live(behavior, world, batch, 4)
+    run_ticks(behavior, world, batch, 4)
     series = behavior.summarize(0.0).series
     assert {
         "Losses/Value Loss", "Losses/TD Error", "Policy/Mean Q", "Policy/Extrinsic Reward",

@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from lives import assert_goes_on, begun, live
+from behavior_worlds import assert_resumes_exactly, begin_world, run_ticks
 
 from trainer_service.behaviors.behavior import Behavior, TeamSteps
 from trainer_service.interop.onnx_export import to_onnx
@@ -103,7 +103,7 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     learner, tmp_path: Path, ticks: int, kind: str, changes: dict[str, Any]
 ) -> None:
     make = partial(learner, kind, buffer_init_steps=36, **changes)
-    straight = assert_goes_on(make, world(kind), tmp_path, ticks, more=15)
+    straight = assert_resumes_exactly(make, world(kind), tmp_path, ticks, more=15)
     assert straight.checkpoint().algorithm["updates"] >= 14
 
 
@@ -112,7 +112,7 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
 @kinds
 def test_its_model_acts_as_its_policy_does(learner, kind: str, layer_norm: bool, share: str) -> None:
     behavior = learner(kind, share=share, agent_ids=True, network={"layer_norm": layer_norm})
-    live(behavior, *begun(behavior, world(kind)), 12)
+    run_ticks(behavior, *begin_world(behavior, world(kind)), 12)
     policy = Policy(behavior.checkpoint())
     assert policy.num_agents == AGENTS
     chance = torch.Generator().manual_seed(1)
@@ -147,7 +147,7 @@ def test_its_model_acts_as_its_policy_does(learner, kind: str, layer_norm: bool,
 
 def test_choices_are_drawn_as_the_policy_says_and_numbers_get_noise_while_it_learns(learner) -> None:
     behavior = learner("both", exploration_noise=0.2)
-    live(behavior, *begun(behavior, world("both")), 12)
+    run_ticks(behavior, *begin_world(behavior, world("both")), 12)
     rows = 4000
     seen, who = np.full((rows, 2), 0.3, np.float32), np.tile(np.float32([1, 0]), (rows, 1))
     allowed = np.ones((rows, 5), np.bool_)
@@ -170,7 +170,7 @@ def test_choices_are_drawn_as_the_policy_says_and_numbers_get_noise_while_it_lea
 
 def test_what_happens_before_anything_is_learned_is_of_any_size(learner) -> None:
     behavior = learner("numbers", buffer_init_steps=10_000)
-    task, _ = begun(behavior, world("numbers"))
+    task, _ = begin_world(behavior, world("numbers"))
     done = []
     for _ in range(60):
         (actions,) = behavior.act()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lives import assert_same, state
+from behavior_worlds import assert_equal_states, state
 
 from trainer_service.algorithms import SAC
 from trainer_service.behaviors.behavior import Behavior, TeamSteps
@@ -266,13 +266,13 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
     resumed.restore_replay(tmp_path / "replay.npz")
     resumed.observe(TeamSteps(0, 0, its_world.rows(np.ones(AGENTS, np.bool_), np.zeros(AGENTS))))
-    assert_same(state(straight), state(resumed))
+    assert_equal_states(state(straight), state(resumed))
     for behavior, its in ((straight, world), (resumed, its_world)):
         if behavior.ready_to_update():
             behavior.update()
         live(behavior, its, its.step(behavior.act()[0]), 20)
     assert straight.checkpoint().algorithm["updates"] > 10
-    assert_same(state(straight), state(resumed))
+    assert_equal_states(state(straight), state(resumed))
 
 
 def _units(name: str) -> dict[str, Any]:

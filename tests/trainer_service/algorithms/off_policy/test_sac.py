@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lives import OneDecision, assert_goes_on, assert_same, begun, flat, live
+from behavior_worlds import (
+    OneDecision,
+    assert_equal_states,
+    assert_resumes_exactly,
+    begin_world,
+    flat,
+    run_ticks,
+)
 
 from trainer_service.algorithms import SAC
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
@@ -62,27 +69,27 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     learner, tmp_path: Path, ticks: int, replay: str
 ) -> None:
     make = partial(learner, replay={"type": replay})
-    straight = assert_goes_on(make, OneDecision(AGENTS), tmp_path, ticks, more=25)
+    straight = assert_resumes_exactly(make, OneDecision(AGENTS), tmp_path, ticks, more=25)
     assert updates_of(straight) > 15
 
 
 def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
     trained = learner(save_replay_buffer=False)
-    live(trained, *begun(trained, OneDecision(AGENTS)), 20)
+    run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 20)
     assert trained.replay_state() is None
     resumed = learner(save_replay_buffer=False)
     resumed.restore(trained.checkpoint())
-    world, first = begun(resumed, OneDecision(AGENTS))
+    world, first = begin_world(resumed, OneDecision(AGENTS))
     before = updates_of(resumed)
-    batch = live(resumed, world, first, 6)
+    batch = run_ticks(resumed, world, first, 6)
     assert updates_of(resumed) == before == 14
-    live(resumed, world, batch, 2)
+    run_ticks(resumed, world, batch, 2)
     assert updates_of(resumed) == before + 2
 
 
 def test_what_is_learned_is_in_the_checkpoint_temperatures_too(learner) -> None:
     trained = learner()
-    live(trained, *begun(trained, OneDecision(AGENTS)), 30)
+    run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 30)
     log_alpha = trained.checkpoint().algorithm["log_alpha"]
     assert log_alpha.shape == (2,)
     assert log_alpha.abs().min() > 0.0
@@ -95,7 +102,7 @@ def test_a_buffer_of_another_behavior_or_a_damaged_one_is_refused(
     learner, make_behavior, tmp_path: Path
 ) -> None:
     trained = learner()
-    live(trained, *begun(trained, OneDecision(AGENTS)), 10)
+    run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 10)
     path = tmp_path / "replay.npz"
     save_replay_file(trained.replay_state(), path)
     other = make_behavior(sizes=(5,), continuous=1, trainer_type="sac", hyperparameters={})
@@ -116,10 +123,10 @@ def test_a_buffer_of_another_behavior_or_a_damaged_one_is_refused(
 
 def test_learning_starts_after_the_first_steps_and_keeps_its_pace(learner) -> None:
     behavior = learner()
-    world, batch = begun(behavior, OneDecision(AGENTS))
+    world, batch = begin_world(behavior, OneDecision(AGENTS))
     made = []
     for _ in range(12):
-        batch = live(behavior, world, batch, 1)
+        batch = run_ticks(behavior, world, batch, 1)
         made.append(updates_of(behavior))
     # 4 steps per tick, 24 before the first that earns, one update for every four.
     assert made == [0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6]
@@ -148,10 +155,10 @@ def test_it_wants_unfinished_trajectories_soon(make_behavior, horizon: int, expe
 
 def test_targets_follow_the_critics_by_tau(learner) -> None:
     behavior = learner(tau=0.25, steps_per_update=8)
-    world, batch = begun(behavior, OneDecision(AGENTS))
+    world, batch = begin_world(behavior, OneDecision(AGENTS))
     start = copy.deepcopy(dict(behavior.checkpoint().algorithm))
-    assert_same(flat(start["critics"]), flat(start["targets"]))
-    live(behavior, world, batch, 8)
+    assert_equal_states(flat(start["critics"]), flat(start["targets"]))
+    run_ticks(behavior, world, batch, 8)
     assert updates_of(behavior) == 1
     after = behavior.checkpoint().algorithm
     for name, target in after["targets"].items():
@@ -162,13 +169,13 @@ def test_targets_follow_the_critics_by_tau(learner) -> None:
 def test_the_learning_rate_is_constant_unless_asked_otherwise(learner) -> None:
     for schedule, expected in ((None, 3e-4), ("linear", 3e-4 * (1 - 32 / 10_000))):
         behavior = learner(**({"learning_rate_schedule": schedule} if schedule else {}))
-        live(behavior, *begun(behavior, OneDecision(AGENTS)), 8)
+        run_ticks(behavior, *begin_world(behavior, OneDecision(AGENTS)), 8)
         assert behavior._algorithm.update(32)["Policy/Learning Rate"] == pytest.approx(expected)
 
 
 def test_what_is_likeliest_is_squashed_like_what_is_drawn(learner) -> None:
     behavior = learner()
-    live(behavior, *begun(behavior, OneDecision(AGENTS)), 10)
+    run_ticks(behavior, *begin_world(behavior, OneDecision(AGENTS)), 10)
     seen = 9.0 * np.random.default_rng(1).normal(size=(50, 2)).astype(np.float32)
     network = SoftActor(behavior.spec, behavior.settings.network_settings)
     network.load_state_dict(behavior.checkpoint().algorithm["actor"])
@@ -196,7 +203,7 @@ def test_several_reward_signals_have_critics_and_paces_of_their_own(make_behavio
         },
         max_steps=10_000,
     )
-    live(behavior, *begun(behavior, OneDecision(AGENTS)), 12)
+    run_ticks(behavior, *begin_world(behavior, OneDecision(AGENTS)), 12)
     # (48 − 16)/4 for the policy, (48 − 16)/8 for the signal.
     assert updates_of(behavior) == 8 + 4
     tags = set(behavior.summarize(0.0).series)
@@ -208,7 +215,7 @@ def test_it_goes_on_with_the_reward_signals_that_its_checkpoint_had(learner) -> 
     curiosity = {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}}
     extrinsic = {"gamma": 0.9, "strength": 1.0}
     trained = learner(reward_signals={"extrinsic": extrinsic, "curiosity": curiosity})
-    live(trained, *begun(trained, OneDecision(AGENTS)), 12)
+    run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 12)
     order = "its reward signals are extrinsic, curiosity, not curiosity, extrinsic"
     gone, come = "reward_signals.curiosity was set, now not set", "reward_signals.rnd was not set, now set"
     for signals, named in (
@@ -225,7 +232,7 @@ def test_a_new_start_takes_the_reward_signals_that_it_knows(learner) -> None:
               ("curiosity", "rnd")}  # fmt: skip
     extrinsic = {"extrinsic": {"gamma": 0.9, "strength": 1.0}}
     trained = learner(reward_signals={"curiosity": others["curiosity"], **extrinsic})
-    live(trained, *begun(trained, OneDecision(AGENTS)), 20)
+    run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 20)
     fresh = learner(
         seed=9, reward_signals={**extrinsic, "rnd": others["rnd"], "curiosity": others["curiosity"]}
     )

@@ -26,7 +26,7 @@ class Refused(Exception):
         super().__init__(str(error.details()))
 
 
-class Caller:
+class RawClient:
     """A connection to a port of this machine."""
 
     def __init__(self, port: int) -> None:
@@ -52,9 +52,9 @@ class Caller:
         return self._exchange.future(data, timeout=ANSWER_S)
 
 
-def refusal(port: int, messages: Iterable[bytes]) -> Refused | None:
+def first_refusal(port: int, messages: Iterable[bytes]) -> Refused | None:
     """Says the messages one after another on a connection. What the first that was refused heard; None for none."""
-    with Caller(port) as caller:
+    with RawClient(port) as caller:
         for message in messages:
             try:
                 caller.say(message)

@@ -32,16 +32,16 @@ HEALTHY = Path(__file__).parents[1] / "programs" / "healthy.py"
 _STEP = re.compile(r"Step: (\d+)")
 
 
-class NeverHappened(AssertionError):
+class WaitTimeout(AssertionError):
     """What a test waited for did not come."""
 
 
-def until(happened: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
+def wait_until(happened: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
     """What a condition returns as soon as that is true; looks a hundred times a second."""
     end = time.monotonic() + timeout_s
     while not (outcome := happened()):
         if time.monotonic() > end:
-            raise NeverHappened(f"waited {timeout_s:g} s for {what}")
+            raise WaitTimeout(f"waited {timeout_s:g} s for {what}")
         time.sleep(0.01)
     return outcome
 
@@ -52,7 +52,7 @@ def free_port() -> int:
     return port
 
 
-def small(**settings: Any) -> dict[str, Any]:
+def small_settings(**settings: Any) -> dict[str, Any]:
     """Settings of a behavior that learns quickly and little."""
     return {
         "trainer_type": "ppo",
@@ -66,7 +66,7 @@ def small(**settings: Any) -> dict[str, Any]:
     }
 
 
-def configure(folder: Path, behaviors: Mapping[str, Any], **more: Any) -> Path:
+def write_configuration(folder: Path, behaviors: Mapping[str, Any], **more: Any) -> Path:
     """Writes a configuration with these behaviors."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "config.yaml"
@@ -91,7 +91,7 @@ class Process:
     def said(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
-    def until(self, words: str, *, times: int = 1, timeout_s: float = PATIENCE_S) -> str:
+    def wait_for_output(self, words: str, *, times: int = 1, timeout_s: float = PATIENCE_S) -> str:
         """Waits until it has said these words so often. Returns everything it said."""
 
         def heard() -> str:
@@ -99,15 +99,15 @@ class Process:
             if said.count(words) >= times:
                 return said
             if self.poll() is not None:
-                raise NeverHappened(
+                raise WaitTimeout(
                     f"it ended with {self.poll()} without saying {words!r}:\n{self.said[-3000:]}"
                 )
             return ""
 
         try:
-            return str(until(heard, repr(words), timeout_s))
-        except NeverHappened as error:
-            raise NeverHappened(f"{error}; it said:\n{self.said[-3000:]}") from None
+            return str(wait_until(heard, repr(words), timeout_s))
+        except WaitTimeout as error:
+            raise WaitTimeout(f"{error}; it said:\n{self.said[-3000:]}") from None
 
     def signal(self, number: int) -> None:
         if self.poll() is None:
@@ -115,12 +115,12 @@ class Process:
 
     def end(self, timeout_s: float = PATIENCE_S) -> int:
         """Waits for the end. Returns the exit code."""
-        until(lambda: self.poll() is not None, f"the end of {self.pid}", timeout_s)
+        wait_until(lambda: self.poll() is not None, f"the end of {self.pid}", timeout_s)
         code = self.poll()
         assert code is not None
         return code
 
-    def family(self) -> list[int]:
+    def descendants(self) -> list[int]:
         """Processes that live and were started by this one, or by one of those; without itself."""
         wanted = f"{MARK}={self.mark}".encode()
         return [pid for pid in _pids() if pid != self.pid and wanted in _environment(pid)]
@@ -128,9 +128,9 @@ class Process:
     def orphans(self, patience_s: float = 30.0) -> list[int]:
         """Who of the family outlives it, after a while for leaving."""
         try:
-            until(lambda: not self.family(), "its family to end", patience_s)
-        except NeverHappened:
-            return self.family()
+            wait_until(lambda: not self.descendants(), "its family to end", patience_s)
+        except WaitTimeout:
+            return self.descendants()
         return []
 
     def memory(self) -> int:
@@ -150,13 +150,13 @@ class Process:
 
     def destroy(self) -> None:
         """Ends it and its family, whatever they think of it."""
-        for pid in [self.pid, *self.family()]:
+        for pid in [self.pid, *self.descendants()]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        until(lambda: self.poll() is not None, "the end of a killed process", 30.0)
+        wait_until(lambda: self.poll() is not None, "the end of a killed process", 30.0)
 
 
-class Cold(Process):
+class CommandProcess(Process):
     """Any command line."""
 
     def __init__(self, line: Sequence[object], folder: Path, log: Path, **environment: str) -> None:
@@ -182,7 +182,7 @@ class Cold(Process):
         return self._process.poll()
 
 
-class Warm(Process):
+class ForkedTrainer(Process):
     """``mlagents-style`` with these arguments, where torch is loaded already.
 
     ``before`` names a function (``module:name``) that is called in the process first, such as one that breaks
@@ -263,7 +263,7 @@ def _run(arguments: list[str], folder: str, log: str, before: str, environment: 
     os._exit(code if isinstance(code, int) else 1)
 
 
-class Healthy(Cold):
+class HealthySimulator(CommandProcess):
     """A simulator of twelve balanced balls that tells how long it waits for the trainer's answers."""
 
     def __init__(self, port: int, folder: Path, pause_s: float = 0.0) -> None:
@@ -288,7 +288,7 @@ class Healthy(Cold):
             )
             return self.ticks() >= goal
 
-        until(reached, f"{ticks} more ticks of the healthy simulator")
+        wait_until(reached, f"{ticks} more ticks of the healthy simulator")
 
     def longest_wait(self, since: float) -> float:
         """The longest wait for an answer since that moment, in seconds."""

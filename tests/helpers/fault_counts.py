@@ -11,7 +11,7 @@ COUNT = os.environ.get("CHAOS_COUNT")
 """Replaces the count of every long test, to try a few or many more."""
 
 
-def tiers(short: int | None, long: int, *, minutes: int = 30) -> pytest.MarkDecorator:
+def fault_counts(short: int | None, long: int, *, minutes: int = 30) -> pytest.MarkDecorator:
     """Parametrizes ``count``: how often a fault happens. ``short`` None keeps a test out of CI."""
     marks = (pytest.mark.chaos, pytest.mark.timeout(60 * minutes))
     params: list[Any] = [pytest.param(int(COUNT or long), id="long", marks=marks)]

@@ -59,14 +59,14 @@ class OneDecision:
         )
 
 
-def begun(behavior: Behavior, world: Kind) -> tuple[Kind, StepBatch]:
+def begin_world(behavior: Behavior, world: Kind) -> tuple[Kind, StepBatch]:
     """Shows a behavior the first tick of a world. Returns both."""
     first = world.begin()
     behavior.observe(TeamSteps(0, 0, first))
     return world, first
 
 
-def live(behavior: Behavior, world: World, batch: StepBatch, ticks: int) -> StepBatch:
+def run_ticks(behavior: Behavior, world: World, batch: StepBatch, ticks: int) -> StepBatch:
     """Lives through so many ticks, and learns whenever it can. Returns the tick that waits for an answer."""
     for _ in range(ticks):
         batch = world.step(behavior.act()[0])
@@ -90,7 +90,7 @@ def flat(content: Any, path: str = "") -> dict[str, Any]:
     return {path: content}
 
 
-def assert_same(some: dict[str, Any], others: dict[str, Any]) -> None:
+def assert_equal_states(some: dict[str, Any], others: dict[str, Any]) -> None:
     """Of two results of ``flat``: the same to the last bit."""
     assert some.keys() == others.keys()
     for name, value in some.items():
@@ -98,7 +98,7 @@ def assert_same(some: dict[str, Any], others: dict[str, Any]) -> None:
         assert equal, f"{name} differs"
 
 
-def assert_goes_on(
+def assert_resumes_exactly(
     make: Callable[..., Behavior], world: World, folder: Path, ticks: int, *, more: int
 ) -> Behavior:
     """Saved after so many ticks, and loaded, it lives through ``more`` of them as if it had never stopped.
@@ -106,7 +106,7 @@ def assert_goes_on(
     Returns the behavior that never did. make: the same behavior each time, of a ``seed``.
     """
     straight = make(seed=1)
-    batch = live(straight, *begun(straight, world), ticks)
+    batch = run_ticks(straight, *begin_world(straight, world), ticks)
     save_checkpoint(straight.checkpoint(), folder / "checkpoint.pt")
     experience = straight.replay_state()
     if experience is not None:
@@ -118,10 +118,10 @@ def assert_goes_on(
         resumed.restore_replay(folder / "replay.npz")
     resumed.observe(TeamSteps(0, 0, its_world.rows(np.zeros(len(its_world.seen)))))
     assert resumed.step == straight.step
-    assert_same(state(resumed), state(straight))
+    assert_equal_states(state(resumed), state(straight))
 
-    live(straight, world, batch, more)
-    live(resumed, its_world, batch, more)
+    run_ticks(straight, world, batch, more)
+    run_ticks(resumed, its_world, batch, more)
     assert resumed.step == straight.step
-    assert_same(state(resumed), state(straight))
+    assert_equal_states(state(resumed), state(straight))
     return straight

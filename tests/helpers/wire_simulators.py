@@ -25,11 +25,11 @@ class Refused(Exception):
     """The trainer ended the conversation; the text is the status of the call."""
 
 
-class Over(Exception):
+class Stopped(Exception):
     """The trainer said that all is over (status 400)."""
 
 
-class Visitor:
+class WireSimulator:
     """One conversation: what is sent is a message each, what comes back is parsed."""
 
     def __init__(self, port: int) -> None:
@@ -43,7 +43,7 @@ class Visitor:
     def __exit__(self, *_: object) -> None:
         self._channel.close()
 
-    def enter(self) -> Self:
+    def handshake(self) -> Self:
         """The handshake, until the first reset."""
         message = UnityMessageProto()
         introduction = message.unity_output.rl_initialization_output
@@ -88,11 +88,11 @@ class Visitor:
             raise Refused(error.details()) from None  # type: ignore[attr-defined]
         reply = UnityMessageProto.FromString(data)
         if reply.header.status == 400:
-            raise Over
+            raise Stopped
         return reply
 
 
-class Visitors:
+class WireSimulatorThreads:
     """Runs functions of a visitor beside the trainer, which runs in the test's own thread."""
 
     def __init__(self, port: int) -> None:
@@ -101,14 +101,14 @@ class Visitors:
         self.found: list[Any] = []
         """What went wrong in them."""
 
-    def send(self, act: Callable[[Visitor], None]) -> None:
+    def send(self, act: Callable[[WireSimulator], None]) -> None:
         """Begins one in a thread of its own."""
 
         def live() -> None:
             try:
-                with Visitor(self._port) as visitor:
+                with WireSimulator(self._port) as visitor:
                     act(visitor)
-            except Over:
+            except Stopped:
                 pass
             except BaseException as error:
                 self.found.append(error)
