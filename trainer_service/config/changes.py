@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainer_service.config.section import Section
 from trainer_service.config.trainer import TrainerSettings
-
-_NETWORK_KEYS = frozenset({
-    "shared_critic", "group_size", "share", "agent_ids", "state", "value_normalization", "dueling", "mixer_units",
-    "hypernet_units", "thought_units", "message_units", "use_actions", "use_vail",
-})  # fmt: skip
-"""Keys besides ``network_settings`` on which the names and shapes of weights depend."""
+from trainer_service.config.values import SHAPES_WEIGHTS
 
 _WITHOUT_WEIGHTS = frozenset({"deterministic", "sequence_length"})
 """Keys within ``network_settings`` that no weight depends on."""
@@ -20,7 +16,8 @@ _WITHOUT_WEIGHTS = frozenset({"deterministic", "sequence_length"})
 def changed_networks(before: TrainerSettings, now: TrainerSettings) -> list[str]:
     """Every setting that networks depend on and that differs: ``network_settings.hidden_units was 16, now 8``."""
     old, new = dict(_flattened(before.model_dump(mode="json"))), dict(_flattened(now.model_dump(mode="json")))
-    keys = [key for key in dict.fromkeys([*old, *new]) if _shapes(key)]
+    marked = {*_marked_keys(before), *_marked_keys(now)}
+    keys = [key for key in dict.fromkeys([*old, *new]) if key in marked or _is_of_network(key)]
     changed = [key for key in keys if old.get(key) != new.get(key)]
     # Of a section that is there only now, or no longer, its keys need not be reported too.
     reported = [key for key in changed if not any(key.startswith(f"{section}.") for section in changed)]
@@ -38,11 +35,22 @@ def _flattened(section: Mapping[str, Any], above: str = "") -> Iterator[tuple[st
             yield path, value
 
 
-def _shapes(path: str) -> bool:
+def _marked_keys(settings: TrainerSettings) -> Iterator[str]:
+    """Keys of the hyperparameters and reward signals whose types are ``ShapesWeights``."""
+    sections: dict[str, Section] = {"hyperparameters": settings.hyperparameters}
+    sections |= {f"reward_signals.{name}": signal for name, signal in settings.reward_signals.items()}
+    for path, section in sections.items():
+        for key, field in type(section).model_fields.items():
+            if SHAPES_WEIGHTS in field.metadata:
+                yield f"{path}.{key}"
+
+
+def _is_of_network(path: str) -> bool:
+    """Whether it is a key of some ``network_settings`` on which weights depend, or a reward signal itself."""
     *sections, key = path.split(".")
     if "network_settings" in sections:
         return key not in _WITHOUT_WEIGHTS
-    return key in _NETWORK_KEYS or sections == ["reward_signals"]
+    return sections == ["reward_signals"]
 
 
 def _value_in_words(values: Mapping[str, Any], key: str) -> str:

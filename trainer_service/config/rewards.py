@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.section import Section
-from trainer_service.config.values import Flag, Number, Positive, Text, UnitInterval
+from trainer_service.config.values import (
+    Flag,
+    Number,
+    Positive,
+    ShapesWeights,
+    Text,
+    UnitInterval,
+)
 
 
 class RewardSignalSettings(Section):
@@ -50,10 +57,10 @@ class GAILSettings(RewardSignalSettings):
     learning_rate: Positive = 3e-4
     """Step size of the signal's own Adam."""
 
-    use_actions: Flag = False
+    use_actions: ShapesWeights[Flag] = False
     """Whether the discriminator sees actions, and real ends of episodes, beside observations."""
 
-    use_vail: Flag = False
+    use_vail: ShapesWeights[Flag] = False
     """Whether the discriminator has a variational bottleneck (Peng et al. 2019)."""
 
 

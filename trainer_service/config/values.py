@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -128,3 +128,9 @@ Text = Annotated[
     BeforeValidator(text),
     AfterValidator(_not_empty),
 ]
+
+_Value = TypeVar("_Value")
+SHAPES_WEIGHTS = "shapes weights"
+"""Marks the keys on which the names and shapes of weights depend."""
+ShapesWeights = Annotated[_Value, SHAPES_WEIGHTS]
+"""A key of this type decides how large networks are, so weights of another setting of it do not fit."""

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from trainer_service.config import TrainerSettings, changed_networks
+from trainer_service.config import HYPERPARAMETERS, REWARD_SIGNALS, TrainerSettings, changed_networks
+from trainer_service.config.values import SHAPES_WEIGHTS
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,19 @@ def test_settings_on_which_no_weight_depends_are_not_told(
     before: dict[str, Any], now: dict[str, Any], told: list[str]
 ) -> None:
     assert changed_networks(*(TrainerSettings.model_validate(each) for each in (before, now))) == told
+
+
+def test_a_key_that_shapes_weights_does_so_wherever_it_is_defined() -> None:
+    models = [*HYPERPARAMETERS.values(), *REWARD_SIGNALS.values()]
+    marked = {
+        (model, key)
+        for model in models
+        for key, field in model.model_fields.items()
+        if SHAPES_WEIGHTS in field.metadata
+    }
+    keys = {key for _, key in marked}
+    assert keys == {
+        "shared_critic", "group_size", "share", "agent_ids", "state", "value_normalization", "dueling", "mixer_units",
+        "hypernet_units", "thought_units", "message_units", "use_actions", "use_vail",
+    }  # fmt: skip
+    assert marked == {(model, key) for model in models for key in keys & model.model_fields.keys()}

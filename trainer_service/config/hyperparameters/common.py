@@ -7,7 +7,12 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.section import Location, Section
-from trainer_service.config.values import Flag, Positive, PositiveCount
+from trainer_service.config.values import (
+    Flag,
+    Positive,
+    PositiveCount,
+    ShapesWeights,
+)
 
 Schedule = Literal["constant", "linear"]
 """``linear`` falls from the given value towards a small floor at max_steps; ``constant`` stays."""
@@ -117,13 +122,13 @@ class GroupSettings(Section):
 
     learns_by_group: ClassVar[bool] = True
 
-    group_size: PositiveCount | None = None
+    group_size: ShapesWeights[PositiveCount | None] = None
     """Most agents of a group; null means as many as the first message shows in one."""
 
-    share: Literal["full", "none"] = "full"
+    share: ShapesWeights[Literal["full", "none"]] = "full"
     """``full``: one actor for all agents of the behavior. ``none``: one for each agent index in the group."""
 
-    agent_ids: Flag = False
+    agent_ids: ShapesWeights[Flag] = False
     """With one actor for all: whether it is told the agent's index in its group."""
 
     @property

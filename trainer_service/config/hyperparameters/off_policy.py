@@ -7,7 +7,15 @@ from typing import ClassVar, Literal
 from trainer_service.config.hyperparameters.common import GroupSettings, Hyperparameters, Schedule
 from trainer_service.config.hyperparameters.on_policy import ReplaySettings
 from trainer_service.config.section import Section
-from trainer_service.config.values import Count, Flag, NonNegative, Positive, PositiveCount, UnitInterval
+from trainer_service.config.values import (
+    Count,
+    Flag,
+    NonNegative,
+    Positive,
+    PositiveCount,
+    ShapesWeights,
+    UnitInterval,
+)
 
 
 class RandomSettings(Hyperparameters):
@@ -108,7 +116,7 @@ class DQNSettings(ExplorationSettings, OffPolicyHyperparameters):
     double: Flag = True
     """Whether the network itself chooses the action whose value the target network gives."""
 
-    dueling: Flag = False
+    dueling: ShapesWeights[Flag] = False
     """Whether a state's value and its actions' advantages are learned apart (Wang et al. 2016)."""
 
 
@@ -125,7 +133,7 @@ class DDPGSettings(NoiseSettings, OffPolicyHyperparameters):
 class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
     """What learners of whole groups from a replay buffer have in common."""
 
-    share: Literal["full", "none"] = "none"
+    share: ShapesWeights[Literal["full", "none"]] = "none"
     """``full``: one network for all agents of the behavior. ``none``: one for each agent index in the group."""
 
     reward_mode: Literal["individual", "team_sum"] = "individual"
@@ -153,13 +161,13 @@ class VDNSettings(GroupQSettings):
 class QMIXSettings(VDNSettings):
     """Agents' values make up the group's, weighted by what the state says (Rashid et al. 2018)."""
 
-    mixer_units: PositiveCount = 32
+    mixer_units: ShapesWeights[PositiveCount] = 32
     """Width of the network that mixes agents' values."""
 
-    hypernet_units: PositiveCount = 64
+    hypernet_units: ShapesWeights[PositiveCount] = 64
     """Width of the networks that make its weights from the state."""
 
-    state: Literal["joint", "environment"] = "joint"
+    state: ShapesWeights[Literal["joint", "environment"]] = "joint"
     """What the mixer sees: all members' observations, or the simulator's sensor ``global_state``."""
 
     @property
@@ -184,7 +192,7 @@ class CommunicatingSettings(GroupQSettings):
 class ShareSettings(CommunicatingSettings):
     """Deep Q-learning of a group whose agents share what they think of their observations."""
 
-    thought_units: PositiveCount = 32
+    thought_units: ShapesWeights[PositiveCount] = 32
     """Width of a thought."""
 
     share_iterations: Count = 4
@@ -204,7 +212,7 @@ class ConsensusSettings(ShareSettings):
 class SICSettings(CommunicatingSettings):
     """Deep Q-learning of a group whose agents send each other messages."""
 
-    message_units: PositiveCount = 32
+    message_units: ShapesWeights[PositiveCount] = 32
     """Width of a message."""
 
 

@@ -21,6 +21,7 @@ from trainer_service.config.values import (
     NonNegative,
     Positive,
     PositiveCount,
+    ShapesWeights,
     UnitInterval,
 )
 
@@ -67,7 +68,7 @@ class PPOSettings(OnPolicyHyperparameters):
 
     needs_actions: ClassVar[bool] = False
 
-    shared_critic: Flag = False
+    shared_critic: ShapesWeights[Flag] = False
     """Whether the value heads sit on the actor's body instead of a network of their own."""
 
 
@@ -103,11 +104,11 @@ class MAPPOSettings(CentralCriticSettings):
     reward_mode: Literal["individual", "team_sum"] = "individual"
     """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
 
-    state: Literal["joint", "environment", "agent"] = "joint"
+    state: ShapesWeights[Literal["joint", "environment", "agent"]] = "joint"
     """What the critic sees: all members' observations; the simulator's sensor ``global_state``; or for each member
     the joint observations, its own and its agent index."""
 
-    value_normalization: Literal["none", "valuenorm", "popart"] = "valuenorm"
+    value_normalization: ShapesWeights[Literal["none", "valuenorm", "popart"]] = "valuenorm"
     """Whether the critic works in units of the returns' running scale."""
 
     value_loss: Literal["mse", "huber"] = "huber"
@@ -130,7 +131,7 @@ class MAPPOSettings(CentralCriticSettings):
 class HAPPOSettings(MAPPOSettings):
     """Heterogeneous-agent PPO: agents learn one after the other (Kuba et al. 2022)."""
 
-    share: Literal["full", "none"] = "none"
+    share: ShapesWeights[Literal["full", "none"]] = "none"
     """``none``: one actor for each agent index in the group, as the method wants it."""
 
     fixed_order: Flag = False
@@ -164,13 +165,13 @@ class COMASettings(CentralCriticSettings):
     num_epoch: PositiveCount = 1
     """Passes over each rollout. More than one needs ratio_clip."""
 
-    value_normalization: Literal["none", "valuenorm", "popart"] = "none"
+    value_normalization: ShapesWeights[Literal["none", "valuenorm", "popart"]] = "none"
     """Whether the critic works in units of the returns' running scale."""
 
     ratio_clip: Positive | None = None
     """Clips the probability ratio as PPO does, so that a rollout may serve more than once; null: plain gradient."""
 
-    agent_ids: Flag = True
+    agent_ids: ShapesWeights[Flag] = True
     """With one actor for all: whether it is told the agent's index in its group."""
 
     exploration_initial: UnitInterval = 0.5
@@ -185,7 +186,7 @@ class COMASettings(CentralCriticSettings):
     target_update: PositiveCount = 200
     """Gradient steps of the critic after which its target becomes a copy of it."""
 
-    state: Literal["joint", "environment"] = "joint"
+    state: ShapesWeights[Literal["joint", "environment"]] = "joint"
     """What the critic sees beside actions: all members' observations, or the simulator's sensor ``global_state``."""
 
     @property
