@@ -2,7 +2,6 @@
 
 from trainer_service.config.changes import changed_networks
 from trainer_service.config.environment_parameters import Curriculum, Lesson, Sampler
-from trainer_service.config.evaluation import EvaluationSettings
 from trainer_service.config.hyperparameters.common import Hyperparameters, Schedule
 from trainer_service.config.hyperparameters.on_policy import (
     OnPolicyHyperparameters,
@@ -11,11 +10,9 @@ from trainer_service.config.hyperparameters.on_policy import (
     SACSettings,
 )
 from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
-from trainer_service.config.imitation import BehavioralCloningSettings
 from trainer_service.config.names import validate_behavior_name, validate_run_id
 from trainer_service.config.network import MemorySettings, NetworkSettings
-from trainer_service.config.reading.check import FileCheck, check_files
-from trainer_service.config.reading.demo_files import missing_demonstrations
+from trainer_service.config.reading.check import FileCheck, check_files, missing_demonstrations
 from trainer_service.config.reading.loader import (
     LoadedOptions,
     dump_run_options,
@@ -27,12 +24,12 @@ from trainer_service.config.run_options import (
     CheckpointSettings,
     EngineSettings,
     EnvironmentSettings,
+    EvaluationSettings,
     RunOptions,
     TorchSettings,
 )
 from trainer_service.config.schema import json_schema
-from trainer_service.config.self_play import SelfPlaySettings
-from trainer_service.config.trainer import TrainerSettings
+from trainer_service.config.trainer import BehavioralCloningSettings, SelfPlaySettings, TrainerSettings
 
 __all__ = [
     "HYPERPARAMETERS",

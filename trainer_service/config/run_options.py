@@ -9,7 +9,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 from pydantic_core import PydanticCustomError
 
 from trainer_service.config.environment_parameters import EnvironmentParameter, lessons_of
-from trainer_service.config.evaluation import EvaluationSettings
 from trainer_service.config.names import behavior_name_problem, run_id_problem
 from trainer_service.config.section import Section, nearest_choice, section_error
 from trainer_service.config.trainer import TrainerSettings
@@ -179,6 +178,25 @@ class TorchSettings(Section):
 
     device: Text | None = None
     """``cpu``, ``cuda``, ``cuda:0`` …; null takes a GPU if there is one."""
+
+
+class EvaluationSettings(Section):
+    """Plays the policies as they are, on a simulator of its own, which training does not notice.
+
+    An addition to ML-Agents.
+    """
+
+    every_steps: PositiveCount = 50_000
+    """How often, in agent steps of the behavior that has most."""
+
+    episodes: PositiveCount = 20
+    """Episodes of each behavior, counted per agent, and the whole episodes of groups among them."""
+
+    seed: Count = 20_000
+    """Of the simulator and the draws, the same at every evaluation."""
+
+    stochastic: Flag = False
+    """Whether actions are drawn, instead of the likeliest ones."""
 
 
 class RunOptions(Section):

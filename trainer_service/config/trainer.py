@@ -9,12 +9,19 @@ from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, fie
 
 from trainer_service.config.hyperparameters.common import Contradiction, Hyperparameters
 from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
-from trainer_service.config.imitation import BehavioralCloningSettings
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings, RewardSignalSettings
 from trainer_service.config.section import Section, build_each, error_at, require_choice, unknown_key_message
-from trainer_service.config.self_play import SelfPlaySettings
-from trainer_service.config.values import Count, Flag, PositiveCount, Text, WholeNumber, problem
+from trainer_service.config.values import (
+    Count,
+    Flag,
+    NonNegative,
+    Number,
+    PositiveCount,
+    Text,
+    WholeNumber,
+    problem,
+)
 
 _OLD_KEYS = {
     "trainer": "write trainer_type",
@@ -24,6 +31,59 @@ _OLD_KEYS = {
     "use_curiosity": "curiosity is an entry of 'reward_signals'",
 }
 """Keys of ML-Agents before release 1, and what became of them."""
+
+
+class BehavioralCloningSettings(Section):
+    """Supervised steps towards the demonstrated actions, between policy updates."""
+
+    demo_path: Text
+    """A .demo file or a folder of them."""
+
+    steps: Count = 0
+    """Agent steps over which the cloning fades out; 0 never fades."""
+
+    strength: NonNegative = 1.0
+    """What the trainer's initial learning rate is multiplied by for cloning."""
+
+    samples_per_update: Count = 0
+    """Demonstrated steps of each pass, drawn anew; 0 uses all of them."""
+
+    num_epoch: PositiveCount | None = None
+    """Passes after each policy update; null means 3."""
+
+    batch_size: PositiveCount | None = None
+    """Steps of one gradient step; null means the trainer's batch_size."""
+
+    def has_faded_out(self, step: int) -> bool:
+        """Whether it has faded out at this step."""
+        return 0 < self.steps <= step
+
+
+def _five_snapshots(validated: dict[str, Any]) -> int:
+    save_steps: int = validated["save_steps"]
+    return 5 * save_steps
+
+
+class SelfPlaySettings(Section):
+    """One team learns; the others act with snapshots of it."""
+
+    save_steps: PositiveCount = 20000
+    """Trainer steps between snapshots."""
+
+    team_change: PositiveCount = Field(default_factory=_five_snapshots)
+    """Trainer steps after which another team learns; five times save_steps where not given."""
+
+    swap_steps: Count = 2000
+    """Opponents' steps between swaps of their snapshot."""
+
+    window: PositiveCount = 10
+    """Snapshots kept."""
+
+    play_against_latest_model_ratio: Number = 0.5
+    """Probability of meeting the current policy instead of a snapshot."""
+
+    initial_elo: Number = 1200.0
+    """Rating at the start."""
 
 
 def _defaults_of_type(validated: dict[str, Any]) -> Hyperparameters:

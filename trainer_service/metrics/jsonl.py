@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_service.metrics.histogram import bins, finite
-from trainer_service.metrics.summary import EPISODE_TAGS, Summary
+from trainer_service.metrics.summary import EPISODE_TAGS, Summary, histogram
 from trainer_service.runs.files import SaveError, write_atomic
 
 _CATEGORIES = ("Losses/", "Policy/", "Environment/", "Self-play/")
@@ -91,8 +90,8 @@ def to_json(summary: Summary) -> dict[str, Any]:
     for tag, series in summary.tagged().items():
         if tag not in EPISODE_TAGS:
             others[json_key(tag)] = _finite(series.value)
-            if len(samples := finite(series.samples)):
-                counts, edges = bins(samples)
+            if len(samples := series.finite_samples):
+                counts, edges = histogram(samples)
                 others[f"{json_key(tag)}_hist"] = {"edges": edges.tolist(), "counts": counts.tolist()}
     return {**own, **{key: value for key, value in others.items() if key not in own}}
 

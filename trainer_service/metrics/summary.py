@@ -22,6 +22,8 @@ _REPLACED = "Environment/Replaced Values"
 EPISODE_TAGS = frozenset({_REWARD, _GROUP_REWARD, _LENGTH})
 """Tags that only the trainer may use, because they stand for the episodes it counted."""
 
+_BINS = 30
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EpisodeStats:
@@ -93,6 +95,11 @@ class Series:
         return cls(float(samples.sum()), len(samples), samples=samples)
 
     @property
+    def finite_samples(self) -> Floats:
+        """The samples that a histogram has room for: it needs a range."""
+        return self.samples[np.isfinite(self.samples)]
+
+    @property
     def mean(self) -> float:
         """Over all values."""
         return self.total / self.count
@@ -145,6 +152,12 @@ class Summary:
         if self.replaced_values:
             tags[_REPLACED] = Series(self.replaced_values, 1, is_sum=True)
         return tags
+
+
+def histogram(samples: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """How many finite samples lie in each of 30 equal bins over their range: counts [30] and edges [31]."""
+    counts, edges = np.histogram(samples, bins=_BINS)
+    return counts.astype(np.int64), edges
 
 
 def format_return(value: float, spread: float | None = None) -> str:

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer_service.metrics.histogram import bins, finite
-from trainer_service.metrics.summary import Floats, Summary
+from trainer_service.metrics.summary import Floats, Summary, histogram
 from trainer_service.runs.files import SaveError
 
 
@@ -37,9 +36,9 @@ class TensorBoardWriter:
         tagged = summary.tagged()
         values = [SummaryProto.Value(tag=tag, simple_value=series.value) for tag, series in tagged.items()]
         values += [
-            SummaryProto.Value(tag=f"{tag}_hist", histo=_histogram(finite(series.samples)))
+            SummaryProto.Value(tag=f"{tag}_hist", histo=_histogram_proto(series.finite_samples))
             for tag, series in tagged.items()
-            if len(finite(series.samples))
+            if len(series.finite_samples)
         ]
         self._file(summary.behavior).append(step=summary.step, summary=SummaryProto(value=values))
 
@@ -110,10 +109,10 @@ class _EventFile:
             raise SaveError(self._path, error) from error
 
 
-def _histogram(data: Floats) -> Any:
+def _histogram_proto(data: Floats) -> Any:
     from tensorboard.compat.proto.summary_pb2 import HistogramProto
 
-    counts, edges = bins(data)
+    counts, edges = histogram(data)
     return HistogramProto(
         min=data.min(),
         max=data.max(),

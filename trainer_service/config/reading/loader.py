@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from trainer_service.config.reading.advice import advice
 from trainer_service.config.reading.document import Document, Problem, read_document
 from trainer_service.config.reading.legacy import modernized
-from trainer_service.config.reading.merge import merged, with_defaults
+from trainer_service.config.reading.merge import combined
 from trainer_service.config.reading.reporter import Reporter
 from trainer_service.config.run_options import RunOptions
 from trainer_service.config.section import Location, plain_message, root_errors
@@ -65,7 +65,7 @@ def options_from_document(document: Document, overrides: Mapping[str, Any] = _NO
     """What ``document`` and the command line say together. Raises ConfigError with every mistake."""
     reporter = Reporter(document, overrides)
     modern, notices = modernized(document.values)
-    raw = _with_inheritance(_with_command_line(modern, overrides))
+    raw = combined(modern, overrides)
     try:
         options = RunOptions.model_validate(raw)
     except ValidationError as error:
@@ -80,39 +80,6 @@ def dump_run_options(options: RunOptions) -> str:
     """``options`` as a YAML file with every default written out, which loads as equal options."""
     text: str = yaml.safe_dump(options.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     return text
-
-
-def _with_command_line(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    sections = {key: value for key, value in overrides.items() if key != "deterministic"}
-    raw = {**raw, **{key: _override(raw.get(key), value) for key, value in sections.items()}}
-    if overrides.get("deterministic"):
-        raw["default_settings"] = _deterministic(raw.get("default_settings"))
-        if isinstance(behaviors := raw.get("behaviors"), Mapping):
-            raw["behaviors"] = {name: _deterministic(behavior) for name, behavior in behaviors.items()}
-    return raw
-
-
-def _override(base: Any, over: Any) -> Any:
-    """``over`` laid on ``base``; a malformed section stays, to be reported."""
-    if isinstance(over, Mapping) and base is not None:
-        return merged(base, over) if isinstance(base, Mapping) else base
-    return over
-
-
-def _deterministic(behavior: Any) -> Any:
-    if not isinstance(behavior, Mapping):
-        return behavior
-    return {
-        **behavior,
-        "network_settings": _override(behavior.get("network_settings"), {"deterministic": True}),
-    }
-
-
-def _with_inheritance(raw: dict[str, Any]) -> dict[str, Any]:
-    behaviors, defaults = raw.get("behaviors"), raw.get("default_settings")
-    if not isinstance(behaviors, Mapping):
-        return raw
-    return {**raw, "behaviors": {name: with_defaults(defaults, own) for name, own in behaviors.items()}}
 
 
 def _mistakes(error: ValidationError) -> Iterator[Problem]:

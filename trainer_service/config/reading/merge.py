@@ -14,14 +14,45 @@ from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
 _DEFAULT_TRAINER_TYPE = "ppo"
 
 
-def merged(base: Any, over: Any) -> Any:
-    """``over`` laid on ``base``: mappings merge key by key, everything else replaces."""
-    if not isinstance(base, Mapping) or not isinstance(over, Mapping):
-        return over
-    return {**base, **{key: merged(base.get(key), value) for key, value in over.items()}}
+def combined(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The file's mapping with the command line laid over it, and every behavior on top of ``default_settings``."""
+    return _with_inheritance(_with_command_line(raw, overrides))
 
 
-def with_defaults(default_settings: Any, behavior: Any) -> Any:
+def _with_command_line(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    sections = {key: value for key, value in overrides.items() if key != "deterministic"}
+    raw = {**raw, **{key: _override(raw.get(key), value) for key, value in sections.items()}}
+    if overrides.get("deterministic"):
+        raw["default_settings"] = _deterministic(raw.get("default_settings"))
+        if isinstance(behaviors := raw.get("behaviors"), Mapping):
+            raw["behaviors"] = {name: _deterministic(behavior) for name, behavior in behaviors.items()}
+    return raw
+
+
+def _override(base: Any, over: Any) -> Any:
+    """``over`` laid on ``base``; a malformed section stays, to be reported."""
+    if isinstance(over, Mapping) and base is not None:
+        return merged(base, over) if isinstance(base, Mapping) else base
+    return over
+
+
+def _deterministic(behavior: Any) -> Any:
+    if not isinstance(behavior, Mapping):
+        return behavior
+    return {
+        **behavior,
+        "network_settings": _override(behavior.get("network_settings"), {"deterministic": True}),
+    }
+
+
+def _with_inheritance(raw: dict[str, Any]) -> dict[str, Any]:
+    behaviors, defaults = raw.get("behaviors"), raw.get("default_settings")
+    if not isinstance(behaviors, Mapping):
+        return raw
+    return {**raw, "behaviors": {name: _with_defaults(defaults, own) for name, own in behaviors.items()}}
+
+
+def _with_defaults(default_settings: Any, behavior: Any) -> Any:
     """One behavior's mapping on top of ``default_settings``.
 
     As in ML-Agents a behavior inherits the default's reward signals, memory, cloning and self-play. Unlike
@@ -30,13 +61,13 @@ def with_defaults(default_settings: Any, behavior: Any) -> Any:
     if not isinstance(default_settings, Mapping) or not isinstance(behavior, Mapping):
         return behavior
     inherited = {"reward_signals": {"extrinsic": {}}, **default_settings}
-    trainer_type = behavior.get("trainer_type", trainer_type_of(inherited))
-    if trainer_type != trainer_type_of(inherited):
+    trainer_type = behavior.get("trainer_type", _trainer_type_of(inherited))
+    if trainer_type != _trainer_type_of(inherited):
         inherited["hyperparameters"] = _known_to(trainer_type, inherited.get("hyperparameters", {}))
     return merged(inherited, behavior)
 
 
-def trainer_type_of(settings: Mapping[str, Any]) -> Any:
+def _trainer_type_of(settings: Mapping[str, Any]) -> Any:
     """The trainer type that a behavior's mapping asks for."""
     return settings.get("trainer_type", _DEFAULT_TRAINER_TYPE)
 
@@ -46,3 +77,10 @@ def _known_to(trainer_type: Any, hyperparameters: Any) -> Any:
     if model is None or not isinstance(hyperparameters, Mapping):
         return hyperparameters
     return {key: value for key, value in hyperparameters.items() if key in model.model_fields}
+
+
+def merged(base: Any, over: Any) -> Any:
+    """``over`` laid on ``base``: mappings merge key by key, everything else replaces."""
+    if not isinstance(base, Mapping) or not isinstance(over, Mapping):
+        return over
+    return {**base, **{key: merged(base.get(key), value) for key, value in over.items()}}

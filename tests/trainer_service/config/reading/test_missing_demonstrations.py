@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainer_service.config import LoadedOptions, check_files, missing_demonstrations
-from trainer_service.config.reading import demo_files
+from trainer_service.config.reading.check import _DEMO_SUFFIX
 from unity_bridge.demonstrations import SUFFIX
 
 Load = Callable[..., LoadedOptions]
@@ -62,7 +62,7 @@ def test_cloning_that_is_over_needs_no_recording(
 
 
 def test_recordings_have_the_name_that_they_are_read_by() -> None:
-    assert demo_files._SUFFIX == SUFFIX
+    assert _DEMO_SUFFIX == SUFFIX
 
 
 def test_a_check_warns_of_them_and_passes_the_file(folder: Path) -> None:
