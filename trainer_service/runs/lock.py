@@ -8,8 +8,6 @@ import os
 import sys
 from pathlib import Path
 
-from trainer_service.runs.files import SaveError
-
 if sys.platform == "win32":
     import msvcrt
 
@@ -45,7 +43,7 @@ class FileLock:
 
     Raises:
         AlreadyLockedError: another process, or this one, holds it.
-        SaveError: the file cannot be made.
+        OSError: the file cannot be made.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,10 +52,8 @@ class FileLock:
         try:
             while not self._claim():
                 self._close()
-        except (AlreadyLockedError, OSError) as error:
+        except (AlreadyLockedError, OSError):
             self._close()
-            if isinstance(error, OSError):
-                raise SaveError(path, error) from error
             raise
 
     def release(self) -> None:

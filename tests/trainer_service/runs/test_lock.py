@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from trainer_service.runs.files import SaveError
 from trainer_service.runs.lock import AlreadyLockedError, FileLock
 
 HOLD = """
@@ -90,5 +89,5 @@ def test_a_file_that_vanishes_between_open_and_lock_is_not_mistaken_for_the_lock
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SaveError, match="nowhere"):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
         FileLock(tmp_path / "nowhere" / "lock")

@@ -1,0 +1,194 @@
+"""Where everything of a run lies in its folder, and which files there are its own."""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from trainer_service.config.names import validate_behavior_name
+from trainer_service.errors import UserError
+
+LOCK = ".lock"
+_SET_ASIDE = "set-aside"
+"""How folders are called, with a number, of what a resumed run had saved after the step it went on from."""
+_FAILED_START = frozenset({LOCK, "configuration.yaml", "run_logs"})
+"""What a start leaves that never came to its first agent: nothing that anybody would miss."""
+_ROOT_FILES = ("configuration.yaml", "metrics.jsonl", "evaluations.jsonl")
+_LOG_FILES = ("training_status.json", "timers.json", "Player-*.log")
+_BEHAVIOR_FILES = (
+    "checkpoint.pt", "best.pt", "best.onnx", "replay.npz", "events.out.tfevents.*", "last_replay_buffer.hdf5",
+)  # fmt: skip
+
+
+class RunLayout:
+    """ML-Agents' layout of one run, plus ``metrics.jsonl`` and what evaluations leave.
+
+    ::
+
+        <results-dir>/<run-id>/
+          configuration.yaml                        all options of the run
+          metrics.jsonl                             one line per summary and behavior
+          evaluations.jsonl                         one line per evaluation and behavior
+          run_logs/training_status.json             list of checkpoints
+          run_logs/timers.json                      where the time went
+          run_logs/Player-<worker>.log              output of each launched simulator
+          <behavior>.onnx                           final model
+          <behavior>/<behavior>-<step>.onnx, .pt    older ones
+          <behavior>/checkpoint.pt                  what --resume and --initialize-from read
+          <behavior>/best.pt, best.onnx             the policy that scored best, with evaluation
+          <behavior>/replay.npz                     what --resume reads too, with save_replay_buffer
+          <behavior>/events.out.tfevents.*          for TensorBoard
+          set-aside-<n>/<behavior>/                 what was newer when --resume went on from an older checkpoint
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def lock(self) -> Path:
+        """The file that the one process holds which writes."""
+        return self.path / LOCK
+
+    @property
+    def configuration(self) -> Path:
+        """All options of the run, YAML."""
+        return self.path / "configuration.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON object per line: a summary of one behavior."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def evaluations(self) -> Path:
+        """One JSON object per line: a score of one behavior."""
+        return self.path / "evaluations.jsonl"
+
+    @property
+    def run_logs(self) -> Path:
+        """Folder of what is of interest after the run."""
+        return self.path / "run_logs"
+
+    @property
+    def status(self) -> Path:
+        """The list of checkpoints, JSON."""
+        return self.run_logs / "training_status.json"
+
+    @property
+    def timers(self) -> Path:
+        """Where the time went, JSON."""
+        return self.run_logs / "timers.json"
+
+    def player_log(self, worker: int) -> Path:
+        """Output of the launched simulator number ``worker``."""
+        return self.run_logs / f"Player-{worker}.log"
+
+    def behavior(self, name: str) -> Path:
+        """Folder of one behavior.
+
+        Raises:
+            UserError: a name that would lead out of the run folder, or that no file system takes.
+        """
+        validate_behavior_name(name)
+        return self.path / name
+
+    def checkpoint(self, name: str) -> Path:
+        """The newest complete state of a behavior."""
+        return self.behavior(name) / "checkpoint.pt"
+
+    def best(self, name: str) -> Path:
+        """The state of a behavior that scored best in evaluations."""
+        return self.behavior(name) / "best.pt"
+
+    def replay(self, name: str) -> Path:
+        """What a behavior has lived through and learns from again."""
+        return self.behavior(name) / "replay.npz"
+
+    def numbered(self, name: str, step: int, suffix: str = ".pt") -> Path:
+        """The state (.pt) or model (.onnx) of a behavior at one step."""
+        return self.behavior(name) / f"{name}-{step}{suffix}"
+
+    def final_model(self, name: str) -> Path:
+        """The model to take home."""
+        return self.behavior(name).with_name(f"{name}.onnx")
+
+    def saved_behaviors(self) -> list[str]:
+        """Names of the behaviors that have a state here, whether it can be read or not."""
+        return [
+            entry.name
+            for entry in sorted(_subfolders(self.path))
+            if (entry / "checkpoint.pt").is_file() or _numbered_in(entry)
+        ]
+
+    def numbered_files(self, name: str) -> dict[int, list[Path]]:
+        """The numbered states (.pt) and models (.onnx) of a behavior by step, ascending."""
+        return _numbered_in(self.behavior(name))
+
+    def has_run(self) -> bool:
+        """Whether anything is in the folder that a start which failed at once would not leave there too.
+
+        Raises:
+            UserError: the folder is a file.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"'{self.path}' is a file; expected the folder of a run")
+        return self.path.is_dir() and any(entry.name not in _FAILED_START for entry in self.path.iterdir())
+
+    def folders(self) -> list[Path]:
+        """The folder itself and those directly in it, in which a run writes."""
+        return [self.path, *_subfolders(self.path)]
+
+    def files(self) -> Iterator[Path]:
+        """Files that only a run of ours or of ML-Agents writes; what a user put beside them is not ours."""
+        folders = _subfolders(self.path)
+        models = (glob.escape(f"{folder.name}.onnx") for folder in folders)
+        yield from _present(self.path, (*_ROOT_FILES, *models))
+        yield from _present(self.run_logs, _LOG_FILES)
+        for aside in self._folders_set_aside():
+            yield from _present(aside, _ROOT_FILES)
+        for folder in (*folders, *self._behaviors_set_aside()):
+            yield from _present(folder, _BEHAVIOR_FILES)
+            yield from (file for file in folder.iterdir() if numbered_name(folder.name).fullmatch(file.name))
+
+    def subfolders(self) -> list[Path]:
+        """Folders of behaviors and of what was set aside, the innermost first."""
+        return [*self._behaviors_set_aside(), *_subfolders(self.path)]
+
+    def next_set_aside(self) -> Path:
+        """The folder, not there yet, for what the next resumed run sets aside."""
+        taken = (self.path / f"{_SET_ASIDE}-{number}" for number in itertools.count(1))
+        return next(path for path in taken if not path.exists())
+
+    def _folders_set_aside(self) -> list[Path]:
+        return [
+            folder for folder in _subfolders(self.path) if re.fullmatch(_SET_ASIDE + r"-\d+", folder.name)
+        ]
+
+    def _behaviors_set_aside(self) -> list[Path]:
+        return [behavior for aside in self._folders_set_aside() for behavior in _subfolders(aside)]
+
+
+def numbered_name(behavior: str) -> re.Pattern[str]:
+    """A pattern for the names of a behavior's numbered states and models."""
+    return re.compile(re.escape(behavior) + r"-\d+\.(pt|onnx)")
+
+
+def _numbered_in(folder: Path) -> dict[int, list[Path]]:
+    """Files of a behavior's folder by the step in their names, ascending."""
+    found: dict[int, list[Path]] = {}
+    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if numbered_name(folder.name).fullmatch(file.name):
+            found.setdefault(int(file.stem.rpartition("-")[2]), []).append(file)
+    return dict(sorted(found.items()))
+
+
+def _subfolders(path: Path) -> list[Path]:
+    return [entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink()]
+
+
+def _present(folder: Path, patterns: Iterable[str]) -> Iterator[Path]:
+    for pattern in patterns:
+        yield from (file for file in folder.glob(pattern) if file.is_file())
