@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Iterator
 from typing import Any
 
 from unity_bridge.programs.launched_process import LaunchedProcess
 from unity_bridge.server.connection import Connection
-from unity_bridge.transport.endpoint import Endpoint
+from unity_bridge.server.outbox import Outbox
+from unity_bridge.server.session import Session
+from unity_bridge.server.settings import BridgeSettings
+from unity_bridge.side_channels import SideChannelRecord, engine_records
+from unity_bridge.transport.endpoint import Endpoint, readable
 
 _MAX_REMEMBERED = 4096
 """How many of those that departed are remembered."""
@@ -20,7 +25,8 @@ class Connections:
     own; nothing else is kept of those that attached.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: BridgeSettings) -> None:
+        self._settings = settings
         self._present: dict[int, Connection] = {}
         self._by_endpoint: dict[Endpoint, Connection] = {}
         self._by_peer: dict[str, Connection] = {}
@@ -41,14 +47,42 @@ class Connections:
         self._next_number += 1
         return self._next_number - 1
 
-    def add(self, connection: Connection) -> None:
-        """A conversation begins: with a launched process, or on the line of an attached simulator."""
-        self._present[connection.number] = connection
-        if connection.launched is not None:
-            self._by_endpoint[connection.launched.endpoint] = connection
-        else:
-            self._by_peer[connection.peer] = connection
-            self._departed.pop(connection.peer, None)
+    def open_attached(self, peer: str) -> Connection:
+        """A new conversation with a simulator that attached."""
+        number = self.take_number()
+        connection = self._new_connection(number, f"simulator {number} ({readable(peer)})")
+        connection.peer = peer
+        self._by_peer[peer] = connection
+        self._departed.pop(peer, None)
+        return connection
+
+    def open_launched(self, launched: LaunchedProcess) -> Connection:
+        """A new conversation with a process of ours."""
+        number, env = launched.plan.number, launched.plan.command.env
+        connection = self._new_connection(number, f"simulator {number} ({env}, pid {launched.program.pid})")
+        connection.launched = launched
+        self._by_endpoint[launched.endpoint] = connection
+        return connection
+
+    def _new_connection(self, number: int, name: str) -> Connection:
+        settings = self._settings
+        outbox = Outbox()
+        session = Session(
+            seed=(settings.seed + number) % 2**31,
+            num_areas=settings.num_areas,
+            greeting=lambda: self._greeting(number, outbox),
+        )
+        deadline = time.monotonic() + settings.timeout_wait_s
+        connection = Connection(number, name, session, deadline, outbox=outbox)
+        self._present[number] = connection
+        return connection
+
+    def _greeting(self, number: int, outbox: Outbox) -> list[SideChannelRecord]:
+        """What a simulator hears with its first reset: ours, and then what is queued for it already."""
+        engine = self._settings.engine
+        ours = [*(engine_records(engine) if engine else ()), *self._settings.greeting(number)]
+        outbox.put_first(ours)
+        return outbox.take()
 
     def remove(self, connection: Connection) -> None:
         """A conversation is over; a tick of it that waits will be answered in vain."""

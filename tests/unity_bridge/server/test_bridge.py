@@ -385,7 +385,7 @@ def test_an_editor_that_was_killed_may_come_back_beside_its_own_silence(
 def test_one_that_dies_while_it_is_its_turn_is_noticed_long_before_its_time_is_up(
     make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unity_bridge.server.bridge.CHECK_INTERVAL_S", 0.02)
+    monkeypatch.setattr("unity_bridge.server.timeouts.CHECK_INTERVAL_S", 0.02)
     bridge = make_bridge(timeout_wait_s=1000 * LONG_S)
     port = bridge.listen(port=0)
     killed, slow = connect(port), connect(port)
@@ -409,7 +409,7 @@ def test_who_keeps_us_waiting_is_named_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for name in ("CHECK_INTERVAL_S", "LOG_WAIT_AFTER_S"):
-        monkeypatch.setattr(f"unity_bridge.server.bridge.{name}", 0.0)
+        monkeypatch.setattr(f"unity_bridge.server.timeouts.{name}", 0.0)
     bridge = make_bridge()
     simulator = connect(bridge.listen(port=0))
     simulator.later(simulator.start, messages.first_step())
@@ -555,7 +555,7 @@ def test_a_loop_of_introductions_does_not_fill_the_log(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("unity_bridge.server.bridge.MAX_LOGGED_INTRODUCTIONS", 3)
+    monkeypatch.setattr("unity_bridge.server.event_handler.MAX_LOGGED_INTRODUCTIONS", 3)
     monkeypatch.setattr("unity_bridge.server.listeners.MAX_LOGGED", 3)
     caplog.set_level("INFO")
     bridge = make_bridge()

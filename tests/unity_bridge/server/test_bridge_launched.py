@@ -354,7 +354,7 @@ def test_a_stranger_that_calls_again_and_again_is_looked_up_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked_up = []
-    monkeypatch.setattr("unity_bridge.server.bridge.STRANGER_S", LONG_S)
+    monkeypatch.setattr("unity_bridge.server.callers.STRANGER_S", LONG_S)
     monkeypatch.setattr(
         "unity_bridge.transport.peers.belongs_to_process", lambda *asked: looked_up.append(asked)
     )

@@ -1,0 +1,57 @@
+"""The check of who calls at the port of a launched program: the program itself, or a stranger."""
+
+from __future__ import annotations
+
+import enum
+import time
+
+from unity_bridge.server.connection import Connection
+from unity_bridge.server.session import is_introduction
+from unity_bridge.transport import peers
+from unity_bridge.transport.endpoint import Call
+
+STRANGER_S = 1.0
+"""How long a stranger is one: to find out whose a connection is takes a millisecond or more."""
+
+_MAX_STRANGERS = 1024
+
+
+class Caller(enum.Enum):
+    """What is known of a new connection at a launched program's port."""
+
+    PROGRAM = "the system says that the connection is the program's"
+    UNVERIFIED = "nobody can tell, and nobody else speaks for the program"
+    STRANGER = "it is not to be heard"
+
+
+class CallerCheck:
+    """Tells launched programs from strangers at their ports, and remembers the strangers for a while."""
+
+    def __init__(self) -> None:
+        self._strangers: dict[tuple[int, str], float] = {}
+        """Ports and peers that have no business there, and until when that need not be found out again."""
+
+    def identify(self, connection: Connection, call: Call) -> Caller:
+        """The caller of a new connection, at the port of the program to which ``connection`` belongs."""
+        assert connection.launched is not None
+        port, pid = call.endpoint.port, connection.launched.program.pid
+        if time.monotonic() < self._strangers.get((port, call.peer), 0.0):
+            return Caller.STRANGER
+        if peers.belongs_to_process(call.peer, port, pid):
+            return Caller.PROGRAM
+        if _has_live_peer(connection) or not is_introduction(call.data):
+            self._remember_stranger(port, call.peer)
+            return Caller.STRANGER
+        return Caller.UNVERIFIED
+
+    def _remember_stranger(self, port: int, peer: str) -> None:
+        if len(self._strangers) >= _MAX_STRANGERS:
+            self._strangers.clear()
+        self._strangers[port, peer] = time.monotonic() + STRANGER_S
+
+
+def _has_live_peer(connection: Connection) -> bool:
+    """Whether somebody speaks for a launched program, and is still there."""
+    if not connection.peer or connection.launched is None:
+        return False
+    return peers.is_connected(connection.peer, connection.launched.endpoint.port) is not False

@@ -1,0 +1,271 @@
+"""The handling of what arrives in the inbox: who says it, and what the trainer is told of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+from unity_bridge.errors import WireError
+from unity_bridge.programs.launched_process import Exit, LaunchedProcess
+from unity_bridge.server.callers import Caller, CallerCheck
+from unity_bridge.server.connection import Connection
+from unity_bridge.server.connections import Connections
+from unity_bridge.server.events import Departure, Tick
+from unity_bridge.server.listeners import Listeners
+from unity_bridge.server.session import (
+    STOP_MESSAGE,
+    Awaited,
+    Reply,
+    Restarted,
+    Step,
+    Stopped,
+    is_introduction,
+)
+from unity_bridge.server.settings import BridgeSettings
+from unity_bridge.server.supervisor import Supervisor
+from unity_bridge.throttled_logger import ThrottledLogger
+from unity_bridge.transport.endpoint import Call, HangUp, readable
+from unity_bridge.untrusted_text import quoted, version_text
+
+LOGGER = logging.getLogger(__name__)
+
+EXIT_WAIT_S = 1.0
+"""How long a launched simulator that hung up or stopped may take to exit and tell its exit code."""
+
+MAX_LOGGED_INTRODUCTIONS = 1000
+"""How often it is logged that somebody has introduced itself; a loop of strangers must not fill the log."""
+
+_ONE_CALL_AT_A_TIME = (
+    "expected no other call before the last one is answered; two simulators in one process must open "
+    "channels of their own (in Python: the option grpc.use_local_subchannel_pool)"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rejected:
+    """We want no more of a simulator."""
+
+    connection: Connection
+    reason: str
+
+
+Event = Call | HangUp | Exit | Rejected
+
+
+class EventHandler:
+    """Handles one event after the other, and ends conversations; returns what the trainer is to know of each."""
+
+    def __init__(
+        self,
+        settings: BridgeSettings,
+        connections: Connections,
+        listeners: Listeners,
+        supervisor: Supervisor,
+    ) -> None:
+        self._timeout_s = settings.timeout_wait_s
+        self._connections = connections
+        self._listeners = listeners
+        self._supervisor = supervisor
+        self._callers = CallerCheck()
+        self._throttled = ThrottledLogger(LOGGER)
+        self.last_departure = ""
+        """The reason of the latest departure."""
+
+    def handle(self, event: Event) -> list[Tick | Departure]:
+        """Acts on one event; returns what the trainer is to know of it. Raises like ``end``."""
+        match event:
+            case Call():
+                return self._on_call(event)
+            case HangUp(call):
+                return self._on_hang_up(call)
+            case Exit(endpoint):
+                connection = self._connections.by_endpoint(endpoint)
+                return [self.end(connection, connection.end_reason)] if connection else []
+            case Rejected(connection, reason):
+                return self._on_rejection(connection, reason)
+
+    def end(self, connection: Connection, why: str, *, hangs: bool = False) -> Departure:
+        """Nothing more will come: forgets who attached, starts again what was launched.
+
+        Raises:
+            LaunchError: launched, and no simulator of its program ever came to its first step.
+            SimulatorLost: launched, and its restarts are used up.
+        """
+        if connection.launched is not None:
+            return self._restart_process(connection, connection.launched, why, hangs=hangs)
+        connection.session.close()
+        departure = self._depart(connection, why)
+        if not list(self._connections):
+            self._listeners.wait_for_next()
+        return departure
+
+    def _on_rejection(self, connection: Connection, reason: str) -> list[Tick | Departure]:
+        if connection not in self._connections:
+            return []
+        connection.refuse(reason)
+        return [self.end(connection, reason)]
+
+    def _on_call(self, call: Call) -> list[Tick | Departure]:
+        """Hears a call, if it is known or shown whose it is."""
+        if call.endpoint in self._listeners:
+            connection = self._connections.by_peer(call.peer)
+            if (
+                connection is None
+                and self._connections.has_departed(call.peer)
+                and not is_introduction(call.data)
+            ):
+                call.answer(STOP_MESSAGE)
+                return []
+            return self._on_message(connection or self._accept(call.peer), call)
+        connection = self._connections.by_endpoint(call.endpoint)
+        if connection is None:  # of a program that we gave up
+            call.answer(STOP_MESSAGE)
+            return []
+        if connection.peer != call.peer:
+            return self._on_new_caller(connection, call)
+        return self._on_message(connection, call)
+
+    def _on_new_caller(self, connection: Connection, call: Call) -> list[Tick | Departure]:
+        """Hears or refuses a new connection at a launched program's port: the program's, or a stranger's.
+
+        Once it is shown to be the program's, it speaks for it. Where nobody can tell, the first to introduce itself
+        does, until its connection ends.
+        """
+        caller = self._callers.identify(connection, call)
+        if caller is Caller.STRANGER:
+            self._refuse_stranger(connection, call)
+            return []
+        is_verified = caller is Caller.PROGRAM
+        if connection.is_verified and connection.owed_actions:
+            call.refuse(f"{connection.name}: {_ONE_CALL_AT_A_TIME}")
+            return []
+        happened: list[Tick | Departure] = []
+        if is_verified and connection.peer and not connection.is_verified and connection.launched:
+            connection.refuse("another process introduced itself, and it is the one that was started")
+            happened.append(self._depart(connection, "a stranger spoke in its place until now"))
+            connection = self._connections.open_launched(connection.launched)
+        connection.peer, connection.is_verified = call.peer, is_verified
+        return happened + self._on_message(connection, call)
+
+    def _refuse_stranger(self, connection: Connection, call: Call) -> None:
+        call.refuse("this port is for a program that the trainer started, and its place is taken")
+        self._throttled.log(
+            ("stranger", connection.number),
+            f"{connection.name}: somebody else ({readable(call.peer)}) speaks at its port, and is refused",
+        )
+
+    def _on_message(self, connection: Connection, call: Call) -> list[Tick | Departure]:
+        if connection.owed_actions:
+            call.refuse(f"{connection.name}: {_ONE_CALL_AT_A_TIME}")
+            return []
+        connection.last_call = call
+        try:
+            message = connection.session.receive(call.data)
+        except WireError as error:
+            return self._refuse(connection, call, str(error))
+        except Exception as error:
+            return self._refuse(
+                connection, call, self.internal_error(connection, "reading its message", error)
+            )
+        match message:
+            case Step(new_specs, batches, messages, replaced):
+                connection.owed_actions = True
+                self._note_first_step(connection)
+                connection.deadline = None
+                self._connections.note_tick(connection)
+                return [Tick(connection.number, new_specs, batches, messages, replaced)]
+            case Reply(data):
+                call.answer(data)
+                connection.expect_message(self._timeout_s)
+                self._log_introduction(connection)
+                return []
+            case Stopped():
+                call.answer(STOP_MESSAGE)
+                return self._on_conversation_end(connection, "stopped by itself (status 400)")
+            case Restarted():
+                return self._restart_conversation(connection, call)
+
+    def _log_introduction(self, connection: Connection) -> None:
+        session = connection.session
+        if session.awaited is not Awaited.CONFIRMATION:
+            return
+        version = version_text(session.package_version) if session.package_version else "(none)"
+        self._throttled.log(
+            "introduction",
+            f"Connected to Unity environment with package version {version} "
+            f"and communication version {version_text(session.communication_version)}",
+            most=MAX_LOGGED_INTRODUCTIONS,
+            level=logging.INFO,
+        )
+        if "baseRLCapabilities" not in session.capabilities:
+            self._throttled.log(
+                "capabilities",
+                f"{connection.name} does not say that it can do what every simulator must: "
+                "its package may be too old for this trainer",
+            )
+
+    def _refuse(self, connection: Connection, call: Call, why: str) -> list[Tick | Departure]:
+        call.refuse(f"{connection.name}: {why}")
+        connection.session.close()
+        return [self.end(connection, why)] if connection in self._connections else []
+
+    def internal_error(self, connection: Connection, doing: str, error: Exception) -> str:
+        """Why a simulator is ended that met a mistake of ours; the log tells where it was made."""
+        what = f"{doing} failed in the trainer: {type(error).__name__}: {quoted(str(error))}"
+        self._throttled.log(type(error).__name__, f"{connection.name}: {what}", error=error)
+        return what
+
+    def _note_first_step(self, connection: Connection) -> None:
+        if connection.has_stepped:
+            return
+        connection.has_stepped = True
+        if connection.launched is not None:
+            self._supervisor.note_step(connection.launched)
+
+    def _on_hang_up(self, call: Call) -> list[Tick | Departure]:
+        connection = self._connections.by_endpoint(call.endpoint) or self._connections.by_peer(call.peer)
+        if connection is None or connection.last_call is not call:
+            return []
+        happened = self._on_conversation_end(connection, "closed its connection while it waited for a reply")
+        self._connections.forget_peer(call.peer)
+        return happened
+
+    def _on_conversation_end(self, connection: Connection, why: str) -> list[Tick | Departure]:
+        """The conversation is over. A process of ours gets a moment to exit and so tell its exit code."""
+        connection.session.close()
+        if connection.launched is None:
+            return [self.end(connection, why)] if connection in self._connections else []
+        connection.end_reason = why
+        connection.deadline = time.monotonic() + EXIT_WAIT_S
+        return []
+
+    def _depart(self, connection: Connection, why: str, *, restarted: bool = False) -> Departure:
+        self._connections.remove(connection)
+        self.last_departure = f"{connection.name}: {why}"
+        return Departure(connection.number, self.last_departure, restarted)
+
+    def _restart_conversation(self, connection: Connection, call: Call) -> list[Tick | Departure]:
+        """The simulator introduced itself once more: another conversation on the same line."""
+        happened: list[Tick | Departure] = []
+        if connection in self._connections:
+            happened.append(self._depart(connection, "introduced itself anew"))
+        if connection.launched is None:
+            return happened + self._on_message(self._accept(call.peer), call)
+        successor = self._connections.open_launched(connection.launched)
+        successor.peer, successor.is_verified = connection.peer, connection.is_verified
+        return happened + self._on_message(successor, call)
+
+    def _accept(self, peer: str) -> Connection:
+        self._listeners.stop_waiting()
+        return self._connections.open_attached(peer)
+
+    def _restart_process(
+        self, connection: Connection, launched: LaunchedProcess, why: str, *, hangs: bool
+    ) -> Departure:
+        failure = self._supervisor.failure(launched, why, hangs=hangs)
+        shown = failure.log_tail if failure.has_output else ""
+        departure = self._depart(connection, f"{failure.reason}; starting it again{shown}", restarted=True)
+        self._connections.forget_process(launched)
+        self._connections.open_launched(self._supervisor.restart(connection.name, launched, failure))
+        return departure

@@ -1,0 +1,113 @@
+"""The deadlines of simulators that owe a message, and the search for connections that are gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from unity_bridge.server.connection import Connection
+from unity_bridge.server.connections import Connections
+from unity_bridge.server.listeners import Listeners
+from unity_bridge.server.session import Awaited
+from unity_bridge.throttled_logger import ThrottledLogger
+from unity_bridge.transport import peers
+from unity_bridge.transport.inbox import Inbox
+
+LOGGER = logging.getLogger(__name__)
+
+BUSY_GRACE_S = 5.0
+"""How long reading may go on without an end before a simulator that is late is timed out all the same."""
+
+CHECK_INTERVAL_S = 1.0
+"""How often we look whether those that owe a message, and have for as long, are still there."""
+
+LOG_WAIT_AFTER_S = 5.0
+"""How long a simulator may owe a message before it is logged that we wait for it."""
+
+
+class Lost(NamedTuple):
+    """A simulator from which no message is expected any longer."""
+
+    connection: Connection
+    reason: str
+    hangs: bool
+    """Whether it let its time pass, and may still do something."""
+
+
+class Timeouts:
+    """The deadlines of all connections, and those that have passed."""
+
+    def __init__(
+        self, timeout_s: float, inbox: Inbox, connections: Connections, listeners: Listeners
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._inbox = inbox
+        self._connections = connections
+        self._listeners = listeners
+        self._throttled = ThrottledLogger(LOGGER)
+        self._check_at = 0.0
+        self._busy_since: float | None = None
+        """Since when the inbox was never seen empty, as if nothing had been done but reading it."""
+        self.read_until = 0.0
+        """When the inbox was last read, by ``time.monotonic``."""
+
+    def resume(self, now: float) -> None:
+        """Begins to read again; the time since ``read_until`` counts for nothing."""
+        if self._busy_since is not None:
+            self._busy_since += now - self.read_until
+
+    def next_deadline(self, until: float) -> float:
+        """The earliest of all deadlines, ``until`` at the latest."""
+        deadlines = [self._listeners.deadline, *(each.deadline for each in self._connections)]
+        known = [deadline for deadline in deadlines if deadline is not None]
+        return min([until, *known, self._check_at]) if known else until
+
+    def is_inbox_drained(self, now: float) -> bool:
+        """Whether a simulator that has not been heard has said nothing: all is read, or we have read long enough."""
+        if self._inbox.empty():
+            self._busy_since = None
+        elif self._busy_since is None:
+            self._busy_since = now
+        return self._busy_since is None or now >= self._busy_since + BUSY_GRACE_S
+
+    def lost(self, now: float) -> Iterator[Lost]:
+        """Simulators whose time is up, or whose connection is gone. Each may be ended before the next is asked for."""
+        for connection in self._connections:
+            if connection.is_overdue(now):
+                hangs = not connection.end_reason
+                yield Lost(connection, connection.end_reason or self._timeout_reason(connection), hangs)
+        if now >= self._check_at:
+            self._check_at = now + CHECK_INTERVAL_S
+            yield from self._disconnected(now)
+
+    def _disconnected(self, now: float) -> Iterator[Lost]:
+        """Those that attached and are gone, where the system tells; logs for which ones we wait for long."""
+        table: peers.SocketTable | None = None
+        for connection in self._connections:
+            waited_s = connection.waited_s(now, self._timeout_s)
+            if waited_s < CHECK_INTERVAL_S:
+                continue
+            if waited_s >= LOG_WAIT_AFTER_S and not connection.is_wait_logged:
+                self._log_wait(connection, waited_s)
+            if connection.launched is None and connection.last_call is not None:
+                table = peers.read_sockets() if table is None else table
+                port = connection.last_call.endpoint.port
+                is_gone = peers.is_connected(connection.peer, port, table) is False
+                connection.times_missing = connection.times_missing + 1 if is_gone else 0
+                if connection.times_missing > 1:  # the table may miss one that stands, but not twice
+                    owed = connection.session.awaited.value
+                    yield Lost(connection, f"closed its connection; it owed {owed}", hangs=False)
+
+    def _log_wait(self, connection: Connection, waited_s: float) -> None:
+        connection.is_wait_logged = True
+        if connection.session.awaited is not Awaited.INTRODUCTION:  # programs may take their time to start
+            owed = connection.session.awaited.value
+            self._throttled.log(
+                ("awaited", connection.number),
+                f"waiting for {connection.name} for {waited_s:.0f} s: it owes {owed}",
+            )
+
+    def _timeout_reason(self, connection: Connection) -> str:
+        waited = f"{self._timeout_s:g} s"
+        return f"silent for {waited} (timeout_wait); it owes {connection.session.awaited.value}"
