@@ -42,9 +42,9 @@ class Policy:
             )
         try:
             with Allowance(checkpoint.algorithm):
-                self._view = selector_for(checkpoint.spec, checkpoint.settings)
+                self._selector = selector_for(checkpoint.spec, checkpoint.settings)
                 self._algorithm = ALGORITHMS[trainer_type](
-                    self._view.spec, checkpoint.settings, Compute(torch.device(device), seed)
+                    self._selector.spec, checkpoint.settings, Compute(torch.device(device), seed)
                 )
             self._algorithm.load_weights(checkpoint.algorithm)
         except MISFIT_ERRORS as error:
@@ -55,7 +55,7 @@ class Policy:
     @property
     def num_agents(self) -> int:
         """How many agents of a group it tells apart; 0 where it does not need to know who is who."""
-        return self._view.num_agents
+        return self._selector.num_agents
 
     @property
     def places(self) -> int:
@@ -65,7 +65,7 @@ class Policy:
     @property
     def communicates(self) -> bool:
         """Whether its agents decide from what everyone in their group sees."""
-        return self._view.team
+        return self._selector.team
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "cpu", seed: int = 0) -> Policy:
@@ -158,7 +158,7 @@ class Policy:
         if allowed.shape != (rows, mask_size):
             raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
         remembered = self._remembered(memories, episode_starts, rows)
-        selected = self._selected(sensors, agent_indices, groups)
+        selected = self._selected(sensors, places if agent_indices is None else agent_indices, groups)
         decisions = self._algorithm.act(selected, allowed, remembered, deterministic=deterministic)
         actions = ActionBatch(
             self._algorithm.env_actions(decisions), decisions.discrete_actions.astype(np.int32)
@@ -168,34 +168,34 @@ class Policy:
     def network(self) -> PolicyNetwork:
         """A copy of what decides, to be exported."""
         network = self._algorithm.policy_network()
-        network.picks = self._view.picks
+        network.input_sensors = self._selector.input_sensors
         return network
 
     @property
     def inputs(self) -> BehaviorSpec:
         """What a model of the policy takes: the sensors, and who is who where it needs to know."""
-        return self._view.inputs
+        return self._selector.inputs
 
     def _selected(
         self, sensors: list[Observation], agent_indices: ArrayLike | None, groups: ArrayLike | None
     ) -> list[Observation]:
         """What the learner was shown of them, and who is who."""
         if not self.num_agents:
-            return [sensors[sensor] for sensor in self._view.kept]
+            return [sensors[sensor] for sensor in self._selector.kept_sensors]
         if agent_indices is None:
             raise ValueError(
                 f"the policy of behavior '{self.behavior}' tells {self.num_agents} agents of a group apart: "
                 "say their agent_indices"
             )
         rows = len(sensors[0])
-        agent_indices = _int_array("places", agent_indices, rows)
+        agent_indices = _int_array("agent_indices", agent_indices, rows)
         group_ids = np.zeros(rows, np.int64) if groups is None else _int_array("groups", groups, rows)
         if self.communicates and len(np.unique(np.stack([group_ids, agent_indices]), axis=1).T) < rows:
             raise ValueError(
                 f"agent_indices: the policy of behavior '{self.behavior}' lets the agents of a group see each other's "
                 "observations, and two of a group have the same index; say groups where there are several"
             )
-        return self._view.rows(sensors, agent_indices, group_ids)
+        return self._selector.rows(sensors, agent_indices, group_ids)
 
     def _remembered(
         self, memories: NDArray[np.float32] | None, episode_starts: ArrayLike | None, rows: int

@@ -100,8 +100,8 @@ class Behavior:
         self._returns_since_progress: list[float] = []
         try:
             require_actions(settings, spec.action_spec)
-            self._view = selector_for(spec, settings)
-            self._algorithm = ALGORITHMS[settings.trainer_type](self._view.spec, settings, compute)
+            self._selector = selector_for(spec, settings)
+            self._algorithm = ALGORITHMS[settings.trainer_type](self._selector.spec, settings, compute)
         except ValueError as error:
             raise UserError(f"behavior '{name}': {error}") from None
         self.opponents: OpponentPolicies | None = None
@@ -113,7 +113,7 @@ class Behavior:
         self._agent_indices = AgentIndexAllocator() if settings.hyperparameters.learns_by_group else None
         self._max_group_size = settings.hyperparameters.max_group_size
         self._assembler = TrajectoryAssembler(
-            self._view.spec,
+            self._selector.spec,
             self._algorithm.horizon,
             self._algorithm.memory_size,
             by_group=self._agent_indices is not None,
@@ -198,7 +198,7 @@ class Behavior:
     def _select_observations(self, steps: TeamSteps) -> tuple[StepBatch, GroupMembership | None]:
         """A tick as the learner sees it, and each row's group and index in it where that matters."""
         if self._agent_indices is None:
-            return self._view.batch(steps.batch, None), None
+            return self._selector.batch(steps.batch, None), None
         membership = self._agent_indices.assign(steps.simulator, steps.team, steps.batch)
         largest = int(membership.agent_indices.max(initial=-1)) + 1
         if self._max_group_size is not None and largest > self._max_group_size:
@@ -207,7 +207,7 @@ class Behavior:
                 f"{self._max_group_size} were expected: "
                 "set hyperparameters.group_size"
             )
-        return self._view.batch(steps.batch, membership.agent_indices), membership
+        return self._selector.batch(steps.batch, membership.agent_indices), membership
 
     def _count_steps(
         self, observed: Observed, groups: GroupEpisodes, agent_indices: NDArray[np.int64]
@@ -369,13 +369,13 @@ class Behavior:
     def policy_network(self) -> PolicyNetwork:
         """What decides now, to be exported."""
         network = self._algorithm.policy_network()
-        network.picks = self._view.picks
+        network.input_sensors = self._selector.input_sensors
         return network
 
     @property
     def inputs(self) -> BehaviorSpec:
         """What a model of the policy takes: the sensors, and who is who where it needs to know."""
-        return self._view.inputs
+        return self._selector.inputs
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continues where the checkpoint was taken. Raises UserError where it is of another behavior."""

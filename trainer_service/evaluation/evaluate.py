@@ -14,7 +14,7 @@ from trainer_service.policy import Policy
 from trainer_service.rollout.agent_indices import AgentIndexAllocator
 from trainer_service.rollout.episode_scores import EpisodeLedger, Score
 from trainer_service.rollout.group_trajectories import group_keys
-from trainer_service.rollout.recurrent_states import RememberedByAgent
+from trainer_service.rollout.recurrent_states import RecurrentStates
 from trainer_service.runs.checkpoint import spec_mismatch
 from unity_bridge.errors import SimulatorLost
 from unity_bridge.server.bridge import Bridge, Departure, Tick
@@ -83,12 +83,12 @@ class PolicyActor:
     def __init__(self, policy: Policy, deterministic: bool) -> None:
         self._policy = policy
         self._deterministic = deterministic
-        self._remembered = RememberedByAgent(policy.memory_size)
+        self._recurrent_states = RecurrentStates(policy.memory_size)
         self._allocator = AgentIndexAllocator()
 
     def act(self, simulator: int, team: int, batch: StepBatch) -> ActionBatch:
         """Decides for everyone who waits. Raises UserError where a group is larger than the policy was trained for."""
-        rows, memories = self._remembered.recall(simulator, team, batch)
+        rows, memories = self._recurrent_states.get(simulator, team, batch)
         first = batch.num_terminal
         agent_indices = self._agent_indices_of(simulator, team, batch) if self._policy.num_agents else None
         if first == len(batch):
@@ -101,7 +101,7 @@ class PolicyActor:
             groups=group_keys(batch, team)[first:] if self._policy.communicates else None,
             deterministic=self._deterministic,
         )
-        self._remembered.keep(rows, memories)
+        self._recurrent_states.set(rows, memories)
         return actions
 
     def _agent_indices_of(self, simulator: int, team: int, batch: StepBatch) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def ring_mixing(agents: int, rounds: int, *, in_turn: bool) -> Tensor:
-    """What is left of everyone's thoughts h after rounds of averaging with the next in a ring: g = M h. [n, n]
+    """What is left of everyone's features h after rounds of averaging with the next in a ring: g = M h. [n, n]
 
     At once, g_i ← (g_i + g_{i+1})/2 for all i, so M = ((I + S)/2)^rounds: it keeps the mean, and treats all alike.
     in_turn: one agent after the other, so that the last hears of the first what that has just made of the second.

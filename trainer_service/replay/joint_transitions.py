@@ -117,8 +117,8 @@ class JointReplay(ReplayBuffer[JointSample]):
 
         sensors: which of the spec's sensors are kept, in order; None for all. follow_each: see above.
         """
-        self._kept = range(len(spec.observation_specs)) if sensors is None else tuple(sensors)
-        kept = BehaviorSpec(tuple(spec.observation_specs[i] for i in self._kept), spec.action_spec)
+        self._kept_sensors = range(len(spec.observation_specs)) if sensors is None else tuple(sensors)
+        kept = BehaviorSpec(tuple(spec.observation_specs[i] for i in self._kept_sensors), spec.action_spec)
         steps = _empty_columns(kept, min(FIRST_ROWS, capacity), num_agents)
         super().__init__(capacity, steps, _final_columns(kept), alpha)
         self._agent_indices = np.arange(num_agents)
@@ -134,9 +134,9 @@ class JointReplay(ReplayBuffer[JointSample]):
         # Numbered by group trajectory, so that no row needs an older trajectory than the rows before it.
         order = np.argsort(_groups_of(trajectories), kind="stable")
         numbers = self._segments + np.argsort(order)
-        steps = _columns_of(trajectories, len(self._agent_indices), numbers, self._kept)
+        steps = _columns_of(trajectories, len(self._agent_indices), numbers, self._kept_sensors)
         finals = {
-            **named(tuple(trajectories.final_observations[i] for i in self._kept)),
+            **named(tuple(trajectories.final_observations[i] for i in self._kept_sensors)),
             "allowed_actions": trajectories.final_allowed_actions,
             "terminated": trajectories.terminated,
         }
@@ -159,7 +159,7 @@ class JointReplay(ReplayBuffer[JointSample]):
             found[finals] = ends
             return found
 
-        sensors = [f"observations.{sensor}" for sensor in range(len(self._kept))]
+        sensors = [f"observations.{sensor}" for sensor in range(len(self._kept_sensors))]
         return JointSample(
             rows=rows,
             weights=weights,
@@ -240,9 +240,9 @@ class JointReplay(ReplayBuffer[JointSample]):
 
 
 def _groups_of(trajectories: Trajectories) -> Rows:
-    if trajectories.joint is None:
+    if trajectories.group_index is None:
         raise ValueError("the trajectories do not say which agents acted together")
-    return trajectories.joint.groups
+    return trajectories.group_index.groups
 
 
 def _columns_of(trajectories: Trajectories, num_agents: int, numbers: Rows, sensors: Sequence[int]) -> Arrays:

@@ -12,7 +12,7 @@ from trainer_service.rollout.agent_indices import GroupMembership
 from trainer_service.rollout.agents import AgentRows, Keys, Rows, agent_keys
 from trainer_service.rollout.group_trajectories import GroupTrajectoryAssembler
 from trainer_service.rollout.silence import MOST_AGENTS, TooManyAgents, is_time_to_look, who_is_gone
-from trainer_service.rollout.trajectories import Joint, Trajectories
+from trainer_service.rollout.trajectories import GroupIndex, Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, StepBatch, as_floats
 
@@ -356,9 +356,9 @@ class TrajectoryAssembler:
             final_allowed_actions=seen.allowed_actions,
             final_memories=seen.memories,
             terminated=terminated,
-            joint=None
+            group_index=None
             if self._groups is None
-            else Joint(steps(self._ticks), seen.ticks, self._groups[rows], self._agent_indices[rows]),
+            else GroupIndex(steps(self._ticks), seen.ticks, self._groups[rows], self._agent_indices[rows]),
             ended=np.full(len(rows), ended),
         )
         self._lengths[rows] = 0

@@ -115,9 +115,9 @@ class GroupTrajectoryAssembler:
 
 
 def _groups_of(segments: Trajectories) -> Rows:
-    if segments.joint is None:
+    if segments.group_index is None:
         raise ValueError("segments of groups need to say which group they are of")
-    return segments.joint.groups
+    return segments.group_index.groups
 
 
 def _numbered(parts: Iterable[Trajectories]) -> Trajectories | None:

@@ -70,19 +70,20 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
     Raises:
         ValueError: the trajectories know of no groups, or of larger ones.
     """
-    joint = trajectories.joint
-    if joint is None:
+    group_index = trajectories.group_index
+    if group_index is None:
         raise ValueError("the trajectories do not say which agents acted together")
-    if len(joint.agent_indices) and int(joint.agent_indices.max()) >= num_agents:
+    if len(group_index.agent_indices) and int(group_index.agent_indices.max()) >= num_agents:
         raise ValueError(
-            f"a group of {int(joint.agent_indices.max()) + 1} agents came, {num_agents} were expected"
+            f"a group of {int(group_index.agent_indices.max()) + 1} agents came, {num_agents} were expected"
         )
     lengths, steps = trajectories.lengths, len(trajectories)
-    agent_of_step, group_of_step = np.repeat(joint.agent_indices, lengths), np.repeat(joint.groups, lengths)
+    agent_of_step = np.repeat(group_index.agent_indices, lengths)
+    group_of_step = np.repeat(group_index.groups, lengths)
     goes_on = np.flatnonzero(~trajectories.terminated)
-    agents_left = joint.agent_indices[goes_on]
-    groups = np.concatenate([group_of_step, joint.groups[goes_on]])
-    ticks = np.concatenate([joint.ticks, joint.final_ticks[goes_on]])
+    agents_left = group_index.agent_indices[goes_on]
+    groups = np.concatenate([group_of_step, group_index.groups[goes_on]])
+    ticks = np.concatenate([group_index.ticks, group_index.final_ticks[goes_on]])
     decides = np.arange(len(groups)) < steps
     # One number per joint step that sorts by group trajectory, then by time; odd ones are for those whose place was
     # taken at once.
@@ -108,7 +109,7 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
     again = joint_step[steps:][replaced]
     others = members[position[np.searchsorted(unique_keys, left_at)]]
     members[again] = np.where(members[again] < 0, others, members[again])
-    num_trajectories = int(joint.groups.max()) + 1 if len(joint.groups) else 0
+    num_trajectories = int(group_index.groups.max()) + 1 if len(group_index.groups) else 0
     joint_steps_of = np.bincount(groups[at], minlength=num_trajectories)
     decisions_of = np.bincount(groups[at][has_decisions], minlength=num_trajectories)
     first = np.cumsum(joint_steps_of) - joint_steps_of
@@ -121,7 +122,7 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
         joint_step[:steps],
         agent_of_step,
         of_final,
-        joint.agent_indices,
+        group_index.agent_indices,
         first,
         decisions_of,
         last,

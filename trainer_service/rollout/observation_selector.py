@@ -20,13 +20,13 @@ TEAM_OBSERVATIONS = "team_observations"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SensorView:
+class ObservationSelector:
     """From a simulator's sensors to a learner's."""
 
     spec: BehaviorSpec
     """What the learner is told that agents see and do."""
 
-    kept: tuple[int, ...]
+    kept_sensors: tuple[int, ...]
     """The simulator's sensors that it sees, in order."""
 
     num_agents: int
@@ -40,11 +40,11 @@ class SensorView:
     """Whether each agent is shown what everyone in its group sees, before the ids."""
 
     @property
-    def picks(self) -> tuple[int, ...]:
+    def input_sensors(self) -> tuple[int, ...]:
         """Which of these ``inputs`` the learner sees, in its order."""
-        given = len(self.spec.observation_specs) - len(self.kept)
+        given = len(self.spec.observation_specs) - len(self.kept_sensors)
         size = len(self.inputs.observation_specs)
-        return (*self.kept, *range(size - given, size))
+        return (*self.kept_sensors, *range(size - given, size))
 
     def batch(self, batch: StepBatch, agent_indices: NDArray[np.int64] | None) -> StepBatch:
         """A tick as the learner sees it. agent_indices: each row's index in its group, [N]; for ids.
@@ -55,7 +55,7 @@ class SensorView:
             groups, first = group_keys(batch, 0), batch.num_terminal
             seen = self.rows(batch.observations, agent_indices, groups, first)
             return replace(batch, observations=tuple(seen))
-        seen = [batch.observations[sensor] for sensor in self.kept]
+        seen = [batch.observations[sensor] for sensor in self.kept_sensors]
         return batch if len(seen) == len(batch.observations) else replace(batch, observations=tuple(seen))
 
     def rows(
@@ -70,7 +70,7 @@ class SensorView:
         agent_indices, groups: each row's index and group, [N]. Rows before the ``first`` are of episodes that ended:
         they do not see the others, nor do the others see them. Raises ValueError for an index that is not there.
         """
-        seen = [observations[sensor] for sensor in self.kept]
+        seen = [observations[sensor] for sensor in self.kept_sensors]
         ids = one_hot(agent_indices, self.num_agents)
         if not self.team:
             return [*seen, ids]
@@ -80,20 +80,22 @@ class SensorView:
         return [*seen, np.concatenate(shared), ids]
 
 
-def view_of(spec: BehaviorSpec, *, with_state: bool, num_agents: int, team: bool = False) -> SensorView:
-    """The view of a learner that is shown the global state or not, and ids of a length or none (0).
+def make_selector(
+    spec: BehaviorSpec, *, with_state: bool, num_agents: int, team: bool = False
+) -> ObservationSelector:
+    """The selector of a learner that is shown the global state or not, and ids of a length or none (0).
 
     team: whether it is shown what everyone in its group sees; needs ids, and sensors that are vectors. Raises
     ValueError for others.
     """
     sensors = spec.observation_specs
-    kept = tuple(i for i, sensor in enumerate(sensors) if with_state or sensor.name != GLOBAL_STATE)
+    kept_sensors = tuple(i for i, sensor in enumerate(sensors) if with_state or sensor.name != GLOBAL_STATE)
     added = (ObservationSpec(AGENT_ID, (num_agents,)),) if num_agents else ()
     if team:
-        added = (_team_sensor([sensors[i] for i in kept], num_agents), *added)
-    shown = (*(sensors[i] for i in kept), *added)
+        added = (_team_sensor([sensors[i] for i in kept_sensors], num_agents), *added)
+    shown = (*(sensors[i] for i in kept_sensors), *added)
     inputs = BehaviorSpec((*sensors, *added), spec.action_spec)
-    return SensorView(BehaviorSpec(shown, spec.action_spec), kept, num_agents, inputs, team)
+    return ObservationSelector(BehaviorSpec(shown, spec.action_spec), kept_sensors, num_agents, inputs, team)
 
 
 def _team_sensor(sensors: Sequence[ObservationSpec], num_agents: int) -> ObservationSpec:

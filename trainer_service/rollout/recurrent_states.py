@@ -11,15 +11,15 @@ from unity_bridge.steps import StepBatch
 Memories = NDArray[np.float32]
 
 
-class RememberedByAgent:
+class RecurrentStates:
     """The memory of each agent of each simulator: zeros when an episode begins, kept until it ends."""
 
     def __init__(self, memory_size: int) -> None:
         self._agents = AgentRows()
         self._memories = np.zeros((16, memory_size), np.float32)
 
-    def recall(self, simulator: int, team: int, batch: StepBatch) -> tuple[Rows, Memories]:
-        """Rows of those who wait, to ``keep`` what they remember next, and what they remember now [M, size]."""
+    def get(self, simulator: int, team: int, batch: StepBatch) -> tuple[Rows, Memories]:
+        """Rows of those who wait, to ``set`` what they remember next, and what they remember now [M, size]."""
         keys = agent_keys(batch.agent_ids, team)
         ended, waiting = keys[: batch.num_terminal], keys[batch.num_terminal :]
         if len(ended):
@@ -33,6 +33,6 @@ class RememberedByAgent:
             self._memories = more
         return rows, self._memories[rows]
 
-    def keep(self, rows: Rows, memories: Memories) -> None:
+    def set(self, rows: Rows, memories: Memories) -> None:
         """What the agents of these rows remember from now on. [M, size]"""
         self._memories[rows] = memories

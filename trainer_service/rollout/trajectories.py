@@ -13,7 +13,7 @@ from unity_bridge.steps import Observation, join_observations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Joint:
+class GroupIndex:
     """Which steps of different agents were taken together: S steps of P trajectories of some group trajectories.
 
     Every group trajectory is complete: all that anyone of the group did in it is here.
@@ -75,7 +75,7 @@ class Trajectories:
     terminated: NDArray[np.bool_]
     """The task ended with the last step: nothing follows. Otherwise bootstrap. Shape [P]."""
 
-    joint: Joint | None = None
+    group_index: GroupIndex | None = None
     """What agents of a group did together, for those who learn from that."""
 
     ended: NDArray[np.bool_] | None = None
@@ -98,16 +98,16 @@ class Trajectories:
             value = getattr(self, name)
             return tuple(sensor[kept] for sensor in value) if isinstance(value, tuple) else value[kept]
 
-        joint = self.joint and Joint(
-            self.joint.ticks[steps],
-            self.joint.final_ticks[segments],
-            self.joint.groups[segments],
-            self.joint.agent_indices[segments],
+        group_index = self.group_index and GroupIndex(
+            self.group_index.ticks[steps],
+            self.group_index.final_ticks[segments],
+            self.group_index.groups[segments],
+            self.group_index.agent_indices[segments],
         )
         of_segments = {name: part(name, segments) for name in _OF_SEGMENTS}
         of_steps = {name: part(name, steps) for name in _OF_STEPS}
         ended = None if self.ended is None else self.ended[segments]
-        return Trajectories(**of_segments, **of_steps, joint=joint, ended=ended)
+        return Trajectories(**of_segments, **of_steps, group_index=group_index, ended=ended)
 
     @staticmethod
     def concatenate(parts: Sequence[Trajectories]) -> Trajectories:
@@ -118,33 +118,39 @@ class Trajectories:
         if len(parts) == 1:
             return parts[0]
         joined = _side_by_side(parts)
-        if joined.joint is None:
+        if joined.group_index is None:
             return joined
-        counts = [0 if part.joint is None else _num_group_trajectories(part.joint) for part in parts]
+        counts = [
+            0 if part.group_index is None else _num_group_trajectories(part.group_index) for part in parts
+        ]
         first = np.repeat(np.cumsum([0, *counts[:-1]]), [len(part.lengths) for part in parts])
-        return replace(joined, joint=replace(joined.joint, groups=joined.joint.groups + first))
+        return replace(
+            joined, group_index=replace(joined.group_index, groups=joined.group_index.groups + first)
+        )
 
     @staticmethod
     def of_same_groups(parts: Sequence[Trajectories]) -> Trajectories:
         """The same of records whose equal group numbers mean the same group. Numbers groups as they come, from 0."""
         joined = parts[0] if len(parts) == 1 else _side_by_side(parts)
-        if joined.joint is None:
+        if joined.group_index is None:
             raise ValueError("the records know of no groups")
-        _, first, groups = np.unique(joined.joint.groups, return_index=True, return_inverse=True)
-        return replace(joined, joint=replace(joined.joint, groups=np.argsort(np.argsort(first))[groups]))
+        _, first, groups = np.unique(joined.group_index.groups, return_index=True, return_inverse=True)
+        return replace(
+            joined, group_index=replace(joined.group_index, groups=np.argsort(np.argsort(first))[groups])
+        )
 
 
 _OF_SEGMENTS = (
     "lengths", "final_observations", "final_allowed_actions", "final_memories", "terminated",
 )  # fmt: skip
-_OPTIONAL = ("joint", "ended")
+_OPTIONAL = ("group_index", "ended")
 _OF_STEPS = tuple(
     field.name for field in fields(Trajectories) if field.name not in (*_OF_SEGMENTS, *_OPTIONAL)
 )
 
 
-def _num_group_trajectories(joint: Joint) -> int:
-    return int(joint.groups.max()) + 1 if len(joint.groups) else 0
+def _num_group_trajectories(group_index: GroupIndex) -> int:
+    return int(group_index.groups.max()) + 1 if len(group_index.groups) else 0
 
 
 def _side_by_side(parts: Sequence[Trajectories]) -> Trajectories:
@@ -155,10 +161,13 @@ def _side_by_side(parts: Sequence[Trajectories]) -> Trajectories:
             joined[name] = tuple(join_observations(sensor) for sensor in zip(*columns, strict=True))
         else:
             joined[name] = np.concatenate(columns)
-    joints = [part.joint for part in parts if part.joint is not None]
-    if joints:
-        joined["joint"] = Joint(
-            *(np.concatenate([getattr(joint, field.name) for joint in joints]) for field in fields(Joint))
+    group_indices = [part.group_index for part in parts if part.group_index is not None]
+    if group_indices:
+        joined["group_index"] = GroupIndex(
+            *(
+                np.concatenate([getattr(each, field.name) for each in group_indices])
+                for field in fields(GroupIndex)
+            )
         )
     ends = [part.ended for part in parts if part.ended is not None]
     if len(ends) == len(parts):

@@ -127,8 +127,8 @@ JointStep = dict[int, Decided]
 
 def joint_steps_of(trajectories: Trajectories) -> list[list[JointStep]]:
     """Group trajectories of joint steps, by plain loops."""
-    joint = trajectories.joint
-    assert joint is not None
+    group_index = trajectories.group_index
+    assert group_index is not None
     group_trajectories: dict[int, dict[int, JointStep]] = {}
     step = 0
     for segment, length in enumerate(trajectories.lengths.tolist()):
@@ -139,8 +139,10 @@ def joint_steps_of(trajectories: Trajectories) -> list[list[JointStep]]:
                 float(trajectories.rewards[step]),
                 float(trajectories.group_rewards[step]),
             )
-            of_group = group_trajectories.setdefault(int(joint.groups[segment]), {})
-            of_group.setdefault(int(joint.ticks[step]), {})[int(joint.agent_indices[segment])] = decided
+            of_group = group_trajectories.setdefault(int(group_index.groups[segment]), {})
+            of_group.setdefault(int(group_index.ticks[step]), {})[int(group_index.agent_indices[segment])] = (
+                decided
+            )
             if before is not None:
                 before.next = decided
             before = decided
@@ -373,9 +375,11 @@ def test_only_the_sensors_that_are_asked_for_are_kept() -> None:
 
 
 def test_trajectories_without_groups_are_refused() -> None:
-    trajectories = replace(next(iter(Life(1))), joint=None)
+    trajectories = replace(next(iter(Life(1))), group_index=None)
     with pytest.raises(ValueError, match="do not say which agents acted together"):
         make(10).add(trajectories)
-    three = next(each for each in Life(1) if each.joint is not None and each.joint.agent_indices.max() == 2)
+    three = next(
+        each for each in Life(1) if each.group_index is not None and each.group_index.agent_indices.max() == 2
+    )
     with pytest.raises(ValueError, match="3 agents came, 2 were expected"):
         JointReplay(SPEC, 10, num_agents=2, discount=GAMMA).add(three)

@@ -268,10 +268,10 @@ def test_what_was_done_together_survives_a_checkpoint() -> None:
     world(tick(0, PAIR))
     out = handed_out(world(tick(1, PAIR, truncated=PAIR)))
     again = from_tensors(to_tensors(out))
-    assert again.joint is not None
-    assert out.joint is not None
-    assert again.joint.ticks.tolist() == out.joint.ticks.tolist()
-    assert again.joint.agent_indices.tolist() == [0, 1]
+    assert again.group_index is not None
+    assert out.group_index is not None
+    assert again.group_index.ticks.tolist() == out.group_index.ticks.tolist()
+    assert again.group_index.agent_indices.tolist() == [0, 1]
 
 
 def test_random_lives_are_put_together_as_they_were_lived() -> None:

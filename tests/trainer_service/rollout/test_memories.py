@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainer_service.rollout.assembler import Decisions, Observed, TrajectoryAssembler
-from trainer_service.rollout.recurrent_states import RememberedByAgent
+from trainer_service.rollout.recurrent_states import RecurrentStates
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
@@ -135,7 +135,7 @@ def test_segments_that_grow_and_rows_that_become_many_keep_what_is_remembered() 
 def test_who_only_acts_remembers_the_same() -> None:
     """Hundreds of ticks with agents that come, go, skip and shuffle: against those who learn."""
     rng = np.random.default_rng(4)
-    drive, remembered = Driver(), RememberedByAgent(2)
+    drive, states = Driver(), RecurrentStates(2)
     alive: set[int] = set()
     for clock in range(300):
         present = rng.permutation(40)[: rng.integers(0, 40)].tolist()
@@ -145,6 +145,6 @@ def test_who_only_acts_remembers_the_same() -> None:
         ids = ended + deciding
         batch = tick(ids, [1000.0 * agent + clock for agent in ids], terminated=len(ended))
         drive(batch)
-        rows, memories = remembered.recall(0, 0, batch)
+        rows, memories = states.get(0, 0, batch)
         assert memories[:, 0].tolist() == drive.recalled
-        remembered.keep(rows, np.repeat(batch.observations[0][len(ended) :], 2, axis=1))
+        states.set(rows, np.repeat(batch.observations[0][len(ended) :], 2, axis=1))

@@ -7,7 +7,7 @@ import pytest
 
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.config import TrainerSettings
-from trainer_service.rollout.observation_selector import TEAM_OBSERVATIONS, one_hot, view_of
+from trainer_service.rollout.observation_selector import TEAM_OBSERVATIONS, make_selector, one_hot
 from unity_bridge.simulators.scene import step_batch
 from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
@@ -35,16 +35,16 @@ def settings(trainer_type: str, **hyperparameters) -> TrainerSettings:
 
 @pytest.mark.parametrize("trainer_type", ["ppo", "sac", "mappo", "poca"])
 def test_nobody_sees_the_global_state_unasked(trainer_type: str) -> None:
-    view = selector_for(SPEC, settings(trainer_type))
-    assert names(view.spec) == ["eyes"]
-    (seen,) = view.batch(BATCH, np.array([0, 1])).observations
+    selector = selector_for(SPEC, settings(trainer_type))
+    assert names(selector.spec) == ["eyes"]
+    (seen,) = selector.batch(BATCH, np.array([0, 1])).observations
     assert seen.tolist() == [[5, 5], [5, 5]]
 
 
 @pytest.mark.parametrize("trainer_type", ["mappo", "happo", "coma"])
 def test_a_central_critic_sees_it_if_it_shall(trainer_type: str) -> None:
-    view = selector_for(SPEC, settings(trainer_type, state="environment", share="full", agent_ids=False))
-    assert names(view.spec) == [GLOBAL_STATE, "eyes"]
+    selector = selector_for(SPEC, settings(trainer_type, state="environment", share="full", agent_ids=False))
+    assert names(selector.spec) == [GLOBAL_STATE, "eyes"]
 
 
 def test_a_state_that_nobody_sends_is_named() -> None:
@@ -54,11 +54,11 @@ def test_a_state_that_nobody_sends_is_named() -> None:
 
 
 def test_ids_come_last() -> None:
-    view = view_of(SPEC, with_state=False, num_agents=2)
-    assert names(view.spec) == ["eyes", "agent_id"]
-    assert names(view.inputs) == [GLOBAL_STATE, "eyes", "agent_id"]
-    assert view.picks == (1, 2)
-    assert view.batch(BATCH, np.array([1, 0])).observations[1].tolist() == [[0, 1], [1, 0]]
+    selector = make_selector(SPEC, with_state=False, num_agents=2)
+    assert names(selector.spec) == ["eyes", "agent_id"]
+    assert names(selector.inputs) == [GLOBAL_STATE, "eyes", "agent_id"]
+    assert selector.input_sensors == (1, 2)
+    assert selector.batch(BATCH, np.array([1, 0])).observations[1].tolist() == [[0, 1], [1, 0]]
 
 
 def test_an_agent_index_beyond_the_group_size_is_refused() -> None:
@@ -80,39 +80,39 @@ def group_of_three(*, ended: int = 0) -> StepBatch:
 
 
 def test_each_agent_sees_its_group_in_the_order_of_indices() -> None:
-    view = view_of(SPEC, with_state=False, num_agents=2, team=True)
-    assert names(view.spec) == ["eyes", TEAM_OBSERVATIONS, "agent_id"]
-    assert names(view.inputs) == [GLOBAL_STATE, "eyes", TEAM_OBSERVATIONS, "agent_id"]
-    assert view.picks == (1, 2, 3)
-    own, team, who = view.batch(group_of_three(), np.array([1, 0, 0, 1])).observations
+    selector = make_selector(SPEC, with_state=False, num_agents=2, team=True)
+    assert names(selector.spec) == ["eyes", TEAM_OBSERVATIONS, "agent_id"]
+    assert names(selector.inputs) == [GLOBAL_STATE, "eyes", TEAM_OBSERVATIONS, "agent_id"]
+    assert selector.input_sensors == (1, 2, 3)
+    own, team, who = selector.batch(group_of_three(), np.array([1, 0, 0, 1])).observations
     assert own[:, 0].tolist() == [4, 5, 6, 9]
     assert team.tolist() == [[6, 6, 4, 4], [5, 5, 0, 0], [6, 6, 4, 4], [0, 0, 9, 9]]
     assert who.tolist() == [[0, 1], [1, 0], [1, 0], [0, 1]]
 
 
 def test_who_has_left_is_not_seen_by_who_stays() -> None:
-    view = view_of(SPEC, with_state=False, num_agents=2, team=True)
-    _, team, _ = view.batch(group_of_three(ended=1), np.array([1, 0, 0, 1])).observations
+    selector = make_selector(SPEC, with_state=False, num_agents=2, team=True)
+    _, team, _ = selector.batch(group_of_three(ended=1), np.array([1, 0, 0, 1])).observations
     assert team.tolist() == [[0, 0, 4, 4], [5, 5, 0, 0], [6, 6, 0, 0], [0, 0, 9, 9]]
 
 
 def test_a_tick_in_which_everybody_leaves() -> None:
-    view = view_of(SPEC, with_state=False, num_agents=2, team=True)
-    _, team, _ = view.batch(group_of_three(ended=4), np.array([1, 0, 0, 1])).observations
+    selector = make_selector(SPEC, with_state=False, num_agents=2, team=True)
+    _, team, _ = selector.batch(group_of_three(ended=4), np.array([1, 0, 0, 1])).observations
     assert team.tolist() == [[6, 6, 4, 4], [5, 5, 0, 0], [6, 6, 4, 4], [0, 0, 9, 9]]
 
 
 def test_pictures_are_not_told_to_others() -> None:
     spec = BehaviorSpec((ObservationSpec("camera", (3, 8, 8)),), SPEC.action_spec)
     with pytest.raises(ValueError, match=r"'camera' has shape \(3, 8, 8\)"):
-        view_of(spec, with_state=False, num_agents=2, team=True)
+        make_selector(spec, with_state=False, num_agents=2, team=True)
 
 
 @pytest.mark.parametrize("trainer_type", ["dqn_share", "dqn_consensus", "sic"])
 @pytest.mark.parametrize("share", ["full", "none"])
 def test_agents_that_communicate_are_shown_their_team(trainer_type: str, share: str) -> None:
-    view = selector_for(SPEC, settings(trainer_type, share=share))
-    assert names(view.spec) == ["eyes", TEAM_OBSERVATIONS, "agent_id"]
+    selector = selector_for(SPEC, settings(trainer_type, share=share))
+    assert names(selector.spec) == ["eyes", TEAM_OBSERVATIONS, "agent_id"]
 
 
 def test_places_before_the_first_are_refused() -> None:

@@ -169,11 +169,11 @@ def test_a_group_that_vanishes_is_handed_out_as_one(impatient: int) -> None:
     found = [drive(tick([3], clock=3 + i, groups=[9])) for i in range(impatient + 1)]
     segment = found[-1].trajectories
     assert segment is not None
-    assert segment.joint is not None
-    assert segment.joint.groups.tolist() == [0, 0]
-    assert segment.joint.agent_indices.tolist() == [0, 1]
-    assert segment.joint.ticks.tolist() == [1, 1]
-    assert segment.joint.final_ticks.tolist() == [2, 2]
+    assert segment.group_index is not None
+    assert segment.group_index.groups.tolist() == [0, 0]
+    assert segment.group_index.agent_indices.tolist() == [0, 1]
+    assert segment.group_index.ticks.tolist() == [1, 1]
+    assert segment.group_index.final_ticks.tolist() == [2, 2]
     groups = drive.assembler._groups
     assert groups is not None
     assert (groups._groups.in_use, groups._waiting) == (1, {})
@@ -230,8 +230,8 @@ def test_members_of_groups_that_moved_to_lower_rows_still_belong_to_them(
     segment = drive(tick([2], clock=3, ended=1, groups=[8]), simulator=1).trajectories
     assert segment is not None
     assert segment.lengths.tolist() == [2, 2]
-    assert segment.joint is not None
-    assert segment.joint.groups.tolist() == [0, 0]
+    assert segment.group_index is not None
+    assert segment.group_index.groups.tolist() == [0, 0]
 
 
 def test_many_ids_of_which_a_tenth_vanishes_keep_the_rows_of_those_who_live() -> None:
@@ -334,8 +334,8 @@ def test_many_groups_that_lose_a_member_at_once_are_looked_through_once(
     observed = drive(tick(ids[1::2], ended=200, groups=groups[1::2]))
     assert calls <= 4
     assert observed.trajectories is not None
-    assert observed.trajectories.joint is not None
-    assert np.bincount(observed.trajectories.joint.groups).tolist() == [2] * 200
+    assert observed.trajectories.group_index is not None
+    assert np.bincount(observed.trajectories.group_index.groups).tolist() == [2] * 200
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import GroupOnPolicySettings
 from trainer_service.errors import UserError
-from trainer_service.rollout.observation_selector import AGENT_ID, SensorView, view_of
+from trainer_service.rollout.observation_selector import AGENT_ID, ObservationSelector, make_selector
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 
 MAX_UNASKED_GROUP_SIZE = 256
@@ -31,7 +31,7 @@ def with_group_size(settings: TrainerSettings, group: int) -> TrainerSettings:
     return settings.model_copy(update={"hyperparameters": sized})
 
 
-def selector_for(spec: BehaviorSpec, settings: TrainerSettings) -> SensorView:
+def selector_for(spec: BehaviorSpec, settings: TrainerSettings) -> ObservationSelector:
     """Which sensors the learner gets. Raises ValueError where one is missing that its settings need."""
     hyper = settings.hyperparameters
     if hyper.needs_global_state and not any(sensor.name == GLOBAL_STATE for sensor in spec.observation_specs):
@@ -41,7 +41,9 @@ def selector_for(spec: BehaviorSpec, settings: TrainerSettings) -> SensorView:
             f"not have (it has {found}); 'joint' does without"
         )
     num_agents = hyper.num_agents if hyper.needs_agent_index else 0
-    return view_of(spec, with_state=hyper.needs_global_state, num_agents=num_agents, team=hyper.communicates)
+    return make_selector(
+        spec, with_state=hyper.needs_global_state, num_agents=num_agents, team=hyper.communicates
+    )
 
 
 def actor_sensors(spec: BehaviorSpec, hyper: GroupOnPolicySettings) -> list[int]:
@@ -54,6 +56,6 @@ def sensors_except(spec: BehaviorSpec, hidden: Container[str]) -> list[int]:
     return [i for i, sensor in enumerate(spec.observation_specs) if sensor.name not in hidden]
 
 
-def with_sensors(spec: BehaviorSpec, chosen: Sequence[int]) -> BehaviorSpec:
+def with_sensors(spec: BehaviorSpec, sensors: Sequence[int]) -> BehaviorSpec:
     """The behavior as somebody knows it who sees these sensors only."""
-    return BehaviorSpec(tuple(spec.observation_specs[i] for i in chosen), spec.action_spec)
+    return BehaviorSpec(tuple(spec.observation_specs[i] for i in sensors), spec.action_spec)

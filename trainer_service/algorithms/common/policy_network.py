@@ -37,7 +37,7 @@ class PolicyNetwork(nn.Module):
         self.network = copy.deepcopy(network).cpu()
         self.memory_size = _memory_of(network)
         """Floats that the policy carries from one decision to the next; 0 without memory."""
-        self.picks: Sequence[int] | None = None
+        self.input_sensors: Sequence[int] | None = None
         """Which of the observations it looks at, in order; None for all of them."""
 
     def forward(self, observations: Sequence[Tensor]) -> ActionParameters:
@@ -50,7 +50,7 @@ class PolicyNetwork(nn.Module):
 
     def seen(self, observations: Sequence[Tensor]) -> list[Tensor]:
         """What the network gets of the observations: those that it looks at, normalized."""
-        chosen = observations if self.picks is None else [observations[i] for i in self.picks]
+        chosen = observations if self.input_sensors is None else [observations[i] for i in self.input_sensors]
         return self.normalizer.forward(chosen)
 
     def squash(self, continuous: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Deep Q-learning with shared thoughts whose value heads are averaged over the group from time to time."""
+"""Deep Q-learning with shared features whose value heads are averaged over the group from time to time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.off_policy.dqn_share import DQNShare
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import ConsensusSettings
-from trainer_service.networks.groups.shared_features import ThoughtNetwork
+from trainer_service.networks.groups.shared_features import SharedFeaturesNetwork
 from trainer_service.ops.communication import consensus, disagreement
 from unity_bridge.specs import BehaviorSpec
 
 
 class DQNConsensus(DQNShare):
-    """Agents agree on what thoughts are worth, and differ in what they think and do.
+    """Agents agree on what shared features are worth, and differ in what they think and do.
 
     Adam's memory of the heads is averaged with them: a head that begins anew where all agree must not go on where one
     of them was going. The target's heads are left alone, they follow as everything does.
@@ -54,8 +54,8 @@ class DQNConsensus(DQNShare):
     @torch.no_grad()
     def _agree(self) -> None:
         network = self._online.network
-        if not isinstance(network, ThoughtNetwork):
-            raise ValueError("only networks of thoughts have heads to agree on")
+        if not isinstance(network, SharedFeaturesNetwork):
+            raise ValueError("only networks of shared features have heads to agree on")
         heads = list(network.critic.parameters())
         together = torch.cat([head.flatten(1) for head in heads], dim=1)
         self._found.append(float(disagreement(together)))

@@ -1,6 +1,6 @@
-"""Deep Q-learning with shared thoughts: what an action is worth depends on what the others make of what they see.
+"""Deep Q-learning with shared features: what an action is worth depends on what the others make of what they see.
 
-The thoughts of the next joint step's targets are those of the target networks throughout.
+The shared features of the next joint step's targets are those of the target networks throughout.
 """
 
 from __future__ import annotations
@@ -8,15 +8,17 @@ from __future__ import annotations
 from trainer_service.algorithms.common.off_policy.communicating_learner import CommunicatingLearner
 from trainer_service.config.hyperparameters.off_policy import ShareSettings
 from trainer_service.networks.groups.group_q_network import TeamQNetwork
-from trainer_service.networks.groups.shared_features import ThoughtNetwork
+from trainer_service.networks.groups.shared_features import SharedFeaturesNetwork
 from unity_bridge.specs import BehaviorSpec
 
 
 class DQNShare(CommunicatingLearner):
-    """Thoughts that are averaged around a ring, see ThoughtNetwork."""
+    """Shared features that are averaged around a ring, see SharedFeaturesNetwork."""
 
     _settings_type = ShareSettings
     _hyper: ShareSettings
 
-    def _make_network(self, own: BehaviorSpec) -> TeamQNetwork:
-        return ThoughtNetwork(own, self._settings.network_settings, self._hyper, self._num_agents)
+    def _make_network(self, agent_spec: BehaviorSpec) -> TeamQNetwork:
+        return SharedFeaturesNetwork(
+            agent_spec, self._settings.network_settings, self._hyper, self._num_agents
+        )

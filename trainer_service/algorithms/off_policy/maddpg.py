@@ -55,12 +55,12 @@ class MADDPG(ReplayLearner[JointSample]):
         self._hyper = hyper
         self._device = compute.device
         num_agents = hyper.num_agents
-        sees = [i for i, sensor in enumerate(spec.observation_specs) if sensor.name != AGENT_ID]
-        own = BehaviorSpec(tuple(spec.observation_specs[i] for i in sees), spec.action_spec)
+        agent_sensors = [i for i, sensor in enumerate(spec.observation_specs) if sensor.name != AGENT_ID]
+        agent_spec = BehaviorSpec(tuple(spec.observation_specs[i] for i in agent_sensors), spec.action_spec)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
             self._update_rule = MADDPGUpdate(
-                own, settings.network_settings, hyper, sees, num_agents, self._device
+                agent_spec, settings.network_settings, hyper, agent_sensors, num_agents, self._device
             )
         self._normalizer = ObservationNormalizer(
             spec.observation_specs, normalize=settings.network_settings.normalize, except_for=AGENT_ID
@@ -70,7 +70,9 @@ class MADDPG(ReplayLearner[JointSample]):
         self._exploration = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
         self.memory_size = self._exploration.memory_size
         self.horizon = horizon_of(settings, hyper.n_step)
-        self._minibatches = JointMinibatchBuilder(self._normalizer, sees, sees, task.strength, self._device)
+        self._minibatches = JointMinibatchBuilder(
+            self._normalizer, agent_sensors, agent_sensors, task.strength, self._device
+        )
         # A batch is of joint steps, and each of them took a step of every agent.
         schedule = UpdateSchedule(
             max(hyper.buffer_init_steps, hyper.batch_size * num_agents), hyper.steps_per_update
@@ -82,7 +84,7 @@ class MADDPG(ReplayLearner[JointSample]):
             discount=task.gamma,
             alpha=hyper.replay.priority_exponent,
             n_step=hyper.n_step,
-            sensors=sees,
+            sensors=agent_sensors,
         )
         self._replay = ReplaySampler(replay, hyper, compute.seed, schedule)
 

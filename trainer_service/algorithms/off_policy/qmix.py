@@ -24,15 +24,15 @@ class QMIX(VDN):
     _settings_type = QMIXSettings
     _hyper: QMIXSettings
 
-    def _make_mixer(self, own: BehaviorSpec) -> nn.Module:
+    def _make_mixer(self, agent_spec: BehaviorSpec) -> nn.Module:
         hyper = self._hyper
         if hyper.state == "environment":
             sensors = [each for each in self._spec.observation_specs if each.name == GLOBAL_STATE]
             require_vectors("state: environment", sensors)
             size = sum(sensor.size for sensor in sensors)
         else:
-            require_vectors("state: joint", own.observation_specs)
-            size = self._num_agents * sum(sensor.size for sensor in own.observation_specs)
+            require_vectors("state: joint", agent_spec.observation_specs)
+            size = self._num_agents * sum(sensor.size for sensor in agent_spec.observation_specs)
         return MonotonicMixer(
             self._num_agents,
             size,

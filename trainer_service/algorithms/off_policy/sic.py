@@ -15,5 +15,5 @@ class SIC(CommunicatingLearner):
     _settings_type = SICSettings
     _hyper: SICSettings
 
-    def _make_network(self, own: BehaviorSpec) -> TeamQNetwork:
-        return MessageNetwork(own, self._settings.network_settings, self._hyper, self._num_agents)
+    def _make_network(self, agent_spec: BehaviorSpec) -> TeamQNetwork:
+        return MessageNetwork(agent_spec, self._settings.network_settings, self._hyper, self._num_agents)

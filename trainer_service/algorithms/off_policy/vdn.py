@@ -20,5 +20,5 @@ class VDN(GroupQLearner):
     _settings_type = VDNSettings
     _hyper: VDNSettings
 
-    def _make_mixer(self, own: BehaviorSpec) -> nn.Module:
+    def _make_mixer(self, agent_spec: BehaviorSpec) -> nn.Module:
         return SumMixer()

@@ -71,8 +71,8 @@ class COMA(GroupLearner):
         return COMACritic(
             self._spec,
             self._settings.network_settings,
-            sees=sensors_except(self._spec, {AGENT_ID, GLOBAL_STATE}),
-            state=[i for i, sensor in enumerate(sensors) if central and sensor.name == GLOBAL_STATE],
+            agent_sensors=sensors_except(self._spec, {AGENT_ID, GLOBAL_STATE}),
+            state_sensors=[i for i, sensor in enumerate(sensors) if central and sensor.name == GLOBAL_STATE],
             num_agents=self._num_agents,
             signals=signals,
             scaling=self._hyper.value_normalization,

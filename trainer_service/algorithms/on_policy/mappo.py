@@ -47,13 +47,13 @@ class MAPPO(GroupLearner):
         hyper = self._hyper
         hidden = {AGENT_ID} if hyper.state == "environment" else {AGENT_ID, GLOBAL_STATE}
         sensors = self._spec.observation_specs
-        sees = sensors_except(self._spec, hidden)
+        state_sensors = sensors_except(self._spec, hidden)
         if hyper.state == "environment":
-            sees = [i for i in sees if sensors[i].name == GLOBAL_STATE]
+            state_sensors = [i for i in state_sensors if sensors[i].name == GLOBAL_STATE]
         return JointCritic(
             self._spec,
             self._settings.network_settings,
-            sees=sees,
+            state_sensors=state_sensors,
             state=hyper.state,
             num_agents=self._num_agents,
             signals=signals,

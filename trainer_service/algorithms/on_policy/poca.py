@@ -42,8 +42,10 @@ class POCA(GroupLearner):
 
     def _make_critic(self, signals: int) -> POCACritic:
         sensors = self._spec.observation_specs
-        sees = [i for i, sensor in enumerate(sensors) if sensor.name not in {AGENT_ID, GLOBAL_STATE}]
-        return POCACritic(self._spec, self._settings.network_settings, sees=sees, signals=signals)
+        agent_sensors = [i for i, sensor in enumerate(sensors) if sensor.name not in {AGENT_ID, GLOBAL_STATE}]
+        return POCACritic(
+            self._spec, self._settings.network_settings, agent_sensors=agent_sensors, signals=signals
+        )
 
     def _estimate_advantages(self, rollout: GroupRollout, scheduled: Scheduled) -> CriticTargets:
         values, baselines = self._values_and_baselines(rollout)
@@ -67,7 +69,8 @@ class POCA(GroupLearner):
 
     def _group_size_of(self, trajectories: Trajectories) -> int:
         """As many as there are: attention takes any number."""
-        return 1 if trajectories.joint is None else int(trajectories.joint.agent_indices.max(initial=0)) + 1
+        group_index = trajectories.group_index
+        return 1 if group_index is None else int(group_index.agent_indices.max(initial=0)) + 1
 
     def _values_and_baselines(self, rollout: GroupRollout) -> tuple[Tensor, Tensor]:
         """Values of all joint steps, [F, signals], and baselines, [F, n, signals]."""

@@ -193,10 +193,10 @@ class ShareSettings(CommunicatingSettings):
     """Deep Q-learning of a group whose agents share what they think of their observations."""
 
     thought_units: ShapesWeights[PositiveCount] = 32
-    """Width of a thought."""
+    """Features that each agent shares."""
 
     share_iterations: Count = 4
-    """How often thoughts are averaged with the neighbour's before anybody acts on them."""
+    """How often shared features are averaged with the neighbour's before anybody acts on them."""
 
     mix: Literal["ring_simultaneous", "ring_sequential"] = "ring_simultaneous"
     """``ring_simultaneous``: all at once. ``ring_sequential``: one after the other; the last hears the first twice."""

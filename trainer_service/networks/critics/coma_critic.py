@@ -30,19 +30,21 @@ class COMACritic(nn.Module):
         spec: BehaviorSpec,
         settings: NetworkSettings,
         *,
-        sees: Sequence[int],
-        state: Sequence[int],
+        agent_sensors: Sequence[int],
+        state_sensors: Sequence[int],
         num_agents: int,
         signals: int,
         scaling: Scaling,
     ) -> None:
-        """sees: sensors of an agent; state: sensors of the state, or none for all agents' observations."""
+        """state_sensors: those of the state, or none for all agents' observations."""
         super().__init__()
-        self._sees, self._state = tuple(sees), tuple(state)
+        self._agent_sensors, self._state_sensors = tuple(agent_sensors), tuple(state_sensors)
         self._num_agents, self._choices = num_agents, spec.action_spec.mask_size
         sensors = spec.observation_specs
-        self.encoder = ObservationEncoder([sensors[i] for i in sees], settings)
-        self.of_state = ObservationEncoder([sensors[i] for i in state], settings) if state else None
+        self.encoder = ObservationEncoder([sensors[i] for i in agent_sensors], settings)
+        self.of_state = (
+            ObservationEncoder([sensors[i] for i in state_sensors], settings) if state_sensors else None
+        )
         encoded = self.encoder.output_size
         joint = num_agents * (encoded + 1) if self.of_state is None else self.of_state.output_size
         inputs = joint + encoded + num_agents + num_agents * self._choices
@@ -60,11 +62,11 @@ class COMACritic(nn.Module):
         where nobody is; filled: which joint steps there are of sequences that begin without memory, bool [Q, L].
         """
         observations = as_floats(observations)
-        encoded = self.encoder.forward([observations[i] for i in self._sees])
+        encoded = self.encoder.forward([observations[i] for i in self._agent_sensors])
         each, there = _table(encoded)[members], (members >= 0).to(encoded.dtype)
         joint = torch.cat([each.flatten(start_dim=1), there], dim=1)
         if self.of_state is not None:
-            state = self.of_state.forward([observations[i] for i in self._state])
+            state = self.of_state.forward([observations[i] for i in self._state_sensors])
             joint = state[members.amax(dim=1)]
         done = _table(actions)[members]
         features = self.body.forward(self._inputs(joint, each, done))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-class Crowds(NamedTuple):
+class GroupsBySize(NamedTuple):
     """F joint steps with R agents in all, and N results: for each the group's, every agent's and perhaps one more.
 
     Sorted means by number of agents, then as the joint steps came.
@@ -28,7 +28,7 @@ class Crowds(NamedTuple):
     more, or −1. int64 [1 + n, F]"""
 
 
-def sorted_by_size(members: Tensor, *, one_more: bool) -> Crowds:
+def sorted_by_size(members: Tensor, *, one_more: bool) -> GroupsBySize:
     """members: int64 [F, n], each agent's row, −1 for absent ones; every joint step has an agent."""
     there = members >= 0
     agents = there.sum(dim=1)
@@ -39,7 +39,7 @@ def sorted_by_size(members: Tensor, *, one_more: bool) -> Crowds:
     absent = before + results - 1 if one_more else torch.full_like(before, -1)
     of_agents = torch.where(there, before.unsqueeze(1) + there.cumsum(dim=1), absent.unsqueeze(1))
     counted = torch.bincount(agents).tolist()
-    return Crowds(
+    return GroupsBySize(
         members[order][there[order]],
         [(size, moments) for size, moments in enumerate(counted) if moments],
         agents[order].repeat_interleave(results[order]),

@@ -33,19 +33,19 @@ class JointCritic(nn.Module):
         spec: BehaviorSpec,
         settings: NetworkSettings,
         *,
-        sees: Sequence[int],
+        state_sensors: Sequence[int],
         state: CentralState,
         num_agents: int,
         signals: int,
         members: int,
         scaling: Scaling,
     ) -> None:
-        """sees: sensors of the state; num_agents: n; members: values of a joint step, n, or 1 for the group's."""
+        """num_agents: n; members: values of a joint step, n, or 1 for the group's."""
         super().__init__()
-        self._sees = tuple(sees)
+        self._state_sensors = tuple(state_sensors)
         self._kind = state
         self._num_agents, self._members = num_agents, members
-        self.encoder = ObservationEncoder([spec.observation_specs[i] for i in sees], settings)
+        self.encoder = ObservationEncoder([spec.observation_specs[i] for i in state_sensors], settings)
         encoded = self.encoder.output_size
         joint = encoded if state == "environment" else num_agents * (encoded + 1)
         inputs = joint + encoded + num_agents if state == "agent" else joint
@@ -65,7 +65,7 @@ class JointCritic(nn.Module):
 
         Returns [F, members, signals].
         """
-        encoded = self.encoder.forward(as_floats([observations[i] for i in self._sees]))
+        encoded = self.encoder.forward(as_floats([observations[i] for i in self._state_sensors]))
         inputs = self._inputs(encoded, members)
         if self._kind != "agent":
             return self.value.forward(self._features(inputs.unsqueeze(1), filled).squeeze(1))

@@ -14,17 +14,17 @@ from torch import Tensor
 from torch.autograd import Function
 
 
-def attend(query: Tensor, key: Tensor, told: Tensor, kinds: Tensor) -> Tensor:
+def attend(query: Tensor, key: Tensor, projected: Tensor, kinds: Tensor) -> Tensor:
     """Every member of every version after it attended to all of that version and kept itself: [G, V, r, U].
 
     Nobody is absent, so only the other kind is masked. Scores are divided by √U.
 
     Args:
         query, key: [G · 2r, heads, U / heads]
-        told: as ``told_by_heads`` makes it, [G · 2r, heads + 1, U].
+        projected: as ``project_heads`` makes it, [G · 2r, heads + 1, U].
         kinds: whether a member is of the second kind. bool [V, r]
     """
-    (versions, size), (_, heads, part), (_, slots, units) = kinds.shape, query.shape, told.shape
+    (versions, size), (_, heads, part), (_, parts, units) = kinds.shape, query.shape, projected.shape
     query = query.view(-1, 2 * size, heads, part).transpose(1, 2) / units**0.5
     key = key.view(-1, 2 * size, heads, part).permute(0, 2, 3, 1)
     of_both = torch.matmul(query, key).unsqueeze(2)
@@ -34,47 +34,47 @@ def attend(query: Tensor, key: Tensor, told: Tensor, kinds: Tensor) -> Tensor:
     there = torch.cat([~kinds, kinds], dim=1).unsqueeze(1).expand(versions, size, 2 * size)
     itself = there & torch.eye(size, dtype=torch.bool, device=kinds.device).repeat(1, 2)
     weights = torch.softmax(scores.masked_fill(~there, -torch.inf), dim=-1)
-    kept = itself.to(weights.dtype).expand(len(weights), -1, -1, -1)
-    # [G, V · r, 2r · slots], in the order of what is told.
-    weights = torch.cat([weights.movedim(1, -1), kept.unsqueeze(-1)], dim=-1).flatten(3).flatten(1, 2)
-    return torch.bmm(weights, told.view(-1, 2 * size * slots, units)).view(-1, versions, size, units)
+    identity = itself.to(weights.dtype).expand(len(weights), -1, -1, -1)
+    # [G, V · r, 2r · parts], in the order of ``projected``.
+    weights = torch.cat([weights.movedim(1, -1), identity.unsqueeze(-1)], dim=-1).flatten(3).flatten(1, 2)
+    return torch.bmm(weights, projected.view(-1, 2 * size * parts, units)).view(-1, versions, size, units)
 
 
-def told_by_heads(mixed: Tensor, output: Tensor, kept: Tensor) -> Tensor:
+def project_heads(values: Tensor, output: Tensor, identity: Tensor) -> Tensor:
     """What each head adds to who attends to this member alone, and last what the member keeps: [N, heads + 1, U].
 
     The output projection of attention is linear, so it may come before the mixing: once for each of 2r members then,
     not for the V · r that come out.
 
     Args:
-        mixed: the values that attention mixes, by head. [N, heads, U / heads]
+        values: what attention mixes, by head. [N, heads, U / heads]
         output: weights of the output projection. [U, U]
-        kept: [N, U]
+        identity: what a member keeps of itself. [N, U]
     """
-    told: Tensor = _ToldByHeads.apply(mixed, output, kept)  # type: ignore[no-untyped-call]
-    return told
+    projected: Tensor = _ProjectHeads.apply(values, output, identity)  # type: ignore[no-untyped-call]
+    return projected
 
 
-class _ToldByHeads(Function):
+class _ProjectHeads(Function):
     """With the gradient written out, so that products are written to where they belong instead of copied there."""
 
     @staticmethod
-    def forward(context: Any, mixed: Tensor, output: Tensor, kept: Tensor) -> Tensor:
-        context.save_for_backward(mixed, output)
-        (rows, heads, part), units = mixed.shape, len(output)
-        told = mixed.new_empty((rows, heads + 1, units))
+    def forward(context: Any, values: Tensor, output: Tensor, identity: Tensor) -> Tensor:
+        context.save_for_backward(values, output)
+        (rows, heads, part), units = values.shape, len(output)
+        projected = values.new_empty((rows, heads + 1, units))
         for head in range(heads):
-            torch.mm(mixed[:, head], output[:, head * part : (head + 1) * part].T, out=told[:, head])
-        told[:, heads] = kept
-        return told
+            torch.mm(values[:, head], output[:, head * part : (head + 1) * part].T, out=projected[:, head])
+        projected[:, heads] = identity
+        return projected
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        (gradient,), (mixed, output) = gradients, context.saved_tensors
-        _, heads, part = mixed.shape
-        of_mixed, of_output = torch.empty_like(mixed), torch.empty_like(output)
+        (gradient,), (values, output) = gradients, context.saved_tensors
+        _, heads, part = values.shape
+        of_values, of_output = torch.empty_like(values), torch.empty_like(output)
         for head in range(heads):
             own, columns = gradient[:, head], slice(head * part, (head + 1) * part)
-            torch.mm(own, output[:, columns], out=of_mixed[:, head])
-            torch.mm(own.T, mixed[:, head], out=of_output[:, columns])
-        return of_mixed, of_output, gradient[:, heads]
+            torch.mm(own, output[:, columns], out=of_values[:, head])
+            torch.mm(own.T, values[:, head], out=of_output[:, columns])
+        return of_values, of_output, gradient[:, heads]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.critics.groups_by_size import Crowds, sorted_by_size
-from trainer_service.networks.critics.leave_one_out import attend, told_by_heads
+from trainer_service.networks.critics.groups_by_size import GroupsBySize, sorted_by_size
+from trainer_service.networks.critics.leave_one_out import attend, project_heads
 from trainer_service.networks.critics.value_scale import ScaledValues
 from trainer_service.networks.encoders.chunks import as_floats
 from trainer_service.networks.encoders.encoder import ObservationEncoder
@@ -35,13 +35,13 @@ class POCACritic(nn.Module):
     """The most agents that were ever there at once."""
 
     def __init__(
-        self, spec: BehaviorSpec, settings: NetworkSettings, *, sees: Sequence[int], signals: int
+        self, spec: BehaviorSpec, settings: NetworkSettings, *, agent_sensors: Sequence[int], signals: int
     ) -> None:
-        """sees: the sensors of an agent that count."""
+        """agent_sensors: the sensors of an agent that count."""
         super().__init__()
-        self._sees = tuple(sees)
+        self._agent_sensors = tuple(agent_sensors)
         units, actions = settings.hidden_units, spec.action_spec
-        self.encoder = ObservationEncoder([spec.observation_specs[i] for i in sees], settings)
+        self.encoder = ObservationEncoder([spec.observation_specs[i] for i in agent_sensors], settings)
         deviation = (0.125 / units) ** 0.5
         encoded = self.encoder.output_size
         self.seen = normal_linear(encoded, units, deviation=deviation)
@@ -68,27 +68,29 @@ class POCACritic(nn.Module):
         side by side; members: int64 [F, n], the row of who is at each agent index, −1 where nobody is; filled: which
         joint steps there are of sequences that begin without memory, bool [Q, L].
         """
-        crowds = sorted_by_size(members, one_more=self.memory is not None)
-        self._count(crowds)
-        encoded = self.encoder.forward(as_floats([observations[i][crowds.rows] for i in self._sees]))
-        features = self.body.forward(self._pooled(encoded, actions[crowds.rows], crowds))
+        by_size = sorted_by_size(members, one_more=self.memory is not None)
+        self._count(by_size)
+        encoded = self.encoder.forward(
+            as_floats([observations[i][by_size.rows] for i in self._agent_sensors])
+        )
+        features = self.body.forward(self._pooled(encoded, actions[by_size.rows], by_size))
         if self.memory is None or filled is None:
-            said = self._valued(features, crowds.agents)
+            said = self._valued(features, by_size.agents)
             # What −1 finds.
-            said = torch.cat([said, said.new_zeros((1, said.shape[1]))])[crowds.found]
+            said = torch.cat([said, said.new_zeros((1, said.shape[1]))])[by_size.found]
         else:
-            everyone = crowds.found.flatten()
-            every = filled.repeat(len(crowds.found), 1)
+            everyone = by_size.found.flatten()
+            every = filled.repeat(len(by_size.found), 1)
             start = features.new_zeros((len(every), self.memory.size))
             features = self.memory.unroll(features[everyone], start, every)
-            said = self._valued(features, crowds.agents[everyone]).view(*crowds.found.shape, -1)
+            said = self._valued(features, by_size.agents[everyone]).view(*by_size.found.shape, -1)
         return said[0], said[1:].transpose(0, 1)
 
-    def _pooled(self, encoded: Tensor, actions: Tensor, crowds: Crowds) -> Tensor:
+    def _pooled(self, encoded: Tensor, actions: Tensor, by_size: GroupsBySize) -> Tensor:
         """The mean of all agents after they attended to each other, for every version of a joint step: [N, units]."""
-        rows = [size * moments for size, moments in crowds.sizes]
+        rows = [size * joint_steps for size, joint_steps in by_size.sizes]
         acting = torch.cat([encoded, actions], dim=1)
-        parts = zip(crowds.sizes, torch.split(encoded, rows), torch.split(acting, rows), strict=True)
+        parts = zip(by_size.sizes, torch.split(encoded, rows), torch.split(acting, rows), strict=True)
         return torch.cat([self._of_size(size, *inputs) for (size, _), *inputs in parts])
 
     def _of_size(self, size: int, seen: Tensor, acting: Tensor) -> Tensor:
@@ -103,8 +105,8 @@ class POCACritic(nn.Module):
             layer.forward(entities).view(-1, _HEADS, units // _HEADS)
             for layer in (self.query, self.key, self.mix)
         )
-        told = told_by_heads(mix, self.output.weight, entities + self.output.bias)
-        attended = attend(query, key, told, self._who_acts(size, entities.device))
+        projected = project_heads(mix, self.output.weight, entities + self.output.bias)
+        attended = attend(query, key, projected, self._who_acts(size, entities.device))
         return standardized(attended, units).mean(dim=2).flatten(0, 1)
 
     def _who_acts(self, size: int, device: torch.device) -> Tensor:
@@ -119,6 +121,6 @@ class POCACritic(nn.Module):
         return self.value.forward(torch.cat([features, share], dim=1)).squeeze(1)
 
     @torch.no_grad()
-    def _count(self, crowds: Crowds) -> None:
-        if self.training and crowds.sizes:
-            self.most.clamp_(min=float(crowds.sizes[-1][0]))
+    def _count(self, by_size: GroupsBySize) -> None:
+        if self.training and by_size.sizes:
+            self.most.clamp_(min=float(by_size.sizes[-1][0]))

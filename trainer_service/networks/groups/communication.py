@@ -20,21 +20,21 @@ class CommunicatingNetwork(TeamQNetwork):
     identities: Tensor
     """Whom a network for all agents serves, as one-hot. [1, n, n]"""
 
-    def __init__(self, own: BehaviorSpec, num_agents: int, *, shared: bool, ids: bool) -> None:
-        """own: what one agent sees; shared: one network for all of them; ids: whether that is told whom it serves.
+    def __init__(self, agent_spec: BehaviorSpec, num_agents: int, *, shared: bool, ids: bool) -> None:
+        """agent_spec: what one agent sees; shared: one network for all; ids: whether that is told whom it serves.
 
         Raises ValueError where a sensor is no vector.
         """
-        super().__init__(own.action_spec.discrete_branches)
-        require_vectors("a group whose agents communicate", own.observation_specs)
+        super().__init__(agent_spec.action_spec.discrete_branches)
+        require_vectors("a group whose agents communicate", agent_spec.observation_specs)
         self._num_agents = num_agents
-        self._sight = sum(sensor.size for sensor in own.observation_specs)
+        self._observation_size = sum(sensor.size for sensor in agent_spec.observation_specs)
         self._ids = shared and ids
         self.register_buffer("identities", torch.eye(num_agents).unsqueeze(0), persistent=False)
         self.copies = 1 if shared else num_agents
         """Networks of each kind."""
-        self.inputs = self._sight + (num_agents if self._ids else 0)
-        self.choices = own.action_spec.mask_size
+        self.inputs = self._observation_size + (num_agents if self._ids else 0)
+        self.choices = agent_spec.action_spec.mask_size
 
     @abstractmethod
     def _values(self, inputs: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ class CommunicatingNetwork(TeamQNetwork):
         """See GreedyNetwork. Only the last two sensors count: what the group sees, [B, n·d], and whose turn it is, as
         one-hot [B, n]."""
         group, who = observations[-2], observations[-1]
-        values = self.group_q_values([group.reshape(-1, self._num_agents, self._sight)])
+        values = self.group_q_values([group.reshape(-1, self._num_agents, self._observation_size)])
         return (values * who.unsqueeze(2)).sum(dim=1)
 
 

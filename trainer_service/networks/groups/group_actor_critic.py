@@ -31,33 +31,35 @@ class GroupActors(nn.Module):
 
     def __init__(
         self,
-        own: BehaviorSpec,
+        agent_spec: BehaviorSpec,
         settings: NetworkSettings,
         *,
-        sees: Sequence[int],
+        agent_sensors: Sequence[int],
         num_agents: int,
         shared: bool,
         ids: bool,
     ) -> None:
-        """own: what an agent sees itself, and what it can do; sees: which of the observations of ``policy`` that is.
+        """agent_spec: what an agent sees and can do; agent_sensors: which of the observations of ``policy`` it sees.
 
         shared: one network for all; ids: it is told whom it serves, by the last of those observations, one-hot.
         Without sharing that says whose network decides. Raises ValueError where a sensor is no vector.
         """
         super().__init__()
-        require_vectors("maddpg", own.observation_specs)
-        self._sees = tuple(sees)
+        require_vectors("maddpg", agent_spec.observation_specs)
+        self._agent_sensors = tuple(agent_sensors)
         self._num_agents = num_agents
         self._shared, self._ids = shared, shared and ids
-        self.actions = DirectActions(own.action_spec)
+        self.actions = DirectActions(agent_spec.action_spec)
         count = 1 if shared else num_agents
-        inputs = sum(sensor.size for sensor in own.observation_specs) + (num_agents if self._ids else 0)
+        inputs = sum(sensor.size for sensor in agent_spec.observation_specs) + (
+            num_agents if self._ids else 0
+        )
         self.body = make_stacked_body(count, inputs, settings)
         self.output = StackedLinear(count, self.body.output_size, self.actions.size, gain=0.1)
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
         """Of M single agents, from normalized observations, one [M, …] per sensor."""
-        seen = torch.cat([observations[i] for i in self._sees], dim=1)
+        seen = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
         if self._shared:
             told = torch.cat([seen, observations[-1]], dim=1) if self._ids else seen
             return self.actions.forward(self._of(0, told))
@@ -87,13 +89,13 @@ class GroupCritics(nn.Module):
     """Q_i(x, a): what a group's actions are worth to each of its agents, present or not."""
 
     def __init__(
-        self, own: BehaviorSpec, settings: NetworkSettings, *, num_agents: int, shared: bool
+        self, agent_spec: BehaviorSpec, settings: NetworkSettings, *, num_agents: int, shared: bool
     ) -> None:
-        """own, shared: as for the actors; a critic for all is told whom it serves."""
+        """agent_spec, shared: as for the actors; a critic for all is told whom it serves."""
         super().__init__()
         self._shared = shared
-        seen = sum(sensor.size for sensor in own.observation_specs)
-        done = own.action_spec.continuous_size + own.action_spec.mask_size
+        seen = sum(sensor.size for sensor in agent_spec.observation_specs)
+        done = agent_spec.action_spec.continuous_size + agent_spec.action_spec.mask_size
         inputs = num_agents * (seen + 1 + done) + (num_agents if shared else 0)
         count = 1 if shared else num_agents
         self.body = make_stacked_body(count, inputs, settings)

@@ -35,22 +35,23 @@ class SharedQNetwork(TeamQNetwork):
     """One network for all agents, perhaps told whom it serves."""
 
     def __init__(
-        self, own: BehaviorSpec, settings: NetworkSettings, *, sees: Sequence[int], ids: int
+        self, agent_spec: BehaviorSpec, settings: NetworkSettings, *, agent_sensors: Sequence[int], ids: int
     ) -> None:
-        """own: what an agent sees itself; sees: which of the observations of ``q_values`` that is.
+        """agent_spec: what an agent sees itself; agent_sensors: which of the observations of ``q_values`` that is.
 
         ids: length of the agents' ids, which are the last of those observations; 0 where it is not told.
         """
-        super().__init__(own.action_spec.discrete_branches)
-        self._sees = (*sees, -1) if ids else tuple(sees)
+        super().__init__(agent_spec.action_spec.discrete_branches)
+        self._agent_sensors = (*agent_sensors, -1) if ids else tuple(agent_sensors)
         self._ids = ids
-        told = (*own.observation_specs, ObservationSpec("ids", (ids,))) if ids else own.observation_specs
-        self.trunk = Trunk(BehaviorSpec(told, own.action_spec), settings)
-        self.q = kaiming_linear(self.trunk.output_size, own.action_spec.mask_size, gain=_GAIN)
+        sensors = agent_spec.observation_specs
+        seen = (*sensors, ObservationSpec("ids", (ids,))) if ids else sensors
+        self.trunk = Trunk(BehaviorSpec(seen, agent_spec.action_spec), settings)
+        self.q = kaiming_linear(self.trunk.output_size, agent_spec.action_spec.mask_size, gain=_GAIN)
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """See GreedyNetwork."""
-        return self._of([observations[i] for i in self._sees])
+        return self._of([observations[i] for i in self._agent_sensors])
 
     def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """See TeamQNetwork."""
@@ -68,23 +69,30 @@ class OwnQNetworks(TeamQNetwork):
     """A network for each agent index of a group, all of them computed at once. Sensors are vectors."""
 
     def __init__(
-        self, own: BehaviorSpec, settings: NetworkSettings, *, sees: Sequence[int], num_agents: int
+        self,
+        agent_spec: BehaviorSpec,
+        settings: NetworkSettings,
+        *,
+        agent_sensors: Sequence[int],
+        num_agents: int,
     ) -> None:
-        """own, sees: as for SharedQNetwork. The last of the observations of ``q_values`` says whose network decides.
+        """agent_spec, agent_sensors: as for SharedQNetwork. The last of the observations says whose network decides.
 
         Raises ValueError where a sensor is no vector.
         """
-        super().__init__(own.action_spec.discrete_branches)
-        require_vectors("share: none", own.observation_specs)
-        self._sees = tuple(sees)
+        super().__init__(agent_spec.action_spec.discrete_branches)
+        require_vectors("share: none", agent_spec.observation_specs)
+        self._agent_sensors = tuple(agent_sensors)
         self._num_agents = num_agents
-        inputs = sum(sensor.size for sensor in own.observation_specs)
+        inputs = sum(sensor.size for sensor in agent_spec.observation_specs)
         self.body = make_stacked_body(num_agents, inputs, settings)
-        self.q = StackedLinear(num_agents, self.body.output_size, own.action_spec.mask_size, gain=_GAIN)
+        self.q = StackedLinear(
+            num_agents, self.body.output_size, agent_spec.action_spec.mask_size, gain=_GAIN
+        )
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """See GreedyNetwork."""
-        seen = torch.cat([observations[i] for i in self._sees], dim=1)
+        seen = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
         who = observations[-1]
         if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
             # In plain products, for inference engines that know no others.

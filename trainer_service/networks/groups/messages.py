@@ -19,25 +19,25 @@ from unity_bridge.specs import BehaviorSpec
 class MessageNetwork(CommunicatingNetwork):
     """Q_i = U_i [m_i, m_j for the others by index] with messages m_i = tanh(W_i x_i), x_i a body's output for o_i."""
 
-    reading: Tensor
+    reading_order: Tensor
     """Picks what each agent reads, one message after the other: a row has a 1 for one of them. [n·n, n]"""
 
     def __init__(
-        self, own: BehaviorSpec, settings: NetworkSettings, hyper: SICSettings, num_agents: int
+        self, agent_spec: BehaviorSpec, settings: NetworkSettings, hyper: SICSettings, num_agents: int
     ) -> None:
-        """own: what one agent sees. With ``num_layers: 0`` there is no body: a message is made of o_i itself.
+        """agent_spec: what one agent sees. With ``num_layers: 0`` there is no body: a message is made of o_i itself.
 
         Raises ValueError where a sensor is no vector.
         """
-        super().__init__(own, num_agents, shared=hyper.share == "full", ids=hyper.agent_ids)
+        super().__init__(agent_spec, num_agents, shared=hyper.share == "full", ids=hyper.agent_ids)
         sizes = [self.inputs, *[settings.hidden_units] * settings.num_layers]
         self.body = layers_of(self.copies, sizes)
         self.messages = StackedLinear(self.copies, sizes[-1], hyper.message_units)
-        self._heard = num_agents * hyper.message_units
-        self.readout = StackedLinear(self.copies, self._heard, self.choices)
+        self._received_size = num_agents * hyper.message_units
+        self.readout = StackedLinear(self.copies, self._received_size, self.choices)
         nn.init.zeros_(self.readout.weight)
-        reading = torch.eye(num_agents)[own_first(num_agents).flatten()]
-        self.register_buffer("reading", reading, persistent=False)
+        reading_order = torch.eye(num_agents)[own_first(num_agents).flatten()]
+        self.register_buffer("reading_order", reading_order, persistent=False)
 
     def _values(self, inputs: Tensor) -> Tensor:
         """[B, n, inputs] to [B, n, choices]."""
@@ -46,5 +46,5 @@ class MessageNetwork(CommunicatingNetwork):
             features = torch.relu(each(layer, features))
         messages = torch.tanh(each(self.messages, features))
         # A product, for inference engines that cannot gather; times 0 and 1 nothing is lost.
-        heard = self.reading @ messages
-        return each(self.readout, heard.reshape(-1, self._num_agents, self._heard))
+        received = self.reading_order @ messages
+        return each(self.readout, received.reshape(-1, self._num_agents, self._received_size))

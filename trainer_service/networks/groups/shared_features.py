@@ -1,4 +1,4 @@
-"""Values from shared thoughts: every agent averages what it makes of its observation with the next one's, in a ring."""
+"""Values from shared features: every agent averages what it makes of its observation with the next one's, in a ring."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from trainer_service.ops.communication import ring_mixing
 from unity_bridge.specs import BehaviorSpec
 
 
-class ThoughtNetwork(CommunicatingNetwork):
-    """Q_i(a) = V_i(g_i) + tanh(W_i [h_i, g_i])_a with thoughts h_i = encoder_i(o_i), mixed to g = M h around the ring.
+class SharedFeaturesNetwork(CommunicatingNetwork):
+    """Q_i(a) = V_i(g_i) + tanh(W_i [h_i, g_i])_a with features h_i = encoder_i(o_i), mixed to g = M h around the ring.
 
     The part that depends on the action lies within (−1, 1): two actions' values never differ by 2 or more. With several
     branches each has such a part, and the value is spread over them.
@@ -27,10 +27,10 @@ class ThoughtNetwork(CommunicatingNetwork):
     """M. [n, n]"""
 
     def __init__(
-        self, own: BehaviorSpec, settings: NetworkSettings, hyper: ShareSettings, num_agents: int
+        self, agent_spec: BehaviorSpec, settings: NetworkSettings, hyper: ShareSettings, num_agents: int
     ) -> None:
-        """own: what one agent sees. Raises ValueError where a sensor is no vector."""
-        super().__init__(own, num_agents, shared=hyper.share == "full", ids=hyper.agent_ids)
+        """agent_spec: what one agent sees. Raises ValueError where a sensor is no vector."""
+        super().__init__(agent_spec, num_agents, shared=hyper.share == "full", ids=hyper.agent_ids)
         width, copies = hyper.thought_units, self.copies
         hidden = [settings.hidden_units] * max(settings.num_layers, 1)
         self.encoder = layers_of(copies, [self.inputs, *hidden, width])
@@ -43,10 +43,10 @@ class ThoughtNetwork(CommunicatingNetwork):
 
     def _values(self, inputs: Tensor) -> Tensor:
         """[B, n, inputs] to [B, n, choices]."""
-        thoughts = inputs
+        features = inputs
         for layer in cast(Iterable[StackedLinear], self.encoder):
-            thoughts = torch.relu(each(layer, thoughts))
-        shared = self.mixing @ thoughts
+            features = torch.relu(each(layer, features))
+        shared = self.mixing @ features
         value = each(self.critic, shared)
-        advantage = torch.tanh(each(self.advantage, torch.cat([thoughts, shared], dim=2)))
+        advantage = torch.tanh(each(self.advantage, torch.cat([features, shared], dim=2)))
         return value / len(self.actions.branches) + advantage

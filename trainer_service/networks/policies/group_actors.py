@@ -40,15 +40,20 @@ class TeamActors(nn.Module):
     """π(a|o) of every agent. With an actor each, a sensor that holds their index as one-hot tells agents apart."""
 
     def __init__(
-        self, spec: BehaviorSpec, settings: NetworkSettings, *, sees: Sequence[int], chosen_by: int | None
+        self,
+        spec: BehaviorSpec,
+        settings: NetworkSettings,
+        *,
+        agent_sensors: Sequence[int],
+        index_sensor: int | None,
     ) -> None:
-        """sees: the sensors that an actor decides from; chosen_by: the one that says whose actor decides, if any."""
+        """agent_sensors: what an actor decides from; index_sensor: the one that says whose actor decides, if any."""
         super().__init__()
-        self._sees = tuple(sees)
-        self._chosen_by = chosen_by
-        own = replace(spec, observation_specs=tuple(spec.observation_specs[i] for i in sees))
-        count = 1 if chosen_by is None else spec.observation_specs[chosen_by].size
-        self.each = nn.ModuleList(Actor(own, settings) for _ in range(count))
+        self._agent_sensors = tuple(agent_sensors)
+        self._index_sensor = index_sensor
+        agent_spec = replace(spec, observation_specs=tuple(spec.observation_specs[i] for i in agent_sensors))
+        count = 1 if index_sensor is None else spec.observation_specs[index_sensor].size
+        self.each = nn.ModuleList(Actor(agent_spec, settings) for _ in range(count))
         self.memory_size = self.actor.memory_size
 
     def __iter__(self) -> Iterator[Actor]:
@@ -67,9 +72,9 @@ class TeamActors(nn.Module):
     def policy(self, observations: Sequence[Tensor], sequences: Sequences | None = None) -> ActionParameters:
         """What B agents do. One tensor [B, …] per sensor, as the normalizer leaves them."""
         seen = self._seen(observations)
-        if self._chosen_by is None:
+        if self._index_sensor is None:
             return next(iter(self)).forward(seen, sequences)
-        who = observations[self._chosen_by]
+        who = observations[self._index_sensor]
         if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
             return _weighted([actor.forward(seen, sequences) for actor in self], who)
         return self._apart(who, seen, sequences)
@@ -77,16 +82,16 @@ class TeamActors(nn.Module):
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """The same of one step with memory, [B, memory_size]; also what is remembered next."""
         seen = self._seen(observations)
-        if self._chosen_by is None:
+        if self._index_sensor is None:
             return next(iter(self)).step(seen, memories)
         # Everyone computes everything: a step is small, and this is what an exported model does.
-        who = observations[self._chosen_by]
+        who = observations[self._index_sensor]
         found = [actor.step(seen, memories) for actor in self]
         kept = sum(one * who[:, k : k + 1] for k, (_, one) in enumerate(found))
         return _weighted([parameters for parameters, _ in found], who), cast(Tensor, kept)
 
     def _seen(self, observations: Sequence[Tensor]) -> list[Tensor]:
-        return as_floats([observations[i] for i in self._sees])
+        return as_floats([observations[i] for i in self._agent_sensors])
 
     def _apart(self, who: Tensor, seen: list[Tensor], sequences: Sequences | None) -> ActionParameters:
         """Each actor on its own agents' rows."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.algorithms.off_policy.dqn_consensus import DQNConsensus
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.networks.groups.shared_features import ThoughtNetwork
+from trainer_service.networks.groups.shared_features import SharedFeaturesNetwork
 from trainer_service.ops.q_learning import chosen_value, masked_argmax
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -93,7 +93,7 @@ def learner_of(behavior: Behavior) -> GroupQLearner:
 
 
 def heads_of(network: torch.nn.Module) -> Tensor:
-    assert isinstance(network, ThoughtNetwork)
+    assert isinstance(network, SharedFeaturesNetwork)
     critic = network.critic
     return torch.cat([critic.weight.detach().flatten(1), critic.bias.detach().flatten(1)], dim=1)
 
@@ -164,11 +164,11 @@ def test_agreeing_leaves_heads_equal_bit_for_bit_with_what_adam_knows_of_them(li
     heads = heads_of(network)
     assert heads.any()
     assert all(torch.equal(head, heads[0]) for head in heads)
-    assert isinstance(network, ThoughtNetwork)
+    assert isinstance(network, SharedFeaturesNetwork)
     for moment in learner._optimizer.adam.moments(network.critic.weight):
         assert moment.any()
         assert all(torch.equal(of_one, moment[0]) for of_one in moment)
-    # Only what values thoughts: who thinks, and what it does, stays everyone's own.
+    # Only what values shared features: who thinks, and what it does, stays everyone's own.
     assert not torch.equal(network.advantage.weight[0], network.advantage.weight[1])
     assert not torch.equal(network.encoder[0].weight[0], network.encoder[0].weight[1])
 
@@ -176,7 +176,7 @@ def test_agreeing_leaves_heads_equal_bit_for_bit_with_what_adam_knows_of_them(li
 def test_adams_memory_of_the_heads_becomes_the_mean(lived) -> None:
     learner = learner_of(lived("dqn_consensus", 3, 4, consensus_every=10**6))
     network = learner._online.network
-    assert isinstance(network, ThoughtNetwork)
+    assert isinstance(network, SharedFeaturesNetwork)
     assert isinstance(learner, DQNConsensus)
     watched = (network.critic.weight, *learner._optimizer.adam.moments(network.critic.weight))
     expected = [each.detach().mean(dim=0) for each in watched]

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from trainer_service.config import MemorySettings, NetworkSettings
 from trainer_service.networks.critics.groups_by_size import sorted_by_size
-from trainer_service.networks.critics.leave_one_out import attend, told_by_heads
+from trainer_service.networks.critics.leave_one_out import attend, project_heads
 from trainer_service.networks.critics.poca_critic import POCACritic
 from trainer_service.networks.encoders.layers import standardized
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -62,7 +62,7 @@ def test_values_baselines_and_gradients_are_those_of_one_attention_after_the_oth
 ) -> None:
     torch.manual_seed(seed)
     critic = POCACritic(
-        SPEC, NetworkSettings(hidden_units=16, num_layers=2, memory=memory), sees=[0], signals=2
+        SPEC, NetworkSettings(hidden_units=16, num_layers=2, memory=memory), agent_sensors=[0], signals=2
     )
     with torch.no_grad():
         for layer in (critic.query, critic.key, critic.mix, critic.output):
@@ -88,7 +88,7 @@ def test_values_baselines_and_gradients_are_those_of_one_attention_after_the_oth
 @pytest.mark.parametrize("memory", [None, MEMORY], ids=["without memory", "with memory"])
 def test_it_makes_no_difference_who_has_which_index(memory: MemorySettings | None) -> None:
     torch.manual_seed(4)
-    critic = POCACritic(SPEC, NetworkSettings(hidden_units=16, memory=memory), sees=[0], signals=2)
+    critic = POCACritic(SPEC, NetworkSettings(hidden_units=16, memory=memory), agent_sensors=[0], signals=2)
     seen, done = torch.randn(16, 5), torch.randn(16, 2 + CHOICES)
     filled, order = None if memory is None else FILLED, [2, 0, 3, 1]
     with torch.no_grad():
@@ -103,30 +103,30 @@ def test_it_makes_no_difference_who_has_which_index(memory: MemorySettings | Non
 def test_the_gradient_of_what_heads_tell_is_the_derivative() -> None:
     torch.manual_seed(1)
     mixed, output, kept = (torch.randn(*shape, dtype=torch.float64) for shape in ((3, 2, 2), (4, 4), (3, 4)))
-    told = told_by_heads(mixed, output, kept)
-    assert torch.allclose(told[:, :2].sum(dim=1), mixed.flatten(1) @ output.T)
-    assert torch.equal(told[:, 2], kept)
+    projected = project_heads(mixed, output, kept)
+    assert torch.allclose(projected[:, :2].sum(dim=1), mixed.flatten(1) @ output.T)
+    assert torch.equal(projected[:, 2], kept)
     inputs = [each.requires_grad_() for each in (mixed, output, kept)]
-    assert torch.autograd.gradcheck(told_by_heads, inputs)
+    assert torch.autograd.gradcheck(project_heads, inputs)
 
 
 def test_each_version_attends_to_its_own_kinds_only() -> None:
-    """One head of one unit. All scores are equal, so everyone gets the mean of what is told, and keeps itself."""
+    """One head of one unit. All scores are equal, so everyone gets the mean of what is projected, and keeps itself."""
     query = key = torch.zeros(4, 1, 1)
-    told = torch.tensor([[[1.0], [10.0]], [[2.0], [20.0]], [[3.0], [30.0]], [[4.0], [40.0]]])
+    projected = torch.tensor([[[1.0], [10.0]], [[2.0], [20.0]], [[3.0], [30.0]], [[4.0], [40.0]]])
     kinds = torch.tensor([[False, False], [False, True], [True, True]])
-    attended = attend(query, key, told, kinds)
+    attended = attend(query, key, projected, kinds)
     assert attended.squeeze(-1).tolist() == [[[11.5, 21.5], [12.5, 42.5], [33.5, 43.5]]]
 
 
 def test_joint_steps_are_sorted_by_how_many_agents_were_there() -> None:
     members = torch.tensor([[5, 6, -1], [-1, -1, 7], [0, -1, 1]])
-    crowds = sorted_by_size(members, one_more=False)
-    assert crowds.sizes == [(1, 1), (2, 2)]
-    assert crowds.rows.tolist() == [7, 5, 6, 0, 1]
+    by_size = sorted_by_size(members, one_more=False)
+    assert by_size.sizes == [(1, 1), (2, 2)]
+    assert by_size.rows.tolist() == [7, 5, 6, 0, 1]
     # The results of the second joint step, its value first, then those of the first and of the third.
-    assert crowds.agents.tolist() == [1, 1, 2, 2, 2, 2, 2, 2]
-    assert crowds.found.T.tolist() == [[2, 3, 4, -1], [0, -1, -1, 1], [5, 6, -1, 7]]
+    assert by_size.agents.tolist() == [1, 1, 2, 2, 2, 2, 2, 2]
+    assert by_size.found.T.tolist() == [[2, 3, 4, -1], [0, -1, -1, 1], [5, 6, -1, 7]]
     more = sorted_by_size(members, one_more=True)
     assert more.agents.tolist() == [1] * 3 + [2] * 8
     assert more.found.T.tolist() == [[3, 4, 5, 6], [0, 2, 2, 1], [7, 8, 10, 9]]

@@ -10,7 +10,7 @@ from trainer_service.config.hyperparameters.off_policy import ShareSettings, SIC
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.groups.communication import CommunicatingNetwork
 from trainer_service.networks.groups.messages import MessageNetwork
-from trainer_service.networks.groups.shared_features import ThoughtNetwork
+from trainer_service.networks.groups.shared_features import SharedFeaturesNetwork
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 SIZES = [1, 2, 3, 4, 8]
@@ -20,11 +20,13 @@ def spec_of(size: int, *branches: int) -> BehaviorSpec:
     return BehaviorSpec((ObservationSpec("eyes", (size,)),), ActionSpec(0, branches))
 
 
-def thoughts(
+def shared_features(
     num_agents: int, spec: BehaviorSpec, *, units: int = 8, layers: int = 1, **settings
-) -> ThoughtNetwork:
+) -> SharedFeaturesNetwork:
     hyper = ShareSettings.model_validate(settings)
-    return ThoughtNetwork(spec, NetworkSettings(hidden_units=units, num_layers=layers), hyper, num_agents)
+    return SharedFeaturesNetwork(
+        spec, NetworkSettings(hidden_units=units, num_layers=layers), hyper, num_agents
+    )
 
 
 def messages(
@@ -43,8 +45,8 @@ def shaken(network: CommunicatingNetwork) -> CommunicatingNetwork:
     return network
 
 
-def plain(network: ThoughtNetwork) -> ThoughtNetwork:
-    """One unit everywhere: thoughts are what is seen, and values what the ring makes of them."""
+def plain(network: SharedFeaturesNetwork) -> SharedFeaturesNetwork:
+    """One unit everywhere: shared features are what is seen, and values what the ring makes of them."""
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             parameter.fill_(0.0 if "bias" in name or "advantage" in name else 1.0)
@@ -63,13 +65,15 @@ def seen(batch: int, num_agents: int, size: int) -> Tensor:
         ([0.0, 1.0, 2.0, 3.0], "ring_sequential", [1.78125, 1.90625, 1.59375, 1.609375]),
     ],
 )
-def test_values_are_of_mixed_thoughts(observations: list[float], mix: str, expected: list[float]) -> None:
-    network = plain(thoughts(len(observations), spec_of(1, 2), units=1, thought_units=1, mix=mix))
+def test_values_are_of_mixed_shared_features(
+    observations: list[float], mix: str, expected: list[float]
+) -> None:
+    network = plain(shared_features(len(observations), spec_of(1, 2), units=1, thought_units=1, mix=mix))
     values = network.group_q_values([torch.tensor(observations).view(1, -1, 1)])
     assert values[0].tolist() == [[number, number] for number in expected]
 
 
-@pytest.mark.parametrize("make", [thoughts, messages])
+@pytest.mark.parametrize("make", [shared_features, messages])
 @pytest.mark.parametrize("share", ["none", "full"])
 @pytest.mark.parametrize("num_agents", SIZES)
 def test_groups_of_any_size(make, share: str, num_agents: int) -> None:
@@ -83,8 +87,8 @@ def test_groups_of_any_size(make, share: str, num_agents: int) -> None:
 
 
 @pytest.mark.parametrize("num_agents", [2, 3, 4])
-def test_thoughts_equal_the_sum_written_out_agent_by_agent(num_agents: int) -> None:
-    network = shaken(thoughts(num_agents, spec_of(3, 4)))
+def test_shared_features_equal_the_sum_written_out_agent_by_agent(num_agents: int) -> None:
+    network = shaken(shared_features(num_agents, spec_of(3, 4)))
     inputs = seen(6, num_agents, 3)
     first, second = network.encoder
     h = [
@@ -113,19 +117,19 @@ def test_messages_equal_the_sum_written_out_agent_by_agent(num_agents: int) -> N
         for i in range(num_agents)
     ]
     for i in range(num_agents):
-        heard = torch.cat([sent[i], *(sent[j] for j in range(num_agents) if j != i)], dim=1)
-        expected = heard @ network.readout.weight[i] + network.readout.bias[i]
+        received = torch.cat([sent[i], *(sent[j] for j in range(num_agents) if j != i)], dim=1)
+        expected = received @ network.readout.weight[i] + network.readout.bias[i]
         torch.testing.assert_close(network.group_q_values([inputs])[:, i], expected)
 
 
 def test_new_networks_expect_nothing() -> None:
     assert not messages(3, spec_of(3, 4)).group_q_values([seen(6, 3, 3)]).any()
-    network = thoughts(3, spec_of(3, 4))
+    network = shared_features(3, spec_of(3, 4))
     assert not network.critic.weight.any()
     assert not network.critic.bias.any()
 
 
-def heard(network: CommunicatingNetwork, parameter: Tensor, agent: int) -> list[bool]:
+def received(network: CommunicatingNetwork, parameter: Tensor, agent: int) -> list[bool]:
     """Whose networks agent's value leaves a gradient in."""
     network.zero_grad()
     network.group_q_values([seen(6, 4, 3)])[:, agent].sum().backward()
@@ -134,20 +138,20 @@ def heard(network: CommunicatingNetwork, parameter: Tensor, agent: int) -> list[
 
 
 def test_gradients_reach_teammates() -> None:
-    network = shaken(thoughts(4, spec_of(3, 2)))
-    assert heard(network, network.encoder[0].weight, 1) == [True] * 4
-    assert heard(network, network.critic.weight, 1) == [False, True, False, False]
+    network = shaken(shared_features(4, spec_of(3, 2)))
+    assert received(network, network.encoder[0].weight, 1) == [True] * 4
+    assert received(network, network.critic.weight, 1) == [False, True, False, False]
     sic = shaken(messages(4, spec_of(3, 2)))
-    assert heard(sic, sic.messages.weight, 1) == [True] * 4
-    assert heard(sic, sic.body[0].weight, 1) == [True] * 4
-    assert heard(sic, sic.readout.weight, 1) == [False, True, False, False]
+    assert received(sic, sic.messages.weight, 1) == [True] * 4
+    assert received(sic, sic.body[0].weight, 1) == [True] * 4
+    assert received(sic, sic.readout.weight, 1) == [False, True, False, False]
 
 
 def test_who_is_out_of_reach_is_not_heard() -> None:
-    alone = shaken(thoughts(4, spec_of(3, 2), share_iterations=0))
-    assert heard(alone, alone.encoder[0].weight, 1) == [False, True, False, False]
-    once = shaken(thoughts(4, spec_of(3, 2), share_iterations=1))
-    assert heard(once, once.encoder[0].weight, 1) == [False, True, True, False]
+    alone = shaken(shared_features(4, spec_of(3, 2), share_iterations=0))
+    assert received(alone, alone.encoder[0].weight, 1) == [False, True, False, False]
+    once = shaken(shared_features(4, spec_of(3, 2), share_iterations=1))
+    assert received(once, once.encoder[0].weight, 1) == [False, True, True, False]
 
 
 def rolled(network: CommunicatingNetwork) -> dict[str, Tensor]:
@@ -157,7 +161,7 @@ def rolled(network: CommunicatingNetwork) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize(("mix", "alike"), [("ring_simultaneous", True), ("ring_sequential", False)])
 def test_agents_that_move_around_the_ring_think_the_same(mix: str, alike: bool) -> None:
-    network, moved = (shaken(thoughts(4, spec_of(3, 2), mix=mix)) for _ in range(2))
+    network, moved = (shaken(shared_features(4, spec_of(3, 2), mix=mix)) for _ in range(2))
     moved.load_state_dict(rolled(network))
     inputs = seen(6, 4, 3)
     expected = network.group_q_values([inputs]).roll(1, dims=1)
@@ -175,7 +179,7 @@ def test_whoever_serves_all_alike_does_not_care_for_their_order() -> None:
 
 
 def test_actions_values_differ_by_less_than_two() -> None:
-    network = shaken(thoughts(2, spec_of(3, 2)))
+    network = shaken(shared_features(2, spec_of(3, 2)))
     with torch.no_grad():
         network.advantage.weight.mul_(1000.0)
         values = network.group_q_values([seen(50, 2, 3)])
@@ -184,12 +188,12 @@ def test_actions_values_differ_by_less_than_two() -> None:
 
 
 def test_the_value_is_counted_once_whatever_the_number_of_branches() -> None:
-    network = plain(thoughts(3, spec_of(1, 2, 3), units=1, thought_units=1))
+    network = plain(shared_features(3, spec_of(1, 2, 3), units=1, thought_units=1))
     values = network.group_q_values([torch.tensor([0.0, 1.0, 2.0]).view(1, 3, 1)])[0]
     assert (values[:, 0] + values[:, 2]).tolist() == [1.0625, 0.9375, 1.0]
 
 
-@pytest.mark.parametrize("make", [thoughts, messages])
+@pytest.mark.parametrize("make", [shared_features, messages])
 def test_the_policy_is_that_of_whose_turn_it_is(make) -> None:
     network = shaken(make(3, spec_of(2, 4)))
     inputs = seen(5, 3, 2)
@@ -200,7 +204,7 @@ def test_the_policy_is_that_of_whose_turn_it_is(make) -> None:
         assert torch.equal(logits, values[:, agent])
 
 
-@pytest.mark.parametrize("make", [thoughts, messages])
+@pytest.mark.parametrize("make", [shared_features, messages])
 def test_pictures_are_refused_by_name(make) -> None:
     spec = BehaviorSpec((ObservationSpec("camera", (3, 8, 8)),), ActionSpec(0, (2,)))
     with pytest.raises(ValueError, match="'camera' has shape"):

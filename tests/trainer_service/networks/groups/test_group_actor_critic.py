@@ -24,7 +24,7 @@ def seeded() -> None:
 
 
 def actors(*, shared: bool, ids: bool) -> GroupActors:
-    return GroupActors(SPEC, SETTINGS, sees=[0, 1], num_agents=NUM_AGENTS, shared=shared, ids=ids)
+    return GroupActors(SPEC, SETTINGS, agent_sensors=[0, 1], num_agents=NUM_AGENTS, shared=shared, ids=ids)
 
 
 def seen() -> list[torch.Tensor]:
@@ -70,7 +70,7 @@ def test_a_picture_is_refused_by_name() -> None:
     with pytest.raises(
         ValueError, match=r"maddpg needs sensors that are vectors; 'camera' has shape \(3, 20, 20\)"
     ):
-        GroupActors(spec, SETTINGS, sees=[0], num_agents=2, shared=True, ids=False)
+        GroupActors(spec, SETTINGS, agent_sensors=[0], num_agents=2, shared=True, ids=False)
 
 
 @pytest.mark.parametrize("shared", [False, True])

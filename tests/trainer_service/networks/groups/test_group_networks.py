@@ -41,7 +41,7 @@ def changed(table: Tensor, row: int) -> Tensor:
 
 def joint_critic(state: str, **changes) -> JointCritic:
     given = {
-        "sees": [0],
+        "state_sensors": [0],
         "state": state,
         "num_agents": NUM_AGENTS,
         "signals": 2,
@@ -84,7 +84,7 @@ def test_a_critic_with_memory_begins_each_group_trajectory_anew() -> None:
     critic = JointCritic(
         SPEC,
         settings,
-        sees=[0],
+        state_sensors=[0],
         state="agent",
         num_agents=NUM_AGENTS,
         signals=1,
@@ -101,7 +101,7 @@ def test_a_critic_with_memory_begins_each_group_trajectory_anew() -> None:
 
 
 def poca_critic() -> POCACritic:
-    return POCACritic(SPEC, SETTINGS, sees=[0], signals=1)
+    return POCACritic(SPEC, SETTINGS, agent_sensors=[0], signals=1)
 
 
 def test_a_groups_value_does_not_depend_on_what_was_done() -> None:
@@ -133,7 +133,7 @@ def test_attention_does_not_care_who_stands_where() -> None:
 
 @pytest.mark.parametrize(("there", "number"), [(1, -0.5), (2, 0.0), (4, 1.0)])
 def test_a_poca_critic_is_told_how_many_are_there(there: int, number: float) -> None:
-    critic = POCACritic(SPEC, SETTINGS, sees=[0], signals=1)
+    critic = POCACritic(SPEC, SETTINGS, agent_sensors=[0], signals=1)
     critic.most.fill_(4.0)
     told: list[Tensor] = []
     critic.value.forward = lambda features: (told.append(features), torch.zeros(len(features), 1, 1))[1]  # type: ignore[method-assign]
@@ -154,7 +154,9 @@ def test_absent_agents_do_not_pull_the_mean() -> None:
 
 def test_a_counterfactual_critic_does_not_look_at_its_own_agents_action() -> None:
     seen, done = rows()
-    critic = COMACritic(SPEC, SETTINGS, sees=[0], state=[], num_agents=NUM_AGENTS, signals=1, scaling="none")
+    critic = COMACritic(
+        SPEC, SETTINGS, agent_sensors=[0], state_sensors=[], num_agents=NUM_AGENTS, signals=1, scaling="none"
+    )
     before, after = (critic.forward([seen], actions, MEMBERS) for actions in (done, changed(done, 1)))
     assert before.shape == (3, NUM_AGENTS, CHOICES, 1)
     assert torch.equal(before[0, 1], after[0, 1])
@@ -169,7 +171,7 @@ WITH_IDS = BehaviorSpec(
 
 def own_actors(memory: MemorySettings | None = None) -> TeamActors:
     settings = NetworkSettings(hidden_units=16, num_layers=1, memory=memory)
-    return TeamActors(WITH_IDS, settings, sees=[0], chosen_by=1)
+    return TeamActors(WITH_IDS, settings, agent_sensors=[0], index_sensor=1)
 
 
 def test_each_agents_actor_decides_for_it_alone() -> None:

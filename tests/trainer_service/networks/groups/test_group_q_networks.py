@@ -36,11 +36,11 @@ def seeded() -> None:
 
 
 def own_networks() -> OwnQNetworks:
-    return OwnQNetworks(OWN, SETTINGS, sees=[0, 1], num_agents=NUM_AGENTS)
+    return OwnQNetworks(OWN, SETTINGS, agent_sensors=[0, 1], num_agents=NUM_AGENTS)
 
 
 def shared(*, ids: int = NUM_AGENTS) -> SharedQNetwork:
-    return SharedQNetwork(OWN, SETTINGS, sees=[0, 1], ids=ids)
+    return SharedQNetwork(OWN, SETTINGS, agent_sensors=[0, 1], ids=ids)
 
 
 def group(joint_steps: int = 7) -> list[Tensor]:
@@ -146,8 +146,8 @@ def test_agents_may_swap_where_the_network_is_not_told_who_acts() -> None:
 def test_networks_of_their_own_refuse_pictures() -> None:
     spec = BehaviorSpec((ObservationSpec("camera", (3, 36, 36)),), OWN.action_spec)
     with pytest.raises(ValueError, match=r"share: none .* 'camera' has shape \(3, 36, 36\)"):
-        OwnQNetworks(spec, SETTINGS, sees=[0], num_agents=2)
-    SharedQNetwork(spec, SETTINGS, sees=[0], ids=2)
+        OwnQNetworks(spec, SETTINGS, agent_sensors=[0], num_agents=2)
+    SharedQNetwork(spec, SETTINGS, agent_sensors=[0], ids=2)
 
 
 class Rows(nn.Module):

@@ -10,7 +10,7 @@ from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 class CommunicatingLearner(GroupQLearner):
     """Every agent's action comes from everyone's observations: in training, and whenever the policy is used.
 
-    The view adds them as a sensor. The replay does not keep that: a joint step has them all.
+    The observation selector adds them as a sensor. The replay does not keep that: a joint step has them all.
     """
 
     def _make_normalizer(self) -> ObservationNormalizer:

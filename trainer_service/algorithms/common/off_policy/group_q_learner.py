@@ -96,13 +96,17 @@ class GroupQLearner(ReplayLearner[JointSample]):
         self._num_agents = hyper.num_agents
         self._branches = spec.action_spec.discrete_branches
         sensors = [sensor.name for sensor in spec.observation_specs]
-        kept = [i for i, sensor in enumerate(sensors) if sensor not in (AGENT_ID, TEAM_OBSERVATIONS)]
-        self._sees = [i for i in kept if sensors[i] != GLOBAL_STATE]
+        kept_sensors = [i for i, sensor in enumerate(sensors) if sensor not in (AGENT_ID, TEAM_OBSERVATIONS)]
+        self._agent_sensors = [i for i in kept_sensors if sensors[i] != GLOBAL_STATE]
         """Sensors that an agent's own network sees."""
-        own = BehaviorSpec(tuple(spec.observation_specs[i] for i in self._sees), spec.action_spec)
+        agent_spec = BehaviorSpec(
+            tuple(spec.observation_specs[i] for i in self._agent_sensors), spec.action_spec
+        )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
-            self._online = GroupNetworks(self._make_network(own), self._make_mixer(own)).to(self._device)
+            self._online = GroupNetworks(self._make_network(agent_spec), self._make_mixer(agent_spec)).to(
+                self._device
+            )
         self._target = Target(self._online)
         self._optimizer = FlatOptimizer(self._online.parameters())
         self._normalizer = self._make_normalizer().to(self._device)
@@ -110,24 +114,31 @@ class GroupQLearner(ReplayLearner[JointSample]):
         self._exploration = EpsilonGreedy(hyper)
         self.horizon = horizon_of(settings, hyper.n_step)
         self._minibatches = JointMinibatchBuilder(
-            self._normalizer, kept, self._sees, signal.strength, self._device
+            self._normalizer, kept_sensors, self._agent_sensors, signal.strength, self._device
         )
         # A batch is of joint steps, and each of them took a step of every agent.
         start = max(hyper.buffer_init_steps, hyper.batch_size * self._num_agents)
         schedule = UpdateSchedule(start, hyper.steps_per_update)
-        replay = self._make_replay(kept, signal.gamma)
+        replay = self._make_replay(kept_sensors, signal.gamma)
         self._replay = ReplaySampler(replay, hyper, compute.seed, schedule)
         self._joint_steps = 0
         """Joint steps of groups over the whole run."""
 
-    def _make_network(self, own: BehaviorSpec) -> TeamQNetwork:
-        """own: what an agent sees itself, and what it can do."""
+    def _make_network(self, agent_spec: BehaviorSpec) -> TeamQNetwork:
+        """agent_spec: what an agent sees itself, and what it can do."""
         settings, hyper = self._settings.network_settings, self._hyper
         if hyper.share == "none":
-            return OwnQNetworks(own, settings, sees=self._sees, num_agents=self._num_agents)
-        return SharedQNetwork(own, settings, sees=self._sees, ids=self._num_agents if hyper.agent_ids else 0)
+            return OwnQNetworks(
+                agent_spec, settings, agent_sensors=self._agent_sensors, num_agents=self._num_agents
+            )
+        return SharedQNetwork(
+            agent_spec,
+            settings,
+            agent_sensors=self._agent_sensors,
+            ids=self._num_agents if hyper.agent_ids else 0,
+        )
 
-    def _make_mixer(self, own: BehaviorSpec) -> nn.Module | None:
+    def _make_mixer(self, agent_spec: BehaviorSpec) -> nn.Module | None:
         """What takes values [B, n] and a state to the group's [B]; None where each agent learns for itself."""
         return None
 
@@ -140,7 +151,7 @@ class GroupQLearner(ReplayLearner[JointSample]):
         """Whether what comes next is each agent's own next decision, or the group's next joint step."""
         return self._hyper.reward_mode == "individual"
 
-    def _make_replay(self, kept: Sequence[int], discount: float) -> JointReplay:
+    def _make_replay(self, kept_sensors: Sequence[int], discount: float) -> JointReplay:
         hyper = self._hyper
         return JointReplay(
             self._spec,
@@ -150,7 +161,7 @@ class GroupQLearner(ReplayLearner[JointSample]):
             alpha=hyper.replay.priority_exponent,
             n_step=hyper.n_step,
             follow_each=self._follows_each(),
-            sensors=kept,
+            sensors=kept_sensors,
         )
 
     def act(

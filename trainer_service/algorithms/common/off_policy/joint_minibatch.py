@@ -61,18 +61,19 @@ class JointMinibatchBuilder:
     def __init__(
         self,
         normalizer: ObservationNormalizer,
-        kept: Sequence[int],
-        sees: Sequence[int],
+        kept_sensors: Sequence[int],
+        agent_sensors: Sequence[int],
         strength: float,
         device: torch.device,
     ) -> None:
-        """kept: which of the learner's sensors a sample has; sees: those of them that an agent's network sees.
+        """kept_sensors: those of the learner that a sample has; agent_sensors: those that an agent's network sees.
+
 
         At most one is kept that is not seen: the global state. strength: what rewards are multiplied with.
         """
         self._normalizer = normalizer
-        self._kept = kept
-        self._sees = frozenset(sees)
+        self._kept_sensors = kept_sensors
+        self._agent_sensors = frozenset(agent_sensors)
         self._strength = strength
         self._device = device
 
@@ -106,8 +107,9 @@ class JointMinibatchBuilder:
         # Zeros that stand for nobody would be shifted away from zero.
         inputs = [
             torch.where(there.view(*there.shape, *[1] * (sensor.dim() - 2)), sensor, 0.0)
-            for sensor in self._normalizer.some(self._kept, tensors)
+            for sensor in self._normalizer.some(self._kept_sensors, tensors)
         ]
-        numbered = list(zip(self._kept, inputs, strict=True))
-        others = [sensor for number, sensor in numbered if number not in self._sees]
-        return [sensor for number, sensor in numbered if number in self._sees], others[0] if others else None
+        numbered = list(zip(self._kept_sensors, inputs, strict=True))
+        others = [sensor for number, sensor in numbered if number not in self._agent_sensors]
+        seen = [sensor for number, sensor in numbered if number in self._agent_sensors]
+        return seen, others[0] if others else None

@@ -50,22 +50,27 @@ class MADDPGUpdate:
 
     def __init__(
         self,
-        own: BehaviorSpec,
+        agent_spec: BehaviorSpec,
         network: NetworkSettings,
         hyper: MADDPGSettings,
-        sees: Sequence[int],
+        agent_sensors: Sequence[int],
         num_agents: int,
         device: torch.device,
     ) -> None:
-        """own, sees: as for GroupActors. Raises ValueError where a sensor is no vector."""
+        """agent_spec, agent_sensors: as for GroupActors. Raises ValueError where a sensor is no vector."""
         self._hyper = hyper
-        self._branches = own.action_spec.discrete_branches
+        self._branches = agent_spec.action_spec.discrete_branches
         self._num_agents = num_agents
         shared = hyper.share == "full"
         self.actors = GroupActors(
-            own, network, sees=sees, num_agents=num_agents, shared=shared, ids=hyper.agent_ids
+            agent_spec,
+            network,
+            agent_sensors=agent_sensors,
+            num_agents=num_agents,
+            shared=shared,
+            ids=hyper.agent_ids,
         ).to(device)
-        self._critics = GroupCritics(own, network, num_agents=num_agents, shared=shared).to(device)
+        self._critics = GroupCritics(agent_spec, network, num_agents=num_agents, shared=shared).to(device)
         self._target_actors, self._target_critics = Target(self.actors), Target(self._critics)
         self._actor_optimizer = FlatOptimizer(self.actors.parameters())
         self._critic_optimizer = FlatOptimizer(self._critics.parameters())

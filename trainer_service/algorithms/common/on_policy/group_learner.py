@@ -92,8 +92,8 @@ class GroupLearner(ABC):
             self._actors = TeamActors(
                 spec,
                 settings.network_settings,
-                sees=self._actor_sensors,
-                chosen_by=len(spec.observation_specs) - 1 if hyper.share == "none" else None,
+                agent_sensors=self._actor_sensors,
+                index_sensor=len(spec.observation_specs) - 1 if hyper.share == "none" else None,
             ).to(self._device)
             self._rewards = reward_models.make_reward_sources(
                 with_sensors(spec, self._reward_sensors), settings, self._device

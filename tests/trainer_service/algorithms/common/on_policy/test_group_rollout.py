@@ -18,7 +18,7 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
 )
 from trainer_service.algorithms.on_policy.coma import per_agent_rewards
 from trainer_service.rollout.joint_steps import JointSteps, find_joint_steps
-from trainer_service.rollout.trajectories import Joint, Trajectories
+from trainer_service.rollout.trajectories import GroupIndex, Trajectories
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def trajectories(
         final_allowed_actions=np.zeros((segments, 0), np.bool_),
         final_memories=np.zeros((segments, 0), np.float32),
         terminated=np.array(terminated),
-        joint=Joint(
+        group_index=GroupIndex(
             ticks=np.concatenate([np.arange(length) for length in lengths]),
             final_ticks=np.array(lengths),
             groups=np.array(groups),
