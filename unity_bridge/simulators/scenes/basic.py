@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.simulators.rendering.drawing import Canvas
-from unity_bridge.simulators.scene import Steps, choices, concatenate, step_batch, vector_sensor
+from unity_bridge.simulators.scene import Steps, choices, vector_sensor
+from unity_bridge.simulators.scenes.single_behavior import Bools, Rows, SingleBehaviorScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
-from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.steps import ActionBatch, Observation
 
 BEHAVIOR = "Basic?team=0"
 CELLS = 20
@@ -30,7 +31,7 @@ STAY, LEFT, RIGHT = range(3)
 _MOVES = np.array([0, -1, 1])
 
 
-class Basic:
+class Basic(SingleBehaviorScene):
     """N corridors of 20 cells with an agent each, which starts on cell 10.
 
     Observation (20): the agent's cell, one-hot. Action: one branch of 3: stay, left, right. Reward: −0.01
@@ -38,10 +39,11 @@ class Basic:
     is interrupted.
     """
 
+    behavior = BEHAVIOR
     frame_s = 0.2
 
     def __init__(self, agents: int = 1) -> None:
-        self._agent_ids = np.arange(agents, dtype=np.int64)
+        super().__init__(agents)
         self._cells = np.full(agents, START)
         self._decisions = np.zeros(agents, np.int64)
 
@@ -49,12 +51,6 @@ class Basic:
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
         sensor = vector_sensor(f"VectorSensor_size{CELLS}", CELLS)
         return {BEHAVIOR: BehaviorSpec((sensor,), ActionSpec(discrete_branches=(len(_MOVES),)))}
-
-    def reset(self, seed: int | None = None) -> Steps:
-        """The corridor holds no chance, so the seed makes no difference."""
-        self._cells[:] = START
-        self._decisions[:] = 0
-        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), self._all_agents())}
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
         moves = _MOVES[actions[BEHAVIOR].discrete[:, 0]]
@@ -64,40 +60,21 @@ class Basic:
         rewards = STEP_REWARD + SMALL_REWARD * small + LARGE_REWARD * large
         arrived = small | large
         ended = arrived | (self._decisions >= MAX_DECISIONS)
-        if not ended.any():
-            return {BEHAVIOR: self._batch(rewards, self._all_agents())}
-        terminal = self._batch(rewards, ended, terminated=arrived[ended], truncated=~arrived[ended])
-        self._cells[ended] = START
-        self._decisions[ended] = 0
-        deciding = self._batch(np.where(ended, 0, rewards), self._all_agents())
-        return {BEHAVIOR: concatenate(terminal, deciding)}
+        return self._next_steps(rewards, terminated=arrived, ended=ended)
 
     def expert(self) -> Mapping[str, ActionBatch]:
         return {BEHAVIOR: choices(np.full(len(self._cells), RIGHT))}
 
-    def close(self) -> None:
-        pass
+    def _start(self, which: Rows) -> None:
+        """Nothing is drawn: the corridor holds no chance, and the seed makes no difference."""
+        self._cells[which] = START
+        self._decisions[which] = 0
 
-    def _all_agents(self) -> NDArray[np.bool_]:
-        return np.ones(len(self._agent_ids), np.bool_)
+    def _observe(self, rows: Rows) -> list[Observation]:
+        return [np.eye(CELLS, dtype=np.float32)[self._cells[rows]]]
 
-    def _batch(
-        self,
-        rewards: NDArray[np.float64],
-        rows: NDArray[np.bool_],
-        *,
-        terminated: NDArray[np.bool_] | None = None,
-        truncated: NDArray[np.bool_] | None = None,
-    ) -> StepBatch:
-        cells = self._cells[rows]
-        return step_batch(
-            [np.eye(CELLS, dtype=np.float32)[cells]],
-            rewards[rows].astype(np.float32),
-            agent_ids=self._agent_ids[rows],
-            allowed_actions=np.ones((len(cells), len(_MOVES)), np.bool_),
-            terminated=terminated,
-            truncated=truncated,
-        )
+    def _allowed_actions(self, rows: Rows) -> Bools:
+        return np.ones((self._num(rows), len(_MOVES)), np.bool_)
 
     def render(self) -> NDArray[np.uint8]:
         size, shown = 24, min(len(self._agent_ids), 8)

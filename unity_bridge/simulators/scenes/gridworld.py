@@ -8,15 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from unity_bridge.side_channels import Aggregation
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.rendering.drawing import grid_cells
 from unity_bridge.simulators.scene import (
     Steps,
     camera_sensor,
     choices,
-    concatenate,
-    step_batch,
     vector_sensor,
 )
 from unity_bridge.simulators.scenes.grid_camera import (
@@ -27,11 +24,9 @@ from unity_bridge.simulators.scenes.grid_camera import (
     BoardCamera,
     PictureFormat,
 )
+from unity_bridge.simulators.scenes.single_behavior import Bools, Integers, Rows, SingleBehaviorScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationType
-from unity_bridge.steps import ActionBatch, StepBatch
-
-Integers = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from unity_bridge.steps import ActionBatch, Observation
 
 BEHAVIOR = "GridWorld?team=0"
 PARAMETERS = {"gridSize": float(SIDE)}
@@ -51,7 +46,7 @@ _COLUMN_MOVES = np.array([0, 0, 0, -1, 1])
 _FRAMES = np.array([PLUS_COLOR, EX_COLOR], np.uint8)
 
 
-class GridWorld:
+class GridWorld(SingleBehaviorScene):
     """N boards of 5 by 5 cells; on three of them are an agent, a green plus and a red ex.
 
     ``gridSize`` (an environment parameter from 2 to 5, read at the start of each episode) is how many cells are
@@ -67,15 +62,14 @@ class GridWorld:
     Statistics: ``Goal/Right`` and ``Goal/Wrong``, how many were reached.
     """
 
+    behavior = BEHAVIOR
     frame_s = 0.2
 
     def __init__(
         self, agents: int = 9, academy: Academy | None = None, pictures: PictureFormat = "png"
     ) -> None:
-        self._agent_ids = np.arange(agents, dtype=np.int64)
-        self._academy = academy or Academy()
+        super().__init__(agents, academy)
         self._camera = BoardCamera(pictures)
-        self._rng = np.random.default_rng()
         self._goals = np.zeros((2, agents), np.int64)
         """Cells of the plus and of the ex, row by row from 0. Shape [2, N]."""
         self._agents = np.zeros(agents, np.int64)
@@ -92,12 +86,6 @@ class GridWorld:
         )
         return {BEHAVIOR: BehaviorSpec(sensors, ActionSpec(discrete_branches=(len(_ROW_MOVES),)))}
 
-    def reset(self, seed: int | None = None) -> Steps:
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
-        self._start(self._all_agents())
-        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), self._all_agents())}
-
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
         self._move(actions[BEHAVIOR].discrete[:, 0])
         reached = self._goals == self._agents
@@ -105,13 +93,10 @@ class GridWorld:
         right = reached[self._wanted, self._agent_ids]
         wrong = arrived & ~right
         rewards = STEP_REWARD + RIGHT_REWARD * right + WRONG_REWARD * wrong
+        self._count("Goal/Right", right)
+        self._count("Goal/Wrong", wrong)
         ended = arrived | (self._decisions >= MAX_DECISIONS)
-        if not ended.any():
-            return {BEHAVIOR: self._batch(rewards, self._all_agents())}
-        self._count(right, wrong)
-        terminal = self._batch(rewards, ended, terminated=arrived[ended], truncated=~arrived[ended])
-        self._start(ended)
-        return {BEHAVIOR: concatenate(terminal, self._batch(np.where(ended, 0, rewards), self._all_agents()))}
+        return self._next_steps(rewards, terminated=arrived, ended=ended)
 
     def expert(self) -> Mapping[str, ActionBatch]:
         """Goes a shortest way around the wrong goal."""
@@ -123,11 +108,8 @@ class GridWorld:
         distances = _distances()[self._sizes[:, None], right_goals[:, None], wrong_goals[:, None], there]
         return {BEHAVIOR: choices(distances.argmin(axis=1))}
 
-    def close(self) -> None:
-        pass
-
-    def _start(self, which: Bools) -> None:
-        count = int(np.count_nonzero(which))
+    def _start(self, which: Rows) -> None:
+        count = self._num(which)
         asked = self._academy.parameters.read("gridSize", PARAMETERS["gridSize"], count)
         sizes = np.clip(asked, SMALLEST_GRID, SIDE).astype(np.int64)
         # Unused cells sort behind all others.
@@ -143,34 +125,13 @@ class GridWorld:
         self._agents = _NEXT[self._sizes, self._agents, chosen]
         self._decisions += 1
 
-    def _count(self, right: Bools, wrong: Bools) -> None:
-        for name, reached in (("Goal/Right", right), ("Goal/Wrong", wrong)):
-            if count := int(np.count_nonzero(reached)):
-                self._academy.add_statistic(name, count, Aggregation.SUM)
+    def _observe(self, rows: Rows) -> list[Observation]:
+        boards = self._camera.observe((*self._goals[:, rows], self._agents[rows]))
+        return [boards, np.eye(2, dtype=np.float32)[self._wanted[rows]]]
 
-    def _all_agents(self) -> Bools:
-        return np.ones(len(self._agent_ids), np.bool_)
-
-    def _batch(
-        self,
-        rewards: NDArray[np.float64],
-        rows: Bools,
-        *,
-        terminated: Bools | None = None,
-        truncated: Bools | None = None,
-    ) -> StepBatch:
-        agents = self._agents[rows]
-        return step_batch(
-            [
-                self._camera.observe((*self._goals[:, rows], agents)),
-                np.eye(2, dtype=np.float32)[self._wanted[rows]],
-            ],
-            rewards[rows].astype(np.float32),
-            agent_ids=self._agent_ids[rows],
-            allowed_actions=_ALLOWED[self._sizes[rows], agents],
-            terminated=terminated,
-            truncated=truncated,
-        )
+    def _allowed_actions(self, rows: Rows) -> Bools:
+        allowed: Bools = _ALLOWED[self._sizes[rows], self._agents[rows]]
+        return allowed
 
     def render(self) -> NDArray[np.uint8]:
         """Every board, in a frame of the colour that is asked for."""

@@ -7,16 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from unity_bridge.side_channels import Aggregation
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.rendering.drawing import INK, Canvas, Color, grid_cells
-from unity_bridge.simulators.scene import Steps, choices, concatenate, step_batch, vector_sensor
+from unity_bridge.simulators.scene import Steps, choices, vector_sensor
+from unity_bridge.simulators.scenes.single_behavior import Bools, Integers, Rows, SingleBehaviorScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
-from unity_bridge.steps import ActionBatch, StepBatch
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from unity_bridge.steps import ActionBatch, Observation
 
 BEHAVIOR = "Hallway?team=0"
 PARAMETERS = {"hallway_length": 9.0}
@@ -45,7 +41,7 @@ _SIDES = np.array([0, 0, 0, -1, 1])
 _COLORS: tuple[Color, Color] = ((70, 130, 255), (230, 120, 60))
 
 
-class Hallway:
+class Hallway(SingleBehaviorScene):
     """N hallways one cell wide, with an agent each, which starts beside a symbol that only its first cell shows.
 
     The symbol is a circle or an ex. ``hallway_length`` cells on (an environment parameter from 2 to 20, read at the
@@ -63,18 +59,19 @@ class Hallway:
     Statistics: ``Goal/Correct`` and ``Goal/Wrong``, how many were reached.
     """
 
+    behavior = BEHAVIOR
     frame_s = 0.2
 
     def __init__(self, agents: int = 16, academy: Academy | None = None) -> None:
-        self._agent_ids = np.arange(agents, dtype=np.int64)
-        self._academy = academy or Academy()
-        self._rng = np.random.default_rng()
+        super().__init__(agents, academy)
         self._lengths = np.zeros(agents, np.int64)
         self._symbols = np.zeros(agents, np.int64)
         self._left_goals = np.zeros(agents, np.int64)
         """Whose goal is to the left: the circle's or the ex's."""
         self._cells = np.zeros(agents, np.int64)
         """How far from the start, in cells."""
+        self._sides = np.zeros(agents, np.int64)
+        """−1 at the left goal, 1 at the right one, 0 in the hallway."""
         self._decisions = np.zeros(agents, np.int64)
 
     @property
@@ -82,84 +79,51 @@ class Hallway:
         sensor = vector_sensor("RayPerceptionSensor", RAYS * RAY_SIZE)
         return {BEHAVIOR: BehaviorSpec((sensor,), ActionSpec(discrete_branches=(len(_MOVES),)))}
 
-    def reset(self, seed: int | None = None) -> Steps:
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
-        self._start(self._all_agents())
-        return {BEHAVIOR: self._waiting(np.zeros(len(self._agent_ids)))}
-
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
-        sides = self._move(actions[BEHAVIOR].discrete[:, 0])
-        arrived = sides != 0
-        right = sides == self._right_sides()
-        right_ones, wrong_ones = arrived & right, arrived & ~right
-        rewards = STEP_REWARD + RIGHT_REWARD * right_ones + WRONG_REWARD * wrong_ones
+        self._move(actions[BEHAVIOR].discrete[:, 0])
+        arrived = self._sides != 0
+        right = arrived & (self._sides == self._right_sides())
+        wrong = arrived & ~right
+        rewards = STEP_REWARD + RIGHT_REWARD * right + WRONG_REWARD * wrong
+        self._count("Goal/Correct", right)
+        self._count("Goal/Wrong", wrong)
         ended = arrived | (self._decisions >= MAX_DECISIONS)
-        if not ended.any():
-            return {BEHAVIOR: self._waiting(rewards)}
-        self._count(right_ones, wrong_ones)
-        terminal = step_batch(
-            [self._observe(sides)[ended]],
-            rewards[ended].astype(np.float32),
-            agent_ids=self._agent_ids[ended],
-            allowed_actions=_ALL_ALLOWED.repeat(np.count_nonzero(ended), axis=0),
-            terminated=arrived[ended],
-            truncated=~arrived[ended],
-        )
-        self._start(ended)
-        return {BEHAVIOR: concatenate(terminal, self._waiting(np.where(ended, 0, rewards)))}
+        return self._next_steps(rewards, terminated=arrived, ended=ended)
 
     def expert(self) -> Mapping[str, ActionBatch]:
         at_the_goals = self._cells == self._lengths
         aside = np.where(self._right_sides() < 0, LEFT, RIGHT)
         return {BEHAVIOR: choices(np.where(at_the_goals, aside, FORWARD))}
 
-    def close(self) -> None:
-        pass
-
-    def _start(self, which: Bools) -> None:
-        count = int(np.count_nonzero(which))
+    def _start(self, which: Rows) -> None:
+        count = self._num(which)
         asked = self._academy.parameters.read("hallway_length", PARAMETERS["hallway_length"], count)
         self._lengths[which] = np.clip(asked, SHORTEST, LONGEST)
         self._symbols[which], self._left_goals[which] = self._rng.integers(2, size=(2, count))
         self._cells[which] = 0
+        self._sides[which] = 0
         self._decisions[which] = 0
 
-    def _move(self, chosen: NDArray[np.int32]) -> Integers:
-        """Who goes to the left goal, −1, to the right one, 1, or to none, 0. Shape [N]."""
-        sides: Integers = _SIDES[chosen] * (self._cells == self._lengths)
+    def _move(self, chosen: NDArray[np.int32]) -> None:
+        self._sides = _SIDES[chosen] * (self._cells == self._lengths)
         self._cells = np.clip(self._cells + _MOVES[chosen], 0, self._lengths)
         self._decisions += 1
-        return sides
 
     def _right_sides(self) -> Integers:
         return np.where(self._left_goals == self._symbols, -1, 1)
 
-    def _count(self, right: Bools, wrong: Bools) -> None:
-        for name, reached in (("Goal/Correct", right), ("Goal/Wrong", wrong)):
-            if count := int(np.count_nonzero(reached)):
-                self._academy.add_statistic(name, count, Aggregation.SUM)
-
-    def _all_agents(self) -> Bools:
-        return np.ones(len(self._agent_ids), np.bool_)
-
-    def _waiting(self, rewards: Floats) -> StepBatch:
-        return step_batch(
-            [self._observe(np.zeros(len(self._agent_ids), np.int64))],
-            rewards.astype(np.float32),
-            agent_ids=self._agent_ids,
-            allowed_actions=_ALL_ALLOWED.repeat(len(self._agent_ids), axis=0),
-        )
-
-    def _observe(self, sides: Integers) -> NDArray[np.float32]:
-        """What everybody sees, at the left goal, the right one, or in the hallway. Shape [N, 30]."""
-        left = self._lengths - self._cells
+    def _observe(self, rows: Rows) -> list[Observation]:
+        cells, sides = self._cells[rows], self._sides[rows]
+        left = self._lengths[rows] - cells
         places = np.minimum(left, _INSIDE)
-        places[self._cells == 0] = _FIRST
+        places[cells == 0] = _FIRST
         places = np.where(sides == 0, places, np.where(sides < 0, _LEFT_GOAL, _RIGHT_GOAL))
-        seen = _VIEWS[places, self._symbols, self._left_goals]
+        seen = _VIEWS[places, self._symbols[rows], self._left_goals[rows]]
         seen[:, _AHEAD, -1] = (left + 1) / FARTHEST
-        return seen.reshape(len(seen), RAYS * RAY_SIZE)
+        return [seen.reshape(len(seen), RAYS * RAY_SIZE)]
+
+    def _allowed_actions(self, rows: Rows) -> Bools:
+        return np.ones((self._num(rows), len(_MOVES)), np.bool_)
 
     def render(self) -> NDArray[np.uint8]:
         """Every hallway from above, its start to the left; symbols and goals are blue (circle) or orange (ex)."""
@@ -211,4 +175,3 @@ def _views() -> NDArray[np.float32]:
 
 
 _VIEWS = _views()
-_ALL_ALLOWED = np.ones((1, len(_MOVES)), np.bool_)

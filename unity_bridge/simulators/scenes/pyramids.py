@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unity_bridge.side_channels import Aggregation
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.rendering.drawing import INK, Canvas, grid_cells
-from unity_bridge.simulators.scene import Steps, choices, concatenate, step_batch, vector_sensor
+from unity_bridge.simulators.scene import Steps, choices, vector_sensor
+from unity_bridge.simulators.scenes.single_behavior import (
+    Bools,
+    Floats,
+    Integers,
+    Rows,
+    SingleBehaviorScene,
+)
 from unity_bridge.specs import ActionSpec, BehaviorSpec
-from unity_bridge.steps import ActionBatch, StepBatch
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from unity_bridge.steps import ActionBatch, Observation
 
 BEHAVIOR = "Pyramids?team=0"
 MAP = (
@@ -46,7 +47,7 @@ _COLUMN_MOVES = np.array([0, 0, 0, -1, 1])
 _RAY_STEPS = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
 
 
-class Pyramids:
+class Pyramids(SingleBehaviorScene):
     """N rows of five rooms of 3 by 3 cells, with an agent each, which starts in the middle one.
 
     In the leftmost room is a switch. Who walks onto it presses it: it is gone, and in the rightmost room a
@@ -65,12 +66,11 @@ class Pyramids:
     Statistics: ``Switch/Pressed`` and ``Brick/Taken``, how many were.
     """
 
+    behavior = BEHAVIOR
     frame_s = 0.1
 
     def __init__(self, agents: int = 16, academy: Academy | None = None) -> None:
-        self._agent_ids = np.arange(agents, dtype=np.int64)
-        self._academy = academy or Academy()
-        self._rng = np.random.default_rng()
+        super().__init__(agents, academy)
         self._agents = np.zeros(agents, np.int64)
         self._things = np.zeros(agents, np.int64)
         """Cells of the switch, the pyramid or the brick."""
@@ -85,33 +85,18 @@ class Pyramids:
         )
         return {BEHAVIOR: BehaviorSpec(sensors, ActionSpec(discrete_branches=(len(_ROW_MOVES),)))}
 
-    def reset(self, seed: int | None = None) -> Steps:
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
-        all_agents = np.ones(len(self._agent_ids), np.bool_)
-        self._start(all_agents)
-        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), all_agents)}
-
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
         taken = self._move(actions[BEHAVIOR].discrete[:, 0])
         rewards = STEP_REWARD + BRICK_REWARD * taken
         ended = taken | (self._decisions >= MAX_DECISIONS)
-        all_agents = np.ones(len(self._agent_ids), np.bool_)
-        if not ended.any():
-            return {BEHAVIOR: self._batch(rewards, all_agents)}
-        terminal = self._batch(rewards, ended, terminated=taken[ended], truncated=~taken[ended])
-        self._start(ended)
-        return {BEHAVIOR: concatenate(terminal, self._batch(np.where(ended, 0, rewards), all_agents))}
+        return self._next_steps(rewards, terminated=taken, ended=ended)
 
     def expert(self) -> Mapping[str, ActionBatch]:
         distances = _distances()[_NEXT[self._agents], self._things[:, None]]
         return {BEHAVIOR: choices(distances.argmin(axis=1))}
 
-    def close(self) -> None:
-        pass
-
-    def _start(self, which: Bools) -> None:
-        count = int(np.count_nonzero(which))
+    def _start(self, which: Rows) -> None:
+        count = self._num(which)
         self._agents[which] = self._rng.choice(_STARTS, count)
         self._things[which] = self._rng.choice(_SWITCHES, count)
         self._kinds[which] = SWITCH
@@ -132,27 +117,12 @@ class Pyramids:
         self._count("Brick/Taken", taken)
         return taken
 
-    def _count(self, name: str, which: Bools) -> None:
-        if count := int(np.count_nonzero(which)):
-            self._academy.add_statistic(name, count, Aggregation.SUM)
-
-    def _batch(
-        self,
-        rewards: NDArray[np.floating[Any]],
-        rows: Bools,
-        *,
-        terminated: Bools | None = None,
-        truncated: Bools | None = None,
-    ) -> StepBatch:
+    def _observe(self, rows: Rows) -> list[Observation]:
         agents, kinds = self._agents[rows], self._kinds[rows]
-        return step_batch(
-            [self._ray_features(agents, self._things[rows], kinds), _agent_features(agents, kinds)],
-            rewards[rows].astype(np.float32),
-            agent_ids=self._agent_ids[rows],
-            allowed_actions=np.ones((len(agents), len(_ROW_MOVES)), np.bool_),
-            terminated=terminated,
-            truncated=truncated,
-        )
+        return [self._ray_features(agents, self._things[rows], kinds), _agent_features(agents, kinds)]
+
+    def _allowed_actions(self, rows: Rows) -> Bools:
+        return np.ones((self._num(rows), len(_ROW_MOVES)), np.bool_)
 
     @staticmethod
     def _ray_features(agents: Integers, things: Integers, kinds: Integers) -> NDArray[np.float32]:

@@ -13,17 +13,12 @@ from unity_bridge.simulators.rendering.drawing import PAPER, Canvas, grid_cells
 from unity_bridge.simulators.scene import (
     Steps,
     choices,
-    concatenate,
     entity_sensor,
-    step_batch,
     vector_sensor,
 )
+from unity_bridge.simulators.scenes.single_behavior import Bools, Integers, Rows, SingleBehaviorScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
-from unity_bridge.steps import ActionBatch, StepBatch
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from unity_bridge.steps import ActionBatch, Observation
 
 BEHAVIOR = "Sorter?team=0"
 PARAMETERS = {"num_tiles": 4.0}
@@ -41,7 +36,7 @@ PATIENCE = 30
 _TURNS = np.array([1, -1, 0])
 
 
-class Sorter:
+class Sorter(SingleBehaviorScene):
     """N circles of tiles with numbers on them, and an agent that walks from tile to tile.
 
     A circle has ``num_tiles`` places (an environment parameter from 2 to 20, read at the start of each
@@ -62,12 +57,11 @@ class Sorter:
     histogram).
     """
 
+    behavior = BEHAVIOR
     frame_s = 0.2
 
     def __init__(self, agents: int = 16, academy: Academy | None = None) -> None:
-        self._agent_ids = np.arange(agents, dtype=np.int64)
-        self._academy = academy or Academy()
-        self._rng = np.random.default_rng()
+        super().__init__(agents, academy)
         self._tiles = np.full(agents, FEWEST_TILES)
         """How many there are, on as many places."""
         self._numbers = np.zeros((agents, MOST_TILES), np.int64)
@@ -82,12 +76,6 @@ class Sorter:
         sensors = (entity_sensor("Tiles", MOST_TILES, TILE_SIZE), vector_sensor("VectorSensor_size2", 2))
         return {BEHAVIOR: BehaviorSpec(sensors, ActionSpec(discrete_branches=(len(_TURNS),)))}
 
-    def reset(self, seed: int | None = None) -> Steps:
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
-        self._start(self._all_agents())
-        return {BEHAVIOR: self._batch(np.zeros(len(self._agent_ids)), self._all_agents())}
-
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
         chosen = actions[BEHAVIOR].discrete[:, 0]
         self._here = (self._here + _TURNS[chosen]) % self._tiles
@@ -96,12 +84,8 @@ class Sorter:
         rewards = STEP_REWARD + RIGHT_REWARD * right + WRONG_REWARD * wrong
         terminated = wrong | (right & (self._touched.sum(axis=1) == self._tiles))
         ended = terminated | (self._patience <= 0)
-        if not ended.any():
-            return {BEHAVIOR: self._batch(rewards, self._all_agents())}
         self._report(ended)
-        terminal = self._batch(rewards, ended, terminated=terminated[ended], truncated=~terminated[ended])
-        self._start(ended)
-        return {BEHAVIOR: concatenate(terminal, self._batch(np.where(ended, 0, rewards), self._all_agents()))}
+        return self._next_steps(rewards, terminated=terminated, ended=ended)
 
     def expert(self) -> Mapping[str, ActionBatch]:
         """Goes the shorter way to the tile that is next, and touches it."""
@@ -109,11 +93,8 @@ class Sorter:
         turn = np.where(2 * away <= self._tiles, CLOCKWISE, COUNTERCLOCKWISE)
         return {BEHAVIOR: choices(np.where(away == 0, TOUCH, turn))}
 
-    def close(self) -> None:
-        pass
-
-    def _start(self, which: Bools) -> None:
-        count = int(np.count_nonzero(which))
+    def _start(self, which: Rows) -> None:
+        count = self._num(which)
         asked = self._academy.parameters.read("num_tiles", PARAMETERS["num_tiles"], count)
         tiles = np.clip(asked, FEWEST_TILES, MOST_TILES).astype(np.int64)
         unused = np.arange(MOST_TILES) >= tiles[:, None]
@@ -152,29 +133,15 @@ class Sorter:
         for touched in self._touched[ended].sum(axis=1).tolist():
             self._academy.add_statistic("Tiles/Touched", touched, Aggregation.HISTOGRAM)
 
-    def _all_agents(self) -> Bools:
-        return np.ones(len(self._agent_ids), np.bool_)
+    def _observe(self, rows: Rows) -> list[Observation]:
+        return [self._tile_features(rows), self._agent_features(rows)]
 
-    def _batch(
-        self,
-        rewards: Floats,
-        rows: Bools,
-        *,
-        terminated: Bools | None = None,
-        truncated: Bools | None = None,
-    ) -> StepBatch:
-        allowed = np.ones((int(np.count_nonzero(rows)), len(_TURNS)), np.bool_)
+    def _allowed_actions(self, rows: Rows) -> Bools:
+        allowed = np.ones((self._num(rows), len(_TURNS)), np.bool_)
         allowed[:, TOUCH] = self._untouched_here()[rows].any(axis=1)
-        return step_batch(
-            [self._tile_features(rows), self._agent_features(rows)],
-            rewards[rows].astype(np.float32),
-            agent_ids=self._agent_ids[rows],
-            allowed_actions=allowed,
-            terminated=terminated,
-            truncated=truncated,
-        )
+        return allowed
 
-    def _tile_features(self, rows: Bools) -> NDArray[np.float32]:
+    def _tile_features(self, rows: Rows) -> NDArray[np.float32]:
         numbers = self._numbers[rows]
         steps = self._places[rows] - self._here[rows, None]
         angles = 2 * np.pi * steps / self._tiles[rows, None]
@@ -182,7 +149,7 @@ class Sorter:
         seen[numbers == 0] = 0
         return seen.astype(np.float32)
 
-    def _agent_features(self, rows: Bools) -> NDArray[np.float32]:
+    def _agent_features(self, rows: Rows) -> NDArray[np.float32]:
         touched = self._touched[rows].sum(axis=1) / self._tiles[rows]
         return np.stack([touched, self._patience[rows] / PATIENCE], axis=1).astype(np.float32)
 

@@ -1,0 +1,100 @@
+"""The base of scenes with one behavior, whose agents all decide at each step and begin anew when their episode ends."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.side_channels import Aggregation
+from unity_bridge.simulators.academy import Academy
+from unity_bridge.simulators.scene import Steps, concatenate, step_batch
+from unity_bridge.steps import Observation, StepBatch
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Rows = Bools | slice
+"""Which agents, as an index: a mask of shape [N], or ``ALL``."""
+
+ALL = slice(None)
+
+
+class SingleBehaviorScene(ABC):
+    """A scene of N agents that act for themselves: its resets, its messages and what it counts.
+
+    Subclasses say how an episode starts and what agents observe; ``step`` ends with ``_next_steps``.
+    """
+
+    behavior: ClassVar[str]
+    """The id of the behavior (``Basic?team=0``)."""
+
+    def __init__(self, agents: int, academy: Academy | None = None) -> None:
+        self._agent_ids = np.arange(agents, dtype=np.int64)
+        self._academy = academy or Academy()
+        self._rng = np.random.default_rng()
+
+    @abstractmethod
+    def _start(self, which: Rows) -> None:
+        """Draws new episodes for these agents."""
+
+    @abstractmethod
+    def _observe(self, rows: Rows) -> Sequence[Observation]:
+        """What these agents see, an array per sensor."""
+
+    @abstractmethod
+    def _allowed_actions(self, rows: Rows) -> Bools:
+        """The action masks of these agents. Shape [M, sum of branches]."""
+
+    def reset(self, seed: int | None = None) -> Steps:
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        self._start(ALL)
+        return {self.behavior: self._batch(np.zeros(len(self._agent_ids)), ALL)}
+
+    def close(self) -> None:
+        """A scene of arrays holds nothing that must be freed."""
+        return
+
+    def _next_steps(self, rewards: NDArray[np.floating[Any]], *, terminated: Bools, ended: Bools) -> Steps:
+        """Ends episodes, begins those that follow them, and returns the rows about both.
+
+        Args:
+            rewards: of the step, shape [N].
+            terminated: agents whose task ended, shape [N].
+            ended: agents whose task ended or whose time was over, shape [N].
+        """
+        if not ended.any():
+            return {self.behavior: self._batch(rewards, ALL)}
+        terminal = self._batch(rewards, ended, terminated=terminated[ended], truncated=~terminated[ended])
+        self._start(ended)
+        return {self.behavior: concatenate(terminal, self._batch(np.where(ended, 0, rewards), ALL))}
+
+    def _batch(
+        self,
+        rewards: NDArray[np.floating[Any]],
+        rows: Rows,
+        *,
+        terminated: Bools | None = None,
+        truncated: Bools | None = None,
+    ) -> StepBatch:
+        return step_batch(
+            self._observe(rows),
+            rewards[rows].astype(np.float32),
+            agent_ids=self._agent_ids[rows],
+            allowed_actions=self._allowed_actions(rows),
+            terminated=terminated,
+            truncated=truncated,
+        )
+
+    def _count(self, statistic: str, which: Bools) -> None:
+        """Adds how many are true to a statistic; leaves it alone where none is."""
+        if count := int(np.count_nonzero(which)):
+            self._academy.add_statistic(statistic, count, Aggregation.SUM)
+
+    def _num(self, rows: Rows) -> int:
+        """The number of these agents."""
+        return len(self._agent_ids[rows])
