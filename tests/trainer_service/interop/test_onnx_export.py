@@ -361,7 +361,7 @@ def test_continuous_actions_are_drawn_around_the_mean() -> None:
     spec = BehaviorSpec((VECTOR,), ActionSpec(2))
     ppo = made(spec)
     with torch.no_grad():
-        ppo._network.actions.log_sigma.copy_(torch.tensor([-2.0, -3.0]))
+        ppo._policy.actions.log_sigma.copy_(torch.tensor([-2.0, -3.0]))
     rows = 20_000
     observations = [np.repeat(seen(spec, 1, seed=2)[0] / 10, rows, axis=0)]
     onnxruntime.set_seed(11)
@@ -376,7 +376,7 @@ def test_drawn_actions_stay_in_bounds() -> None:
     spec = BehaviorSpec((VECTOR,), ActionSpec(1))
     ppo = made(spec)
     with torch.no_grad():
-        ppo._network.actions.log_sigma.fill_(3.0)
+        ppo._policy.actions.log_sigma.fill_(3.0)
     drawn = run(model_of(ppo, spec), seen(spec, 500, seed=2), np.ones((500, 0)))["continuous_actions"]
     assert (drawn.min(), drawn.max()) == (-1.0, 1.0)
 
@@ -423,7 +423,7 @@ def test_exporting_changes_nothing_for_the_one_who_learns() -> None:
     )
     np.testing.assert_array_equal(drawn.discrete_actions, undisturbed.discrete_actions)
     np.testing.assert_array_equal(drawn.continuous_actions, undisturbed.continuous_actions)
-    assert all(each.requires_grad and each.grad is not None for each in one._network.parameters())
+    assert all(each.requires_grad and each.grad is not None for each in one._policy.parameters())
 
 
 def test_what_is_learned_later_does_not_reach_an_exported_network() -> None:
@@ -431,7 +431,7 @@ def test_what_is_learned_later_does_not_reach_an_exported_network() -> None:
     network = ppo.policy_network()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     with torch.no_grad():
-        ppo._parameters.vector.add_(1.0)
+        ppo._optimizer.parameters.vector.add_(1.0)
     for name, tensor in network.state_dict().items():
         assert torch.equal(tensor, before[name])
 

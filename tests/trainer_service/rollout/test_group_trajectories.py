@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainer_service.algorithms.common.on_policy.trajectory_state import from_tensors, to_tensors
+from trainer_service.algorithms.common.on_policy.learner import from_tensors, to_tensors
 from trainer_service.rollout.agent_indices import AgentIndexAllocator
 from trainer_service.rollout.assembler import Decisions, Observed, TrajectoryAssembler
 from trainer_service.rollout.joint_steps import find_joint_steps

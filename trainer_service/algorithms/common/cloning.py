@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.common.schedules import FINAL_LEARNING_RATE, linear_decay
 from trainer_service.config import BehavioralCloningSettings, TrainerSettings
 from trainer_service.imitation.demonstrations import Demonstrations, DemonstrationStore
 from trainer_service.networks.encoders.chunks import as_floats, in_chunks, rows_at_once
@@ -22,7 +23,6 @@ from trainer_service.networks.policies.group_actors import TeamActors
 from trainer_service.networks.policies.soft_actor import SoftActor
 from trainer_service.ops.distributions import masked_log_softmax
 from trainer_service.ops.imitation import cloning_loss
-from trainer_service.ops.schedules import FINAL_LEARNING_RATE, linear_decay
 from trainer_service.rollout.sequences import StepRanges, cut
 from unity_bridge.specs import BehaviorSpec
 

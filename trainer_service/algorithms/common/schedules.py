@@ -1,4 +1,4 @@
-"""Hyperparameters as they stand at a step."""
+"""Hyperparameters that change over a run, and what they are at a step."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from trainer_service.config.hyperparameters.common import Hyperparameters
 from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters
-from trainer_service.ops.schedules import FINAL_LEARNING_RATE, scheduled
 
-# What the linear schedules end at, as in ML-Agents.
+FINAL_LEARNING_RATE = 1e-10
+"""What learning rates fall to, as in ML-Agents."""
+
 _FINAL_EPSILON, _FINAL_BETA = 0.1, 1e-5
 
 
@@ -16,27 +17,40 @@ class Scheduled(NamedTuple):
     """Scheduled hyperparameters of one update on policy."""
 
     learning_rate: float
-    critic_learning_rate: float
-    """The same where the critic has no pace of its own."""
-
     epsilon: float
     beta: float
 
 
-def learning_rate_at(hyper: Hyperparameters, step: int, max_steps: int) -> float:
-    """The learning rate alone, of any learner."""
-    return scheduled(hyper.learning_rate_schedule, hyper.learning_rate, FINAL_LEARNING_RATE, step, max_steps)
+def linear_decay(initial: float, floor: float, step: int, max_steps: int) -> float:
+    """From ``initial`` at step 0 straight down to ``floor`` at ``max_steps``, and flat from there.
+
+    Where ``max_steps`` is 0 the decay is over before it starts.
+    """
+    progress = min(step / max_steps, 1.0) if max_steps > 0 else 1.0
+    return (initial - floor) * (1.0 - progress) + floor
+
+
+def scheduled(kind: str, initial: float, floor: float, step: int, max_steps: int) -> float:
+    """The value at ``step`` under ML-Agents' ``constant`` or ``linear`` schedule."""
+    if kind == "constant":
+        return initial
+    if kind == "linear":
+        return linear_decay(initial, floor, step, max_steps)
+    raise ValueError(f"unknown schedule '{kind}'; expected 'constant' or 'linear'")
+
+
+def learning_rate_at(
+    hyper: Hyperparameters, step: int, max_steps: int, *, initial: float | None = None
+) -> float:
+    """The learning rate at ``step``, of any learner. initial: another start than ``hyper.learning_rate``."""
+    start = hyper.learning_rate if initial is None else initial
+    return scheduled(hyper.learning_rate_schedule, start, FINAL_LEARNING_RATE, step, max_steps)
 
 
 def scheduled_at(hyper: OnPolicyHyperparameters, step: int, max_steps: int) -> Scheduled:
-    """Both learning rates follow one schedule."""
-
-    def learning_rate(start: float) -> float:
-        return scheduled(hyper.learning_rate_schedule, start, FINAL_LEARNING_RATE, step, max_steps)
-
+    """Every scheduled hyperparameter of a learner on policy, at ``step``."""
     return Scheduled(
-        learning_rate(hyper.learning_rate),
-        learning_rate(hyper.initial_critic_learning_rate),
+        learning_rate_at(hyper, step, max_steps),
         scheduled(hyper.epsilon_schedule, hyper.epsilon, _FINAL_EPSILON, step, max_steps),
         scheduled(hyper.beta_schedule, hyper.beta, _FINAL_BETA, step, max_steps),
     )

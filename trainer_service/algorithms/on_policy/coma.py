@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.observation_selection import sensors_except
@@ -28,7 +28,8 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
     group_advantages,
     referenced_observations,
 )
-from trainer_service.algorithms.common.schedules import Scheduled
+from trainer_service.algorithms.common.on_policy.learner import with_present_keys
+from trainer_service.algorithms.common.schedules import Scheduled, linear_decay
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import COMASettings
 from trainer_service.networks.critics.coma_critic import COMACritic
@@ -37,7 +38,6 @@ from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops import distributions as dist
 from trainer_service.ops.counterfactual import counterfactual_advantage, explored_log_probs
-from trainer_service.ops.schedules import linear_decay
 from trainer_service.rollout.observation_selector import AGENT_ID
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
@@ -73,7 +73,7 @@ class COMA(GroupLearner):
             self._settings.network_settings,
             agent_sensors=sensors_except(self._spec, {AGENT_ID, GLOBAL_STATE}),
             state_sensors=[i for i, sensor in enumerate(sensors) if central and sensor.name == GLOBAL_STATE],
-            num_agents=self._num_agents,
+            num_agents=self._hyper.num_agents,
             signals=signals,
             scaling=self._hyper.value_normalization,
         )
@@ -92,16 +92,16 @@ class COMA(GroupLearner):
 
     def update(self, step: int) -> Metrics:
         """One pass over everything collected, which is then thrown away."""
-        return {**super().update(step), "Policy/Exploration": self._exploration}
+        return {**super().update(step), "Policy/Exploration Rate": self._exploration}
 
-    def _draw(self, parameters: ActionParameters, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _sample(self, parameters: ActionParameters, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         log_probs = self._log_probs(parameters, allowed)
-        branches = self._actors.actions.branches
+        branches = self._policy.actions.branches
         chosen = dist.sample_categorical(log_probs, branches, self._acting)
         return parameters.mean, chosen, dist.categorical_log_prob(log_probs, chosen)
 
     def _log_probs(self, parameters: ActionParameters, allowed: Tensor | None) -> Tensor:
-        branches = self._actors.actions.branches
+        branches = self._policy.actions.branches
         log_probs = dist.masked_log_softmax(parameters.logits, allowed, branches)
         return explored_log_probs(log_probs, allowed, self._exploration)
 
@@ -110,13 +110,13 @@ class COMA(GroupLearner):
         actions = self._actions(rollout)
         q = self._values(self._critic, rollout, actions)[joint_steps.of_step, joint_steps.agent_of_step]
         with torch.no_grad():
-            order = self._order(rollout.trajectories)
-            parameters = self._actors.policy(rollout.own_observations, order.sequences)
+            sampler = self._sampler(rollout.trajectories)
+            parameters = self._policy.policy(rollout.own_observations, sampler.sequences)
             log_probs = self._log_probs(parameters, rollout.allowed_actions)
         chosen = rollout.discrete_actions[:, 0]
         advantages = counterfactual_advantage(q, log_probs, chosen).sum(dim=1)
         estimate = group_advantages(
-            per_agent_rewards(rollout, self._num_agents),
+            per_agent_rewards(rollout, self._hyper.num_agents),
             self._rewards,
             self._taken_together(rollout, actions),
             gae_lambda=self._hyper.lambd,
@@ -160,12 +160,12 @@ class COMA(GroupLearner):
         final = [sensor[steps:] for sensor in rollout.observations]
         with torch.no_grad():
             if self.memory_size:
-                parameters, _ = self._actors.step(final, self._tensor(trajectories.final_memories))
+                parameters, _ = self._policy.step(final, self._tensor(trajectories.final_memories))
             else:
-                parameters = self._actors.policy(final)
+                parameters = self._policy.policy(final)
             allowed = self._tensor(trajectories.final_allowed_actions)
             log_probs = self._log_probs(parameters, allowed)
-            branches = self._actors.actions.branches
+            branches = self._policy.actions.branches
             next_actions = dist.sample_categorical(log_probs, branches, self._shuffling)
         done = rollout.allowed_actions.new_zeros((steps + ends, branches[0]), dtype=torch.float32)
         done.scatter_(1, torch.cat([rollout.discrete_actions, next_actions]), 1.0)
@@ -195,11 +195,11 @@ class COMA(GroupLearner):
     def _log_prob_and_entropy(
         self, rollout: GroupRollout, steps: Tensor, sequences: Sequences | None
     ) -> tuple[Tensor, Tensor]:
-        parameters = self._actors.policy([sensor[steps] for sensor in rollout.observations], sequences)
+        parameters = self._policy.policy([sensor[steps] for sensor in rollout.observations], sequences)
         allowed = rollout.allowed_actions[steps]
         log_probs = self._log_probs(parameters, allowed)
         chosen = dist.categorical_log_prob(log_probs, rollout.discrete_actions[steps])
-        return chosen, self._actors.actions.entropy(parameters, allowed).mean()
+        return chosen, self._policy.actions.entropy(parameters, allowed).mean()
 
     def _critic_loss(
         self, rollout: GroupRollout, critic_targets: CriticTargets, batch: JointStepBatch
@@ -219,21 +219,15 @@ class COMA(GroupLearner):
             self._target.load_state_dict(self._critic.state_dict())
         return loss
 
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            **super().state_dict(),
-            "target": self._target.state_dict(),
-            "recorded": self._recorded,
-            "critic's steps": self._critic_steps,
-        }
+    def _networks(self) -> dict[str, nn.Module]:
+        return {**super()._networks(), "target": self._target}
 
-    def load_weights(self, state: Mapping[str, Any]) -> None:
-        super().load_weights(state)
-        self._target.load_state_dict(state["target"])
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "recorded": self._recorded, "critic_steps": self._critic_steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._recorded, self._critic_steps = state["recorded"], state["critic's steps"]
+        self._recorded, self._critic_steps = state["recorded"], with_present_keys(state)["critic_steps"]
 
 
 def per_agent_rewards(rollout: GroupRollout, num_agents: int) -> GroupRollout:

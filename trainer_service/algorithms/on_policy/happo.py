@@ -40,21 +40,21 @@ class HAPPO(MAPPO):
             own = torch.from_numpy(np.flatnonzero(agent_indices == agent)).to(self._device)
             # A positive factor may as well stand inside the minimum: it scales both of its sides.
             weighted[own] = factor[of_step[own]] * advantages[own]
-            order = self._order(rollout.trajectories.select(segments))
+            sampler = self._sampler(rollout.trajectories.select(segments))
             for epoch in range(turn * epochs, (turn + 1) * epochs):
                 for steps, sequences in self._with_progress(
-                    self._minibatches(order), epoch, len(turns) * epochs
+                    self._minibatches(sampler), epoch, len(turns) * epochs
                 ):
                     parts.append(self._actor_step(rollout, weighted, own[steps], sequences, scheduled))
             with torch.no_grad():
-                log_prob, _ = self._log_prob_and_entropy(rollout, own, order.sequences)
+                log_prob, _ = self._log_prob_and_entropy(rollout, own, sampler.sequences)
                 factor[of_step[own]] *= (log_prob - rollout.old_log_prob[own]).exp()
             spread.append(float(factor.std(correction=0)))
         return {**mean_actor_metrics(parts), "Policy/Factor Deviation": float(np.mean(spread))}
 
     def _agent_order(self) -> list[int]:
         if self._hyper.fixed_order:
-            return list(range(self._num_agents))
-        order = torch.randperm(self._num_agents, generator=self._shuffling, device=self._device)
+            return list(range(self._hyper.num_agents))
+        order = torch.randperm(self._hyper.num_agents, generator=self._shuffling, device=self._device)
         turns: list[int] = order.tolist()
         return turns

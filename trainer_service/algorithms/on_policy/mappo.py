@@ -55,9 +55,9 @@ class MAPPO(GroupLearner):
             self._settings.network_settings,
             state_sensors=state_sensors,
             state=hyper.state,
-            num_agents=self._num_agents,
+            num_agents=self._hyper.num_agents,
             signals=signals,
-            members=1 if hyper.reward_mode == "team_sum" else self._num_agents,
+            members=1 if hyper.reward_mode == "team_sum" else self._hyper.num_agents,
             scaling=hyper.value_normalization,
         )
 

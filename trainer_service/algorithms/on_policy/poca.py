@@ -111,7 +111,7 @@ class POCA(GroupLearner):
         choices = rollout.continuous_actions.new_zeros(
             (len(rollout.trajectories), self._spec.action_spec.mask_size)
         )
-        choices.scatter_(1, rollout.discrete_actions + self._actors.actions.offsets, 1.0)
+        choices.scatter_(1, rollout.discrete_actions + self._policy.actions.offsets, 1.0)
         done = torch.cat([rollout.continuous_actions, choices], dim=1)
         return torch.cat([done, done.new_zeros((ends, done.shape[1]))])
 

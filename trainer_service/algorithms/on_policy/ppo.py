@@ -1,134 +1,52 @@
 """Proximal policy optimization, Schulman et al. 2017 (arXiv:1707.06347), with ML-Agents' settings.
 
-Top to bottom as in the paper's algorithm 1: act with the old policy, estimate advantages, then take some
-epochs of minibatch steps on the clipped surrogate.
+Top to bottom as in the paper's algorithm 1, after acting with the old policy (see OnPolicyLearner): estimate
+advantages, then take some epochs of minibatch steps on the clipped surrogate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainer_service.algorithms.common import reward_models
-from trainer_service.algorithms.common.acting import clip_actions, sample_actions
-from trainer_service.algorithms.common.algorithm import Compute, Metrics
-from trainer_service.algorithms.common.checks import require_settings
-from trainer_service.algorithms.common.cloning import BehavioralCloning
-from trainer_service.algorithms.common.on_policy.minibatches import (
-    MinibatchSampler,
-    make_sampler,
-    with_progress,
-)
-from trainer_service.algorithms.common.on_policy.trajectory_state import from_tensors, to_tensors
-from trainer_service.algorithms.common.policy_network import PolicyNetwork
+from trainer_service.algorithms.common.algorithm import Metrics
+from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
+from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, with_progress
 from trainer_service.algorithms.common.schedules import Scheduled, scheduled_at
-from trainer_service.algorithms.common.tensors import to_tensor
-from trainer_service.config import PPOSettings, TrainerSettings
+from trainer_service.config import PPOSettings
 from trainer_service.networks.encoders.memory import Sequences
-from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.flat import FlatAdam, FlatParameters
+from trainer_service.networks.flat import FlatAdam
 from trainer_service.networks.policies.action_heads import executed
 from trainer_service.networks.policies.actor_critic import ActorCritic, batched_values
-from trainer_service.ops.losses import PPOBatch, ppo_gradients
+from trainer_service.ops.losses import PPOBatch
+from trainer_service.ops.ppo_gradient import ppo_gradient
 from trainer_service.ops.returns import ragged_generalized_advantage, standardize
 from trainer_service.rewards import Experience
-from trainer_service.rollout.assembler import Decisions
-from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
-from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import Observation
+from trainer_service.rollout.trajectories import Trajectories
 
 _VALUE_COEFFICIENT = 0.5
 
 
-class PPO:
+class PPO(OnPolicyLearner):
     """One behavior's policy, critic and update rule."""
 
-    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
-        hyper = require_settings(settings, PPOSettings)
-        self._spec = spec
-        self._settings = settings
-        self._hyper = hyper
-        self.horizon = settings.time_horizon
-        self._device = compute.device
-        self._progress = compute.progress
-        network = settings.network_settings
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(compute.seed)
-            self._network = ActorCritic(
-                spec,
-                network,
-                value_heads=len(settings.reward_signals),
-                shared_critic=hyper.shared_critic,
-            ).to(self._device)
-            self._rewards = reward_models.make_reward_sources(spec, settings, self._device)
-        self._learned_rewards = [source for source in self._rewards if source.learns]
-        self._heads_zero_at_end = np.array([not source.ignores_end for source in self._rewards])
-        self.memory_size = self._network.memory_size
-        self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=network.normalize)
-        self._normalizer.to(self._device)
-        self._parameters = FlatParameters(self._network.parameters())
-        self._optimizer = FlatAdam(self._parameters)
-        # Acting and shuffling draw from streams of their own, so that neither depends on how often the
-        # other was called.
-        self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
-        self._shuffling = torch.Generator(self._device).manual_seed(compute.seed + 2)
-        self._buffer = OnPolicyBuffer()
-        self._cloning: BehavioralCloning | None = None
-        if settings.behavioral_cloning is not None:
-            self._cloning = BehavioralCloning(
-                spec, settings, self._network, self._parameters, self._normalizer, compute
-            )
+    _settings_type = PPOSettings
+    _hyper: PPOSettings
+    _policy: ActorCritic
 
-    def prepare(self, step: int) -> None:
-        """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
-        reward_models.read_demonstrations(self._rewards, self._cloning, step)
-
-    def act(
-        self,
-        observations: Sequence[Observation],
-        allowed_actions: NDArray[np.bool_],
-        memories: NDArray[np.float32],
-        *,
-        deterministic: bool,
-    ) -> Decisions:
-        """Decides for M agents in one forward pass.
-
-        ``memories`` may be the policy's part alone (see ActorCritic.step), if nothing is learned from this.
-        """
-        heads = self._network.actions
-        return sample_actions(
-            self._network,
-            self._normalizer.forward,
-            observations,
-            allowed_actions,
-            memories,
-            device=self._device,
-            sample=heads.most_likely if deterministic else partial(heads.sample, generator=self._acting),
+    def _make_policy(self) -> ActorCritic:
+        return ActorCritic(
+            self._spec,
+            self._settings.network_settings,
+            value_heads=len(self._settings.reward_signals),
+            shared_critic=self._hyper.shared_critic,
         )
-
-    def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """Between −1 and 1."""
-        return clip_actions(decisions)
-
-    def record(self, trajectories: Trajectories) -> None:
-        """Adds experience of the present policy, and lets the normalizer see it."""
-        self._buffer.add(trajectories)
-        self._normalizer.update([self._tensor(sensor) for sensor in trajectories.observations])
-
-    def ready(self) -> bool:
-        """``buffer_size`` steps are there."""
-        return len(self._buffer) >= self._hyper.buffer_size
-
-    def collected(self) -> tuple[int, int]:
-        """Of ``buffer_size``."""
-        return len(self._buffer), self._hyper.buffer_size
 
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes over everything collected, which is then thrown away."""
@@ -141,7 +59,7 @@ class PPO:
         for epoch in range(self._hyper.num_epoch):
             # Advantages come anew with each epoch's better critic (Andrychowicz et al. 2021, arXiv:2006.05990,
             # section 3.5). On 3dball that saves about a tenth of the steps to a mean return of 90.
-            targets, estimate = self._estimate(rollout)
+            targets, estimate = self._estimate_advantages(rollout)
             estimates.append(estimate)
             value_clip_range = scheduled.epsilon * _return_range(targets)
             for inputs, batch, sequences in self._minibatches(rollout, targets, epoch):
@@ -158,20 +76,8 @@ class PPO:
             "Policy/Clip Fraction": clipped,
             "Policy/KL Divergence": kl,
             **estimates[0],
-            **self._update_reward_models(experience),
-            **({} if self._cloning is None else self._cloning.update(step)),
+            **self._update_others(experience, step),
         }
-
-    def _update_reward_models(self, experience: Experience) -> Metrics:
-        """As often as the policy learned, from minibatches as large."""
-        hyper = self._hyper
-        return reward_models.update(
-            self._learned_rewards,
-            experience,
-            epochs=hyper.num_epoch,
-            batch_size=hyper.batch_size,
-            generator=self._shuffling,
-        )
 
     def _as_tensors(self, experience: Experience) -> _Rollout:
         """What stays the same over all epochs of an update."""
@@ -186,25 +92,21 @@ class PPO:
                 [self._tensor(sensor) for sensor in trajectories.final_observations]
             ),
             continuous_actions=self._tensor(trajectories.continuous_actions),
-            discrete_actions=self._tensor(trajectories.discrete_actions) + self._network.actions.offsets,
+            discrete_actions=self._tensor(trajectories.discrete_actions) + self._policy.actions.offsets,
             allowed_actions=self._tensor(trajectories.allowed_actions),
             old_log_prob=self._tensor(trajectories.log_probs),
-            order=self._order(trajectories),
+            sampler=self._sampler(trajectories),
         )
 
-    def _order(self, trajectories: Trajectories) -> MinibatchSampler:
-        memory = self._settings.network_settings.memory
-        return make_sampler(trajectories, memory, self._hyper.batch_size, self._device)
-
-    def _estimate(self, rollout: _Rollout) -> tuple[PPOBatch, Metrics]:
+    def _estimate_advantages(self, rollout: _Rollout) -> tuple[PPOBatch, Metrics]:
         """Advantages and returns by the critic as it is now."""
         trajectories = rollout.trajectories
-        order = rollout.order
-        values = batched_values(self._network, rollout.observations, sequences=order.sequences).cpu().numpy()
-        bootstrap = (
-            batched_values(self._network, rollout.final, sequences=order.final_sequences).cpu().numpy()
-        )
-        bootstrap[trajectories.terminated[:, None] & self._heads_zero_at_end] = 0.0
+        sampler = rollout.sampler
+        of_steps = batched_values(self._policy, rollout.observations, sequences=sampler.sequences)
+        of_ends = batched_values(self._policy, rollout.final, sequences=sampler.final_sequences)
+        values, bootstrap = of_steps.cpu().numpy(), of_ends.cpu().numpy()
+        ends_value = np.array([not source.ignores_end for source in self._rewards])
+        bootstrap[trajectories.terminated[:, None] & ends_value] = 0.0
         advantages = np.empty_like(values)
         metrics: dict[str, float] = {}
         for head, (source, rewards) in enumerate(zip(self._rewards, rollout.rewards, strict=True)):
@@ -237,7 +139,7 @@ class PPO:
     ) -> Iterator[tuple[list[Tensor], PPOBatch, Sequences | None]]:
         """One epoch in random order."""
         observations = rollout.observations
-        order, minibatches = rollout.order.shuffle(self._shuffling)
+        order, minibatches = rollout.sampler.shuffle(self._shuffling)
         # Numbers are shuffled once as a whole, so that a minibatch is a slice and no gather. Pictures are not:
         # a second copy of them all is what memory may not have.
         shuffled = [sensor[order] if sensor.dim() == 2 else None for sensor in observations]
@@ -260,83 +162,53 @@ class PPO:
         scheduled: Scheduled,
         value_clip_range: Tensor,
     ) -> Tensor:
-        """One gradient step; returns the loss in its parts."""
-        parameters, values = self._network.policy_and_values(observations, sequences)
+        """One gradient step on ``ops.losses.ppo_loss``, whose gradient is known in closed form.
+
+        Returns the loss in its parts.
+        """
+        parameters, values = self._policy.policy_and_values(observations, sequences)
         with torch.no_grad():
-            gradients = ppo_gradients(
+            gradient = ppo_gradient(
                 *parameters,
                 values,
                 batch,
-                branches=self._network.actions.branches,
+                branches=self._policy.actions.branches,
                 clip_epsilon=scheduled.epsilon,
                 value_clip_range=value_clip_range,
                 value_coefficient=_VALUE_COEFFICIENT,
                 entropy_coefficient=scheduled.beta,
             )
-        outputs = [(values, gradients.values)]
+        outputs = [(values, gradient.values)]
         if parameters.mean.shape[1]:
-            outputs += [(parameters.mean, gradients.mean), (parameters.log_sigma, gradients.log_sigma)]
+            outputs += [(parameters.mean, gradient.mean), (parameters.log_sigma, gradient.log_sigma)]
         if parameters.logits.shape[1]:
-            outputs.append((parameters.logits, gradients.logits))
-        self._parameters.zero_gradient()
-        torch.autograd.backward([tensor for tensor, _ in outputs], [gradient for _, gradient in outputs])
+            outputs.append((parameters.logits, gradient.logits))
+        self._optimizer.parameters.zero_gradient()
+        torch.autograd.backward([output for output, _ in outputs], [by_output for _, by_output in outputs])
         if self._hyper.max_grad_norm is not None:
-            self._parameters.clip_gradient(self._hyper.max_grad_norm)
-        self._optimizer.step(scheduled.learning_rate)
-        return gradients.losses
+            self._optimizer.parameters.clip_gradient(self._hyper.max_grad_norm)
+        self._optimizer.adam.step(scheduled.learning_rate)
+        return gradient.losses
 
-    def state_dict(self) -> dict[str, Any]:
-        """Networks, normalizer, optimizer, random streams and what was collected for the next update."""
-        collected = self._buffer.peek()
-        return {
-            "network": self._network.state_dict(),
-            "normalizer": self._normalizer.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "acting": self._acting.get_state(),
-            "shuffling": self._shuffling.get_state(),
-            **reward_models.state_dict(self._rewards, self._cloning),
-            "collected": None if collected is None else to_tensors(collected),
-        }
+    def _networks(self) -> dict[str, nn.Module]:
+        return {"network": self._policy}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        reward_models.require_same_signals(self._rewards, state)
-        self.load_weights(state)
-        reward_models.load_state_dict(self._rewards, self._cloning, state)
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._acting.set_state(state["acting"].cpu())
-        self._shuffling.set_state(state["shuffling"].cpu())
-        self._buffer = OnPolicyBuffer()
-        if state["collected"] is not None:
-            self._buffer.add(from_tensors(state["collected"]))
-
-    def replay_state(self) -> None:
-        """None: what was collected serves once, and is in ``state_dict`` until then."""
-
-    def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """There is none."""
+    def _optimizers(self) -> dict[str, FlatAdam]:
+        return {"optimizer": self._optimizer.adam}
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Reward signals are known by their names: what the state does not know of begins anew."""
-        self._network.load_state_dict({**state["network"], **self._value_heads(state)})
-        self._normalizer.load_state_dict(state["normalizer"])
-        reward_models.load_weights(self._rewards, state)
+        """Value heads are known by their reward signals' names: one that the state does not know begins anew."""
+        super().load_weights({**state, "network": {**state["network"], **self._value_heads(state)}})
 
     def _value_heads(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
         """Weights and biases of our value heads, each from the state's head of the same signal if there is one."""
-        theirs, network = reward_models.names_in_checkpoint(state), self._network.state_dict()
+        theirs, network = reward_models.names_in_checkpoint(state), self._policy.state_dict()
         heads = {key: network[key].clone() for key in ("value.weight", "value.bias")}
         for head, source in enumerate(self._rewards):
             if source.name in theirs:
                 for key, values in heads.items():
                     values[head] = state["network"][key][theirs.index(source.name)]
         return heads
-
-    def policy_network(self) -> PolicyNetwork:
-        """Normalizer and actor as they are now, to be exported."""
-        return PolicyNetwork(self._normalizer, self._network)
-
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return to_tensor(array, self._device)
 
 
 def _return_range(targets: PPOBatch) -> Tensor:
@@ -369,4 +241,4 @@ class _Rollout(NamedTuple):
     allowed_actions: Tensor
     old_log_prob: Tensor
 
-    order: MinibatchSampler
+    sampler: MinibatchSampler

@@ -160,7 +160,7 @@ def test_a_sequence_starts_from_what_the_policy_would_remember_there(write_demo,
     cloning = cloning_of(learner)
     noted = cloning._lived_through(cloning.demonstrations.read(), 6)
     assert not noted[[0, 3, 4]].any()
-    trunk = learner._network.actor
+    trunk = learner._policy.actor
     for episode, first, numbers in ((0, 0, (1, 2)), (2, 4, (5,))):
         memories = torch.zeros((1, 8))
         for at in range(3 * len(numbers)):
@@ -178,7 +178,7 @@ def test_short_episodes_of_who_remembers_are_padded_and_masked(write_demo, shown
     )
     learner = make("ppo", spec, demo, memory={"memory_size": 8, "sequence_length": 4})
     met: list[Sequences] = []
-    trunk = learner._network.actor
+    trunk = learner._policy.actor
     unroll = trunk.unroll
 
     def spy(features: torch.Tensor, sequences: Sequences | None) -> torch.Tensor:
@@ -256,16 +256,16 @@ def test_the_rate_falls_to_nothing_over_the_steps(
 @pytest.mark.parametrize("settings", [{"steps": 1000}, {"strength": 0.0}], ids=["over", "weightless"])
 def test_what_is_over_moves_nothing(demo: Path, settings: dict[str, Any]) -> None:
     learner = make("ppo", BehaviorSpec((VECTOR,), BOTH), demo, **settings)
-    before = learner._parameters.vector.clone()
+    before = learner._optimizer.parameters.vector.clone()
     assert cloning_of(learner).update(1000) == {}
-    assert torch.equal(learner._parameters.vector, before)
+    assert torch.equal(learner._optimizer.parameters.vector, before)
 
 
 def test_the_critic_is_left_alone(demo: Path) -> None:
     learner = make("ppo", BehaviorSpec((VECTOR,), BOTH), demo)
-    before = {name: value.clone() for name, value in learner._network.state_dict().items()}
+    before = {name: value.clone() for name, value in learner._policy.state_dict().items()}
     clone(learner, 2)
-    after = learner._network.state_dict()
+    after = learner._policy.state_dict()
     moved = {name.partition(".")[0] for name, value in after.items() if not torch.equal(value, before[name])}
     assert moved == {"actor", "actions"}
 

@@ -246,7 +246,7 @@ def test_comas_exploration_ends_where_it_shall(make_behavior, live) -> None:
     world = Pairs()
     for expected in (0.3, 0.1, 0.1):
         live(behavior, world, 1)
-        assert statistics(behavior)["Policy/Exploration"] == pytest.approx(expected)
+        assert statistics(behavior)["Policy/Exploration Rate"] == pytest.approx(expected)
 
 
 @learners

@@ -120,7 +120,7 @@ def test_what_was_lived_through_is_judged_as_it_was_lived(
     behavior = walker(memory, time_horizon=time_horizon, shared_critic=shared_critic)
     ppo, trajectories = collected(behavior, Corridor(1, lengths=(3, 8)), ticks=50)
     order = SequenceSampler(trajectories, sequence_length, 64, torch.device("cpu"))
-    network, observations = ppo._network, [torch.from_numpy(trajectories.observations[0])]
+    network, observations = ppo._policy, [torch.from_numpy(trajectories.observations[0])]
     with torch.inference_mode():
         parameters, values = network.policy_and_values(observations, order.sequences)
         log_probs = network.actions.log_prob(
@@ -144,10 +144,10 @@ def test_the_value_after_a_segment_comes_from_what_was_remembered_then(walker) -
     ppo, trajectories = collected(walker(memory, time_horizon=3), Corridor(1, lengths=(9,)), ticks=20)
     order = SequenceSampler(trajectories, 64, 64, torch.device("cpu"))
     ends = batched_values(
-        ppo._network, [torch.from_numpy(trajectories.final_observations[0])], sequences=order.final_sequences
+        ppo._policy, [torch.from_numpy(trajectories.final_observations[0])], sequences=order.final_sequences
     )
     starts = SequenceSampler(trajectories, 1, 64, torch.device("cpu")).sequences
-    values = batched_values(ppo._network, [torch.from_numpy(trajectories.observations[0])], sequences=starts)
+    values = batched_values(ppo._policy, [torch.from_numpy(trajectories.observations[0])], sequences=starts)
     # Where a segment was cut, the next of the same agent begins with what the last one ended with.
     first = np.cumsum(trajectories.lengths) - trajectories.lengths
     compared = 0

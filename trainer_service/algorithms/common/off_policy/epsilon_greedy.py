@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainer_service.algorithms.common.schedules import linear_decay
 from trainer_service.config.hyperparameters.off_policy import ExplorationSettings
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.q_network import GreedyChoices
 from trainer_service.ops.q_learning import exploring
-from trainer_service.ops.schedules import linear_decay
 from trainer_service.rollout.trajectories import Trajectories
 
 

@@ -6,21 +6,16 @@ clipped surrogate and of the critic on returns. What a method makes of the group
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from trainer_service.algorithms.common import reward_models
-from trainer_service.algorithms.common.acting import clip_actions, sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
-from trainer_service.algorithms.common.checks import require_settings
-from trainer_service.algorithms.common.cloning import BehavioralCloning
 from trainer_service.algorithms.common.group_metrics import (
     actor_step_metrics,
     mean_actor_metrics,
@@ -37,88 +32,66 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
     JointStepBatch,
     joint_step_batches,
 )
-from trainer_service.algorithms.common.on_policy.minibatches import (
-    MinibatchSampler,
-    make_sampler,
-    with_progress,
-)
-from trainer_service.algorithms.common.on_policy.trajectory_state import from_tensors, to_tensors
-from trainer_service.algorithms.common.policy_network import PolicyNetwork
-from trainer_service.algorithms.common.schedules import Scheduled, scheduled_at
-from trainer_service.algorithms.common.tensors import to_tensor
+from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
+from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, with_progress
+from trainer_service.algorithms.common.schedules import Scheduled, learning_rate_at, scheduled_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import GroupOnPolicySettings
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.flat import FlatOptimizer
-from trainer_service.networks.policies.action_heads import ActionParameters, executed
+from trainer_service.networks.flat import FlatAdam, FlatOptimizer
+from trainer_service.networks.policies.action_heads import executed
 from trainer_service.networks.policies.group_actors import TeamActors
 from trainer_service.ops.losses import clipped_surrogate_loss
 from trainer_service.rewards import Experience
-from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.joint_steps import find_joint_steps
 from trainer_service.rollout.observation_selector import AGENT_ID
-from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
+from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
-from unity_bridge.steps import Observation, join_observations
+from unity_bridge.steps import join_observations
 
-_ADAM_EPSILON = 1e-5
 _T = TypeVar("_T")
 
 
-class GroupLearner(ABC):
+class GroupLearner(OnPolicyLearner):
     """One behavior's actors, critic and update rule, for agents that come in groups."""
 
     _settings_type: ClassVar[type[GroupOnPolicySettings]]
+    _adam_epsilon = 1e-5
+
+    _hyper: GroupOnPolicySettings
+    _policy: TeamActors
+    _critic: nn.Module
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that the networks cannot take.
 
         spec: as the learner sees it: with the global state where the settings ask for it, with agents' ids last.
         """
-        hyper = require_settings(settings, self._settings_type)
-        self._spec = spec
-        self._settings = settings
-        self._hyper: GroupOnPolicySettings = hyper
-        self.horizon = settings.time_horizon
-        self._device = compute.device
-        self._progress = compute.progress
-        self._num_agents = hyper.num_agents
-        self._actor_sensors = actor_sensors(spec, hyper)
-        self._reward_sensors = sensors_except(spec, {AGENT_ID, GLOBAL_STATE})
-        """Sensors that reward signals look at."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(compute.seed)
-            self._actors = TeamActors(
-                spec,
-                settings.network_settings,
-                agent_sensors=self._actor_sensors,
-                index_sensor=len(spec.observation_specs) - 1 if hyper.share == "none" else None,
-            ).to(self._device)
-            self._rewards = reward_models.make_reward_sources(
-                with_sensors(spec, self._reward_sensors), settings, self._device
-            )
-            self._critic = self._make_critic(len(self._rewards)).to(self._device)
-        self._learned_rewards = [source for source in self._rewards if source.learns]
-        self.memory_size = self._actors.memory_size
-        self._normalizer = ObservationNormalizer(
-            spec.observation_specs,
-            normalize=settings.network_settings.normalize,
-            except_for=AGENT_ID,
-        ).to(self._device)
-        self._actor_optimizer = FlatOptimizer(self._actors.parameters(), epsilon=_ADAM_EPSILON)
-        self._critic_optimizer = FlatOptimizer(self._critic.parameters(), epsilon=_ADAM_EPSILON)
-        self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
-        self._shuffling = torch.Generator(self._device).manual_seed(compute.seed + 2)
-        self._buffer = OnPolicyBuffer()
-        self._cloning = self._make_cloning(compute)
+        super().__init__(spec, settings, compute)
+        self._critic_optimizer = FlatOptimizer(self._critic.parameters(), epsilon=self._adam_epsilon)
 
-    def _make_cloning(self, compute: Compute) -> BehavioralCloning | None:
-        settings = self._settings
-        if settings.behavioral_cloning is None:
-            return None
-        parameters = self._actor_optimizer.parameters
-        return BehavioralCloning(self._spec, settings, self._actors, parameters, self._normalizer, compute)
+    def _make_policy(self) -> TeamActors:
+        return TeamActors(
+            self._spec,
+            self._settings.network_settings,
+            agent_sensors=actor_sensors(self._spec, self._hyper),
+            index_sensor=len(self._spec.observation_specs) - 1 if self._hyper.share == "none" else None,
+        )
+
+    def _make_normalizer(self) -> ObservationNormalizer:
+        return ObservationNormalizer(
+            self._spec.observation_specs,
+            normalize=self._settings.network_settings.normalize,
+            except_for=AGENT_ID,
+        )
+
+    def _reward_sensors(self) -> list[int]:
+        """Numbers of the sensors that reward sources look at."""
+        return sensors_except(self._spec, {AGENT_ID, GLOBAL_STATE})
+
+    def _reward_spec(self) -> BehaviorSpec:
+        return with_sensors(self._spec, self._reward_sensors())
 
     @abstractmethod
     def _make_critic(self, signals: int) -> nn.Module:
@@ -134,50 +107,6 @@ class GroupLearner(ABC):
     ) -> Tensor:
         """Of some joint steps."""
 
-    def act(
-        self,
-        observations: Sequence[Observation],
-        allowed_actions: NDArray[np.bool_],
-        memories: NDArray[np.float32],
-        *,
-        deterministic: bool,
-    ) -> Decisions:
-        """Decides for M agents in one forward pass, each from what it sees itself."""
-        return sample_actions(
-            self._actors,
-            self._normalizer.forward,
-            observations,
-            allowed_actions,
-            memories,
-            device=self._device,
-            sample=self._actors.actions.most_likely if deterministic else self._draw,
-        )
-
-    def _draw(self, parameters: ActionParameters, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Continuous actions [M, C], choices [M, branches] and log-probabilities [M]."""
-        return self._actors.actions.sample(parameters, allowed, self._acting)
-
-    def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """Between −1 and 1."""
-        return clip_actions(decisions)
-
-    def prepare(self, step: int) -> None:
-        """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
-        reward_models.read_demonstrations(self._rewards, self._cloning, step)
-
-    def record(self, trajectories: Trajectories) -> None:
-        """Adds experience of the present policy, and lets the normalizer see it."""
-        self._buffer.add(trajectories)
-        self._normalizer.update([self._tensor(sensor) for sensor in trajectories.observations])
-
-    def ready(self) -> bool:
-        """``buffer_size`` agent steps are there."""
-        return len(self._buffer) >= self._hyper.buffer_size
-
-    def collected(self) -> tuple[int, int]:
-        """Of ``buffer_size``."""
-        return len(self._buffer), self._hyper.buffer_size
-
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes of actors and critic over everything collected, which is then thrown away."""
         scheduled = scheduled_at(self._hyper, step, self._settings.max_steps)
@@ -186,7 +115,10 @@ class GroupLearner(ABC):
         rollout = self._as_tensors(trajectories, experience)
         critic_targets = self._estimate_advantages(rollout, scheduled)
         metrics = self._update_actors(rollout, critic_targets.advantages, scheduled)
-        metrics["Losses/Value Loss"] = self._update_critic(rollout, critic_targets, scheduled)
+        critic_rate = learning_rate_at(
+            self._hyper, step, self._settings.max_steps, initial=self._hyper.initial_critic_learning_rate
+        )
+        metrics["Losses/Value Loss"] = self._update_critic(rollout, critic_targets, critic_rate)
         return {
             **metrics,
             "Policy/Learning Rate": scheduled.learning_rate,
@@ -194,20 +126,19 @@ class GroupLearner(ABC):
             "Policy/Beta": scheduled.beta,
             **critic_targets.metrics,
             **reward_metrics(rollout, self._rewards),
-            **self._update_reward_models(experience),
-            **({} if self._cloning is None else self._cloning.update(step)),
+            **self._update_others(experience, step),
         }
 
     def _update_actors(
         self, rollout: GroupRollout, advantages: Tensor, scheduled: Scheduled
     ) -> dict[str, float]:
         """All agents at the same time. advantages: [S]. Returns what there is to report."""
-        order = self._order(rollout.trajectories)
+        sampler = self._sampler(rollout.trajectories)
         parts = [
             self._actor_step(rollout, advantages, steps, sequences, scheduled)
             for epoch in range(self._hyper.num_epoch)
             for steps, sequences in self._with_progress(
-                self._minibatches(order), epoch, self._hyper.num_epoch
+                self._minibatches(sampler), epoch, self._hyper.num_epoch
             )
         ]
         return mean_actor_metrics(parts)
@@ -230,7 +161,7 @@ class GroupLearner(ABC):
         clip_epsilon = self._clip_epsilon(scheduled)
         policy_loss = self._policy_loss(log_prob, old, advantages[steps], clip_epsilon)
         loss = policy_loss - scheduled.beta * entropy
-        self._actor_optimizer.minimize(loss, scheduled.learning_rate, self._hyper.max_grad_norm)
+        self._optimizer.minimize(loss, scheduled.learning_rate, self._hyper.max_grad_norm)
         return actor_step_metrics(policy_loss, entropy, log_prob.detach() - old, clip_epsilon)
 
     def _clip_epsilon(self, scheduled: Scheduled) -> float:
@@ -245,15 +176,15 @@ class GroupLearner(ABC):
         self, rollout: GroupRollout, steps: Tensor, sequences: Sequences | None
     ) -> tuple[Tensor, Tensor]:
         """Of what was done at these steps, by the actors as they are now: [B], and a mean."""
-        parameters = self._actors.policy([sensor[steps] for sensor in rollout.observations], sequences)
-        allowed, heads = rollout.allowed_actions[steps], self._actors.actions
+        parameters = self._policy.policy([sensor[steps] for sensor in rollout.observations], sequences)
+        allowed, heads = rollout.allowed_actions[steps], self._policy.actions
         log_prob = heads.log_prob(
             parameters, allowed, rollout.continuous_actions[steps], rollout.discrete_actions[steps]
         )
         return log_prob, heads.entropy(parameters, allowed).mean()
 
     def _update_critic(
-        self, rollout: GroupRollout, critic_targets: CriticTargets, scheduled: Scheduled
+        self, rollout: GroupRollout, critic_targets: CriticTargets, learning_rate: float
     ) -> float:
         """As many epochs and parts as the actors have. Returns the mean loss."""
         losses: list[Tensor] = []
@@ -267,34 +198,18 @@ class GroupLearner(ABC):
             )
             for batch in self._with_progress(list(batches), epoch, epochs):
                 loss = self._critic_loss(rollout, critic_targets, batch)
-                self._critic_optimizer.minimize(
-                    loss, scheduled.critic_learning_rate, self._hyper.max_grad_norm
-                )
+                self._critic_optimizer.minimize(loss, learning_rate, self._hyper.max_grad_norm)
                 losses.append(loss.detach())
         return float(torch.stack(losses).mean())
 
-    def _update_reward_models(self, experience: Experience) -> Metrics:
-        """As often as the policy learned, from minibatches as large."""
-        return reward_models.update(
-            self._learned_rewards,
-            experience,
-            epochs=self._hyper.num_epoch,
-            batch_size=self._hyper.batch_size,
-            generator=self._shuffling,
-        )
-
-    def _minibatches(self, order: MinibatchSampler) -> list[tuple[Tensor, Sequences | None]]:
-        steps, minibatches = order.shuffle(self._shuffling)
+    def _minibatches(self, sampler: MinibatchSampler) -> list[tuple[Tensor, Sequences | None]]:
+        steps, minibatches = sampler.shuffle(self._shuffling)
         return [(steps[chunk], sequences) for chunk, sequences in minibatches]
-
-    def _order(self, trajectories: Trajectories) -> MinibatchSampler:
-        memory = self._settings.network_settings.memory
-        return make_sampler(trajectories, memory, self._hyper.batch_size, self._device)
 
     def _as_rewarded(self, trajectories: Trajectories) -> Trajectories:
         """As reward signals see them."""
         seen, final = (
-            tuple(sensors[i] for i in self._reward_sensors)
+            tuple(sensors[i] for i in self._reward_sensors())
             for sensors in (trajectories.observations, trajectories.final_observations)
         )
         return replace(trajectories, observations=seen, final_observations=final)
@@ -321,53 +236,13 @@ class GroupLearner(ABC):
 
     def _group_size_of(self, trajectories: Trajectories) -> int:
         """How many agents groups have there."""
-        return self._num_agents
+        return self._hyper.num_agents
 
-    def state_dict(self) -> dict[str, Any]:
-        """Networks, normalizer, optimizers, random streams and what was collected for the next update."""
-        collected = self._buffer.peek()
+    def _networks(self) -> dict[str, nn.Module]:
+        return {"actors": self._policy, "critic": self._critic}
+
+    def _optimizers(self) -> dict[str, FlatAdam]:
         return {
-            "actors": self._actors.state_dict(),
-            "critic": self._critic.state_dict(),
-            "normalizer": self._normalizer.state_dict(),
-            "actors' optimizer": self._actor_optimizer.adam.state_dict(),
-            "critic's optimizer": self._critic_optimizer.adam.state_dict(),
-            "acting": self._acting.get_state(),
-            "shuffling": self._shuffling.get_state(),
-            **reward_models.state_dict(self._rewards, self._cloning),
-            "collected": None if collected is None else to_tensors(collected),
+            "actor_optimizer": self._optimizer.adam,
+            "critic_optimizer": self._critic_optimizer.adam,
         }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        reward_models.require_same_signals(self._rewards, state)
-        self.load_weights(state)
-        reward_models.load_state_dict(self._rewards, self._cloning, state)
-        self._actor_optimizer.adam.load_state_dict(state["actors' optimizer"])
-        self._critic_optimizer.adam.load_state_dict(state["critic's optimizer"])
-        self._acting.set_state(state["acting"].cpu())
-        self._shuffling.set_state(state["shuffling"].cpu())
-        self._buffer = OnPolicyBuffer()
-        if state["collected"] is not None:
-            self._buffer.add(from_tensors(state["collected"]))
-
-    def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
-        """None: what was collected serves once, and is in ``state_dict`` until then."""
-        return None
-
-    def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Raises ValueError: there is none."""
-        raise ValueError("a learner on policy keeps no experience")
-
-    def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Actors, critic and normalizer. Raises KeyError or RuntimeError where they do not fit."""
-        self._actors.load_state_dict(state["actors"])
-        self._critic.load_state_dict(state["critic"])
-        self._normalizer.load_state_dict(state["normalizer"])
-        reward_models.load_weights(self._rewards, state)
-
-    def policy_network(self) -> PolicyNetwork:
-        """Normalizer and actors as they are now, to be exported."""
-        return PolicyNetwork(self._normalizer, self._actors)
-
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return to_tensor(array, self._device)

@@ -1,6 +1,6 @@
 import pytest
 
-from trainer_service.ops.schedules import linear_decay, scheduled
+from trainer_service.algorithms.common.schedules import linear_decay, scheduled
 
 
 @pytest.mark.parametrize(("step", "expected"), [(0, 0.3), (250, 0.25), (500, 0.2), (1000, 0.1), (1500, 0.1)])

@@ -1,0 +1,274 @@
+"""The base of every learner on policy: it acts, collects a rollout, teaches reward models, and saves itself.
+
+A method says which networks it has, and in ``update`` what is learned from a rollout.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from trainer_service.algorithms.common import reward_models
+from trainer_service.algorithms.common.acting import clip_actions, sample_actions
+from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.common.checks import require_settings
+from trainer_service.algorithms.common.cloning import BehavioralCloning
+from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, make_sampler
+from trainer_service.algorithms.common.policy_network import PolicyNetwork
+from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters
+from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.networks.flat import FlatAdam, FlatOptimizer
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.policies.actor_critic import ActorCritic
+from trainer_service.networks.policies.group_actors import TeamActors
+from trainer_service.rewards import Experience
+from trainer_service.rollout.assembler import Decisions
+from trainer_service.rollout.trajectories import GroupIndex, OnPolicyBuffer, Trajectories
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import Observation
+
+_FORMER_KEYS = {
+    "actors' optimizer": "actor_optimizer",
+    "critic's optimizer": "critic_optimizer",
+    "critic's steps": "critic_steps",
+    "slots": "agent_indices",
+    "joint": "group_index",
+}
+"""What earlier versions call it in checkpoints: what it is called today."""
+
+
+class OnPolicyLearner(ABC):
+    """One behavior's policy, the buffer that fills up between updates, and what is saved of both."""
+
+    _settings_type: ClassVar[type[OnPolicyHyperparameters]]
+    _adam_epsilon: ClassVar[float] = 1e-8
+
+    _hyper: OnPolicyHyperparameters
+    _policy: ActorCritic | TeamActors
+    _critic: nn.Module | None
+
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
+        self._hyper = require_settings(settings, self._settings_type)
+        self._spec = spec
+        self._settings = settings
+        self.horizon = settings.time_horizon
+        self._device = compute.device
+        self._progress = compute.progress
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(compute.seed)
+            self._policy = self._make_policy().to(self._device)
+            self._rewards = reward_models.make_reward_sources(self._reward_spec(), settings, self._device)
+            critic = self._make_critic(len(self._rewards))
+            self._critic = None if critic is None else critic.to(self._device)
+        self._learned_rewards = [source for source in self._rewards if source.learns]
+        self.memory_size = self._policy.memory_size
+        self._normalizer = self._make_normalizer().to(self._device)
+        self._optimizer = FlatOptimizer(self._policy.parameters(), epsilon=self._adam_epsilon)
+        # Acting and shuffling draw from streams of their own, so that neither depends on how often the
+        # other was called.
+        self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
+        self._shuffling = torch.Generator(self._device).manual_seed(compute.seed + 2)
+        self._buffer = OnPolicyBuffer()
+        self._cloning: BehavioralCloning | None = None
+        if settings.behavioral_cloning is not None:
+            self._cloning = BehavioralCloning(
+                spec, settings, self._policy, self._optimizer.parameters, self._normalizer, compute
+            )
+
+    @abstractmethod
+    def _make_policy(self) -> ActorCritic | TeamActors:
+        """The network that acts."""
+
+    def _make_critic(self, signals: int) -> nn.Module | None:
+        """A critic of its own, with a value for each reward signal; None where the policy has the value heads."""
+        return None
+
+    def _make_normalizer(self) -> ObservationNormalizer:
+        """What observations go through before any network."""
+        return ObservationNormalizer(
+            self._spec.observation_specs, normalize=self._settings.network_settings.normalize
+        )
+
+    def _reward_spec(self) -> BehaviorSpec:
+        """The behavior as reward sources see it."""
+        return self._spec
+
+    @abstractmethod
+    def update(self, step: int) -> Metrics:
+        """Learns from everything collected, which is then thrown away."""
+
+    def prepare(self, step: int) -> None:
+        """Reads demonstrations that something is still learned from. Raises UserError where they are no good."""
+        reward_models.read_demonstrations(self._rewards, self._cloning, step)
+
+    def act(
+        self,
+        observations: Sequence[Observation],
+        allowed_actions: NDArray[np.bool_],
+        memories: NDArray[np.float32],
+        *,
+        deterministic: bool,
+    ) -> Decisions:
+        """Decides for M agents in one forward pass.
+
+        ``memories`` may be the policy's part alone (see ActorCritic.step), if nothing is learned from this.
+        """
+        return sample_actions(
+            self._policy,
+            self._normalizer.forward,
+            observations,
+            allowed_actions,
+            memories,
+            device=self._device,
+            sample=self._policy.actions.most_likely if deterministic else self._sample,
+        )
+
+    def _sample(self, parameters: ActionParameters, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Draws continuous actions [M, C] and choices [M, branches]; returns their log-probabilities [M], too."""
+        return self._policy.actions.sample(parameters, allowed, self._acting)
+
+    def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+        """Continuous actions between −1 and 1."""
+        return clip_actions(decisions)
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Adds experience of the present policy, and lets the normalizer see it."""
+        self._buffer.add(trajectories)
+        self._normalizer.update([self._tensor(sensor) for sensor in trajectories.observations])
+
+    def ready(self) -> bool:
+        """Whether ``buffer_size`` agent steps are there."""
+        return len(self._buffer) >= self._hyper.buffer_size
+
+    def collected(self) -> tuple[int, int]:
+        """Agent steps in the buffer, and ``buffer_size``."""
+        return len(self._buffer), self._hyper.buffer_size
+
+    def _sampler(self, trajectories: Trajectories) -> MinibatchSampler:
+        memory = self._settings.network_settings.memory
+        return make_sampler(trajectories, memory, self._hyper.batch_size, self._device)
+
+    def _update_others(self, experience: Experience, step: int) -> Metrics:
+        """Reward models learn as often as the policy did, from minibatches as large; then the policy clones."""
+        metrics: dict[str, float] = {}
+        if self._learned_rewards:
+            metrics |= reward_models.update(
+                self._learned_rewards,
+                experience,
+                epochs=self._hyper.num_epoch,
+                batch_size=self._hyper.batch_size,
+                generator=self._shuffling,
+            )
+        if self._cloning is not None:
+            metrics |= self._cloning.update(step)
+        return metrics
+
+    @abstractmethod
+    def _networks(self) -> dict[str, nn.Module]:
+        """Every network, by its key in checkpoints."""
+
+    @abstractmethod
+    def _optimizers(self) -> dict[str, FlatAdam]:
+        """Every optimizer, by its key in checkpoints."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Networks, normalizer, optimizers, random streams and what was collected for the next update."""
+        collected = self._buffer.peek()
+        return {
+            **{key: network.state_dict() for key, network in self._networks().items()},
+            "normalizer": self._normalizer.state_dict(),
+            **{key: optimizer.state_dict() for key, optimizer in self._optimizers().items()},
+            "acting": self._acting.get_state(),
+            "shuffling": self._shuffling.get_state(),
+            **reward_models.state_dict(self._rewards, self._cloning),
+            "collected": None if collected is None else to_tensors(collected),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict``'s result, or an earlier version's. Raises ValueError for other rewards."""
+        state = with_present_keys(state)
+        reward_models.require_same_signals(self._rewards, state)
+        self.load_weights(state)
+        reward_models.load_state_dict(self._rewards, self._cloning, state)
+        for key, optimizer in self._optimizers().items():
+            optimizer.load_state_dict(state[key])
+        self._acting.set_state(state["acting"].cpu())
+        self._shuffling.set_state(state["shuffling"].cpu())
+        self._buffer = OnPolicyBuffer()
+        if state["collected"] is not None:
+            self._buffer.add(from_tensors(state["collected"]))
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Takes networks and normalizer; reward models that the state does not know begin anew.
+
+        Raises KeyError or RuntimeError where they do not fit.
+        """
+        for key, network in self._networks().items():
+            network.load_state_dict(state[key])
+        self._normalizer.load_state_dict(state["normalizer"])
+        reward_models.load_weights(self._rewards, state)
+
+    def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
+        """None: what was collected serves once, and is in ``state_dict`` until then."""
+        return None
+
+    def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Raises ValueError: there is none."""
+        raise ValueError("a learner on policy keeps no experience")
+
+    def policy_network(self) -> PolicyNetwork:
+        """Normalizer and policy as they are now, to be exported."""
+        return PolicyNetwork(self._normalizer, self._policy)
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+
+def with_present_keys(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a checkpoint under the keys of today, whichever version saved it."""
+    return {_FORMER_KEYS.get(key, key): part for key, part in state.items()}
+
+
+def to_tensors(trajectories: Trajectories) -> dict[str, Any]:
+    """Trajectories for a checkpoint: every field under its name, one tensor, or a list of one per sensor."""
+    packed: dict[str, Any] = {}
+    for field in fields(Trajectories):
+        value = getattr(trajectories, field.name)
+        if value is None:
+            continue
+        if isinstance(value, GroupIndex):
+            packed[field.name] = {
+                column.name: torch.from_numpy(getattr(value, column.name)) for column in fields(GroupIndex)
+            }
+        elif isinstance(value, tuple):
+            packed[field.name] = [torch.from_numpy(sensor) for sensor in value]
+        else:
+            packed[field.name] = torch.from_numpy(value)
+    return packed
+
+
+def from_tensors(packed: Mapping[str, Any]) -> Trajectories:
+    """The trajectories that ``to_tensors`` packed. Raises KeyError where a field is missing."""
+    packed, unpacked = with_present_keys(packed), dict[str, Any]()
+    for field in fields(Trajectories):
+        if field.name in ("group_index", "ended") and field.name not in packed:
+            continue
+        value = packed[field.name]
+        if isinstance(value, Mapping):
+            unpacked[field.name] = GroupIndex(
+                **{name: column.numpy() for name, column in with_present_keys(value).items()}
+            )
+        elif isinstance(value, list):
+            unpacked[field.name] = tuple(sensor.numpy() for sensor in value)
+        else:
+            unpacked[field.name] = value.numpy()
+    return Trajectories(**unpacked)
