@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.common.tensors import allowed_or_none, to_array, to_tensor
 from trainer_service.networks.policies.action_heads import SQUASH_LIMIT, ActionParameters
 from trainer_service.rollout.assembler import Decisions
 from unity_bridge.steps import Observation
@@ -62,3 +61,20 @@ def clip_actions(decisions: Decisions) -> NDArray[np.float32]:
     scaled = decisions.continuous_actions / np.float32(SQUASH_LIMIT)
     clipped: NDArray[np.float32] = np.minimum(np.maximum(scaled, -1.0), 1.0)
     return clipped
+
+
+def to_tensor(array: NDArray[Any], device: torch.device) -> Tensor:
+    """On a CPU the array's own memory, elsewhere a copy."""
+    tensor = torch.from_numpy(array)
+    return tensor if device.type == "cpu" else tensor.to(device)
+
+
+def to_array(tensor: Tensor) -> NDArray[Any]:
+    """Of a tensor without gradient. From a CPU the tensor's own memory, else a copy."""
+    array: NDArray[Any] = (tensor if tensor.device.type == "cpu" else tensor.cpu()).numpy()
+    return array
+
+
+def allowed_or_none(allowed: NDArray[np.bool_], device: torch.device) -> Tensor | None:
+    """Most often nothing is forbidden, and then there is nothing to mask: None. bool [B, K]"""
+    return None if allowed.all() else to_tensor(allowed, device)

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from trainer_service.algorithms.common.acting import to_array, to_tensor
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.policy_network import PolicyNetwork, UniformPolicyNetwork
-from trainer_service.algorithms.common.tensors import to_array, to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.policies.uniform import UniformNetwork

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.common.acting import sample_actions
+from trainer_service.algorithms.common.acting import sample_actions, to_tensor
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.off_policy.action_noise import ActionNoise
@@ -23,7 +23,6 @@ from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySa
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule, target_tau
 from trainer_service.algorithms.common.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.common.schedules import learning_rate_at
-from trainer_service.algorithms.common.tensors import to_tensor
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import DDPGSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.algorithms.common import reward_models
-from trainer_service.algorithms.common.acting import sample_actions
+from trainer_service.algorithms.common.acting import sample_actions, to_tensor
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning
@@ -27,7 +27,6 @@ from trainer_service.algorithms.common.off_policy.sac_update import SACUpdate
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.algorithms.common.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.common.schedules import learning_rate_at
-from trainer_service.algorithms.common.tensors import to_tensor
 from trainer_service.config import SACSettings, TrainerSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.replay.sequence_replay import PrioritizedSequenceReplay, SequenceReplay

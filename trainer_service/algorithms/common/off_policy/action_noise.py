@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import torch
 
+from trainer_service.algorithms.common.acting import to_array, to_tensor
 from trainer_service.algorithms.common.schedules import linear_decay
-from trainer_service.algorithms.common.tensors import to_array, to_tensor
 from trainer_service.config.hyperparameters.off_policy import NoiseSettings
 from trainer_service.ops.exploration_noise import drifted, explored, unit_noise
 from trainer_service.rollout.assembler import Decisions

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainer_service.algorithms.common.tensors import allowed_or_none, to_tensor
+from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
 from trainer_service.networks.encoders.chunks import as_floats
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.replay.joint_transitions import JointSample

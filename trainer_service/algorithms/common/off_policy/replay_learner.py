@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.algorithms.common.acting import to_tensor
 from trainer_service.algorithms.common.off_policy.action_noise import ActionNoise
 from trainer_service.algorithms.common.off_policy.epsilon_greedy import EpsilonGreedy
 from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler, SampleT
-from trainer_service.algorithms.common.tensors import to_tensor
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories

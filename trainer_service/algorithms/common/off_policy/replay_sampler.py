@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.algorithms.common.acting import to_array
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.algorithms.common.schedules import linear_decay
-from trainer_service.algorithms.common.tensors import to_array
 from trainer_service.config import SACSettings, TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
 from trainer_service.replay.replay_buffer import ReplayBuffer

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.common.tensors import allowed_or_none, to_tensor
+from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
 from trainer_service.networks.encoders.chunks import as_floats
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
