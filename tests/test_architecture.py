@@ -84,10 +84,6 @@ STILL_TIED = {
         "trainer_service.algorithms.common.group_metrics",
         "trainer_service.algorithms.common.on_policy.group_rollout",
     ),
-    ("trainer_service.config.hyperparameters.registry", "trainer_service.config.hyperparameters.on_policy"),
-    ("trainer_service.config.hyperparameters.registry", "trainer_service.config.hyperparameters.off_policy"),
-    ("trainer_service.config.hyperparameters.off_policy", "trainer_service.config.hyperparameters.registry"),
-    ("trainer_service.config.hyperparameters.on_policy", "trainer_service.config.hyperparameters.registry"),
 }
 """Imports against the order that are about to go."""
 

@@ -59,7 +59,7 @@ def chapters() -> list[Chapter]:
         Chapter("`engine_settings`", {"": "EngineSettings"}),
         Chapter("`environment_parameters.NAME`: a sampler", {"": "Sampler"}),
         Chapter("`sampler_parameters`", _names(SAMPLERS)),
-        Chapter("`environment_parameters.NAME`: a curriculum", {"": "Curriculum"}),
+        Chapter("`environment_parameters.NAME`: a curriculum", {"": "CurriculumSettings"}),
         Chapter("`curriculum[…]`: a lesson", {"": "Lesson"}),
         Chapter("`completion_criteria`", {"": "CompletionCriteria"}),
         Chapter("`evaluation`", {"": "EvaluationSettings"}),
@@ -152,7 +152,9 @@ WORDS = {
 
 
 def _name(reference: str) -> str:
-    return {"Sampler": "sampler", "Curriculum": "curriculum"}.get(reference.rpartition("/")[2], "mapping")
+    return {"Sampler": "sampler", "CurriculumSettings": "curriculum"}.get(
+        reference.rpartition("/")[2], "mapping"
+    )
 
 
 def _bounds(schema: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ from unity_bridge.side_channels import (
     UniformSampler,
 )
 
-Parameters = Mapping[str, float | Sampler | config.Curriculum]
+Parameters = Mapping[str, float | Sampler | config.CurriculumSettings]
 """``environment_parameters`` of a configuration, by name."""
 
 _SMOOTHING = 0.25
@@ -235,9 +235,9 @@ def with_sampler_seeds(parameters: Parameters, seed: int, *, anew: bool = False)
             update={"sampler_parameters": value.sampler_parameters.model_copy(update=chosen)}
         )
 
-    result: dict[str, float | Sampler | config.Curriculum] = {}
+    result: dict[str, float | Sampler | config.CurriculumSettings] = {}
     for name, parameter in parameters.items():
-        if isinstance(parameter, config.Curriculum):
+        if isinstance(parameter, config.CurriculumSettings):
             lessons = [each.model_copy(update={"value": seeded(each.value)}) for each in parameter.curriculum]
             result[name] = parameter.model_copy(update={"curriculum": tuple(lessons)})
         else:

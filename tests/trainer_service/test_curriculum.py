@@ -77,7 +77,7 @@ def test_the_mean_of_the_last_returns_must_exceed_the_threshold() -> None:
     assert changed(course, 4.0)
 
 
-def test_a_lesson_lasts_its_least_number_of_episodes_whatever_the_measure() -> None:
+def test_a_lesson_lasts_at_least_its_minimum_of_episodes() -> None:
     course = curriculum(p=lessons({"measure": "progress", "threshold": 0.1, "min_lesson_length": 2}))
     assert not changed(course, 0.0, fraction=0.9)
     assert changed(course, 0.0, fraction=0.9)
@@ -123,7 +123,7 @@ def test_it_does_not_matter_how_episodes_fall_into_looks() -> None:
     )
 
 
-def test_the_longest_lesson_of_any_parameter_says_how_many_returns_matter() -> None:
+def test_the_longest_lesson_sets_how_many_returns_count() -> None:
     course = curriculum(
         p=lessons({"threshold": 2.9, **PLAIN}), q=lessons({"threshold": 100.0, "min_lesson_length": 4})
     )
@@ -157,7 +157,7 @@ def test_whatever_parameter_moves_on_all_returns_are_forgotten() -> None:
     assert numbers(course) == {"p": 1, "q": 1}
 
 
-def test_what_was_reached_in_the_lesson_before_does_not_count_in_the_next() -> None:
+def test_returns_of_one_lesson_do_not_count_in_the_next() -> None:
     course = curriculum(p=lessons({"threshold": 5.0}, {"threshold": 3.0}))
     assert changed(course, 8.0)
     assert not changed(course, 2.0)  # ¼·8 + ¾·2 = 3.5 would be enough
@@ -203,7 +203,7 @@ def test_what_is_stored_goes_on_as_if_nothing_had_happened() -> None:
         assert numbers(course) == {"p": 2, "q": 0}
 
 
-def test_a_curriculum_that_became_shorter_goes_on_in_its_last_lesson() -> None:
+def test_a_shortened_curriculum_resumes_in_its_last_lesson() -> None:
     course = curriculum(p=lessons({}))
     course.resume({"p": 5, "gone": 2}, {"A": LessonHistory((1.0, 2.0, 3.0), {"p": 1.0, "gone": 9.0})})
     assert course.lessons == {"p": CurrentLesson(1, "last")}
@@ -273,7 +273,7 @@ def drawn_lessons(*values: Any) -> dict[str, Any]:
     return made
 
 
-def test_seeds_count_every_lesson_without_one_of_its_own_in_the_order_of_the_file() -> None:
+def test_seeds_count_unseeded_lessons_in_the_files_order() -> None:
     own = {**UNIFORM, "sampler_parameters": {"seed": 5}}
     given = parameters(a=1.0, b=drawn_lessons(UNIFORM, 2.0, own, UNIFORM), c=UNIFORM)
     course = Curriculum(with_sampler_seeds(given, 1000))
@@ -307,9 +307,7 @@ def test_seeds_may_all_be_chosen_anew() -> None:
         ({"p": 1e300}, "environment_parameters.p: lesson 'p': .*32-bit float"),
     ],
 )
-def test_what_the_wire_cannot_carry_is_a_mistake_in_the_configuration(
-    given: dict[str, Any], problem: str
-) -> None:
+def test_values_that_the_wire_cannot_carry_are_refused(given: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         curriculum(**given)
 

@@ -1,7 +1,7 @@
 """The configuration of a run: ML-Agents' YAML, read strictly."""
 
 from trainer_service.config.changes import changed_networks
-from trainer_service.config.environment_parameters import Curriculum, Lesson, Sampler
+from trainer_service.config.environment_parameters import CurriculumSettings, Lesson, Sampler
 from trainer_service.config.hyperparameters.common import Hyperparameters, Schedule
 from trainer_service.config.hyperparameters.on_policy import (
     OnPolicyHyperparameters,
@@ -36,7 +36,7 @@ __all__ = [
     "REWARD_SIGNALS",
     "BehavioralCloningSettings",
     "CheckpointSettings",
-    "Curriculum",
+    "CurriculumSettings",
     "EngineSettings",
     "EnvironmentSettings",
     "EvaluationSettings",

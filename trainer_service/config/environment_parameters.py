@@ -180,7 +180,7 @@ class Lesson(Section):
     """Required for every lesson but the last."""
 
 
-class Curriculum(Section):
+class CurriculumSettings(Section):
     """A parameter that changes as the agents learn."""
 
     curriculum: tuple[Lesson, ...]
@@ -204,12 +204,12 @@ class Curriculum(Section):
 
 
 def _any_form(value: Any) -> Any:
-    if isinstance(value, Curriculum | Sampler):
+    if isinstance(value, CurriculumSettings | Sampler):
         return value
     if not isinstance(value, dict):
         return _constant(value, "a number, a sampler or a curriculum")
     if "curriculum" in value:
-        return Curriculum.model_validate(value)
+        return CurriculumSettings.model_validate(value)
     if "sampler_type" in value or "sampler_parameters" in value:
         return Sampler.model_validate(value)
     keys = ", ".join(map(str, value)) or "no keys"
@@ -221,12 +221,12 @@ def _any_form(value: Any) -> Any:
     )
 
 
-EnvironmentParameter = Annotated[float | Sampler | Curriculum, BeforeValidator(_any_form)]
+EnvironmentParameter = Annotated[float | Sampler | CurriculumSettings, BeforeValidator(_any_form)]
 """A constant, a sampler, or a curriculum of either."""
 
 
-def lessons_of(name: str, parameter: float | Sampler | Curriculum) -> tuple[Lesson, ...]:
+def lessons_of(name: str, parameter: float | Sampler | CurriculumSettings) -> tuple[Lesson, ...]:
     """The lessons of a parameter; one that never changes has a single lesson, called like itself."""
-    if isinstance(parameter, Curriculum):
+    if isinstance(parameter, CurriculumSettings):
         return parameter.curriculum
     return (Lesson(name=name, value=parameter),)

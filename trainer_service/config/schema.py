@@ -27,7 +27,7 @@ from trainer_service.config.trainer import TrainerSettings
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 _NOTHING = {"type": "null"}
-_NEVER_EMPTY = {"RunOptions", "Curriculum", "Lesson", "Sampler", "SamplerParameters"} | {
+_NEVER_EMPTY = {"RunOptions", "CurriculumSettings", "Lesson", "Sampler", "SamplerParameters"} | {
     model.__name__ for model in SAMPLERS.values()
 }
 

@@ -44,7 +44,7 @@ def load_replay_file(path: Path, into: Callable[[Mapping[str, NDArray[Any]]], No
     try:
         # Opened here, for numpy forgets to close what turns out to be damaged.
         with path.open("rb") as file:
-            _require_honest(file)
+            _require_true_sizes(file)
             file.seek(0)
             with np.load(file, allow_pickle=False) as arrays:
                 into(arrays)
@@ -55,7 +55,7 @@ def load_replay_file(path: Path, into: Callable[[Mapping[str, NDArray[Any]]], No
         ) from None
 
 
-def _require_honest(file: BinaryIO) -> None:
+def _require_true_sizes(file: BinaryIO) -> None:
     """Raises ValueError where an array claims more numbers than there are: numpy makes room before it reads."""
     with open_plain(file) as archive:
         for entry in archive.infolist():

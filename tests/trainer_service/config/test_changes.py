@@ -9,7 +9,7 @@ from trainer_service.config.values import SHAPES_WEIGHTS
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "told"),
+    ("before", "now", "changed"),
     [
         ({}, {"hyperparameters": {"learning_rate": 1.0}, "max_steps": 7, "time_horizon": 9}, []),
         ({}, {"network_settings": {"deterministic": True}}, []),
@@ -31,13 +31,13 @@ from trainer_service.config.values import SHAPES_WEIGHTS
         ),
     ],
 )
-def test_settings_on_which_no_weight_depends_are_not_told(
-    before: dict[str, Any], now: dict[str, Any], told: list[str]
+def test_changes_without_weights_are_not_reported(
+    before: dict[str, Any], now: dict[str, Any], changed: list[str]
 ) -> None:
-    assert changed_networks(*(TrainerSettings.model_validate(each) for each in (before, now))) == told
+    assert changed_networks(*(TrainerSettings.model_validate(each) for each in (before, now))) == changed
 
 
-def test_a_key_that_shapes_weights_does_so_wherever_it_is_defined() -> None:
+def test_keys_that_shape_weights_are_marked_in_every_model() -> None:
     models = [*HYPERPARAMETERS.values(), *REWARD_SIGNALS.values()]
     marked = {
         (model, key)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trainer_service.config import Curriculum, LoadedOptions, Sampler
+from trainer_service.config import CurriculumSettings, LoadedOptions, Sampler
 from trainer_service.config.environment_parameters import lessons_of
 
 Load = Callable[..., LoadedOptions]
@@ -54,7 +54,7 @@ def test_a_parameter_may_follow_a_curriculum(load: Load) -> None:
     """).options
     assert options.environment_parameters is not None
     height = options.environment_parameters["height"]
-    assert isinstance(height, Curriculum)
+    assert isinstance(height, CurriculumSettings)
     low, high = height.curriculum
     assert low.completion_criteria is not None
     assert low.completion_criteria.model_dump() == {
@@ -133,7 +133,7 @@ WATCHED = """
 """
 
 
-def test_a_lesson_that_waits_for_a_behavior_nobody_has_is_a_mistake(refuse: Refuse) -> None:
+def test_a_lesson_may_not_wait_for_an_unknown_behavior(refuse: Refuse) -> None:
     (line,) = refuse("    behaviors: {BigWall: {}, SmallWall: {}}" + WATCHED.format(behavior="BigWal"))
     assert "environment_parameters.p.curriculum[0].completion_criteria.behavior: expected a behavior" in line
     assert "'BigWall', 'SmallWall', got 'BigWal' (is 'BigWall' meant?)" in line
@@ -143,7 +143,7 @@ def test_with_default_settings_any_behavior_may_show_up(load: Load) -> None:
     assert load("    default_settings: {trainer_type: ppo}" + WATCHED.format(behavior="B")).warnings == ()
 
 
-def test_criteria_of_the_last_lesson_are_never_asked_and_may_name_anything(load: Load) -> None:
+def test_criteria_of_the_last_lesson_are_ignored(load: Load) -> None:
     load(parameter("{curriculum: [{name: a, value: 1, completion_criteria: {behavior: Nobody}}]}"))
 
 

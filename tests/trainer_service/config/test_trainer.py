@@ -112,7 +112,7 @@ def test_signals_have_ml_agents_learning_rates() -> None:
     assert rates == {"curiosity": 3e-4, "gail": 3e-4, "rnd": 1e-4}
 
 
-def test_a_word_that_is_not_even_a_text_gets_no_hint(refuse: Refuse) -> None:
+def test_a_choice_that_is_no_text_gets_no_hint(refuse: Refuse) -> None:
     (line,) = refuse("behaviors: {A: {network_settings: {goal_conditioning_type: 2001-01-01}}}")
     assert line.endswith("expected 'hyper' or 'none', got '2001-01-01'")
 
@@ -127,7 +127,7 @@ def test_teams_change_every_five_snapshots_unless_told_otherwise() -> None:
     assert SelfPlaySettings(save_steps=1000, team_change=7).team_change == 7
 
 
-def test_reward_signals_of_sac_update_as_often_as_the_policy_unless_told_otherwise() -> None:
+def test_reward_signals_of_sac_update_as_often_as_the_policy() -> None:
     assert SACSettings(steps_per_update=10).reward_signal_steps_per_update == 10
     assert (
         SACSettings(steps_per_update=10, reward_signal_steps_per_update=2).reward_signal_steps_per_update == 2
@@ -186,10 +186,10 @@ def test_what_never_learns_so_is_refused_with_its_line(refuse: Refuse, trainer_t
         f"run.yaml:8: behaviors.A.reward_signals: expected extrinsic alone, which is all that {trainer_type} "
         "learns from, got extrinsic, curiosity",
     ]
-    (said,) = refuse(
+    (message,) = refuse(
         f"behaviors: {{A: {{trainer_type: {trainer_type}, reward_signals: {{rnd: {{strength: 1}}}}}}}}"
     )
-    assert said.endswith("learns from, got rnd")
+    assert message.endswith("learns from, got rnd")
 
 
 @pytest.mark.parametrize("trainer_type", ["sac", "dqn_share", "dqn_consensus", "sic"])
@@ -202,7 +202,7 @@ def test_a_form_that_its_networks_do_not_have_is_refused(refuse: Refuse, trainer
 
 
 @pytest.mark.parametrize("trainer_type", ["vdn", "qmix"])
-def test_the_value_of_a_group_is_learned_from_all_that_it_gets(refuse: Refuse, trainer_type: str) -> None:
+def test_value_decomposition_learns_from_the_sum_of_rewards(refuse: Refuse, trainer_type: str) -> None:
     settings = f"{{trainer_type: {trainer_type}, hyperparameters: {{reward_mode: individual}}}}"
     assert refuse(f"behaviors: {{A: {settings}}}") == [
         "run.yaml:1: behaviors.A.hyperparameters.reward_mode: expected 'team_sum', got 'individual'"
@@ -245,11 +245,9 @@ def test_a_replay_buffer_holds_a_sequence_of_memory(refuse: Refuse, load: Load) 
         ("{trainer_type: MAPPO}", "got 'MAPPO' (did you mean 'mappo'?)"),
     ],
 )
-def test_what_no_team_could_learn_by_is_refused_before_anything_starts(
-    refuse: Refuse, behavior: str, line: str
-) -> None:
-    (said,) = refuse(f"behaviors: {{A: {behavior}}}")
-    assert said.endswith(line)
+def test_settings_that_no_group_could_learn_by_are_refused(refuse: Refuse, behavior: str, line: str) -> None:
+    (message,) = refuse(f"behaviors: {{A: {behavior}}}")
+    assert message.endswith(line)
 
 
 def test_what_makes_it_possible_is_accepted(load: Load) -> None:
@@ -258,7 +256,7 @@ def test_what_makes_it_possible_is_accepted(load: Load) -> None:
     load(f"behaviors: {{A: {{trainer_type: happo, {alike}}}, B: {{trainer_type: coma, {alike}}}}}")
 
 
-def test_a_key_of_other_trainer_types_is_said_to_be_theirs(refuse: Refuse) -> None:
+def test_a_key_of_another_trainer_type_names_that_type(refuse: Refuse) -> None:
     text = "behaviors: {{A: {{trainer_type: {}, hyperparameters: {{{}: 1}}}}}}"
     assert (
         "'beta' is a key of ppo, mappo, happo, poca, coma, not of sac"

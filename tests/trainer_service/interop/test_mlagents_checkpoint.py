@@ -159,7 +159,7 @@ def test_what_is_left_behind_is_said(rewritten: Callable[..., Path]) -> None:
     assert conversion.left_out == ("Module:Curiosity, a reward signal's network, which starts anew",)
 
 
-def test_a_policy_that_was_curious_is_taken_with_its_value_heads(rewritten: Callable[..., Path]) -> None:
+def test_a_policy_with_curiosity_keeps_its_value_heads(rewritten: Callable[..., Path]) -> None:
     def add_head(content: dict[str, Any]) -> None:
         size = content["Optimizer:critic"]["value_heads.value_heads.extrinsic.weight"].shape[1]
         for name, value in (("weight", torch.full((1, size), 2.0)), ("bias", torch.full((1,), 3.0))):

@@ -60,7 +60,7 @@ def test_it_decides_and_remembers_as_the_original_does(expected) -> None:
     assert np.ptp(expected["memories"], axis=(0, 1)).min() > 1e-2
 
 
-def test_its_critic_values_as_the_original_does_over_a_whole_sequence(expected) -> None:
+def test_the_recurrent_critic_equals_the_original_over_a_sequence(expected) -> None:
     ppo = PPO(SPEC, settings(), Compute(torch.device("cpu"), 0))
     ppo.load_state_dict(converted().algorithm)
     steps, agents = expected["obs"].shape[:2]

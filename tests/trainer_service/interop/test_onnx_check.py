@@ -61,7 +61,7 @@ def exported(tmp_path: Path, kind: str) -> Path:
 
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("kind", POLICIES)
-def test_a_model_that_says_what_its_policy_says_is_written_without_a_word(
+def test_a_model_that_equals_its_policy_is_written_silently(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     exported(tmp_path, kind)
@@ -88,7 +88,7 @@ def with_other_weights(model: bytes) -> bytes:
         ("lstm", "recurrent_out"),
     ],
 )
-def test_one_that_says_something_else_is_named_and_written_all_the_same(
+def test_a_model_that_differs_is_reported_and_still_written(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -100,8 +100,8 @@ def test_one_that_says_something_else_is_named_and_written_all_the_same(
     path = exported(tmp_path, kind)
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    said = f"model '{path}' does not say what its policy says: for random inputs '{output}' differs by "
-    assert record.message.startswith(said)
+    message = f"model '{path}' does not say what its policy says: for random inputs '{output}' differs by "
+    assert record.message.startswith(message)
     assert record.message.endswith("expected at most 0.001")
     onnx.checker.check_model(onnx.load(path))
 
@@ -109,9 +109,9 @@ def test_one_that_says_something_else_is_named_and_written_all_the_same(
 @pytest.mark.usefixtures("engine")
 def test_a_model_that_cannot_be_run_costs_a_warning(tmp_path: Path) -> None:
     network, spec = POLICIES["continuous"]()
-    said = model_mismatch(b"no model", spec, 0, export._PolicyOutputs(network, spec))
-    assert said is not None
-    assert said.startswith("could not be compared with its policy: ")
+    message = model_mismatch(b"no model", spec, 0, export._PolicyOutputs(network, spec))
+    assert message is not None
+    assert message.startswith("could not be compared with its policy: ")
 
 
 def test_the_random_streams_of_a_run_are_left_alone(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_the_random_streams_of_a_run_are_left_alone(tmp_path: Path) -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_large_pictures_are_left_to_an_engine_that_is_fast_and_that_is_said_once(
+def test_large_pictures_need_onnxruntime_which_is_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export_check, "_MAX_IN_NUMPY", 1000)
@@ -159,17 +159,17 @@ def test_two_choices_that_are_equally_good_are_no_difference() -> None:
     policy = {chosen: np.array([[1, 0]]), "logits": logits}
     assert largest_difference({chosen: np.array([[0, 0]])}, policy, policy, (3, 2)) is None
     for worse in ([1, 1], [2, 0]):
-        said = largest_difference({chosen: np.array([worse])}, policy, policy, (3, 2))
-        assert said is not None
-        assert f"'{chosen}' differs by" in said
+        message = largest_difference({chosen: np.array([worse])}, policy, policy, (3, 2))
+        assert message is not None
+        assert f"'{chosen}' differs by" in message
 
 
-def test_an_output_that_is_missing_or_of_another_shape_is_named() -> None:
+def test_missing_or_misshapen_outputs_are_named() -> None:
     policy = {"recurrent_out": np.zeros((3, 1, 4))}
-    said = [
+    message = [
         largest_difference(found, policy, policy, ()) for found in ({}, {"recurrent_out": np.zeros((3, 4))})
     ]
-    assert said == [
+    assert message == [
         "has an output 'recurrent_out' of shape missing, expected (3, 1, 4)",
         "has an output 'recurrent_out' of shape (3, 4), expected (3, 1, 4)",
     ]

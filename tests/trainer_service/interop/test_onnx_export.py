@@ -112,7 +112,7 @@ def exported(kind: str) -> tuple[PPO, BehaviorSpec, bytes]:
     return ppo, spec, model_of(ppo, spec)
 
 
-def seen(spec: BehaviorSpec, rows: int, seed: int) -> list[NDArray[np.float32]]:
+def random_observations(spec: BehaviorSpec, rows: int, seed: int) -> list[NDArray[np.float32]]:
     """Random observations; of every list some entities are absent, and somebody sees nobody."""
     rng = np.random.default_rng(seed)
     observations = []
@@ -224,9 +224,9 @@ class UnityLoader:
                 return
         if not wanted:
             return
-        told = self.values[shape]
-        if told.dtype != np.float32 or told.flatten().tolist() != sizes:
-            yield f"{shape} says {told}"
+        stored = self.values[shape]
+        if stored.dtype != np.float32 or stored.flatten().tolist() != sizes:
+            yield f"{shape} says {stored}"
         for name in (f"{kind}_actions", f"deterministic_{kind}_actions"):
             action = self.values[name]
             if action.shape != (1, sizes[0] if kind == "continuous" else len(sizes)):
@@ -293,7 +293,7 @@ def test_inputs_and_outputs_have_ml_agents_names_order_and_dimensions(kind: str)
 @pytest.mark.parametrize("rows", [1, 7])
 def test_it_decides_as_the_policy_does(kind: str, rows: int) -> None:
     ppo, spec, model = exported(kind)
-    observations, allowed = seen(spec, rows, seed=5), some_allowed(spec, rows, seed=6)
+    observations, allowed = random_observations(spec, rows, seed=5), some_allowed(spec, rows, seed=6)
     memories = some_memories(ppo, rows, seed=7)
     outputs = run(model, observations, allowed, memories[:, : MEMORY_SIZES.get(kind, 0)])
     assert_same_decisions(outputs, ppo, observations, allowed, memories)
@@ -308,7 +308,7 @@ def test_it_remembers_as_the_policy_does_over_whole_episodes(kind: str) -> None:
     memories = np.zeros((rows, ppo.memory_size), np.float32)
     recurrent = np.zeros((rows, 1, MEMORY_SIZES[kind]), np.float32)
     for step in range(150):
-        observations = seen(spec, rows, seed=step)
+        observations = random_observations(spec, rows, seed=step)
         ended = rng.random(rows) < 0.02
         memories[ended], recurrent[ended] = 0.0, 0.0
         feed = {f"obs_{i}": sensor for i, sensor in enumerate(observations)}
@@ -343,7 +343,7 @@ def test_it_is_made_of_operators_that_old_engines_know(kind: str) -> None:
     assert [0, 2, 3, 1] not in orders, "Unity's inference engines are known to get this one wrong"
 
 
-def test_the_operator_set_is_the_one_asked_for_and_one_that_unity_reads() -> None:
+def test_the_operator_set_is_one_that_unity_reads() -> None:
     model = onnx.load_model_from_string(exported("everything")[2])
     assert [(each.domain, each.version) for each in model.opset_import] == [("", export.OPSET)]
     assert export.OPSET <= 15
@@ -363,7 +363,7 @@ def test_continuous_actions_are_drawn_around_the_mean() -> None:
     with torch.no_grad():
         ppo._policy.actions.log_sigma.copy_(torch.tensor([-2.0, -3.0]))
     rows = 20_000
-    observations = [np.repeat(seen(spec, 1, seed=2)[0] / 10, rows, axis=0)]
+    observations = [np.repeat(random_observations(spec, 1, seed=2)[0] / 10, rows, axis=0)]
     onnxruntime.set_seed(11)
     outputs = run(model_of(ppo, spec), observations, np.ones((rows, 0)))
     drawn, likeliest = outputs["continuous_actions"], outputs["deterministic_continuous_actions"]
@@ -377,15 +377,17 @@ def test_drawn_actions_stay_in_bounds() -> None:
     ppo = made(spec)
     with torch.no_grad():
         ppo._policy.actions.log_sigma.fill_(3.0)
-    drawn = run(model_of(ppo, spec), seen(spec, 500, seed=2), np.ones((500, 0)))["continuous_actions"]
+    drawn = run(model_of(ppo, spec), random_observations(spec, 500, seed=2), np.ones((500, 0)))[
+        "continuous_actions"
+    ]
     assert (drawn.min(), drawn.max()) == (-1.0, 1.0)
 
 
-def test_choices_are_drawn_as_often_as_they_are_likely_and_never_where_masked() -> None:
+def test_choices_follow_their_probabilities_and_masks() -> None:
     spec = BehaviorSpec((VECTOR,), ActionSpec(0, (4, 3)))
     ppo = made(spec)
     rows = 20_000
-    observations = [np.repeat(seen(spec, 1, seed=4)[0], rows, axis=0)]
+    observations = [np.repeat(random_observations(spec, 1, seed=4)[0], rows, axis=0)]
     allowed = np.repeat(np.array([[1, 0, 1, 1, 1, 1, 0]], np.bool_), rows, axis=0)
     onnxruntime.set_seed(12)
     drawn = run(model_of(ppo, spec), observations, allowed)["discrete_actions"]
@@ -398,7 +400,7 @@ def test_choices_are_drawn_as_often_as_they_are_likely_and_never_where_masked() 
         assert (np.abs(often - likely) <= 5 * np.sqrt(likely * (1 - likely) / rows)).all()
 
 
-def test_an_observation_that_influences_nothing_is_an_input_all_the_same() -> None:
+def test_an_observation_without_influence_is_still_an_input() -> None:
     ppo, spec = of_kind("branches")
     network = ppo.policy_network()
     network.forward = lambda observations: ppo.policy_network()([observations[0], torch.zeros(1, 2)])  # type: ignore[method-assign]
@@ -416,7 +418,7 @@ def test_exporting_changes_nothing_for_the_one_who_learns() -> None:
         for name, tensor in expected[part].items():
             assert torch.equal(state[part][name], tensor)
             assert state[part][name].dtype == tensor.dtype
-    observations, allowed = seen(spec, 3, seed=1), some_allowed(spec, 3, seed=2)
+    observations, allowed = random_observations(spec, 3, seed=1), some_allowed(spec, 3, seed=2)
     nothing = np.zeros((3, 0), np.float32)
     drawn, undisturbed = (
         each.act(observations, allowed, nothing, deterministic=False) for each in (one, other)
@@ -436,7 +438,7 @@ def test_what_is_learned_later_does_not_reach_an_exported_network() -> None:
         assert torch.equal(tensor, before[name])
 
 
-def test_every_path_gets_the_same_bytes_and_nothing_else_is_left(tmp_path: Path) -> None:
+def test_every_path_gets_identical_bytes_and_no_leftovers(tmp_path: Path) -> None:
     ppo, spec = of_kind("continuous")
     export_policy(ppo.policy_network(), spec, tmp_path / "a b" / "one.onnx", tmp_path / "a b" / "two.onnx")
     one, two = sorted((tmp_path / "a b").iterdir())

@@ -65,7 +65,7 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
 
 
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])
-def test_what_strangers_said_can_neither_move_the_cursor_nor_fill_the_screen(
+def test_logged_text_is_escaped_and_cut_to_a_length(
     kind: type[io.StringIO],
 ) -> None:
     stream = kind()
@@ -171,7 +171,7 @@ def test_group_returns_stand_beside_the_agents_own() -> None:
     assert "3.000 ± 2.000 (group 6.000)" in last_table(stream.getvalue())[0]
 
 
-def test_below_the_table_stands_the_lesson_of_each_parameter_that_changes() -> None:
+def test_the_table_shows_lessons_of_changing_parameters() -> None:
     lessons = {"wall [m]": CurrentLesson(1, "higher"), "mass": CurrentLesson(0, "mass")}
     stream = Terminal()
     with Console(stream=stream) as console:
@@ -283,7 +283,7 @@ def test_a_terminal_that_closes_does_not_end_the_run() -> None:
 
 
 def outlives_its_reader(reading: int, writing: int) -> bool:
-    """Whether a run goes on that first was heard at ``reading``, and then no more."""
+    """Whether a run goes on that first was output at ``reading``, and then no more."""
     with subprocess.Popen(
         [sys.executable, "-c", UNHEARD],
         stdin=subprocess.PIPE,
@@ -292,15 +292,15 @@ def outlives_its_reader(reading: int, writing: int) -> bool:
         text=True,
     ) as process:
         os.close(writing)
-        heard = b""
-        while b"first" not in heard:
-            heard += os.read(reading, 1024)
+        output = b""
+        while b"first" not in output:
+            output += os.read(reading, 1024)
         os.close(reading)
         _, errors = process.communicate("go on\n", timeout=60)
     return errors == "the run went on"
 
 
-def test_a_name_beyond_the_encoding_of_the_terminal_is_spelled_out() -> None:
+def test_a_name_that_the_terminal_cannot_encode_is_escaped() -> None:
     script = """
 from trainer_service.metrics.console import Console
 from trainer_service.curriculum import CurrentLesson

@@ -90,7 +90,7 @@ def test_a_simulators_statistic_is_gathered_as_it_asks(aggregation: Aggregation,
     )
 
 
-def test_values_that_could_not_be_used_are_counted_and_not_mentioned_where_there_were_none() -> None:
+def test_replaced_values_are_reported_only_where_there_are_some() -> None:
     statistics = Statistics("Ball")
     statistics.add_replaced_values(3)
     statistics.add_replaced_values(4)

@@ -40,7 +40,7 @@ def test_blocks_add_up_by_name(clock: Clock) -> None:
     assert document(timers)["children"] == {"act": {"total": 3.0, "count": 2, "self": 3.0}}
 
 
-def test_an_inner_block_is_a_child_and_not_its_parents_own_time(clock: Clock) -> None:
+def test_the_time_of_an_inner_block_is_not_its_parents(clock: Clock) -> None:
     timers = Timers()
     with timers("update"):
         clock.advance(1.0)

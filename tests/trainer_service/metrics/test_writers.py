@@ -98,7 +98,7 @@ def test_what_is_not_a_number_is_null(tmp_path: Path) -> None:
         assert entry[key] is None
 
 
-def test_a_tag_of_the_simulator_cannot_replace_a_key_of_ours(tmp_path: Path) -> None:
+def test_a_simulators_tag_cannot_replace_a_built_in_key(tmp_path: Path) -> None:
     JsonlWriter(tmp_path / "metrics.jsonl").write(summary(scalars={"step": 3.0, "Policy/Behavior": 4.0}))
     (entry,) = entries(tmp_path / "metrics.jsonl")
     assert (entry["step"], entry["behavior"]) == (1000, "Ball")
@@ -174,8 +174,8 @@ except SaveError as error:
     print(error)
 """
     command = [sys.executable, "-c", script, str(path)]
-    said = subprocess.run(command, timeout=60, check=True, capture_output=True, text=True).stdout
-    assert str(path) in said
+    output = subprocess.run(command, timeout=60, check=True, capture_output=True, text=True).stdout
+    assert str(path) in output
     assert len(entries(path)) == 1
 
 
@@ -318,8 +318,8 @@ def test_the_console_writer_logs_the_line(caplog: pytest.LogCaptureFixture) -> N
 
 def test_gauges_are_named_as_in_ml_agents() -> None:
     timers = Timers()
-    told = Series(1.5, 3)
-    GaugeWriter(timers).write(summary(stats=episodes(1.0, 5.0), series={"Losses/Policy Loss": told}))
+    reported = Series(1.5, 3)
+    GaugeWriter(timers).write(summary(stats=episodes(1.0, 5.0), series={"Losses/Policy Loss": reported}))
     gauges = json.loads(timers.to_json())["gauges"]
     assert {name: gauge["value"] for name, gauge in gauges.items()} == {
         "Ball.Environment.CumulativeReward.mean": 3.0,
@@ -339,13 +339,13 @@ def test_a_simulators_histogram_is_kept_by_both_files(tmp_path: Path) -> None:
     statistics = Statistics("Ball")
     for each in (0.0, 0.0, 30.0, math.nan):
         statistics.add_stat(StatMessage("Goals", each, Aggregation.HISTOGRAM))
-    told = statistics.drain(step=1, wall_s=1.0, steps_per_s=1.0)
+    reported = statistics.drain(step=1, wall_s=1.0, steps_per_s=1.0)
     tensorboard = TensorBoardWriter(lambda _: tmp_path)
-    tensorboard.write(told)
+    tensorboard.write(reported)
     tensorboard.close()
     (event,) = events(tmp_path).Histograms("Goals_hist")
     assert (event.histogram_value.num, event.histogram_value.sum) == (3, 30.0)
-    JsonlWriter(tmp_path / "metrics.jsonl").write(told)
+    JsonlWriter(tmp_path / "metrics.jsonl").write(reported)
     (entry,) = entries(tmp_path / "metrics.jsonl")
     assert entry["Goals_hist"] == {"edges": list(range(31)), "counts": [2, *[0] * 28, 1]}
 
@@ -360,14 +360,14 @@ LESSONS = {"Ball size": CurrentLesson(2, "huge"), "mass": CurrentLesson(0, "mass
 
 
 def test_lessons_are_told_by_number_and_name(tmp_path: Path) -> None:
-    told = summary(lessons=LESSONS)
+    reported = summary(lessons=LESSONS)
     tensorboard = TensorBoardWriter(lambda _: tmp_path)
-    tensorboard.write(told)
+    tensorboard.write(reported)
     tensorboard.close()
     read = events(tmp_path)
     assert read.Scalars("Environment/Lesson Number/Ball size")[0].value == 2.0
     assert read.Scalars("Environment/Lesson Number/mass")[0].value == 0.0
-    JsonlWriter(tmp_path / "metrics.jsonl").write(told)
+    JsonlWriter(tmp_path / "metrics.jsonl").write(reported)
     (entry,) = entries(tmp_path / "metrics.jsonl")
     assert entry["lesson"] == {"Ball size": "huge", "mass": "mass"}
     assert (entry["lesson_number/ball_size"], entry["lesson_number/mass"]) == (2.0, 0.0)
@@ -391,7 +391,7 @@ def test_without_parameters_nothing_is_said_of_lessons(tmp_path: Path) -> None:
         (0.001, 12.0, "0.001 12.000"),
     ],
 )
-def test_returns_of_any_size_are_written_with_digits_that_say_something(
+def test_returns_are_written_with_significant_digits_at_any_scale(
     mean: float, deviation: float, written: str
 ) -> None:
     assert f"{format_return(mean, deviation)} {format_return(deviation, mean)}" == written

@@ -186,7 +186,7 @@ def test_parts_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("zip64", [False, True])
-def test_a_list_of_a_million_parts_is_refused_by_its_length(tmp_path: Path, zip64: bool) -> None:
+def test_a_directory_of_a_million_parts_is_refused_unread(tmp_path: Path, zip64: bool) -> None:
     path = write(tmp_path / "theirs.pt", {"data.pkl": START + b"N" + END})
     whole = path.read_bytes()
     end, claim = whole[-22:], 10**8

@@ -44,9 +44,7 @@ def test_what_is_saved_is_loaded(checkpoint: Checkpoint, tmp_path: Path) -> None
         assert torch.equal(loaded.algorithm["network"][name], weights)
 
 
-def test_every_path_gets_the_same_bytes_and_nothing_else_is_left(
-    checkpoint: Checkpoint, tmp_path: Path
-) -> None:
+def test_every_path_gets_identical_bytes_and_no_leftovers(checkpoint: Checkpoint, tmp_path: Path) -> None:
     save_checkpoint(checkpoint, tmp_path / "run" / "a.pt", tmp_path / "run" / "b.pt")
     first, second = sorted((tmp_path / "run").iterdir())
     assert (first.name, second.name) == ("a.pt", "b.pt")
@@ -86,7 +84,7 @@ def test_no_flipped_byte_gets_into_what_is_loaded(checkpoint: Checkpoint, tmp_pa
     assert refused > 10
 
 
-def test_a_flipped_byte_of_a_tensor_is_told_by_its_checksum(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_a_flipped_byte_is_found_by_its_checksum(checkpoint: Checkpoint, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
     save_checkpoint(checkpoint, path)
     written = path.read_bytes()

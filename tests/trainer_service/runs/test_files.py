@@ -61,7 +61,7 @@ def test_a_disk_that_fills_up_leaves_the_previous_file_whole(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a limit on the size of files")
-def test_a_write_that_the_kernel_refuses_halfway_leaves_the_previous_file_whole(tmp_path: Path) -> None:
+def test_a_write_that_fails_halfway_leaves_the_previous_file(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
     path.write_bytes(b"old")
     script = """
@@ -104,7 +104,7 @@ def test_leftovers_of_killed_writers_go_and_everything_else_stays(tmp_path: Path
     assert names(tmp_path) == [".hidden", ".x.tmp", "notes.tmp"]
 
 
-def test_a_writer_that_dies_leaves_a_file_that_the_next_one_recognises(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_writer_are_recognised(tmp_path: Path) -> None:
     script = """
 import os, sys
 from pathlib import Path

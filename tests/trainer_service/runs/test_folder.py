@@ -79,7 +79,7 @@ def test_a_finished_run_leaves_only_its_own_files(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == {"run": None, "run/configuration.yaml": b"x"}
 
 
-def test_a_run_id_that_exists_is_refused_with_the_three_ways_out(tmp_path: Path) -> None:
+def test_a_taken_run_id_is_refused_with_three_remedies(tmp_path: Path) -> None:
     fill(tmp_path / "run", *OURS)
     before = snapshot(tmp_path)
     with pytest.raises(UserError) as caught:
@@ -168,7 +168,7 @@ def test_initializing_gives_the_folder_of_the_other_run(tmp_path: Path) -> None:
         assert run.initialize_from == tmp_path / "teacher"
 
 
-def test_initializing_from_a_run_that_is_missing_is_refused_before_force_deletes(tmp_path: Path) -> None:
+def test_a_missing_initial_run_is_refused_before_force_deletes(tmp_path: Path) -> None:
     fill(tmp_path / "run", *OURS)
     before = snapshot(tmp_path)
     with pytest.raises(UserError, match="--initialize-from: no run 'teacher'"):
@@ -293,7 +293,7 @@ def test_a_run_has_one_writer_until_that_is_killed(tmp_path: Path, flag: str) ->
         assert run.writable
 
 
-def test_a_start_that_came_to_nothing_does_not_take_the_run_id(tmp_path: Path) -> None:
+def test_a_failed_start_does_not_take_the_run_id(tmp_path: Path) -> None:
     with RunFolder.open(tmp_path, "run") as failed:
         failed.write_configuration("x")
         fill(failed.path, "run_logs/Player-0.log")

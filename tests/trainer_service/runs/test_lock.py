@@ -32,7 +32,7 @@ def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_a_second_process_is_refused_with_the_id_of_the_first(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_naming_the_first(tmp_path: Path) -> None:
     with holder(tmp_path / "lock") as process:
         with pytest.raises(AlreadyLockedError) as caught:
             FileLock(tmp_path / "lock")
@@ -66,7 +66,7 @@ def test_releasing_removes_the_file_and_lets_the_next_in(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(os.name != "posix", reason="open files cannot be removed elsewhere")
-def test_a_file_that_vanishes_between_open_and_lock_is_not_mistaken_for_the_lock(
+def test_a_lock_file_removed_before_it_is_locked_is_reopened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "lock"

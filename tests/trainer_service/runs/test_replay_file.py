@@ -76,7 +76,7 @@ def code(_: bytes) -> bytes:
         (lambda _: b"\x93NUMPY\x09\x00" + bytes(200), "cannot be used"),
     ],
 )
-def test_an_array_that_claims_what_it_is_not_is_refused_before_there_is_room_for_it(
+def test_an_array_of_a_false_size_is_refused_before_allocation(
     path: Path, change: Callable[[bytes], bytes], expected: str
 ) -> None:
     rewritten(path, change)

@@ -170,9 +170,7 @@ def test_a_missing_file_is_an_empty_status_and_a_warning(
         (b"[" * 100_000, "recursion"),
     ],
 )
-def test_a_damaged_file_is_refused_by_name_with_the_way_out(
-    tmp_path: Path, content: bytes, reason: str
-) -> None:
+def test_a_damaged_status_is_refused_with_a_remedy(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "status.json"
     path.write_bytes(content)
     with pytest.raises(UserError) as caught:
@@ -205,7 +203,7 @@ def test_other_versions_are_warned_of(
     assert warning in caplog.text
 
 
-def test_a_status_of_ml_agents_itself_is_no_reason_to_warn(
+def test_a_status_written_by_ml_agents_causes_no_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     metadata = {"stats_format_version": "0.3.0", "mlagents_version": "1.1.0", "torch_version": "2.9.0"}

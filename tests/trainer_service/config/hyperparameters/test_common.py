@@ -44,7 +44,7 @@ def test_only_groups_are_sized_and_only_once(kind: str) -> None:
     assert isinstance(hyper, GroupSettings) == (kind in GROUPS)
 
 
-def test_poca_alone_takes_groups_of_any_size_while_agents_share_an_actor() -> None:
+def test_only_poca_takes_groups_of_any_size() -> None:
     limits = {kind: model().with_group_size(3).max_group_size for kind, model in HYPERPARAMETERS.items()}
     assert {kind for kind, limit in limits.items() if limit == 3} == GROUPS - {"poca"}
     poca = HYPERPARAMETERS["poca"]

@@ -28,7 +28,7 @@ def test_families_are_told_by_their_bases() -> None:
 
 
 @pytest.mark.parametrize("kind", OFF_POLICY)
-def test_every_one_learns_often_from_a_buffer_at_a_constant_rate(kind: str) -> None:
+def test_value_methods_learn_from_a_buffer_at_a_constant_rate(kind: str) -> None:
     hyper = TrainerSettings.model_validate({"trainer_type": kind}).hyperparameters
     assert isinstance(hyper, OffPolicyHyperparameters)
     assert (hyper.batch_size, hyper.buffer_size, hyper.learning_rate_schedule) == (128, 50000, "constant")

@@ -31,7 +31,7 @@ def test_each_file_gets_one_line_and_the_details_behind_it(tmp_path: Path) -> No
     assert len(bad.details) == 2
 
 
-def test_several_simulators_pass_because_the_command_line_may_say_what_to_start(tmp_path: Path) -> None:
+def test_several_simulators_without_a_program_pass_the_check(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("behaviors: {A: {}}\nenv_settings: {num_envs: 4}", encoding="utf-8")
     (check,) = check_files([path])

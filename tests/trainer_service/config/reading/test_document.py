@@ -35,7 +35,7 @@ def test_every_key_and_list_entry_knows_its_line(tmp_path: Path) -> None:
     }
 
 
-def test_anchors_aliases_and_merge_keys_mean_what_they_mean_in_yaml(tmp_path: Path) -> None:
+def test_anchors_aliases_and_merge_keys_follow_yaml(tmp_path: Path) -> None:
     text = "x: &x {a: 1, b: 1}\ny: &y {<<: *x, b: 2}\nz: {c: 3, <<: [*y, *x]}\nw: *x\n"
     assert read_document(write(tmp_path, text)).values == {
         "x": {"a": 1, "b": 1},
@@ -124,7 +124,7 @@ def test_aliases_cannot_multiply_without_bound(tmp_path: Path, text: str) -> Non
     ],
     ids=["brackets", "braces", "mappings", "dashes", "indented", "flow list", "list", "one key"],
 )
-def test_what_is_long_or_deep_is_refused_where_it_becomes_too_much(
+def test_long_or_deep_documents_are_refused_at_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, line: int
 ) -> None:
     composed = 0
@@ -141,7 +141,7 @@ def test_what_is_long_or_deep_is_refused_where_it_becomes_too_much(
     assert composed <= 10_000
 
 
-def test_brackets_are_refused_before_the_many_that_follow_are_looked_at(
+def test_too_many_brackets_are_refused_before_the_rest_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = 0
@@ -167,9 +167,7 @@ def test_a_missing_file_is_named_with_where_it_was_sought(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("sought", "meant"), [("walkr.yaml", "walker.yaml"), ("walker", "walker.yaml"), ("x.yaml", "")]
 )
-def test_a_file_beside_the_missing_one_that_may_have_been_meant_is_named(
-    tmp_path: Path, sought: str, meant: str
-) -> None:
+def test_a_missing_file_names_the_nearest_one_beside_it(tmp_path: Path, sought: str, meant: str) -> None:
     (tmp_path / "walker.yaml").touch()
     hint = f"; did you mean {tmp_path / meant}?)" if meant else f"{sought})"
     with pytest.raises(ConfigError) as caught:

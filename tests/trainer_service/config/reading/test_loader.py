@@ -66,7 +66,7 @@ def test_no_file_trains_any_behavior_with_the_built_in_defaults() -> None:
     assert loaded.warnings == ()
 
 
-def test_every_mistake_is_reported_at_once_with_file_line_path_and_hint(refuse: Refuse) -> None:
+def test_all_mistakes_are_reported_with_line_path_and_hint(refuse: Refuse) -> None:
     assert refuse("""
         behaviors:
           Walker:
@@ -140,7 +140,7 @@ def test_a_mistake_is_named(refuse: Refuse, text: str, message: str) -> None:
     assert line.startswith(message)
 
 
-def test_a_config_error_is_a_user_error_with_exit_code_2() -> None:
+def test_a_config_error_exits_with_code_2() -> None:
     assert issubclass(ConfigError, UserError)
     assert UserError.exit_code == 2
 
@@ -173,7 +173,7 @@ def test_the_command_line_wins_over_the_file(load: Load) -> None:
     assert (options.checkpoint_settings.run_id, options.debug) == ("b", True)
 
 
-def test_a_mistake_on_the_command_line_is_told_from_one_in_the_file(refuse: Refuse) -> None:
+def test_mistakes_name_the_command_line_or_the_file(refuse: Refuse) -> None:
     text = "behaviors: {A: {}}\nenv_settings: {num_envs: 0, seed: x}"
     assert refuse(text, {"env_settings": {"num_envs": -1, "env_args": ["a", None]}}) == [
         "command line: env_settings.env_args[1]: expected a text, got nothing",
@@ -265,7 +265,7 @@ def test_options_can_be_made_in_python() -> None:
     assert parsed.options == made
 
 
-def test_a_mapping_given_from_python_is_not_changed_and_is_named_in_messages() -> None:
+def test_a_mapping_is_left_unchanged_and_named_by_its_label() -> None:
     values = {"behaviors": {"A": {"framework": "pytorch"}}}
     (warning,) = parse_run_options(values, label="my options").warnings
     assert warning.startswith("my options: behaviors.A.framework: deprecated")

@@ -36,7 +36,7 @@ def test_a_behavior_is_laid_on_the_default_settings(load: Load) -> None:
     assert b == options.default_settings
 
 
-def test_a_behavior_that_changes_the_trainer_type_leaves_foreign_hyperparameters_behind(load: Load) -> None:
+def test_another_trainer_type_inherits_only_hyperparameters_that_it_has(load: Load) -> None:
     options = load("""
         default_settings:
           trainer_type: ppo
@@ -75,12 +75,12 @@ def test_reward_signals_are_inherited_and_added_to_but_never_removed(load: Load)
     assert list(options.behaviors["A"].reward_signals) == ["extrinsic", "rnd"]
 
 
-def test_without_default_settings_written_reward_signals_replace_the_built_in_ones(load: Load) -> None:
+def test_written_reward_signals_replace_the_built_in_ones(load: Load) -> None:
     options = load("behaviors: {A: {reward_signals: {rnd: {}}}}").options
     assert list(options.behaviors["A"].reward_signals) == ["rnd"]
 
 
-def test_a_mistake_in_the_default_settings_is_reported_once_where_it_was_made(refuse: Refuse) -> None:
+def test_a_mistake_in_default_settings_is_reported_once(refuse: Refuse) -> None:
     assert refuse("""
         default_settings:
           max_stepz: 5
@@ -92,7 +92,7 @@ def test_a_mistake_in_the_default_settings_is_reported_once_where_it_was_made(re
     ]
 
 
-def test_an_inherited_value_that_does_not_suit_a_behavior_names_both(refuse: Refuse) -> None:
+def test_an_unsuitable_inherited_value_names_its_source_and_behavior(refuse: Refuse) -> None:
     assert refuse("""
         default_settings:
           trainer_type: ppo
