@@ -18,14 +18,16 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("unity_bridge.codec",),
     ("unity_bridge.side_channels",),
     ("unity_bridge.transport", "unity_bridge.demonstrations"),
+    ("unity_bridge.simulators.scene",),
+    ("unity_bridge.simulators.parameters", "unity_bridge.simulators.third_party"),
+    ("unity_bridge.simulators.academy", "unity_bridge.simulators.rendering"),
     (
-        "unity_bridge.simulators",
         "unity_bridge.simulators.scenes",
         "unity_bridge.simulators.group_scenes",
         "unity_bridge.simulators.gym_envs",
-        "unity_bridge.simulators.pettingzoo_envs",
-        "unity_bridge.simulators.rendering",
     ),
+    ("unity_bridge.simulators.pettingzoo_envs",),
+    ("unity_bridge.simulators",),
     ("unity_bridge.programs",),
     ("unity_bridge.server",),
     ("unity_bridge.environment",),
@@ -133,10 +135,15 @@ def is_ours(module: str) -> bool:
 
 @functools.cache
 def imported_modules(path: Path) -> frozenset[str]:
-    """Modules of ours that a file imports, without packages that are only the way to one of them."""
-    named = {module for module in imports(path) if is_ours(module)}
-    ways = {module for module in named if any(other.startswith(f"{module}.") for other in named)}
-    return frozenset(named - ways)
+    """Modules of ours that a file imports; a package only where something is taken from its ``__init__``."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if is_ours(alias.name)}
+        elif isinstance(node, ast.ImportFrom) and is_ours(node.module or ""):
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {name if is_ours(name) else str(node.module) for name in names}
+    return frozenset(found)
 
 
 def cycles(graph: Mapping[str, set[str]]) -> list[set[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import re
 import shlex
@@ -31,6 +32,8 @@ HEADING = re.compile(r"^#+ (?P<text>.+)$", re.MULTILINE)
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND_LINE = re.compile(r"^    (?P<line>(?:mlagents-style|make|python) .+)$", re.MULTILINE)
 CODE_SPAN = re.compile(r"`(?P<text>[^`\n]+)`")
+SOURCE_FILE = re.compile(r"(?P<path>[\w./-]+\.(?:py|proto))(?:::\w+)?")
+OUR_NAME = re.compile(r"(?P<name>(?:trainer_service|unity_bridge)(?:\.\w+)+)")
 COMMANDS = (
     "learn", "check", "evaluate", "record-demo", "demo-info", "simulate", "export", "import-checkpoint", "schema",
     "doctor",
@@ -95,7 +98,7 @@ def test_commands_parse(arguments: list[str]) -> None:
         simulator.parse(arguments[1:])
 
 
-def test_every_command_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pages_name_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     listed = set(re.findall(r"^    ([\w-]+)(?: |$)", capsys.readouterr().out, re.MULTILINE))
@@ -128,18 +131,18 @@ def test_scripts_exist(script: str) -> None:
 
 
 @pytest.mark.parametrize("config", sorted((REPOSITORY / "configs").glob("*.yaml")), ids=label)
-def test_every_bundled_configuration_is_told_of(config: Path) -> None:
+def test_readme_names_every_bundled_configuration(config: Path) -> None:
     assert f"configs/{config.name}" in text_of(REPOSITORY / "README.md")
 
 
-def test_configurations_in_the_documentation_are_valid() -> None:
+def test_yaml_on_pages_is_valid() -> None:
     found = [block for page in PAGES for block in blocks(page, "yaml")]
     assert found
     for block in found:
         parse_run_options(yaml.safe_load(block))
 
 
-def test_python_in_the_documentation_imports_what_exists() -> None:
+def test_python_on_pages_imports_what_exists() -> None:
     found = [block for page in PAGES for block in blocks(page, "python")]
     assert found
     for block in found:
@@ -156,7 +159,7 @@ def test_python_in_the_documentation_imports_what_exists() -> None:
 
 
 @pytest.mark.parametrize("example", ["sign.py", "sign_scene.py"])
-def test_the_example_simulators_reward_the_right_sign(example: str, tmp_path: Path) -> None:
+def test_example_simulators_reward_the_right_sign(example: str, tmp_path: Path) -> None:
     program = str(REPOSITORY / "docs" / "examples" / example)
     command = Command(env=example, executable=(sys.executable, program))
     with Bridge(BridgeSettings(seed=1, run_logs=tmp_path, timeout_wait_s=30)) as bridge:
@@ -167,6 +170,40 @@ def test_the_example_simulators_reward_the_right_sign(example: str, tmp_path: Pa
     for batch in batches[1:]:
         assert batch.terminated[: batch.num_terminal].all()
         np.testing.assert_array_equal(batch.rewards, batch.terminated.astype(np.float32))
+
+
+@functools.cache
+def source_files() -> frozenset[str]:
+    """Every path that a page may mean: whole, or from one of its folders on."""
+    found = set()
+    for path in [*REPOSITORY.rglob("*.py"), *REPOSITORY.rglob("*.proto")]:
+        parts = path.relative_to(REPOSITORY).parts
+        found |= {"/".join(parts[start:]) for start in range(len(parts))}
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=label)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    spans = (SOURCE_FILE.fullmatch(match["text"]) for match in CODE_SPAN.finditer(text_of(page)))
+    missing = {span["path"] for span in spans if span} - source_files()
+    assert not {path for path in missing if "NAME" not in path and label(page) != "ARCHITECTURE.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=label)
+def test_modules_that_a_page_names_exist(page: Path) -> None:
+    for span in CODE_SPAN.finditer(text_of(page)):
+        for match in OUR_NAME.finditer(span["text"]):
+            assert resolves(match["name"]), f"{label(page)} names {match['name']}"
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name of ours is a module, or what lies in one."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        return bool(module) and hasattr(importlib.import_module(module), attribute)
+    return True
 
 
 def converse(bridge: Bridge, *, exchanges: int) -> tuple[BehaviorSpec, list[StepBatch]]:
