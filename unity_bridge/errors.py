@@ -1,4 +1,4 @@
-"""What can go wrong on the wire. Catch BridgeError for any of it."""
+"""Errors of the wire, of simulators and of their processes. Catch BridgeError for any of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a behavior sees and does, as its simulator declared it.
+"""Records of a behavior's observations and actions, as its simulator declared them.
 
 The field names are those of ``mlagents_envs.base_env``. The records are ours because the published package
 ships no types, differs between versions, and because these check themselves.
@@ -14,7 +14,7 @@ from unity_bridge.untrusted_text import quoted
 
 
 class DimensionProperty(enum.IntFlag):
-    """What may be assumed about one dimension of an observation."""
+    """Flags of one dimension of an observation: what may be assumed about it."""
 
     UNSPECIFIED = 0
     NONE = 1
@@ -41,7 +41,7 @@ LONGEST_SHOWN = 24
 """Numbers of a long list that a message repeats."""
 
 MOST_DIMENSIONS = 8
-"""Of one observation from outside; ML-Agents knows up to three."""
+"""Most dimensions of one observation from outside; ML-Agents knows up to three."""
 
 GLOBAL_STATE = "global_state"
 """Name of the sensor by which a simulator tells a central critic what agents must not see: no policy gets it."""
@@ -49,7 +49,7 @@ GLOBAL_STATE = "global_state"
 
 @dataclass(frozen=True, slots=True)
 class ObservationSpec:
-    """One sensor."""
+    """The declaration of one sensor."""
 
     name: str
 
@@ -97,7 +97,7 @@ class ObservationSpec:
 
 @dataclass(frozen=True, slots=True)
 class ActionSpec:
-    """What an agent does at each decision: continuous numbers, choices from branches, or both."""
+    """The actions of an agent at each decision: continuous numbers, choices from branches, or both."""
 
     continuous_size: int = 0
 

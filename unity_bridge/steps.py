@@ -16,7 +16,7 @@ of the memory, until a network looks at them. A sensor may send bytes in one mes
 
 
 def as_floats(observation: Observation) -> NDArray[np.float32]:
-    """What the observation stands for: bytes as byte/255, floats as they are."""
+    """Returns the numbers that an observation stands for: bytes as byte/255, floats as they are."""
     if observation.dtype == np.uint8:
         return observation.astype(np.float32) / np.float32(255)
     floats: NDArray[np.float32] = observation.astype(np.float32, copy=False)
@@ -32,7 +32,7 @@ def join_observations(parts: Sequence[Observation]) -> Observation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepBatch:
-    """What one message says about every agent of one behavior.
+    """Everything that one message says about the agents of one behavior.
 
     Terminal rows come first, then the rows that wait for an action. The same agent may own one row of each
     kind: its episode ended and its next one began. N changes from tick to tick, and so does the order.
@@ -105,7 +105,7 @@ class ActionBatch:
 
     @staticmethod
     def zeros(rows: int, spec: ActionSpec) -> ActionBatch:
-        """The action of an agent that nobody answers for."""
+        """Returns zeros, the action of an agent that the trainer does not answer for."""
         return ActionBatch(
             np.zeros((rows, spec.continuous_size), np.float32), np.zeros((rows, spec.discrete_size), np.int32)
         )

@@ -1,4 +1,4 @@
-"""A logger whose messages stay few, however often a simulator repeats its mistake."""
+"""A logger that stays quiet, however often a simulator repeats its mistake."""
 
 from __future__ import annotations
 

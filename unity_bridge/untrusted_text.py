@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 LONGEST_QUOTED = 60
-"""Characters of a stranger's text that a message repeats."""
+"""Characters of a text from outside that a message repeats."""
 
 LONGEST_LINE = 2000
 """Characters of one line of the log."""
@@ -22,16 +22,15 @@ _WRITTEN_OUT = {
 
 
 def quoted(text: str) -> str:
-    """A text that came from outside, in quotation marks, without control characters, and cut where it is long."""
+    """Returns a text from outside in quotation marks, without control characters, and cut where it is long."""
     shown = repr(text[:LONGEST_QUOTED])
     return shown if len(text) <= LONGEST_QUOTED else f"{shown}… ({len(text)} characters)"
 
 
 def harmless(text: str) -> str:
-    """A text of several lines as it may be printed, whatever somebody brought into it.
+    """Returns a text of several lines as it may be printed, whatever its sender put into it.
 
-    Control characters are written out, lines end where they are longer than anybody reads, and no line but the first
-    begins like one of ours.
+    Control characters are written out, very long lines are cut, and no line but the first begins like one of ours.
     """
     first, *others = text.translate(_WRITTEN_OUT).split("\n")
     lines = [first, *(f"  {line}" if line.startswith("[") else line for line in others)]
@@ -39,5 +38,5 @@ def harmless(text: str) -> str:
 
 
 def version_text(text: str) -> str:
-    """A version that came from outside as it is, and anything else quoted."""
+    """Returns a version that came from outside as it is, and anything else quoted."""
     return text if _PLAIN_VERSION.fullmatch(text) else quoted(text)

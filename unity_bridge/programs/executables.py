@@ -1,4 +1,4 @@
-"""What ``--env`` stands for: finds the program and makes its command line. Starts nothing."""
+"""The program that ``--env`` stands for, and its command line. Nothing is started here."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PLAYER_SUFFIXES = (".app", ".exe", ".x86_64", ".x86")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What to start, once per simulator."""
+    """A program to start, once per simulator."""
 
     env: str
-    """As the user wrote it: what messages call the program."""
+    """The value of ``--env`` as the user wrote it, by which messages call the program."""
 
     executable: tuple[str, ...]
     """The program, with the leading arguments that choose the environment."""
@@ -29,17 +29,17 @@ class Command:
     """The user's own, always last."""
 
     is_bundled: bool = False
-    """The simulator of ours, which has a Python environment in it."""
+    """Whether it is the bundled simulator, which hosts a Python environment."""
 
     is_unity_build: bool = False
-    """Writes its log where ``-logFile`` says, instead of printing it."""
+    """Whether it writes its log where ``-logFile`` says, instead of printing it."""
 
     no_graphics: bool = False
     no_graphics_monitor: bool = False
-    """Like ``no_graphics``, except for simulator 0."""
+    """``no_graphics`` for all simulators but number 0."""
 
     def line(self, *, worker: int, port: int, log: Path) -> list[str]:
-        """The command line of simulator ``worker``, which shall connect to ``port``."""
+        """Returns the command line of simulator ``worker``, which shall connect to ``port``."""
         line = list(self.executable)
         if self.no_graphics or (self.no_graphics_monitor and worker != 0):
             line += ["-nographics", "-batchmode"]
@@ -60,7 +60,7 @@ def resolve_program(
     no_graphics_monitor: bool = False,
     system: str | None = None,
 ) -> Command:
-    """What ``--env`` stands for: a bundled environment (``sim:``, ``gym:``, ``pettingzoo:``) or a path.
+    """Returns what ``--env`` stands for: a bundled environment (``sim:``, ``gym:``, ``pettingzoo:``) or a path.
 
     Args:
         env: as the user wrote it. Player suffixes (.x86_64, .exe, .app) may be left out.
@@ -90,7 +90,7 @@ def resolve_program(
 
 
 def find_executable(env: str, system: str) -> Path:
-    """The file that ML-Agents would start for this path on this system (Linux, Darwin, Windows).
+    """Returns the file that ML-Agents would start for this path on this system (Linux, Darwin, Windows).
 
     Raises:
         LaunchError: missing, a folder, or not executable.
@@ -105,7 +105,7 @@ def find_executable(env: str, system: str) -> Path:
 
 
 def _candidates(path: Path, system: str) -> list[Path]:
-    """Where the program may be, best guess first."""
+    """Returns the paths where the program may be, best guess first."""
     bare = path.with_suffix("") if path.suffix.lower() in _PLAYER_SUFFIXES else path
     if system == "Darwin":
         binaries = Path(f"{bare}.app") / "Contents" / "MacOS"
@@ -125,7 +125,7 @@ def _not_found(env: str, candidates: Sequence[Path]) -> LaunchError:
     schemes = ", ".join(f"{scheme}:NAME" for scheme in BUNDLED_SCHEMES)
     from unity_bridge.simulators.registry import (
         suggest_environment,
-    )  # all scenes: only who made a mistake waits for them
+    )  # imports all scenes, so only after a mistake
 
     near = suggest_environment(env)
     hint = f"; did you mean {near}?" if near else ""
@@ -143,7 +143,7 @@ def _executable_hint(path: Path) -> str:
 def _looks_like_unity(path: Path) -> bool:
     beside = path.parent
     return (
-        path.suffix in (".x86_64", ".x86")  # nobody else calls programs so
+        path.suffix in (".x86_64", ".x86")  # no other programs are called so
         or (beside / f"{path.stem}_Data").is_dir()
         or any((beside / library).is_file() for library in ("UnityPlayer.so", "UnityPlayer.dll"))
         or path.match("*.app/Contents/MacOS/*")

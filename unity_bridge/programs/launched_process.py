@@ -1,4 +1,4 @@
-"""A simulator's process together with the port that is its own, so that each conversation is tied to a process."""
+"""A simulator's process together with its own port, so that each conversation is tied to a process."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from unity_bridge.programs.program import Program
 from unity_bridge.transport.endpoint import Endpoint
 from unity_bridge.transport.inbox import Inbox
 
-_CAPACITY = 8  # one call is in flight in practice; any other shall be heard, and refused by name
+_CAPACITY = 8  # one call is in flight in practice; any other is read, and refused by name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exit:
-    """The process behind an endpoint is gone."""
+    """The event that the process behind an endpoint is gone."""
 
     endpoint: Endpoint
 
 
 class RestartBudget:
-    """How often one simulator may be started again, over its lifetime and in any period. −1 is no limit."""
+    """A limit to how often one simulator is started again, over its lifetime and in any period. −1 is no limit."""
 
     def __init__(self, *, lifetime: int, per_period: int, period_s: float) -> None:
         self._lifetime = lifetime
@@ -31,7 +31,7 @@ class RestartBudget:
         self._spent_at: list[float] = []
 
     def spend(self, now: float) -> str:
-        """Takes one restart from the budget, at a time in seconds. Returns why not; empty if it may be."""
+        """Takes one restart from the budget, at a time in seconds. Returns the refusal; empty if there was one left."""
         recent = sum(now - spent < self._period_s for spent in self._spent_at)
         if 0 <= self._lifetime <= len(self._spent_at):
             return f"it was already started again {len(self._spent_at)} of at most {self._lifetime} times"
@@ -58,7 +58,7 @@ class LaunchPlan:
     restarts: RestartBudget
 
     def start(self, *, again: bool = False) -> LaunchedProcess:
-        """A running process and its open port. ``again`` keeps what its predecessor printed.
+        """Returns a running process and its open port. ``again`` keeps what its predecessor printed.
 
         Raises:
             LaunchError: the system refuses to start it.
@@ -89,7 +89,7 @@ class LaunchedProcess:
     endpoint: Endpoint
 
     def exit_report(self, why: str) -> str:
-        """Why the conversation ended and how the process did, in one line."""
+        """Returns in one line why the conversation ended and how the process did."""
         if self.program.running:
             return f"{why}, while its process still runs"
         exit_text = self.program.exit_text()
@@ -100,7 +100,7 @@ class LaunchedProcess:
         return bool(self.program.last_lines(1))
 
     def log_tail(self) -> str:
-        """What the program printed last, as the end of a longer message."""
+        """Returns what the program printed last, as the end of a longer message."""
         lines = self.program.last_lines()
         if not lines:
             return f"; it printed nothing (see {self.program.log})"

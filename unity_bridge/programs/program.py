@@ -31,13 +31,13 @@ _LAST_START_S = 0.5
 
 _start_lock = threading.Lock()
 _programs: set[Program] = set()
-"""Those of this process that have not been seen to end."""
+"""Programs that this process has started and not seen end."""
 
 
 class Program:
-    """One simulator's process, from its start to its last word.
+    """One simulator's process, from its start to its exit.
 
-    A thread of its own waits for the exit, so nobody polls. The process leads a group of its own: Ctrl-C at
+    A thread of its own waits for the exit, so that nothing polls. The process leads a group of its own: Ctrl-C at
     the terminal reaches the trainer only, which then says goodbye in its own order.
     """
 
@@ -85,7 +85,7 @@ class Program:
 
     def _watch(self, on_exit: Callable[[], None]) -> None:
         self._process.wait()
-        self._end(force=True)  # what a wrapper script may have left behind
+        self._end(force=True)  # also the processes that a wrapper script may have left behind
         self._exited.set()
         _programs.discard(self)
         on_exit()
@@ -97,7 +97,7 @@ class Program:
 
     @property
     def was_killed(self) -> bool:
-        """Whether it is gone because somebody ended it: a user, or the system that ran out of memory."""
+        """Whether it was ended from outside: by a user, or by a system that ran out of memory."""
         return not self.running and self._process.returncode in _KILLED
 
     def wait(self, timeout_s: float) -> bool:
@@ -110,7 +110,7 @@ class Program:
             self._end(force=False)
 
     def dump_traceback(self, patience_s: float) -> None:
-        """Lets a simulator of ours that hangs say in which line, which ends it."""
+        """Has a bundled simulator that hangs print its traceback, which ends it."""
         if self.running and self._can_dump_traceback and sys.platform != "win32":
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGABRT)
@@ -122,7 +122,7 @@ class Program:
             self._end(force=True)
 
     def exit_text(self) -> str:
-        """How it ended, in words. Only for a process that has."""
+        """Returns how it ended, in words. Only for a process that has."""
         code = self._process.returncode
         if code < 0:
             return f"was killed by {_signal_name(-code)}"
@@ -138,11 +138,11 @@ class Program:
     def _end(self, *, force: bool) -> None:
         """Ends the process and its children, or asks them to leave."""
         if sys.platform == "win32":
-            # The number stays its own while we hold its handle, also when it is gone.
+            # The pid is not given to another process while we hold the handle, even after the exit.
             command = ["taskkill", *(["/F"] if force else []), "/T", "/PID", str(self.pid)]
             subprocess.run(command, capture_output=True, check=False)
             return
-        # Nobody may be left; macOS says so by refusing permission.
+        # There may be no process left; macOS tells so by refusing permission.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL if force else signal.SIGTERM)
 
@@ -188,7 +188,7 @@ def _start(line: Sequence[str], output: int) -> subprocess.Popen[bytes]:
 
 
 def _environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """Ours, with no last words lost in a buffer and no proxy on the way to this machine."""
+    """Returns our environment, without buffered output that an exit would lose, and without a proxy to this machine."""
     no_proxy = ours.get("no_grpc_proxy") or ours.get("no_proxy")
     exceptions = ",".join(filter(None, (no_proxy, "localhost", "127.0.0.1")))
     return {**ours, "PYTHONUNBUFFERED": "1", LAUNCHED: "1", "no_grpc_proxy": exceptions}

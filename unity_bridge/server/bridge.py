@@ -82,10 +82,10 @@ class Bridge:
         return numbers
 
     def receive(self, timeout_s: float) -> list[Tick | Departure]:
-        """Everything that waits. Blocks until something does; empty if nothing came in time.
+        """Returns everything that waits. Blocks until something does; empty if nothing came in time.
 
         Raises:
-            LaunchError: a launched program never came to a first step, or nobody ever attached.
+            LaunchError: a launched program never came to a first step, or no simulator ever attached.
             SimulatorLost: a launched simulator is gone and may not be started again, or the last attached
                 one left and no other came.
         """
@@ -94,7 +94,7 @@ class Bridge:
         until = began + timeout_s
         happened: list[Tick | Departure] = []
         while True:
-            # What is in the inbox comes first: a long update may have made us late, not the simulators.
+            # The inbox comes first: a long update may have made the trainer late, not the simulators.
             for event in self._waiting_events(until):
                 happened += self._handler.handle(event)
             happened += self._check_timeouts()
@@ -105,8 +105,8 @@ class Bridge:
     def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:
         """Answers a simulator's tick. Agents of behaviors that are left out do nothing.
 
-        A simulator that departed after its tick is answered in vain, which is no error. One whose answer cannot
-        be written is ended by the next ``receive``, like any other broken conversation.
+        An answer to a simulator that departed after its tick is dropped, which is no error. If the answer
+        cannot be written, the simulator is ended by the next ``receive``, like any other broken conversation.
 
         Raises:
             ValueError: it has no tick to answer, or not these agents.
@@ -126,8 +126,8 @@ class Bridge:
     def reset(self, simulator: int, records: Iterable[SideChannelRecord] = ()) -> None:
         """Answers a simulator's tick with RESET instead of actions, and with side channel records.
 
-        All its agents begin new episodes without a word about the old ones: these are worth nothing, and who
-        keeps their unfinished segments must drop them. Raises like ``reply``.
+        All its agents begin new episodes without a word about the old ones: these are worth nothing, so unfinished
+        segments must be dropped. Raises like ``reply``.
         """
         connection = self._connections.answerable(simulator)
         if connection:
@@ -137,8 +137,8 @@ class Bridge:
     def send(self, records: Iterable[SideChannelRecord], simulator: int | None = None) -> None:
         """Queues side channel records for the next reply to a simulator; if None, to everyone.
 
-        Everyone is who has had the first reset: those who come later are greeted. A simulator that departed
-        hears nothing, which is no error.
+        Everyone means all that have had the first reset: those that come later get the greeting instead. A simulator
+        that departed gets nothing, which is no error.
 
         Raises:
             ValueError: there never was a simulator of this number.
@@ -154,7 +154,7 @@ class Bridge:
 
     @property
     def simulators(self) -> Mapping[int, SimulatorInfo]:
-        """Those who have introduced themselves, by number, until they depart."""
+        """The simulators that have introduced themselves, by number, until they depart."""
         return {
             each.number: SimulatorInfo(
                 each.session.package_version,
@@ -176,7 +176,7 @@ class Bridge:
             self._inbox.put(Rejected(connection, reason))
 
     def close(self) -> None:
-        """Takes leave of every simulator, ends launched processes, frees the ports. May be called again."""
+        """Ends all conversations and launched processes, and frees the ports. May be called again."""
         if self._closed:
             return
         self._closed = True
@@ -187,7 +187,7 @@ class Bridge:
             self._listeners.stop()
 
     def _waiting_events(self, until: float) -> list[Event]:
-        """Everything in the inbox; blocks for the first until then or until somebody's silence is a fact."""
+        """Returns all events in the inbox; blocks for the first of them, at most until the next deadline."""
         events: list[Event] = []
         try:
             events.append(
@@ -201,7 +201,7 @@ class Bridge:
         return events
 
     def _check_timeouts(self) -> list[Tick | Departure]:
-        """Ends conversations whose time is up. Raises if nobody is attached for too long."""
+        """Ends overdue conversations. Raises if no simulator is attached for too long."""
         now = time.monotonic()
         if not self._timeouts.is_inbox_drained(now):
             return []
@@ -214,7 +214,7 @@ class Bridge:
 
 
 def _shut_down(connections: Connections, inbox: Inbox, grace_s: float) -> None:
-    """Answers everybody with status 400, and waits a while for those that owe the next message."""
+    """Ends all conversations by status 400, and waits a while for simulators that owe the next message."""
     owing: set[Connection | None] = set()
     for connection in connections:
         underway = connection.session.awaited not in (Awaited.INTRODUCTION, Awaited.NOTHING)
@@ -231,7 +231,7 @@ def _shut_down(connections: Connections, inbox: Inbox, grace_s: float) -> None:
 
 
 def _released(event: object, connections: Connections) -> Connection | None:
-    """Whom we need not wait for any longer: told by status 400, or its process ended."""
+    """Returns the connection that an event releases: it was told to stop, or its process ended."""
     match event:
         case Exit(endpoint):
             return connections.by_endpoint(endpoint)

@@ -1,4 +1,4 @@
-"""The check of who calls at the port of a launched program: the program itself, or a stranger."""
+"""The check whether a call at a launched program's port is the program's own or a stranger's."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from unity_bridge.transport import peers
 from unity_bridge.transport.endpoint import Call
 
 STRANGER_S = 1.0
-"""How long a stranger is one: to find out whose a connection is takes a millisecond or more."""
+"""How long a stranger is remembered: to find out which process has a connection takes a millisecond or more."""
 
 _MAX_STRANGERS = 1024
 
 
 class Caller(enum.Enum):
-    """What is known of a new connection at a launched program's port."""
+    """The verdict on a new connection at a launched program's port."""
 
     PROGRAM = "the system says that the connection is the program's"
-    UNVERIFIED = "nobody can tell, and nobody else speaks for the program"
-    STRANGER = "it is not to be heard"
+    UNVERIFIED = "the system does not tell, and the program has no other connection"
+    STRANGER = "it is another process, or cannot be shown to be the program"
 
 
 class CallerCheck:
@@ -29,10 +29,10 @@ class CallerCheck:
 
     def __init__(self) -> None:
         self._strangers: dict[tuple[int, str], float] = {}
-        """Ports and peers that have no business there, and until when that need not be found out again."""
+        """Ports and the strangers there, and until when they are remembered, by ``time.monotonic``."""
 
     def identify(self, connection: Connection, call: Call) -> Caller:
-        """The caller of a new connection, at the port of the program to which ``connection`` belongs."""
+        """Returns the verdict on a call at the port of the program to which ``connection`` belongs."""
         assert connection.launched is not None
         port, pid = call.endpoint.port, connection.launched.program.pid
         if time.monotonic() < self._strangers.get((port, call.peer), 0.0):
@@ -51,7 +51,7 @@ class CallerCheck:
 
 
 def _has_live_peer(connection: Connection) -> bool:
-    """Whether somebody speaks for a launched program, and is still there."""
+    """Whether a launched program has a connection that still stands."""
     if not connection.peer or connection.launched is None:
         return False
     return peers.is_connected(connection.peer, connection.launched.endpoint.port) is not False

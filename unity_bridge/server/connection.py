@@ -1,4 +1,4 @@
-"""What the bridge holds of one simulator while their conversation lasts."""
+"""The state of one simulator's connection while the conversation lasts."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from unity_bridge.transport.endpoint import Call
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """One simulator: its conversation, whose turn it is, and how long it may still take."""
+    """One simulator: its conversation, its last call, and how long it may still take."""
 
     number: int
 
     name: str
-    """What every text calls the simulator."""
+    """The name of the simulator in all texts."""
 
     session: Session
 
     deadline: float | None
-    """When its silence becomes a fact, by ``time.monotonic``; None while it is not its turn."""
+    """When it is timed out, by ``time.monotonic``; None while it is not its turn."""
 
     launched: LaunchedProcess | None = None
     """Its process; None if it attached."""
 
     peer: str = ""
-    """The connection that speaks for it, as gRPC names it; empty until a launched program has introduced itself."""
+    """Its connection as gRPC names it; empty until a launched program has introduced itself."""
 
     is_verified: bool = False
     """Whether the system says that the connection is the launched program's own."""
@@ -44,13 +44,13 @@ class Connection:
     has_stepped: bool = False
 
     outbox: Outbox = field(default_factory=Outbox)
-    """What it shall hear on side channels with the next reply."""
+    """Side channel records for the next reply."""
 
     times_missing: int = 0
     """How often in a row its connection was not found among those that stand."""
 
     is_wait_logged: bool = False
-    """Whether it was said that we wait for its message."""
+    """Whether it was logged that the trainer waits for its message."""
 
     end_reason: str = ""
     """Why the conversation is over, while the process has a moment left to exit."""
@@ -74,18 +74,18 @@ class Connection:
         self.expect_message(timeout_s)
 
     def expect_message(self, timeout_s: float) -> None:
-        """From now on it is the simulator's turn, unless the conversation is over."""
+        """Begins the simulator's turn, unless the conversation is over."""
         if self.session.awaited is not Awaited.NOTHING:
             self.deadline = time.monotonic() + timeout_s
             self.is_wait_logged = False
             self.times_missing = 0
 
     def is_overdue(self, now: float) -> bool:
-        """Whether it has been silent for too long."""
+        """Whether its time is up."""
         return self.deadline is not None and now >= self.deadline
 
     def waited_s(self, now: float, timeout_s: float) -> float:
-        """How long it has owed a message; 0 while it is not its turn, or its process is about to exit."""
+        """Returns how long it has owed a message; 0 while it is not its turn, or its process is about to exit."""
         return 0.0 if self.deadline is None or self.end_reason else now - (self.deadline - timeout_s)
 
     @property

@@ -1,4 +1,4 @@
-"""Who is there, and who says what."""
+"""The connections of all simulators, and the lookup of the one that an event belongs to."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MAX_REMEMBERED = 4096
 
 
 class Connections:
-    """Connections by the simulator's number, by the port of a launched process, by the line of an attached one.
+    """Connections by the simulator's number, by the port of a launched process, by the peer of an attached one.
 
-    Who departed keeps its port, and for a while a mark on its line, so that what it still says is known to be its
-    own; nothing else is kept of those that attached.
+    A departed process keeps its port, and the peer of a departed simulator is remembered for a while, so that late
+    messages are recognized; nothing else is kept of those that attached.
     """
 
     def __init__(self, settings: BridgeSettings) -> None:
@@ -35,20 +35,20 @@ class Connections:
         self._unanswerable: dict[int, None] = {}
 
     def __iter__(self) -> Iterator[Connection]:
-        """Those whose conversation lasts. They may depart meanwhile."""
+        """Iterates over present simulators, which may depart meanwhile."""
         return iter(list(self._present.values()))
 
     def __contains__(self, connection: Connection) -> bool:
-        """Whether this conversation lasts, and not one of a successor."""
+        """Whether this very conversation lasts, not one of a successor."""
         return self._present.get(connection.number) is connection
 
     def take_number(self) -> int:
-        """A number that no simulator had before."""
+        """Returns a number that no simulator had before."""
         self._next_number += 1
         return self._next_number - 1
 
     def open_attached(self, peer: str) -> Connection:
-        """A new conversation with a simulator that attached."""
+        """Begins a conversation with a simulator that attached."""
         number = self.take_number()
         connection = self._new_connection(number, f"simulator {number} ({readable(peer)})")
         connection.peer = peer
@@ -57,7 +57,7 @@ class Connections:
         return connection
 
     def open_launched(self, launched: LaunchedProcess) -> Connection:
-        """A new conversation with a process of ours."""
+        """Begins a conversation with a launched process."""
         number, env = launched.plan.number, launched.plan.command.env
         connection = self._new_connection(number, f"simulator {number} ({env}, pid {launched.program.pid})")
         connection.launched = launched
@@ -78,14 +78,14 @@ class Connections:
         return connection
 
     def _greeting(self, number: int, outbox: Outbox) -> list[SideChannelRecord]:
-        """What a simulator hears with its first reset: ours, and then what is queued for it already."""
+        """Returns the records of a simulator's first reset: engine, greeting, and then those queued for it already."""
         engine = self._settings.engine
         ours = [*(engine_records(engine) if engine else ()), *self._settings.greeting(number)]
         outbox.put_first(ours)
         return outbox.take()
 
     def remove(self, connection: Connection) -> None:
-        """A conversation is over; a tick of it that waits will be answered in vain."""
+        """Ends a conversation; the answer to a tick of it that waits will be dropped."""
         del self._present[connection.number]
         connection.deadline = None
         if connection.owed_actions:
@@ -96,11 +96,11 @@ class Connections:
             _remember(self._departed, connection.peer)
 
     def note_tick(self, connection: Connection) -> None:
-        """It waits for actions, so an answer of this number is no longer meant for a predecessor."""
+        """Notes that it waits for actions, so that an answer to this number is no longer for a predecessor."""
         self._unanswerable.pop(connection.number, None)
 
     def answerable(self, number: int) -> Connection | None:
-        """Whose tick shall be answered; None, but once, if it departed meanwhile. ValueError if nobody is there."""
+        """Returns the connection to be answered; None, once, if it departed meanwhile. ValueError if there is none."""
         if number in self._unanswerable:
             del self._unanswerable[number]
             return None
@@ -109,38 +109,38 @@ class Connections:
         return self._present[number]
 
     def recipient(self, number: int) -> Connection | None:
-        """Who hears what is said to this number; None if it departed. ValueError if there never was one."""
+        """Returns the connection of this number; None if it departed. ValueError if there never was one."""
         if not 0 <= number < self._next_number:
             raise ValueError(f"there is no simulator {number}")
         return self._present.get(number)
 
     def by_endpoint(self, endpoint: Endpoint) -> Connection | None:
-        """The launched simulator of a port, present or not; None if it was given up."""
+        """Returns the launched simulator of a port, present or not; None if it was given up."""
         return self._by_endpoint.get(endpoint)
 
     def by_peer(self, peer: str) -> Connection | None:
-        """The attached simulator of a line, while it is present."""
+        """Returns the attached simulator of a peer, while it is present."""
         return self._by_peer.get(peer)
 
     def has_departed(self, peer: str) -> bool:
-        """Whether the last one who attached on a line has departed, as far as that is still known."""
+        """Whether the last simulator of a peer has departed, as far as that is still remembered."""
         return peer in self._departed
 
     def launched_processes(self) -> list[LaunchedProcess]:
-        """All processes of ours that were not given up."""
+        """Returns all launched processes that were not given up."""
         return [each.launched for each in self._by_endpoint.values() if each.launched is not None]
 
     def forget_process(self, launched: LaunchedProcess) -> None:
-        """Nothing that comes from its port counts any longer."""
+        """Forgets a process: events of its port are ignored from now on."""
         del self._by_endpoint[launched.endpoint]
 
     def forget_peer(self, peer: str) -> None:
-        """The line is gone; another one of its name would be somebody else's."""
+        """Forgets a peer that hung up; another connection of its name would be another client's."""
         self._departed.pop(peer, None)
 
 
-def _remember(marks: dict[Any, None], mark: Hashable) -> None:
-    """Keeps the newest marks."""
-    marks[mark] = None
-    if len(marks) > _MAX_REMEMBERED:
-        del marks[next(iter(marks))]
+def _remember(keys: dict[Any, None], key: Hashable) -> None:
+    """Adds a key, and keeps the newest only."""
+    keys[key] = None
+    if len(keys) > _MAX_REMEMBERED:
+        del keys[next(iter(keys))]

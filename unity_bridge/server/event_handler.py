@@ -1,4 +1,4 @@
-"""The handling of what arrives in the inbox: who says it, and what the trainer is told of it."""
+"""The handling of events from the inbox: the connection that each is of, and what the trainer is told."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EXIT_WAIT_S = 1.0
 """How long a launched simulator that hung up or stopped may take to exit and tell its exit code."""
 
 MAX_LOGGED_INTRODUCTIONS = 1000
-"""How often it is logged that somebody has introduced itself; a loop of strangers must not fill the log."""
+"""How often it is logged that a simulator has introduced itself; a loop of restarts must not fill the log."""
 
 _ONE_CALL_AT_A_TIME = (
     "expected no other call before the last one is answered; two simulators in one process must open "
@@ -44,7 +44,7 @@ _ONE_CALL_AT_A_TIME = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rejected:
-    """We want no more of a simulator."""
+    """The event that the trainer wants no more of a simulator."""
 
     connection: Connection
     reason: str
@@ -54,7 +54,7 @@ Event = Call | HangUp | Exit | Rejected
 
 
 class EventHandler:
-    """Handles one event after the other, and ends conversations; returns what the trainer is to know of each."""
+    """Acts on events and ends conversations, and returns what the trainer is to know of them."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class EventHandler:
                 return self._on_rejection(connection, reason)
 
     def end(self, connection: Connection, why: str, *, hangs: bool = False) -> Departure:
-        """Nothing more will come: forgets who attached, starts again what was launched.
+        """Ends a simulator from which nothing more will come, and starts it again if it was launched.
 
         Raises:
             LaunchError: launched, and no simulator of its program ever came to its first step.
@@ -107,7 +107,7 @@ class EventHandler:
         return [self.end(connection, reason)]
 
     def _on_call(self, call: Call) -> list[Tick | Departure]:
-        """Hears a call, if it is known or shown whose it is."""
+        """Reads a call, unless it is a late one or a stranger's."""
         if call.endpoint in self._listeners:
             connection = self._connections.by_peer(call.peer)
             if (
@@ -127,10 +127,10 @@ class EventHandler:
         return self._on_message(connection, call)
 
     def _on_new_caller(self, connection: Connection, call: Call) -> list[Tick | Departure]:
-        """Hears or refuses a new connection at a launched program's port: the program's, or a stranger's.
+        """Takes or refuses a new connection at a launched program's port: the program's, or a stranger's.
 
-        Once it is shown to be the program's, it speaks for it. Where nobody can tell, the first to introduce itself
-        does, until its connection ends.
+        One that is shown to be the program's replaces any other. Where the system does not tell, the first connection
+        with an introduction is taken for the program's until it ends.
         """
         caller = self._callers.identify(connection, call)
         if caller is Caller.STRANGER:
@@ -211,7 +211,7 @@ class EventHandler:
         return [self.end(connection, why)] if connection in self._connections else []
 
     def internal_error(self, connection: Connection, doing: str, error: Exception) -> str:
-        """Why a simulator is ended that met a mistake of ours; the log tells where it was made."""
+        """Returns why a simulator is ended after an error of the trainer, and logs the traceback."""
         what = f"{doing} failed in the trainer: {type(error).__name__}: {quoted(str(error))}"
         self._throttled.log(type(error).__name__, f"{connection.name}: {what}", error=error)
         return what
@@ -232,7 +232,7 @@ class EventHandler:
         return happened
 
     def _on_conversation_end(self, connection: Connection, why: str) -> list[Tick | Departure]:
-        """The conversation is over. A process of ours gets a moment to exit and so tell its exit code."""
+        """Closes a conversation. A launched process gets a moment to exit and so tell its exit code."""
         connection.session.close()
         if connection.launched is None:
             return [self.end(connection, why)] if connection in self._connections else []
@@ -246,7 +246,7 @@ class EventHandler:
         return Departure(connection.number, self.last_departure, restarted)
 
     def _restart_conversation(self, connection: Connection, call: Call) -> list[Tick | Departure]:
-        """The simulator introduced itself once more: another conversation on the same line."""
+        """Begins another conversation on the connection of a simulator that introduced itself once more."""
         happened: list[Tick | Departure] = []
         if connection in self._connections:
             happened.append(self._depart(connection, "introduced itself anew"))

@@ -1,4 +1,4 @@
-"""What the bridge tells about simulators."""
+"""Events that the bridge reports to the trainer: ticks of simulators and their departures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Tick:
     """Behaviors with at least one row, by full id in alphabetical order. May be empty."""
 
     messages: tuple[SideChannelRecord, ...] = ()
-    """What it said on side channels, in order."""
+    """Its side channel messages, in order."""
 
     replaced: Mapping[str, int] = field(default_factory=dict)
     """Values that could not be used and became 0, of behaviors with any, by full id."""
@@ -31,7 +31,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A conversation is over: its agents' unfinished trajectories are worth nothing.
+    """The end of a conversation: its agents' unfinished trajectories are worth nothing.
 
     A launched simulator that was started again keeps its number and begins anew, with new specs and agents.
     """
@@ -42,15 +42,15 @@ class Departure:
     """One line that names the simulator."""
 
     restarted: bool = False
-    """A process of ours, and its successor is on the way."""
+    """Whether it is a launched process that is started again."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatorInfo:
-    """How a simulator introduced itself."""
+    """The introduction of a simulator."""
 
     package_version: str
-    """Of ML-Agents in Unity; empty if it names none."""
+    """The version of ML-Agents in Unity; empty if it names none."""
 
     communication_version: str
 
@@ -58,4 +58,4 @@ class SimulatorInfo:
     """Names of the flags that it set, such as ``trainingAnalytics``."""
 
     launched: bool = False
-    """It is a process of ours; otherwise it came by itself."""
+    """Whether the bridge launched it; otherwise it attached by itself."""

@@ -1,4 +1,4 @@
-"""Ports to which simulators attach by themselves, and how long nobody may do so."""
+"""Ports to which simulators attach by themselves, and how long they may be without any."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from unity_bridge.transport.endpoint import Endpoint
 LOGGER = logging.getLogger(__name__)
 
 MAX_LOGGED = 100
-"""How often it is said that nobody is attached: who presses Play and Stop all day reads it, a loop of strangers does
-not fill the log."""
+"""How often it is logged that no simulator is attached: enough for a day of Play and Stop, too few for a loop of
+connections to fill the log."""
 
 
 class Listeners:
-    """Open ports. Waiting begins when one is opened and again whenever the last simulator left."""
+    """Open ports. The timeout begins when one is opened, and again whenever the last simulator left."""
 
     def __init__(self, timeout_wait_s: float) -> None:
         self._timeout_wait_s = timeout_wait_s
         self._endpoints: list[Endpoint] = []
         self._throttled = ThrottledLogger(LOGGER)
         self.deadline: float | None = None
-        """When somebody must have come, by ``time.monotonic``; None while it need not be."""
+        """When a simulator must have attached, by ``time.monotonic``; None while none need to."""
 
     def __contains__(self, endpoint: Endpoint) -> bool:
         return endpoint in self._endpoints
 
     def add(self, endpoint: Endpoint) -> None:
-        """An open port, to which somebody shall attach in time."""
+        """Adds an open port, to which a simulator must attach in time."""
         self._endpoints.append(endpoint)
         self.deadline = time.monotonic() + self._timeout_wait_s
 
     def wait_for_next(self) -> None:
-        """The last one left. Says what to do."""
+        """Waits for another simulator after the last one left, and logs what the user can do."""
         self.deadline = time.monotonic() + self._timeout_wait_s
         self._throttled.log(
             "nobody",
@@ -46,11 +46,11 @@ class Listeners:
         )
 
     def stop_waiting(self) -> None:
-        """Somebody is there."""
+        """Stops the timeout, because a simulator is there."""
         self.deadline = None
 
     def check_timeout(self, now: float, last_departure: str) -> None:
-        """Raises when the time is up: SimulatorLost if there was one, who is named, LaunchError if never."""
+        """Raises when the time is up: SimulatorLost with the last departure, LaunchError if there was none."""
         if self.deadline is None or now < self.deadline:
             return
         self.deadline = None

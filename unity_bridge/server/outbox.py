@@ -1,4 +1,4 @@
-"""What a simulator shall hear on side channels, while it waits for a reply that can carry it."""
+"""A queue of side channel records that wait for a reply which can carry them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from unity_bridge.side_channels import SideChannelRecord, packed_size
 
 REPLY_BYTES = 3 * 2**20
-"""Records in one reply. Unity takes no message over 4 MiB; what is left is for the actions."""
+"""Bytes of records in one reply. Unity takes no message over 4 MiB; the rest is for the actions."""
 
 
 class Outbox:
@@ -18,15 +18,15 @@ class Outbox:
         self._records: deque[SideChannelRecord] = deque()
 
     def put(self, records: Iterable[SideChannelRecord]) -> None:
-        """Behind all that waits."""
+        """Adds records behind those that wait."""
         self._records.extend(records)
 
     def put_first(self, records: Sequence[SideChannelRecord]) -> None:
-        """Before all that waits."""
+        """Adds records before those that wait."""
         self._records.extendleft(reversed(records))
 
     def take(self) -> list[SideChannelRecord]:
-        """As many as one reply can carry, and one at least if there is any. The others wait for the next."""
+        """Takes as many as one reply can carry, but at least one if there is any. The others wait for the next."""
         taken: list[SideChannelRecord] = []
         left = REPLY_BYTES
         while self._records and (not taken or packed_size(self._records[0]) <= left):

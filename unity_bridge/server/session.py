@@ -8,7 +8,7 @@
     step (agents, new behaviors)          →
                                           ←    STEP, actions, side channels          … and so on
 
-Either side ends it with status 400. No gRPC in here, and no clock: who calls decides when to stop waiting.
+Either side ends it with status 400. No gRPC in here, and no clock: the caller decides when to stop waiting.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _PACKAGE_VERSION_FOR_UNITY_1 = "0.20.0"
 """Unity packages before 2.0 refuse trainers that say they are newer than 0.25."""
 
 MOST_BEHAVIORS = 256
-"""That one simulator may describe, teams counted apart."""
+"""Most behaviors that one simulator may describe, teams counted apart."""
 
 MOST_ROWS = 1 << 17
-"""Rows of agents in one message, of all behaviors: two for each of 65 536 agents. Those that are as unlike as they can
-be are read at fifty thousand a second."""
+"""Most rows of agents in one message, of all behaviors: two for each of 65 536 agents. Rows that are as unlike as they
+can be are read at fifty thousand a second."""
 
 STOP_MESSAGE = RowViewMessage(header=HeaderProto(status=STOP)).SerializeToString()
-"""What ends a conversation from our side."""
+"""The message that ends a conversation from the trainer's side."""
 
 _LONGEST_SPEC = 280
 """Characters of a spec in a message: two of them, and words between, fit into what a refusal can carry."""
@@ -54,7 +54,7 @@ _VERSION = re.compile(r"(\d{1,9})\.(\d+)(\.\d+)?([ab]\d+)?")
 
 
 class Awaited(enum.Enum):
-    """What the simulator owes next, in words for messages."""
+    """The message that the simulator owes next, in words for people."""
 
     INTRODUCTION = "its introduction (the first message of the handshake)"
     CONFIRMATION = "the second message of the handshake"
@@ -81,7 +81,7 @@ class Step:
     """Behaviors with at least one agent in this message, by full behavior id, in alphabetical order."""
 
     messages: tuple[SideChannelRecord, ...] = ()
-    """What it said on side channels, in order."""
+    """Its side channel messages, in order."""
 
     replaced: Mapping[str, int] = field(default_factory=dict)
     """Values that could not be used and became 0, of behaviors with any, by full behavior id."""
@@ -92,11 +92,11 @@ class Stopped:
 
 
 class Restarted:
-    """The simulator began from the start; this conversation is over and the message belongs to the next."""
+    """The simulator began from the start: this conversation is over, and the message belongs to the next."""
 
 
 class Session:
-    """What is known of one conversation. Methods take and return serialized messages."""
+    """The state of one conversation. Methods take and return serialized messages."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Session:
             raise
 
     def reply(self, actions: Mapping[str, ActionBatch], records: Iterable[SideChannelRecord] = ()) -> bytes:
-        """The answer to the last Step. Agents of behaviors that are left out do nothing this time.
+        """Returns the answer to the last Step. Agents of behaviors that are left out do nothing this time.
 
         Args:
             actions: by full behavior id, a row for each agent that waits.
@@ -168,7 +168,7 @@ class Session:
         return message.SerializeToString()
 
     def reset(self, records: Iterable[SideChannelRecord] = ()) -> bytes:
-        """Another answer to the last Step: all agents begin new episodes, and do not say that the old ones end."""
+        """Answers the last Step with RESET: all agents begin new episodes, and do not say that the old ones end."""
         self._waiting = {}
         message = _ok_message(records)
         message.unity_input.rl_input.command = CommandProto.RESET
@@ -251,7 +251,7 @@ class Session:
         return Step(new_specs, batches, messages, replaced)
 
     def _read_descriptions(self, output: RowViewOutput) -> None:
-        """Learns the behaviors that the message describes.
+        """Registers the behaviors that the message describes.
 
         Sensors are known from the first agent only. A description that comes before any agent of a new
         behavior is kept for its first agent: Unity sends both together, others may not.
@@ -291,7 +291,7 @@ def is_introduction(data: bytes) -> bool:
 
 
 def check_version(theirs: str) -> None:
-    """Refuses simulators whose protocol we do not speak.
+    """Refuses simulators of another protocol.
 
     Raises:
         WireError: another major version than ours, or no version at all.
@@ -307,7 +307,7 @@ def check_version(theirs: str) -> None:
 
 
 def spec_difference(known: BehaviorSpec, new: BehaviorSpec) -> str:
-    """What a simulator changed about a behavior that must not change."""
+    """Returns the first difference between two specs of a behavior, in words."""
     if known.action_spec != new.action_spec:
         return f"its actions changed from {_shortened(known.action_spec)} to {_shortened(new.action_spec)}"
     before, after = known.observation_specs, new.observation_specs

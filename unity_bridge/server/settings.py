@@ -1,4 +1,4 @@
-"""What the bridge is told."""
+"""Settings of the bridge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unity_bridge.side_channels import EngineConfiguration, SideChannelRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeSettings:
-    """What holds for every simulator."""
+    """Settings that hold for every simulator."""
 
     seed: int
     """Simulator number n gets seed + n for its own randomness."""
@@ -20,14 +20,14 @@ class BridgeSettings:
     """Copies of the training area that each simulator shall make."""
 
     timeout_wait_s: float = 60.0
-    """How long a simulator may take for any message that it owes, and how long nobody may be attached."""
+    """How long a simulator may take for any message that it owes, and how long there may be none attached."""
 
     engine: EngineConfiguration | None = None
     """Sent with the first reset; None sends nothing."""
 
     greeting: Callable[[int], Sequence[SideChannelRecord]] = lambda simulator: ()
-    """What simulator number n hears on side channels with its first reset, after the engine's settings. Asked
-    whenever that is due: a simulator that was started again is greeted again."""
+    """Returns the side channel records of simulator number n's first reset, which follow the engine's. Called
+    whenever that is due: a simulator that was started again gets them again."""
 
     base_port: int | None = None
     """LaunchedProcess simulator number n gets port base_port + n; None lets the system choose each."""
@@ -36,7 +36,7 @@ class BridgeSettings:
     """Where programs' output goes, in files Player-<number>.log. None: a folder that close() removes."""
 
     max_lifetime_restarts: int = 10
-    """Of each launched simulator; −1 is no limit."""
+    """Restarts of each launched simulator in all; −1 is no limit."""
 
     restarts_rate_limit_n: int = 1
     """Restarts of each launched simulator in one period; −1 is no limit."""
@@ -47,4 +47,4 @@ class BridgeSettings:
     """Simulators that may wait at an attach port at once."""
 
     shutdown_grace_s: float = 3.0
-    """How long close() waits for simulators to take leave, and again for programs that are asked to end."""
+    """How long close() waits for simulators to stop, and again for programs that are asked to end."""

@@ -17,12 +17,12 @@ from unity_bridge.server.settings import BridgeSettings
 from unity_bridge.transport.inbox import Inbox
 
 TRACEBACK_S = 0.5
-"""How long a launched simulator that hangs may take to say where."""
+"""How long a launched simulator that hangs may take to print its traceback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is known of a launched process when its conversation ended."""
+    """The state of a launched process when its conversation ended."""
 
     reason: str
     """Why the conversation ended and how the process did."""
@@ -30,23 +30,23 @@ class Failure:
     was_killed: bool
 
     log_tail: str
-    """What the program printed last."""
+    """The end of what the program printed."""
 
     has_output: bool
 
 
 class Supervisor:
-    """Processes that the bridge launched. Each is started again as often as its budget allows."""
+    """A supervisor of launched processes, which starts each again as often as its budget allows."""
 
     def __init__(self, settings: BridgeSettings, inbox: Inbox) -> None:
         self._settings = settings
         self._inbox = inbox
         self._run_logs = settings.run_logs or Path(tempfile.mkdtemp(prefix="run_logs-"))
         self._working_commands: set[Command] = set()
-        """Programs of which a simulator has stepped: one that dies while it starts up is no proof that they cannot."""
+        """Programs of which a simulator has stepped."""
 
     def start(self, number: int, command: Command) -> LaunchedProcess:
-        """The process of simulator ``number``, with a port of its own. Raises like ``LaunchPlan.start``."""
+        """Starts the process of simulator ``number``, with a port of its own. Raises like ``LaunchPlan.start``."""
         self._run_logs.mkdir(parents=True, exist_ok=True)
         settings = self._settings
         plan = LaunchPlan(
@@ -64,11 +64,11 @@ class Supervisor:
         return plan.start()
 
     def note_step(self, launched: LaunchedProcess) -> None:
-        """A simulator of this program has stepped."""
+        """Notes that a simulator of this program has stepped, so that its next failure is no proof that it cannot."""
         self._working_commands.add(launched.plan.command)
 
     def failure(self, launched: LaunchedProcess, why: str, *, hangs: bool) -> Failure:
-        """What is known of a process whose conversation ended; one that hangs is made to say where."""
+        """Returns the state of a process after its conversation; one that hangs prints its traceback first."""
         was_killed, reason = launched.program.was_killed, launched.exit_report(why)
         if hangs:
             launched.program.dump_traceback(TRACEBACK_S)
@@ -91,7 +91,7 @@ class Supervisor:
         return launched.plan.start(again=True)
 
     def stop(self, processes: Sequence[LaunchedProcess]) -> None:
-        """Ends the processes, frees their ports, and removes their logs where nobody asked for these."""
+        """Ends the processes, frees their ports, and removes logs that the settings do not ask for."""
         stop_programs([each.program for each in processes], grace_s=self._settings.shutdown_grace_s)
         for each in processes:
             each.endpoint.stop()

@@ -20,10 +20,10 @@ BUSY_GRACE_S = 5.0
 """How long reading may go on without an end before a simulator that is late is timed out all the same."""
 
 CHECK_INTERVAL_S = 1.0
-"""How often we look whether those that owe a message, and have for as long, are still there."""
+"""Seconds between two looks for simulators that owe a message and are gone."""
 
 LOG_WAIT_AFTER_S = 5.0
-"""How long a simulator may owe a message before it is logged that we wait for it."""
+"""How long a simulator may owe a message before that is logged."""
 
 
 class Lost(NamedTuple):
@@ -32,7 +32,7 @@ class Lost(NamedTuple):
     connection: Connection
     reason: str
     hangs: bool
-    """Whether it let its time pass, and may still do something."""
+    """Whether it let its time pass, so that its process may hang."""
 
 
 class Timeouts:
@@ -48,23 +48,23 @@ class Timeouts:
         self._throttled = ThrottledLogger(LOGGER)
         self._check_at = 0.0
         self._busy_since: float | None = None
-        """Since when the inbox was never seen empty, as if nothing had been done but reading it."""
+        """Since when the inbox was never seen empty, less the time that was not spent reading."""
         self.read_until = 0.0
         """When the inbox was last read, by ``time.monotonic``."""
 
     def resume(self, now: float) -> None:
-        """Begins to read again; the time since ``read_until`` counts for nothing."""
+        """Begins to read again; the time since ``read_until`` does not count as reading."""
         if self._busy_since is not None:
             self._busy_since += now - self.read_until
 
     def next_deadline(self, until: float) -> float:
-        """The earliest of all deadlines, ``until`` at the latest."""
+        """Returns the earliest of all deadlines, ``until`` at the latest."""
         deadlines = [self._listeners.deadline, *(each.deadline for each in self._connections)]
         known = [deadline for deadline in deadlines if deadline is not None]
         return min([until, *known, self._check_at]) if known else until
 
     def is_inbox_drained(self, now: float) -> bool:
-        """Whether a simulator that has not been heard has said nothing: all is read, or we have read long enough."""
+        """Whether simulators without a message here have sent none: all is read, or reading has taken long enough."""
         if self._inbox.empty():
             self._busy_since = None
         elif self._busy_since is None:
@@ -72,7 +72,7 @@ class Timeouts:
         return self._busy_since is None or now >= self._busy_since + BUSY_GRACE_S
 
     def lost(self, now: float) -> Iterator[Lost]:
-        """Simulators whose time is up, or whose connection is gone. Each may be ended before the next is asked for."""
+        """Yields simulators that are overdue or disconnected. Each may be ended before the next is taken."""
         for connection in self._connections:
             if connection.is_overdue(now):
                 hangs = not connection.end_reason
@@ -82,7 +82,7 @@ class Timeouts:
             yield from self._disconnected(now)
 
     def _disconnected(self, now: float) -> Iterator[Lost]:
-        """Those that attached and are gone, where the system tells; logs for which ones we wait for long."""
+        """Yields attached simulators that are gone, where the system tells; logs those that keep the trainer waiting."""
         table: peers.SocketTable | None = None
         for connection in self._connections:
             waited_s = connection.waited_s(now, self._timeout_s)

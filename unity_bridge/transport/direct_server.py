@@ -1,4 +1,4 @@
-"""A unary gRPC server without threads: whoever reads the inbox serves.
+"""A unary gRPC server without threads, which runs whenever the inbox is read.
 
 grpcio's public server hands each call to a thread pool and between its threads, five times before the answer
 leaves, and every hand-over wakes a sleeping core. Here a message wakes the reader of the inbox itself, and the
@@ -25,7 +25,7 @@ class DirectServer:
     """Listens on one address for one unary method."""
 
     def __init__(self, service: Service, inbox: Inbox) -> None:
-        """Listens. The inbox must read a core queue, for its reader serves.
+        """Listens. The inbox must have a completion queue, which the server shares.
 
         Raises:
             RuntimeError: the address cannot be bound.
@@ -37,7 +37,7 @@ class DirectServer:
         self._silent: dict[_Rpc, None] = {}
         """Calls that have not brought their message yet, the oldest first."""
         self._queues: dict[str, list[_Rpc]] = {}
-        """The same by peer. Only the first of each is read: a connection costs the memory of one message."""
+        """Silent calls by peer. Only the first of each is read: a connection costs the memory of one message."""
         self._is_stopping = False
         self._is_down = False
         self._server = cygrpc.Server(service.options, False)
@@ -67,14 +67,14 @@ class DirectServer:
             self._inbox.poll(until - time.monotonic())
 
     def _on_shutdown(self, event: Any) -> None:
-        """The last call is over."""
+        """Notes that the last call is over."""
         self._is_down = True
 
     def _request_call(self) -> None:
         self._server.request_call(self._inbox.completion_queue, self._inbox.completion_queue, self._on_call)
 
     def _on_call(self, event: Any) -> None:
-        """A client calls."""
+        """Takes a new call of a client."""
         if not event.success:
             return  # we are shutting down
         rpc = event.call
@@ -99,7 +99,7 @@ class DirectServer:
             call.receive()
 
     def _leave_queue(self, call: _Rpc) -> None:
-        """A call is silent no longer, or is over: the next one of its connection may speak."""
+        """Removes a call that is silent no longer, or over, and reads the next one of its connection."""
         if call not in self._silent:
             return
         del self._silent[call]
@@ -137,11 +137,11 @@ class _Rpc:
         self.begun = time.monotonic()
 
     def begin(self) -> None:
-        """Hears how the call ends."""
+        """Asks to be told how the call ends."""
         self._rpc.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._on_close)
 
     def receive(self) -> None:
-        """Takes its message."""
+        """Asks for the message of the call."""
         self._rpc.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), self._on_message)
 
     def respond(self, outcome: bytes | str | None) -> None:
@@ -149,7 +149,7 @@ class _Rpc:
         if self._is_over:
             return
         self._is_over = True
-        self._stop_waiting()  # now, for the client's next call may be here before we hear that this one is over
+        self._stop_waiting()  # now, for the client's next call may be here before gRPC tells that this one is over
         if isinstance(outcome, str):
             _close(self._rpc, cygrpc.StatusCode.invalid_argument, outcome)
         else:
@@ -163,7 +163,7 @@ class _Rpc:
             )
 
     def expire(self, why: str) -> None:
-        """Ends a call that says nothing."""
+        """Ends a call that has brought no message."""
         self._is_over = True
         _close(self._rpc, cygrpc.StatusCode.deadline_exceeded, why)
         self._server._leave_queue(self)
@@ -190,14 +190,14 @@ class _Rpc:
             self._server._waiting.leave(self.peer)
 
     def _on_close(self, event: Any) -> None:
-        """The call is over for the client: our response has left, or it hung up."""
+        """Frees the call once it is over for the client: our response has left, or it hung up."""
         self._server._leave_queue(self)
         self._stop_waiting()
         if not self._is_over:
             self._is_over = True
             if self._on_hang_up is not None:
                 self._on_hang_up()
-        # Each other holds us for ever, and a call that lives counts as one that its connection has open.
+        # A cycle of references would keep the call alive, and a live call counts as an open one of its connection.
         self._rpc = self._on_hang_up = None
 
 

@@ -1,6 +1,6 @@
-"""The gRPC edge: a port whose calls wait until somebody answers them.
+"""The gRPC edge: a port, with calls that wait in the inbox until the bridge answers them.
 
-Calls go into the inbox and do nothing else. Bytes go in and out as they are: who reads the inbox parses.
+Bytes go in and out as they are; the reader of the inbox parses them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Call:
     def __init__(self, endpoint: Endpoint, peer: str, data: bytes, respond: Respond) -> None:
         self.endpoint = endpoint
         self.peer = peer
-        """Who calls, as gRPC names it: stable for one connection."""
+        """The caller as gRPC names it: stable for one connection."""
         self.data = data
         self._respond = respond
 
@@ -54,7 +54,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HangUp:
-    """The client of a call is gone, and the call was not over."""
+    """The event that the client of a call is gone before the call was over."""
 
     call: Call
 
@@ -100,7 +100,7 @@ class Endpoint:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The host and port on which it listens."""
         return _address(self.host, self.port)
 
     def stop(self) -> None:
@@ -123,7 +123,7 @@ class Endpoint:
 def is_loopback(host: str) -> bool:
     """Whether only programs of this machine can reach a port that listens on an address or name.
 
-    A name that nobody knows is: nothing can listen there.
+    This is true of an unknown name: nothing can listen there.
     """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -134,7 +134,7 @@ def is_loopback(host: str) -> bool:
 
 
 def readable(peer: str) -> str:
-    """A peer as gRPC names it for people: ``ipv6:%5B::1%5D:50123`` as ``[::1]:50123``."""
+    """Returns a peer, as gRPC names it, for people: ``ipv6:%5B::1%5D:50123`` as ``[::1]:50123``."""
     return unquote(peer).partition(":")[2]
 
 
@@ -143,7 +143,7 @@ def _address(host: str, port: int) -> str:
 
 
 def _require_free(host: str, port: int) -> None:
-    """Binds the port for a moment, because gRPC does not tell why it could not."""
+    """Binds the port for a moment, because gRPC does not tell why it could not bind it."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -26,10 +26,10 @@ _NEEDED = (
 __all__ = ["Inbox", "can_serve_directly", "cygrpc"]
 
 _SLICE_S = 0.1
-"""How long the reader may sleep in gRPC's queue before it looks for what others have put in."""
+"""How long the reader may sleep in gRPC's queue before it looks for events of other threads."""
 
 _MAX_POLLS = 256
-"""Things that the core may do for a reader who has no time left: who floods us with calls must not keep the reader."""
+"""Events of gRPC that a reader without time left may still act on: a flood of calls must not hold it."""
 
 _WATCH_S = 1.0
 
@@ -40,14 +40,14 @@ def can_serve_directly() -> bool:
 
 
 class Inbox:
-    """A queue that anybody may put into, and that also reads what gRPC's core has to tell.
+    """A queue of events from any thread, which also reads gRPC's completion queue.
 
-    The reader itself waits in the core's queue: a message then wakes the thread that will act on it, and no
+    The reader itself waits in gRPC's queue: a message then wakes the thread that will act on it, and no
     other in between. Where the installed grpcio does not offer that, it is a plain queue.
     """
 
     def __init__(self, *, direct: bool | None = None) -> None:
-        """``direct`` False reads no core queue; None does where it can."""
+        """Reads a completion queue unless ``direct`` is False; where None, if the installed grpcio offers one."""
         self._put: SimpleQueue[Any] = SimpleQueue()
         self._watchers: list[Callable[[float], None]] = []
         self._watch_at = 0.0
@@ -57,7 +57,7 @@ class Inbox:
         """gRPC's queue. Each of its events carries, as its tag, what to do about it."""
 
     def put(self, event: Any) -> None:
-        """From any thread. A sleeping reader notices within a tenth of a second."""
+        """Adds an event, from any thread. A sleeping reader notices it within a tenth of a second."""
         self._put.put(event)
 
     def get(self, timeout: float) -> Any:
@@ -78,7 +78,7 @@ class Inbox:
         return self._put.get_nowait()
 
     def empty(self) -> bool:
-        """Whether nothing waits to be read at this moment; False where the core has too much to do to tell."""
+        """Whether nothing waits to be read at this moment; False where gRPC has too many events to tell."""
         for _ in range(_MAX_POLLS):
             if not self._put.empty():
                 return False
@@ -87,10 +87,10 @@ class Inbox:
         return False
 
     def poll(self, timeout: float) -> bool:
-        """Lets the core do one thing that it waits to do. False if there was none in time."""
+        """Acts on one event of gRPC's queue. Returns False if there was none in time."""
         if self.completion_queue is None:
             return False
-        # A deadline of now would sleep a millisecond, the core's grain; one long past only looks.
+        # A deadline of now would sleep a millisecond, the grain of gRPC's clock; one long past does not sleep.
         event = self.completion_queue.poll(deadline=time.time() + timeout if timeout > 0 else 0.0)
         if event.completion_type == cygrpc.CompletionType.queue_timeout:
             return False
@@ -102,7 +102,7 @@ class Inbox:
         self._watchers.append(watcher)
 
     def unwatch(self, watcher: Callable[[float], None]) -> None:
-        """Has it called no more. One that never was is fine."""
+        """Stops calling a function; one that was never watched is no error."""
         if watcher in self._watchers:
             self._watchers.remove(watcher)
 

@@ -1,4 +1,4 @@
-"""What a port takes from anybody who reaches it before it says no."""
+"""Limits of what a port accepts from any client that reaches it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGEST_HANDSHAKE = 4 * 2**20
 """Bytes of each of the two messages before the first reset: what the trainer of ML-Agents takes at any time."""
 
 CALLS_PER_CONNECTION = 16
-"""Calls of one connection at once; a simulator makes one. gRPC's core refuses more without waking anybody."""
+"""Calls of one connection at once; a simulator makes one. gRPC refuses more without waking a thread of ours."""
 
 SILENT_CALL_S = 30.0
 """How long a call that was begun may take to bring its message."""
@@ -28,7 +28,7 @@ _MOST_CONNECTIONS = 4096
 
 
 def channel_options(capacity: int) -> tuple[tuple[str, int], ...]:
-    """gRPC's arguments for a port at which so many simulators may wait at once."""
+    """Returns gRPC's arguments for a port at which ``capacity`` simulators may wait at once."""
     return (
         ("grpc.so_reuseport", 0),  # else two trainers share a port, and simulators, without a word
         ("grpc.max_receive_message_length", LARGEST_MESSAGE),
@@ -40,12 +40,13 @@ def channel_options(capacity: int) -> tuple[tuple[str, int], ...]:
 
 
 def most_connections(capacity: int) -> int:
-    """Connections of one port at once: more than simulators, and files left for the run itself."""
+    """Returns how many connections one port takes at once: more than simulators, but few enough that the run itself has
+    files left."""
     return max(16, min(_MOST_CONNECTIONS, 2 * capacity + 64, _open_files() // 2))
 
 
 def _open_files() -> int:
-    """How many files and sockets this process may have open."""
+    """Returns how many files and sockets this process may have open."""
     if sys.platform == "win32":
         return 2 * _MOST_CONNECTIONS  # sockets are no files there
     import resource
@@ -55,7 +56,7 @@ def _open_files() -> int:
 
 
 class WaitingCalls:
-    """Places for calls that wait, so handed out that nobody can take those of all others.
+    """Places for calls that wait, shared so that no connection can take those of all others.
 
     Each connection has one place of its own, because a simulator makes one call at a time; any further call of a
     connection takes one of those that all of them share. So a connection is served however many others call, and how
@@ -70,7 +71,7 @@ class WaitingCalls:
         self._taken = 0
 
     def enter(self, peer: str) -> bool:
-        """Takes a place for a call of a peer. False if there is none."""
+        """Takes a place for a call of a peer. Returns False if there is none."""
         with self._lock:
             is_further = self._by_peer[peer] > 0
             if is_further and self._taken >= self.shared:

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, as far as the system tells. Linux does, others do not."""
+"""The process at the other end of a connection, as far as the system tells. Linux does, others do not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAPPED = "0000000000000000FFFF0000"
 """How the table begins an IPv4 address that an IPv6 socket uses."""
 
 _MOST_PROCESSES = 1000
-"""Of one program; who forks without end gets no certainty."""
+"""Processes of one program that are looked at; one that forks without end stays unverified."""
 
 
 SocketTable = list[tuple[str, str, str, str]]
@@ -23,9 +23,9 @@ SocketTable = list[tuple[str, str, str, str]]
 
 
 def is_connected(peer: str, port: int, table: SocketTable | None = None) -> bool | None:
-    """Whether the connection of a peer, as gRPC names it, to a port of ours still stands; None if nobody tells.
+    """Whether the connection of a peer, as gRPC names it, to a port still stands; None if the system does not tell.
 
-    Who asks for many reads the table once. It may miss a connection while others come and go.
+    A caller with many connections passes the table, read once. It may miss a connection while others come and go.
     """
     addresses = _addresses(peer)
     table = read_sockets() if table is None else table
@@ -38,7 +38,7 @@ def is_connected(peer: str, port: int, table: SocketTable | None = None) -> bool
 
 
 def read_sockets() -> SocketTable:
-    """All TCP sockets; see proc(5). Empty where the system does not tell."""
+    """Returns all TCP sockets; see proc(5). Empty where the system does not tell."""
     rows: SocketTable = []
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -63,7 +63,7 @@ def belongs_to_process(peer: str, port: int, pid: int) -> bool:
 
 
 def _addresses(peer: str) -> frozenset[str]:
-    """How the table may write ``ipv4:127.0.0.1:50123``; empty if that is no such address."""
+    """Returns how the table may write a peer such as ``ipv4:127.0.0.1:50123``; empty for any other text."""
     family, _, address = unquote(peer).partition(":")
     host, _, port = address.rpartition(":")
     try:
@@ -79,13 +79,13 @@ def _addresses(peer: str) -> frozenset[str]:
 
 
 def _kernel_hex(packed: bytes) -> str:
-    """An address as the kernel prints it: word by word, each as the machine would write a number."""
+    """Returns an address as the kernel prints it: word by word, each as the machine would write a number."""
     words = memoryview(packed).cast("I")
     return "".join(f"{word:08X}" for word in words)
 
 
 def _descendants(pid: int) -> Iterator[int]:
-    """A process and its descendants, one after the other."""
+    """Yields a process and its descendants."""
     waiting, seen = [pid], 0
     while waiting and seen < _MOST_PROCESSES:
         parent = waiting.pop()
@@ -98,7 +98,7 @@ def _descendants(pid: int) -> Iterator[int]:
 
 
 def _open_files(pid: int) -> Iterator[str]:
-    """What a process has open; nothing of one that is another user's, or gone."""
+    """Yields the files that a process has open; none for one that is another user's, or gone."""
     folder = _PROC / str(pid) / "fd"
     with contextlib.suppress(OSError):
         for descriptor in os.listdir(folder):

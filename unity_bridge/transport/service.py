@@ -34,4 +34,4 @@ class Service:
     accept: Accept
 
     on_broken: Callable[[str], None]
-    """Called with the peer of a call whose message never came whole, or was too large."""
+    """A function to call with the peer of a call that brought no complete message, or too large a one."""

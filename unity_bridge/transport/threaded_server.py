@@ -18,7 +18,7 @@ _FLUSH_S = 0.5
 
 
 class ThreadedServer:
-    """What any grpcio can do. A call changes threads five times on its way, so DirectServer is preferred."""
+    """A server for any grpcio. A call changes threads five times on its way, so DirectServer is preferred."""
 
     def __init__(self, service: Service, inbox: Inbox) -> None:
         """Listens; any inbox will do. Raises RuntimeError if the address cannot be bound."""
@@ -94,19 +94,19 @@ class _SilentCalls:
         self._begun: dict[grpc.ServicerContext, float] = {}
 
     def enter(self, context: grpc.ServicerContext) -> None:
-        """One more; too many cost the oldest its place."""
+        """Adds a call; when there are too many, the oldest is ended."""
         with self._lock:
             if len(self._begun) >= MOST_SILENT_CALLS:
                 self._end(next(iter(self._begun)))
             self._begun[context] = time.monotonic()
 
     def leave(self, context: grpc.ServicerContext) -> None:
-        """It has brought its message, or never will."""
+        """Removes a call that has brought its message, or never will."""
         with self._lock:
             self._begun.pop(context, None)
 
     def end_old(self, now: float) -> None:
-        """Ends those that were begun too long before ``now``."""
+        """Ends calls that were begun too long before ``now``."""
         with self._lock:
             for context, begun in list(self._begun.items()):
                 if now < begun + SILENT_CALL_S:
