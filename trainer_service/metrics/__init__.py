@@ -1,4 +1,4 @@
-"""What a run tells about its progress: statistics between two summaries, and the files that keep them."""
+"""Metrics of a run: statistics between two summaries, the files that keep them, the console and timers."""
 
 from trainer_service.metrics.jsonl import JsonLines, JsonlWriter, json_key, to_json
 from trainer_service.metrics.statistics import Statistics

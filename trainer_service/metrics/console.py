@@ -1,4 +1,4 @@
-"""What a run says while it runs: log lines in ML-Agents' form, and on a terminal a live table below them."""
+"""The console of a run: log lines in ML-Agents' form, and on a terminal a live table below them."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Console:
         _logger.log(level, "%s", message, stacklevel=2)
 
     def progress(self, behavior: str, step: int, max_steps: int, steps_per_s: float) -> None:
-        """Says how far a behavior is. Costs next to nothing: call it as often as you like."""
+        """Shows how far a behavior is. Costs next to nothing, so it may be called at every tick."""
         if self._live is None:
             return
         row = self._rows.get(behavior)
@@ -113,14 +113,14 @@ class Console:
             self._refresh()
 
     def activity(self, text: str, *, at_once: bool = False) -> None:
-        """Shows below the table what goes on. Costs next to nothing, unless it shall be there at once."""
+        """Shows below the table what the run is doing. Costs next to nothing, unless it is drawn ``at_once``."""
         self._activity = text
         if self._live is not None and (at_once or time.monotonic() >= self._next_refresh_s):
             self._refresh()
 
     @property
     def has_table(self) -> bool:
-        """Whether there is a table that shows what is called ``progress``."""
+        """Whether a table is shown, and so the progress of behaviors."""
         return self._live is not None
 
     def summary(self, summary: Summary, max_steps: int) -> None:
@@ -179,7 +179,7 @@ class Console:
 
 @dataclass(slots=True)
 class _Row:
-    """What the table shows of one behavior."""
+    """One row of the table: a behavior."""
 
     step: int = 0
     max_steps: int = 0
@@ -189,7 +189,7 @@ class _Row:
 
 
 def _draw(rows: Mapping[str, _Row], elapsed_s: float, activity: str, *, wide: bool) -> Table:
-    """Returns the table and what goes on; ``wide`` has columns that a narrow terminal lacks."""
+    """Returns the table with the activity below it; ``wide`` adds columns that a narrow terminal lacks."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -218,7 +218,7 @@ def _draw(rows: Mapping[str, _Row], elapsed_s: float, activity: str, *, wide: bo
 
 
 def _lessons(rows: Iterable[_Row]) -> str:
-    """Where each curriculum stood at the newest summary; what never changes has no lesson to speak of."""
+    """Names the lesson of each curriculum at the newest summary; parameters that never change are left out."""
     newest = max((row.summary for row in rows if row.summary), key=lambda each: each.wall_s, default=None)
     lessons = {} if newest is None else newest.lessons
     changing = [f"{name} {lesson.name}" for name, lesson in lessons.items() if lesson.name != name]
@@ -256,14 +256,14 @@ def _print_above(terminal: RichConsole, text: str) -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Writes out control characters and ends overlong lines, should what strangers said have come so far."""
+    """A formatter that escapes control characters and cuts overlong lines, which simulators may have sent."""
 
     def format(self, record: logging.LogRecord) -> str:
         return harmless(super().format(record))
 
 
 class _LineHandler(logging.StreamHandler[TextIO]):
-    """Writes lines; goes on in silence when nobody reads them any more."""
+    """A handler that writes lines, and is silent once the stream is closed."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         if not isinstance(sys.exception(), OSError):
@@ -271,7 +271,7 @@ class _LineHandler(logging.StreamHandler[TextIO]):
 
 
 class _TableHandler(logging.Handler):
-    """Prints lines above the table."""
+    """A handler that prints lines above the table."""
 
     def __init__(self, terminal: RichConsole) -> None:
         super().__init__()

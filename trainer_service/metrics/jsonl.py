@@ -1,4 +1,4 @@
-"""metrics.jsonl, one JSON object for each summary, and other files of that kind."""
+"""Files with one JSON object per line, such as metrics.jsonl with one for each summary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer_service.metrics.summary import EPISODE_TAGS, Summary, histogram
 from trainer_service.runs.files import SaveError, write_atomic
 
 _CATEGORIES = ("Losses/", "Policy/", "Environment/", "Self-play/")
-"""Parts of ML-Agents' tags that metrics.jsonl leaves out."""
+"""Prefixes of ML-Agents' tags that metrics.jsonl leaves out."""
 
 
 class JsonLines:
@@ -45,11 +45,11 @@ class JsonLines:
             raise SaveError(self._path, error) from error
 
     def rows(self) -> list[dict[str, Any]]:
-        """What all lines say. Raises SaveError."""
+        """Returns the objects of all lines. Raises SaveError."""
         return [row for line in _lines(self._path) if (row := _parsed(line)) is not None]
 
     def truncate_after(self, behavior: str, step: int) -> None:
-        """Removes the lines of a behavior whose step is greater. Raises SaveError."""
+        """Removes the lines of a behavior after a step. Raises SaveError."""
         lines = _lines(self._path)
         kept = [line for line in lines if not _is_beyond(_parsed(line), behavior, step)]
         if len(kept) < len(lines):
@@ -60,14 +60,14 @@ class JsonLines:
 
 
 class JsonlWriter(JsonLines):
-    """Summaries, one per line."""
+    """A writer of summaries, one per line."""
 
     def write(self, summary: Summary) -> None:
         """Appends a line."""
         self.append(to_json(summary))
 
     def close(self) -> None:
-        """Nothing to do: every line is on its own."""
+        """Does nothing: every line is closed when it is written."""
 
 
 def to_json(summary: Summary) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
 
 
 def json_key(tag: str) -> str:
-    """Returns ``policy_loss`` for ``Losses/Policy Loss``; tags in no category of ours stay as they are."""
+    """Returns ``policy_loss`` for ``Losses/Policy Loss``; tags outside of these categories stay as they are."""
     for category in _CATEGORIES:
         if tag.startswith(category):
             return tag.removeprefix(category).lower().replace(" ", "_").replace("-", "_")

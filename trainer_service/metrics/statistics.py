@@ -1,4 +1,4 @@
-"""Collecting what happens to one behavior until its next summary."""
+"""Statistics of one behavior, collected until its next summary."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from trainer_service.metrics.summary import EpisodeStats, Floats, Series, Summar
 from unity_bridge.side_channels import Aggregation, StatMessage
 
 MAX_NAMES = 1000
-"""Of statistics that simulators choose, for one behavior of a run."""
+"""Limit of the names of statistics that simulators choose, for one behavior of a run."""
 
 MAX_SAMPLES = 100_000
-"""Values behind one histogram."""
+"""Limit of the values behind one histogram."""
 
 
 class Statistics:
-    """Collects what happens to one behavior, and hands it out as one summary."""
+    """Collector of one behavior's statistics, which become one summary."""
 
     def __init__(self, behavior: str) -> None:
         self._behavior = behavior
         self._names: set[str] = set()
-        """Of statistics that simulators chose."""
+        """Names of statistics that simulators chose."""
         self._clear()
 
     def add(self, tag: str, value: ArrayLike) -> None:
@@ -32,9 +32,9 @@ class Statistics:
         self._collected.setdefault(tag, _Collected()).add(float(values.sum()), values.size)
 
     def add_stat(self, stat: StatMessage) -> bool:
-        """Adds what a simulator said; the latest message decides what becomes of all values of its name.
+        """Adds a simulator's statistic; the latest message of a name decides how its values are aggregated.
 
-        False where it would be more names than are kept: each takes its place in every summary from then on.
+        Returns False where that would be too many names: each appears in every summary from then on.
         """
         if stat.name not in self._names:
             if len(self._names) >= MAX_NAMES:
@@ -50,7 +50,7 @@ class Statistics:
         return True
 
     def add_episodes(self, returns: ArrayLike, lengths: ArrayLike) -> None:
-        """Adds episodes of agents that ended.
+        """Adds finished episodes of agents.
 
         Args:
             returns: one per agent, shape [E] or a single number.
@@ -60,21 +60,21 @@ class Statistics:
         self._lengths.append(_row(lengths))
 
     def add_group_episodes(self, returns: ArrayLike) -> None:
-        """Adds episodes of groups that ended: one return each, shape [G] or a single number."""
+        """Adds finished episodes of groups: one return each, shape [G] or a single number."""
         self._group_returns.append(_row(returns))
 
     def add_replaced_values(self, count: int) -> None:
-        """Adds values of simulators that could not be used, and became 0."""
+        """Counts values of simulators that could not be used, and became 0."""
         self._replaced_values += count
 
     def drain(self, *, step: int, wall_s: float, steps_per_s: float, is_training: bool = True) -> Summary:
-        """Returns everything since the last call, and starts anew."""
+        """Returns the summary since the last call, and starts anew."""
         summary = self.so_far(step=step, wall_s=wall_s, steps_per_s=steps_per_s, is_training=is_training)
         self._clear()
         return summary
 
     def so_far(self, *, step: int, wall_s: float, steps_per_s: float, is_training: bool = True) -> Summary:
-        """Returns everything since the last ``drain``, and goes on."""
+        """Returns the summary since the last ``drain``, and keeps collecting."""
         return Summary(
             behavior=self._behavior,
             step=step,
@@ -96,7 +96,7 @@ class Statistics:
 
 @dataclass(slots=True)
 class _Collected:
-    """Values of one tag so far."""
+    """The values of one tag so far."""
 
     total: float = 0.0
     count: int = 0

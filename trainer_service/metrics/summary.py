@@ -1,4 +1,4 @@
-"""What one behavior did between two summaries, and how it is said."""
+"""Summaries: the statistics of one behavior over an interval, and the line that logs them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LESSON = "Environment/Lesson Number/"
 _REPLACED = "Environment/Replaced Values"
 
 EPISODE_TAGS = frozenset({_REWARD, _GROUP_REWARD, _LENGTH})
-"""Tags that only the trainer may use, because they stand for the episodes it counted."""
+"""Tags that only the trainer may use, for the episodes that it counted."""
 
 _BINS = 30
 
@@ -44,27 +44,27 @@ class EpisodeStats:
 
     @property
     def episodes(self) -> int:
-        """How many agents' episodes ended."""
+        """Number of agents' episodes that ended."""
         return len(self.returns)
 
     @property
     def mean_return(self) -> float | None:
-        """Mean over episodes."""
+        """Mean return over episodes."""
         return _mean(self.returns)
 
     @property
     def std_return(self) -> float | None:
-        """Standard deviation of these very episodes (not an estimate for all others)."""
+        """Standard deviation of these very episodes (not an estimate for others)."""
         return float(self.returns.std()) if len(self.returns) else None
 
     @property
     def mean_length(self) -> float | None:
-        """Mean over episodes, in decisions."""
+        """Mean length over episodes, in decisions."""
         return _mean(self.lengths)
 
     @property
     def mean_group_return(self) -> float | None:
-        """Mean over group episodes."""
+        """Mean return over episodes of groups."""
         return _mean(self.group_returns)
 
 
@@ -73,25 +73,25 @@ class Series:
     """All values of one statistic between two summaries."""
 
     total: float
-    """Their sum."""
+    """Sum of the values."""
 
     count: int
-    """At least 1."""
+    """Number of values, at least 1."""
 
     is_sum: bool = False
-    """Their sum is what counts, not their mean: a simulator may ask for that."""
+    """Whether the sum stands for the values, not their mean: a simulator may ask for that."""
 
     samples: Floats = field(default_factory=lambda: np.empty(0))
     """The values themselves, where a histogram of them is wanted; otherwise empty. Shape [count]."""
 
     @classmethod
     def of(cls, value: float) -> Series:
-        """A single value."""
+        """Returns the series of a single value."""
         return cls(value, 1)
 
     @classmethod
     def of_samples(cls, samples: Floats) -> Series:
-        """Values that shall be shown as a histogram too. Shape [count], not empty."""
+        """Returns a series that has a histogram too. samples: shape [count], not empty."""
         return cls(float(samples.sum()), len(samples), samples=samples)
 
     @property
@@ -101,18 +101,18 @@ class Series:
 
     @property
     def mean(self) -> float:
-        """Over all values."""
+        """Mean of the values."""
         return self.total / self.count
 
     @property
     def value(self) -> float:
-        """The one number that stands for them."""
+        """The one number that stands for the values: their sum or mean."""
         return self.total if self.is_sum else self.mean
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Summary:
-    """One behavior between two multiples of ``summary_freq``."""
+    """The statistics of one behavior between two multiples of ``summary_freq``."""
 
     behavior: str
 
@@ -120,7 +120,7 @@ class Summary:
     """Agent steps of the behavior."""
 
     wall_s: float
-    """Since the start of the run."""
+    """Seconds since the start of the run."""
 
     steps_per_s: float
     """Agent steps per second since the last summary."""
@@ -134,13 +134,13 @@ class Summary:
     """Rewards and observed numbers that could not be used, such as NaN, and became 0."""
 
     series: Mapping[str, Series] = field(default_factory=dict)
-    """By ML-Agents' tags: ``Losses/Policy Loss``, ``Policy/Entropy`` …, and those that simulators chose."""
+    """Statistics by ML-Agents' tags: ``Losses/Policy Loss``, ``Policy/Entropy`` …, and tags of simulators."""
 
     lessons: Mapping[str, CurrentLesson] = field(default_factory=dict)
-    """Where each environment parameter stands."""
+    """The current lesson of each environment parameter."""
 
     def tagged(self) -> dict[str, Series]:
-        """Everything that has a tag. No simulator's tag can stand for what we say of episodes and lessons."""
+        """Returns all statistics by tag. No simulator's tag can replace those of episodes and lessons."""
         stats = self.stats
         tags = {tag: series for tag, series in self.series.items() if tag not in EPISODE_TAGS}
         tags |= {f"{_LESSON}{name}": Series.of(lesson.number) for name, lesson in self.lessons.items()}
@@ -161,8 +161,10 @@ def histogram(samples: Floats) -> tuple[NDArray[np.int64], Floats]:
 
 
 def format_return(value: float, spread: float | None = None) -> str:
-    """A return as people read it: three decimals as in ML-Agents, or four digits where these would say nothing or more
-    than anybody knows. A mean and its ``spread`` are of one form."""
+    """Formats a return: three decimals as in ML-Agents, four significant digits for very small and large values.
+
+    A mean and its ``spread`` get the same form.
+    """
     scale = max(abs(value), abs(spread or 0.0))
     return f"{value:.3f}" if scale == 0 or 0.01 <= scale < 1e6 else f"{value:.4g}"
 

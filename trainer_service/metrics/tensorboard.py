@@ -1,4 +1,4 @@
-"""ML-Agents' tags, for TensorBoard."""
+"""Event files for TensorBoard, with ML-Agents' tags."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer_service.runs.files import SaveError
 
 
 class TensorBoardWriter:
-    """ML-Agents' tags in one event file per behavior.
+    """A writer of ML-Agents' tags to one event file per behavior.
 
     Uses TensorBoard's record format without torch's wrapper around it, which takes a second to import, and
     without TensorBoard's own thread, so that a full disk is noticed where it happens.
@@ -57,7 +57,7 @@ class TensorBoardWriter:
         self._file(behavior).append(step=0, summary=summary_pb2.Summary(value=[value]))
 
     def truncate_after(self, behavior: str, step: int) -> None:
-        """Tells TensorBoard to drop what older event files say of greater steps."""
+        """Tells TensorBoard to drop later steps of older event files."""
         from tensorboard.compat.proto.event_pb2 import SessionLog
 
         self._file(behavior).append(step=step + 1, session_log=SessionLog(status=SessionLog.START))
@@ -74,7 +74,7 @@ class TensorBoardWriter:
 
 
 class _EventFile:
-    """A new file of TensorBoard events in ``folder``, which can be read after every event."""
+    """A new file of TensorBoard events, readable after every event."""
 
     _numbers = itertools.count()
 

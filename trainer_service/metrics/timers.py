@@ -1,4 +1,4 @@
-"""Where the time of a run goes, as a tree of named blocks; the layout is that of ML-Agents' timers.json."""
+"""Timers of a run as a tree of named blocks, in the layout of ML-Agents' timers.json."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMER_FORMAT_VERSION = "0.1.0"
 
 
 class Timers:
-    """Measures the blocks of one thread; a block within a block becomes its child.
+    """A tree of the timed blocks of one thread; a block within a block becomes its child.
 
     ::
 
@@ -43,12 +43,12 @@ class Timers:
         return block
 
     def spent(self, name: str) -> tuple[float, int]:
-        """Seconds that blocks of this name within the current one took, and how many there were."""
+        """Returns the seconds that blocks of this name within the current one took, and their number."""
         block = self._current.children.get(name)
         return (0.0, 0) if block is None else (block.seconds(time.perf_counter_ns()), block.count)
 
     def gauge(self, name: str, value: float) -> None:
-        """Notes the latest value of something that goes up and down, and its range. Only numbers: no NaN."""
+        """Records the latest value of a quantity, and its range. Values that are not finite are ignored."""
         if not math.isfinite(value):
             return
         gauge = self._gauges.get(name)
@@ -109,16 +109,16 @@ class _Block:
 
     @property
     def count(self) -> int:
-        """How often it was left."""
+        """Number of times the block was left."""
         return self._count
 
     def seconds(self, now_ns: int) -> float:
-        """Time spent in it until now."""
+        """Returns the seconds spent in the block until now."""
         running_ns = now_ns - self._entered_ns if self._entered_ns else 0
         return (self._total_ns + running_ns) * 1e-9
 
     def to_json(self, now_ns: int) -> dict[str, Any]:
-        """Total, count, self and children, in seconds; ``self`` is what no child accounts for."""
+        """Returns total, count, self and children, in seconds; ``self`` is the time outside of children."""
         total = self.seconds(now_ns)
         inside = sum(child.seconds(now_ns) for child in self.children.values())
         document: dict[str, Any] = {

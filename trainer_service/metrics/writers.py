@@ -1,4 +1,4 @@
-"""Who gets the summaries, and the two that need no file of their own."""
+"""Writers of summaries: their protocol, and the two that need no file of their own."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ _logger = logging.getLogger(__name__)
 
 
 class SummaryWriter(Protocol):
-    """Keeps or shows summaries."""
+    """Protocol of whatever keeps or shows summaries."""
 
     def write(self, summary: Summary) -> None:
-        """Takes one more summary. Raises SaveError."""
+        """Writes one more summary. Raises SaveError."""
 
     def truncate_after(self, behavior: str, step: int) -> None:
-        """Forgets what lies beyond ``step``: a run that resumes there will say it again. Raises SaveError."""
+        """Removes summaries after ``step``: a run that resumes there writes them again. Raises SaveError."""
 
     def close(self) -> None:
-        """Finishes; nothing is written afterwards."""
+        """Closes the writer; nothing is written afterwards."""
 
 
 class ConsoleWriter:
-    """Logs one line per summary, in the words that ML-Agents' users grep for."""
+    """A writer that logs one line per summary, in the words that ML-Agents' users grep for."""
 
     def write(self, summary: Summary) -> None:
         """Logs ``summary_line``."""
         _logger.info("%s", summary_line(summary))
 
     def truncate_after(self, behavior: str, step: int) -> None:
-        """Nothing to do: what was said was said."""
+        """Does nothing: a logged line cannot be taken back."""
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
 
 class GaugeWriter:
-    """Keeps the latest value and the range of every statistic in timers.json, as ML-Agents does."""
+    """A writer of every statistic's latest value and range to timers.json, as in ML-Agents."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -53,7 +53,7 @@ class GaugeWriter:
             self._timers.gauge(f"{name}.sum", series.total)
 
     def truncate_after(self, behavior: str, step: int) -> None:
-        """Nothing to do: gauges begin anew with every process."""
+        """Does nothing: gauges begin anew with every process."""
 
     def close(self) -> None:
-        """Nothing to do: the timers are written by whoever owns them."""
+        """Does nothing: the owner of the timers writes them."""

@@ -1,10 +1,10 @@
-"""The files that ``torch.save`` writes, read as numbers, texts, containers and tensors, and as nothing else.
+"""A reader of the files that ``torch.save`` writes, for numbers, texts, containers and tensors alone.
 
-Such a file is a zip archive: ``data.pkl`` says what there is, ``data/0`` … hold the bytes of the tensors. What
-``data.pkl`` says is a program in pickle's language. It is not unpickled: of the language only those words are
-understood that build plain values, each does as much as it is long, and every number in it is compared with the
-bytes that are there. So a file can neither run anything, nor take more memory than a small multiple of its own size,
-whatever version of torch is installed.
+Such a file is a zip archive: ``data.pkl`` describes its values, ``data/0`` … hold the bytes of the tensors.
+``data.pkl`` is a program for pickle's stack machine. Only the opcodes that build plain values are interpreted here,
+each in time proportional to its length, and every size in it is compared with the bytes that are there. So a file can
+neither run anything, nor take more memory than a small multiple of its own size, whatever version of torch is
+installed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from torch import Tensor
 
 _SIGNATURE = b"PK\x03\x04"
 _BASE_PICKLE_BYTES, _PICKLE_BYTES_PER_TENSOR = 2**16, 2**11
-"""Bytes that ``data.pkl`` may have: so many, and so many more for each tensor. Ours have about 150 for each."""
+"""Limit of the bytes of ``data.pkl``: a base, and more for each tensor. Checkpoints have about 150 for each."""
 _MAX_VALUES = 2**18
-"""Values in a file, shared ones counted wherever they are; ours have thousands."""
+"""Limit of the values in a file, shared ones counted wherever they occur; checkpoints have thousands."""
 _MAX_DEPTH = 50
 _MAX_INTEGER_BYTES = 16
-"""Bytes of a whole number."""
+"""Limit of the bytes of a whole number."""
 _CHUNK_BYTES = 2**20
 _MAX_DIRECTORY_BYTES = 2**22
-"""Bytes of the list of parts: forty thousand of them."""
+"""Limit of the bytes of the archive's directory: forty thousand entries."""
 _END, _LOCATOR_64, _END_64 = 22, 20, 56
 """Bytes of the records at an archive's end."""
 
@@ -51,11 +51,11 @@ _TYPES: Mapping[str, torch.dtype] = {
 
 
 class ArchiveError(ValueError):
-    """What is wrong with a file."""
+    """A file that is damaged, or that holds more than tensors and plain values."""
 
 
 def read_tensors(path: Path) -> Any:
-    """What ``torch.save`` put into a file, on the CPU. Executes nothing of what the file says.
+    """Reads the value that ``torch.save`` wrote, onto the CPU. Executes nothing of the file.
 
     Raises:
         OSError: the file cannot be read.
@@ -76,9 +76,9 @@ def read_tensors(path: Path) -> Any:
 
 
 def open_plain(file: BinaryIO) -> zipfile.ZipFile:
-    """An archive whose parts lie in the file as they are.
+    """Opens an archive that must be uncompressed.
 
-    Raises ArchiveError for one that says more than stands in its file, BadZipFile for one that is none.
+    Raises ArchiveError for an archive that claims more than its file holds, BadZipFile for a file that is none.
     """
     size = file.seek(0, io.SEEK_END)
     if (directory := _directory_size(file, size)) > _MAX_DIRECTORY_BYTES:
@@ -93,7 +93,7 @@ def open_plain(file: BinaryIO) -> zipfile.ZipFile:
 
 
 def _directory_size(file: BinaryIO, size: int) -> int:
-    """Bytes of the list of parts at the end, which ``zipfile`` reads as a whole, with an object for each part."""
+    """Returns the bytes of the directory at the end, which ``zipfile`` reads as a whole, an object per entry."""
     file.seek(max(size - _END_64 - _LOCATOR_64 - _END, 0))
     tail = file.read().rjust(_END_64 + _LOCATOR_64 + _END, b"\0")
     end_64, locator_64, end = tail[:_END_64], tail[_END_64:-_END], tail[-_END:]
@@ -132,7 +132,7 @@ def _content(archive: zipfile.ZipFile) -> Any:
 
 
 def _require_finite_size(content: Any) -> None:
-    """Refuses what is small in a file and endless to walk through: shared by each level, or inside itself."""
+    """Raises ArchiveError for values that are small in a file but endless to walk: shared by each level, or cyclic."""
     level: list[Any] = [content]
     left = _MAX_VALUES
     for _ in range(_MAX_DEPTH):
@@ -154,13 +154,13 @@ def _parts(value: Any) -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Storage:
-    """All numbers of one or several tensors, in a row."""
+    """The numbers that one or several tensors are views of."""
 
     values: Tensor
 
 
 class _Storages:
-    """The bytes beside ``data.pkl``, each read when it is asked for, and once."""
+    """The storages beside ``data.pkl``, each read once, when a tensor first refers to it."""
 
     def __init__(self, archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo]) -> None:
         self._archive = archive
@@ -168,7 +168,7 @@ class _Storages:
         self._read: dict[str, Tensor] = {}
 
     def find(self, name: object) -> _Storage:
-        """By what a file says of it: ('storage', type, key, device, numbers)."""
+        """Returns the storage that a persistent id describes: ('storage', type, key, device, numbers)."""
         match name:
             case ("storage", _Name() as kind, str() as key, str(), int() as numbers) if kind.text in _TYPES:
                 dtype = _TYPES[kind.text]
@@ -210,13 +210,13 @@ def _fill(content: bytearray, file: Any) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Name:
-    """Something of a Python module that the file refers to. Never looked up."""
+    """A global of a Python module that the file names. It is never looked up."""
 
     text: str
 
 
 def _tensor(storage: object, offset: object, size: object, stride: object, *_: object) -> Tensor:
-    """``torch._utils._rebuild_tensor_v2``, with its arguments compared with each other."""
+    """Does what ``torch._utils._rebuild_tensor_v2`` does, after comparing its arguments with each other."""
     if not (isinstance(storage, _Storage) and _whole(offset) and _all_whole(size) and _all_whole(stride)):
         raise ArchiveError("it describes a tensor in a way that torch does not")
     return _strided(storage.values, offset, size, stride)  # type: ignore[arg-type]  # just checked
@@ -259,11 +259,11 @@ _CONSTRUCTORS: Mapping[str, Callable[..., Any]] = {
     "torch._utils _rebuild_parameter": _parameter,
     "collections OrderedDict": _ordered,
 }
-"""Whom ``data.pkl`` may call, and what is done instead."""
+"""The globals that ``data.pkl`` may call, and the functions that are called instead."""
 
 
 class _Unpickler:
-    """Reads ``data.pkl``: a stack, a memo, and one method for each kind of word."""
+    """An interpreter of ``data.pkl``: a stack, a memo, and one method for each kind of opcode."""
 
     def __init__(self, program: bytes, storages: _Storages) -> None:
         self._program = program
@@ -271,11 +271,11 @@ class _Unpickler:
         self._storages = storages
         self._stack: list[Any] = []
         self._marks: list[int] = []
-        """Where on the stack arguments of words begin that take all there is."""
+        """Positions on the stack where the arguments of variadic opcodes begin."""
         self._memo: dict[int, Any] = {}
 
     def run(self) -> Any:
-        """What is on the stack at the end."""
+        """Runs the program and returns the value that is left on the stack."""
         while (opcode := self._take(1)) != b".":
             step = _OPCODES.get(opcode)
             if step is None:
@@ -329,7 +329,7 @@ class _Unpickler:
         self.push(_CONSTRUCTORS[name.text](*arguments))
 
     def state(self) -> None:
-        """Of a dictionary of weights, torch keeps the layers' versions beside it: none of ours asks."""
+        """Drops the layers' versions, which torch keeps beside a dictionary of weights and nothing here reads."""
         self._stack.pop()
         if type(self._stack[-1]) is not dict:
             raise ArchiveError("it sets the state of something, and code is never loaded")
@@ -413,4 +413,4 @@ _OPCODES: Mapping[bytes, Callable[[_Unpickler], None]] = {
     b"h": lambda machine: machine.recall("<B"),
     b"j": lambda machine: machine.recall("<I"),
 }
-"""Pickle's words, as the protocol of ``torch.save`` (2) uses them."""
+"""Pickle's opcodes in protocol 2, which ``torch.save`` uses."""

@@ -1,4 +1,4 @@
-"""One behavior's checkpoint: a single file that holds all a continued run needs, and that unpickles nothing."""
+"""One behavior's checkpoint: a single file with all that a resumed run needs, read without unpickling."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, Obse
 
 _FORMAT = 1
 _MAX_PARTS = 1000
-"""Sensors, and branches of actions."""
+"""Limit of sensors, and of branches of actions."""
 _MAX_NUMBERS = 2**24
-"""That an agent sees at once: a picture of 2,000 x 2,000 in colour. A model is traced with as many zeros."""
+"""Limit of the numbers in one observation: a picture of 2,000 x 2,000 in colour. Models are traced with as many."""
 MISFIT_ERRORS = (AttributeError, LookupError, TypeError, ValueError, RuntimeError, MemoryError)
-"""What a learner may raise when it is made from settings, or loads a state, that are none of its own."""
+"""Exceptions of a learner that is built from foreign settings or loads a foreign state."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """Everything about one behavior at one step."""
+    """The complete state of one behavior at one step."""
 
     behavior: str
     step: int
     spec: BehaviorSpec
     settings: TrainerSettings
     algorithm: Mapping[str, Any]
-    """What the algorithm's ``state_dict`` gave: tensors and plain Python."""
+    """State dict of the algorithm: tensors and plain Python."""
     self_play: Mapping[str, Any] | None = None
-    """The same of self-play: snapshots, ratings, whose turn it is. None where there is none."""
+    """State dict of self-play: snapshots, ratings, the team that learns. None without self-play."""
 
 
 class NotFiniteError(UserError):
-    """A checkpoint holds what is no number, and must not take the place of a good one."""
+    """A checkpoint with NaN or infinite weights, which must not replace a good one."""
 
 
 def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
@@ -85,7 +85,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def read_archive(path: Path) -> Any:
-    """What torch saved in a file, onto the CPU. Executes nothing of what the file says.
+    """Reads what torch saved in a file, onto the CPU. Executes nothing of the file.
 
     Raises:
         UserError: the file is missing or damaged, or holds more than tensors and plain Python.
@@ -101,7 +101,7 @@ def read_archive(path: Path) -> Any:
 
 
 def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
-    """The record that ``read_archive`` found in a file of ours.
+    """Builds a checkpoint from what ``read_archive`` found in a file of this trainer.
 
     Raises:
         UserError: it is not such a record.
@@ -130,7 +130,7 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
 
 
 def _behavior_name(found: object) -> str:
-    """A name that a folder or a file may have: models and recordings are called after it."""
+    """Returns a name that can name files: models and recordings are named after their behavior."""
     if not isinstance(found, str):
         raise ValueError(f"expected the name of a behavior, got {shown(found)}")
     if reason := behavior_name_problem(found):
@@ -163,7 +163,7 @@ def _step(found: object) -> int:
 
 
 def spec_mismatch(known: BehaviorSpec, declared: BehaviorSpec) -> str | None:
-    """How a declared behavior differs from the one a policy was trained for, in words; None where it does not."""
+    """Describes how a declared behavior differs from the one a policy was trained for; None if it does not."""
     if known == declared:
         return None
     if known.action_spec != declared.action_spec:
@@ -179,7 +179,7 @@ def spec_mismatch(known: BehaviorSpec, declared: BehaviorSpec) -> str | None:
 
 
 def _not_finite(content: Any) -> str | None:
-    """Where in nested mappings and lists the first tensor is that is not finite, such as ``.network.body``.
+    """Returns the path of the first tensor that is not finite, such as ``.network.body``; None if there is none.
 
     The least and the greatest number tell, so nothing is allocated; 100 MB take 9 to 60 ms.
     """
@@ -203,7 +203,7 @@ def _describe_actions(spec: ActionSpec) -> str:
 
 
 def _alternatives(path: Path) -> str:
-    """What else could be used: the numbered checkpoints beside a damaged one, newest first."""
+    """Names the newest numbered checkpoint beside a damaged one, as the end of a message; empty without one."""
     others = sorted(
         (other for other in path.parent.glob("*-*.pt") if other != path),
         key=lambda other: other.stat().st_mtime,

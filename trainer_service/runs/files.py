@@ -1,4 +1,4 @@
-"""Files that are either the old version or the new one, never half of each."""
+"""Atomic writes: a file is either the old version or the new one, never half of each."""
 
 from __future__ import annotations
 
@@ -37,10 +37,12 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
 
 def write_atomic_by(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """The same for what need not be in memory as a whole: ``write`` gets the open temporary file.
+    """Replaces ``path`` atomically by what ``write`` puts into the open temporary file.
+
+    So the content need not be in memory as a whole.
 
     Raises:
-        SaveError: as above.
+        SaveError: as ``write_atomic`` does.
     """
     # The process id keeps two programs that write the same file from sharing one temporary file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -30,7 +30,7 @@ class RunFolder(RunLayout):
     ) -> None:
         super().__init__(path)
         self.initialize_from = initialize_from
-        """Folder of the run whose weights this one starts from."""
+        """Folder of the run to take initial weights from."""
         self._lock = lock
 
     @classmethod

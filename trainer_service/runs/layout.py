@@ -1,4 +1,4 @@
-"""Where everything of a run lies in its folder, and which files there are its own."""
+"""The layout of a run's folder: where its files are, and which files there are its own."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trainer_service.errors import UserError
 
 LOCK = ".lock"
 _SET_ASIDE = "set-aside"
-"""How folders are called, with a number, of what a resumed run had saved after the step it went on from."""
+"""Prefix of folders for files of a resumed run that are newer than the step it resumed from."""
 _FAILED_START = frozenset({LOCK, "configuration.yaml", "run_logs"})
-"""What a start leaves that never came to its first agent: nothing that anybody would miss."""
+"""Files that a start leaves which ended before its first agent came: nothing of value."""
 _ROOT_FILES = ("configuration.yaml", "metrics.jsonl", "evaluations.jsonl")
 _LOG_FILES = ("training_status.json", "timers.json", "Player-*.log")
 _BEHAVIOR_FILES = (
@@ -49,7 +49,7 @@ class RunLayout:
 
     @property
     def lock(self) -> Path:
-        """The file that the one process holds which writes."""
+        """The file that the writing process keeps locked."""
         return self.path / LOCK
 
     @property
@@ -79,7 +79,7 @@ class RunLayout:
 
     @property
     def timers(self) -> Path:
-        """Where the time went, JSON."""
+        """Time per part of the run, JSON."""
         return self.run_logs / "timers.json"
 
     def player_log(self, worker: int) -> Path:
@@ -104,7 +104,7 @@ class RunLayout:
         return self.behavior(name) / "best.pt"
 
     def replay(self, name: str) -> Path:
-        """What a behavior has lived through and learns from again."""
+        """The saved replay buffer of a behavior."""
         return self.behavior(name) / "replay.npz"
 
     def numbered(self, name: str, step: int, suffix: str = ".pt") -> Path:
@@ -112,7 +112,7 @@ class RunLayout:
         return self.behavior(name) / f"{name}-{step}{suffix}"
 
     def final_model(self, name: str) -> Path:
-        """The model to take home."""
+        """The exported model of a finished run."""
         return self.behavior(name).with_name(f"{name}.onnx")
 
     def saved_behaviors(self) -> list[str]:
@@ -128,7 +128,7 @@ class RunLayout:
         return _numbered_in(self.behavior(name))
 
     def has_run(self) -> bool:
-        """Whether anything is in the folder that a start which failed at once would not leave there too.
+        """Whether the folder holds more than a start leaves that failed at once.
 
         Raises:
             UserError: the folder is a file.
@@ -142,7 +142,7 @@ class RunLayout:
         return [self.path, *_subfolders(self.path)]
 
     def files(self) -> Iterator[Path]:
-        """Files that only a run of ours or of ML-Agents writes; what a user put beside them is not ours."""
+        """Yields the files that only runs of this trainer or of ML-Agents write, none that a user put beside them."""
         folders = _subfolders(self.path)
         models = (glob.escape(f"{folder.name}.onnx") for folder in folders)
         yield from _present(self.path, (*_ROOT_FILES, *models))

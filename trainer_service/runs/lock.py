@@ -1,4 +1,4 @@
-"""One writer per folder: a lock that the operating system drops when its holder dies, however it dies."""
+"""A lock for the one writer of a folder, dropped by the operating system when its holder dies, however it dies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HELD_BY_ANOTHER = {errno.EACCES, errno.EAGAIN, errno.EDEADLK}
 
 
 class AlreadyLockedError(Exception):
-    """Another living process holds the lock."""
+    """The lock is held by another living process."""
 
     def __init__(self, holder: int | None) -> None:
         self.holder = holder

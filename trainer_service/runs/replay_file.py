@@ -1,4 +1,4 @@
-"""What a behavior has lived through and will learn from again: a file beside its checkpoint, of plain arrays."""
+"""The file of a behavior's replay buffer: plain arrays, beside its checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DAMAGED = (
     OSError, EOFError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError, MemoryError, RuntimeError,
     zipfile.BadZipFile,
 )  # fmt: skip
-"""What reading a file may raise that is not what it claims to be, and taking its arrays over."""
+"""Exceptions of reading a file that is not what it claims to be, and of loading its arrays."""
 
 
 def save_replay_file(arrays: Mapping[str, NDArray[Any]], path: Path) -> None:
@@ -36,7 +36,7 @@ def save_replay_file(arrays: Mapping[str, NDArray[Any]], path: Path) -> None:
 
 
 def load_replay_file(path: Path, into: Callable[[Mapping[str, NDArray[Any]]], None]) -> None:
-    """Gives the arrays to ``into``, each read when it is asked for. Executes nothing of what the file says.
+    """Passes the arrays to ``into``, each read when it is accessed. Executes nothing of the file.
 
     Raises:
         UserError: the file is damaged, or holds something else than ``into`` expects.

@@ -1,4 +1,4 @@
-"""training_status.json: which checkpoints a run has, in the layout that ML-Agents writes.
+"""training_status.json: the list of a run's checkpoints, in the layout that ML-Agents writes.
 
 {"metadata": {"stats_format_version": "0.3.0", …},
  "<behavior>": {"checkpoints": [{"steps", "file_path", "reward", "creation_time", "auxillary_file_paths"}, …],
@@ -6,7 +6,7 @@
                 "recent_returns": [1.5, …], "lesson_levels": {"<environment parameter>": 1.2}},
  "<environment parameter>": {"lesson_num": 2}}
 
-The two lines about lessons are ours; what else must be known to go on with a lesson where it stood.
+The two lines about lessons are an addition: what else a resumed lesson needs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainer_service.errors import UserError
 
 STATS_FORMAT_VERSION = "0.3.0"
 COMPATIBLE_MLAGENTS_VERSION = "1.1.0"
-"""The release whose run folders ours can stand in for."""
+"""The release of ML-Agents that run folders are compatible with."""
 
 _logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class BehaviorStatus:
-    """What one behavior has saved."""
+    """The saved policies of one behavior."""
 
     checkpoints: tuple[CheckpointRecord, ...] = ()
     """Oldest first; those that still exist."""
@@ -66,12 +66,12 @@ class BehaviorStatus:
     """Rating under self-play."""
 
     lesson_history: LessonHistory = field(default_factory=LessonHistory)
-    """What lessons remember of it, as of its checkpoint.pt."""
+    """Returns that lessons remember, as of its checkpoint.pt."""
 
     def with_checkpoint(self, record: CheckpointRecord) -> BehaviorStatus:
         """Returns the status after one more save.
 
-        A second save at the same step replaces the first, whose reward it keeps if no episode ended since.
+        A second save at the same step replaces the first, and keeps its reward if no episode ended since.
         """
         others = tuple(known for known in self.checkpoints if known.steps != record.steps)
         for known in self.checkpoints:
@@ -80,9 +80,9 @@ class BehaviorStatus:
         return replace(self, checkpoints=(*others, record))
 
     def with_files(self, files: Mapping[int, Sequence[Path]]) -> BehaviorStatus:
-        """Returns a status that lists what lies in the behavior's folder, no more and no less.
+        """Returns a status that lists exactly the files in the behavior's folder.
 
-        Whatever a trainer that was killed did not come to list is pruned like the others, then.
+        So files that a killed trainer had no time to list are pruned like the others.
 
         files: numbered states and models by step.
         """
@@ -100,10 +100,10 @@ class TrainingStatus:
     """Number of the current lesson of each environment parameter."""
 
     torch_version: str | None = None
-    """Of the process that wrote the status."""
+    """Version of torch in the process that wrote the status."""
 
     def behavior(self, name: str) -> BehaviorStatus:
-        """Returns what ``name`` has saved: nothing yet if it is new."""
+        """Returns the status of ``name``, an empty one if it is new."""
         return self.behaviors.get(name, BehaviorStatus())
 
     def with_behavior(self, name: str, status: BehaviorStatus) -> TrainingStatus:
@@ -269,7 +269,7 @@ def _record_from_json(record: Mapping[str, Any]) -> CheckpointRecord:
 
 
 def _record_of(steps: int, files: Sequence[Path]) -> CheckpointRecord:
-    """A record of files that nobody listed; a model, if there is one, is what to play with."""
+    """Returns a record of unlisted files; a model, if there is one, is the file to play with."""
     first, *others = sorted((path.as_posix() for path in files), key=lambda name: not name.endswith(".onnx"))
     return CheckpointRecord(steps, first, None, max(path.stat().st_mtime for path in files), tuple(others))
 
