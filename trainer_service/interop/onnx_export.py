@@ -230,7 +230,7 @@ class _Graph(nn.Module):
         parameters, masks, memories_out = self._run_policy(list(inputs))
         outputs: list[Tensor] = [self.version_number, self.memory_size]
         if self._continuous:
-            sampled, most_likely = self.network.numbers(parameters)
+            sampled, most_likely = self.network.continuous_actions(parameters)
             outputs += [sampled, self.continuous_shape, most_likely]
         if self._branches:
             sampled, most_likely = self._choices(parameters.logits, *masks)
@@ -256,7 +256,7 @@ class _Graph(nn.Module):
         masked = _masked(logits, masks)
         sampled, most_likely, start = [], [], 0
         for size in self._branches:
-            chosen = self.network.choices(masked[:, start : start + size])
+            chosen = self.network.discrete_actions(masked[:, start : start + size])
             sampled.append(chosen[0])
             most_likely.append(chosen[1])
             start += size

@@ -1,4 +1,4 @@
-"""From what agents see to what they do: one forward pass, and a draw."""
+"""Acting: one forward pass from what agents see to the parameters of their actions, and a draw."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trainer_service.rollout.assembler import Decisions
 from unity_bridge.steps import Observation
 
 ActionSampler = Callable[[ActionParameters, Tensor | None], tuple[Tensor, Tensor, Tensor]]
-"""Chooses from distributions and what is allowed: continuous actions [M, C], choices [M, branches], ln π [M]."""
+"""A choice from distributions and what is allowed: continuous actions [M, C], choices [M, branches], ln π [M]."""
 
 
 class ActorNetwork(Protocol):
-    """A network with memory or without."""
+    """A network that gives the parameters of actions, with memory or without."""
 
     memory_size: int
 
@@ -40,7 +40,7 @@ def sample_actions(
 ) -> Decisions:
     """Decides for M agents: one array [M, …] per sensor, bool [M, choices], and what they remember.
 
-    A network without a critic changes the policy's part of that, which comes first; the rest stays.
+    A network without a critic changes only the policy's part of what they remember, which comes first.
     """
     with torch.inference_mode():
         inputs = normalize([to_tensor(sensor, device) for sensor in observations])
@@ -64,17 +64,17 @@ def clip_actions(decisions: Decisions) -> NDArray[np.float32]:
 
 
 def to_tensor(array: NDArray[Any], device: torch.device) -> Tensor:
-    """On a CPU the array's own memory, elsewhere a copy."""
+    """The array as a tensor: on a CPU its own memory, elsewhere a copy."""
     tensor = torch.from_numpy(array)
     return tensor if device.type == "cpu" else tensor.to(device)
 
 
 def to_array(tensor: Tensor) -> NDArray[Any]:
-    """Of a tensor without gradient. From a CPU the tensor's own memory, else a copy."""
+    """A tensor without gradient as an array: from a CPU the tensor's own memory, else a copy."""
     array: NDArray[Any] = (tensor if tensor.device.type == "cpu" else tensor.cpu()).numpy()
     return array
 
 
 def allowed_or_none(allowed: NDArray[np.bool_], device: torch.device) -> Tensor | None:
-    """Most often nothing is forbidden, and then there is nothing to mask: None. bool [B, K]"""
+    """The mask of allowed choices, bool [B, K]; None where nothing is forbidden, which is most often."""
     return None if allowed.all() else to_tensor(allowed, device)

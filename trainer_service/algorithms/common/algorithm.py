@@ -1,4 +1,4 @@
-"""What every learner offers to the behavior that owns it."""
+"""The interface of every learner, as the behavior that owns it uses it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Metrics = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Where and from which seed a learner computes, and who hears how far it is."""
+    """A learner's device and seed, and a callback that hears how far an update is."""
 
     device: torch.device
     seed: int
@@ -63,7 +63,7 @@ class Algorithm(Protocol):
         ...
 
     def ready(self) -> bool:
-        """Enough experience for an update?"""
+        """Whether there is enough experience for an update."""
         ...
 
     def collected(self) -> tuple[int, int] | None:
@@ -85,8 +85,7 @@ class Algorithm(Protocol):
         ...
 
     def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
-        """What it has lived through and will learn from again, too large for ``state_dict``; None where nothing
-        of that kind shall be saved."""
+        """The replay buffer, too large for ``state_dict``; None where there is none or it shall not be saved."""
         ...
 
     def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -95,9 +94,9 @@ class Algorithm(Protocol):
         ...
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes only what the policy knows (networks and normalizer), to start a new run from it."""
+        """Takes networks and normalizer only, to start a new run from them."""
         ...
 
     def policy_network(self) -> PolicyNetwork:
-        """A copy of what decides, as it is now: what a model file is made of."""
+        """A copy of the acting network, as it is now: what a model file is made of."""
         ...

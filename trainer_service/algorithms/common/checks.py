@@ -1,4 +1,4 @@
-"""What some learners cannot do, said by name before anything starts."""
+"""Checks that a learner can do what it is asked to, before anything starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Kind = TypeVar("Kind", bound=Hyperparameters)
 
 
 def require_settings(settings: TrainerSettings, kind: type[Kind]) -> Kind:
-    """The hyperparameters. Raises ValueError where they are another learner's."""
+    """The hyperparameters in their type. Raises ValueError where they are another learner's."""
     hyper = settings.hyperparameters
     if not isinstance(hyper, kind):
         raise ValueError(f"{settings.trainer_type} was given the settings of {type(hyper).__name__}")

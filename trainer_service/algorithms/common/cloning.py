@@ -30,7 +30,7 @@ _EPOCHS = 3
 
 
 class BehavioralCloning:
-    """Brings what the simulator would execute closer to the demonstrated actions, by an Adam of its own.
+    """Supervised learning that brings executed actions closer to the demonstrated ones, by an Adam of its own.
 
     A policy with memory learns from sequences. Each starts from what the policy would remember there, which is
     worked out anew for every pass over the demonstrations.
@@ -55,8 +55,10 @@ class BehavioralCloning:
         hyper, memory = settings.hyperparameters, settings.network_settings.memory
         self._learning_rate = hyper.learning_rate * self._settings.strength
         self._max_grad_norm = hyper.max_grad_norm
-        self._longest = 1 if memory is None else memory.sequence_length
-        self._batch = max((self._settings.batch_size or hyper.batch_size) // self._longest, 1)
+        self._sequence_length = 1 if memory is None else memory.sequence_length
+        self._sequences_per_batch = max(
+            (self._settings.batch_size or hyper.batch_size) // self._sequence_length, 1
+        )
         """Sequences of one gradient step; without memory a step is a sequence."""
         self._branches = spec.action_spec.discrete_branches
         self._policy = policy
@@ -64,11 +66,11 @@ class BehavioralCloning:
         self._normalizer = normalizer
         self._device = compute.device
         self._optimizer = FlatAdam(parameters)
-        self._drawing = torch.Generator(compute.device).manual_seed(compute.seed + 3)
+        self._generator = torch.Generator(compute.device).manual_seed(compute.seed + 3)
         self.demonstrations = DemonstrationStore(self._settings.demo_path, spec)
         self._memories: Tensor | None = None
         """Before each sequence. Shape [sequences, memory size]."""
-        self._learned_since = 0
+        self._steps_since_refresh = 0
         """Steps learned from since these were worked out."""
 
     def update(self, step: int) -> Metrics:
@@ -76,11 +78,11 @@ class BehavioralCloning:
 
         ``step`` places the schedule; once that is over nothing happens any more.
         """
-        rate = self._rate(step)
+        rate = self._learning_rate_at(step)
         if self.has_faded_out(step) or not rate:
             return {}
         demonstrations = self.demonstrations.read()
-        sequences = cut(demonstrations.lengths, self._longest)
+        sequences = cut(demonstrations.lengths, self._sequence_length)
         losses = [
             self._learn(demonstrations, sequences, minibatch, rate)
             for _ in range(self._settings.num_epoch or _EPOCHS)
@@ -92,39 +94,39 @@ class BehavioralCloning:
         """Whether nothing is learned at this step and after: the demonstrations are of no use any more."""
         return self._settings.has_faded_out(step)
 
-    def _rate(self, step: int) -> float:
+    def _learning_rate_at(self, step: int) -> float:
         steps = self._settings.steps
         if not steps:
             return self._learning_rate
         return linear_decay(self._learning_rate, FINAL_LEARNING_RATE, step, steps)
 
     def _minibatches(self, sequences: int) -> Iterator[NDArray[np.int64]]:
-        """Numbers of the sequences of each, all in random order; the remainder is a smaller one of its own."""
-        order = torch.randperm(sequences, generator=self._drawing, device=self._device).cpu().numpy()
+        """Sequences of each minibatch by number, in random order; the remainder is a smaller one of its own."""
+        order = torch.randperm(sequences, generator=self._generator, device=self._device).cpu().numpy()
         if self._settings.samples_per_update:
-            order = order[: max(self._settings.samples_per_update // self._longest, 1)]
-        for chunk in in_chunks(len(order), self._batch):
+            order = order[: max(self._settings.samples_per_update // self._sequence_length, 1)]
+        for chunk in in_chunks(len(order), self._sequences_per_batch):
             yield order[chunk]
 
     def _learn(
         self, demonstrations: Demonstrations, sequences: StepRanges, chosen: NDArray[np.int64], rate: float
     ) -> Tensor:
         """One gradient step. Returns the loss."""
-        remembered = self._remembered(demonstrations, sequences)
-        some = sequences.chosen(chosen)
-        steps = demonstrations.take(torch.from_numpy(some.steps()), self._device)
-        in_time = None
-        if remembered is not None:
-            filled = torch.from_numpy(some.filled()).to(self._device)
-            in_time = Sequences(remembered[torch.from_numpy(chosen).to(self._device)], filled)
+        memories = self._starting_memories(demonstrations, sequences)
+        batch = sequences.chosen(chosen)
+        steps = demonstrations.take(torch.from_numpy(batch.steps()), self._device)
+        order = None
+        if memories is not None:
+            filled = torch.from_numpy(batch.filled()).to(self._device)
+            order = Sequences(memories[torch.from_numpy(chosen).to(self._device)], filled)
         trunk, heads = self._policy.actor, self._policy.actions
         features = trunk.forward(as_floats(self._normalizer.forward(steps.observations)))
-        parameters = heads.forward(trunk.unroll(features, in_time))
-        error = heads.squared_error(parameters, steps.executed_actions, self._drawing)
+        parameters = heads.forward(trunk.unroll(features, order))
+        error = heads.squared_error(parameters, steps.executed_actions, self._generator)
         log_choices = masked_log_softmax(parameters.logits, None, self._branches) if self._branches else None
         loss = cloning_loss(error, log_choices, steps.discrete_actions + heads.offsets)
         self._descend(loss, rate)
-        self._learned_since += len(steps.terminated)
+        self._steps_since_refresh += len(steps.terminated)
         return loss.detach()
 
     def _descend(self, loss: Tensor, rate: float) -> None:
@@ -135,38 +137,42 @@ class BehavioralCloning:
         # What the loss does not depend on has no gradient, and Adam leaves it where it is.
         self._optimizer.step(rate)
 
-    def _remembered(self, demonstrations: Demonstrations, sequences: StepRanges) -> Tensor | None:
-        """What the policy remembers before each sequence, at most one pass ago; None for who has no memory."""
+    def _starting_memories(self, demonstrations: Demonstrations, sequences: StepRanges) -> Tensor | None:
+        """What the policy remembers before each sequence, at most one pass ago; None without memory."""
         if self._policy.actor.memory is None:
             return None
         # Other demonstrations than when the run was saved, perhaps: then what was noted there is of no use.
         noted = 0 if self._memories is None else len(self._memories)
-        if self._memories is None or noted != len(sequences) or self._learned_since >= len(demonstrations):
-            self._memories = self._lived_through(demonstrations, len(sequences))
-            self._learned_since = 0
+        if (
+            self._memories is None
+            or noted != len(sequences)
+            or self._steps_since_refresh >= len(demonstrations)
+        ):
+            self._memories = self._recompute_memories(demonstrations, len(sequences))
+            self._steps_since_refresh = 0
         return self._memories
 
     @torch.no_grad()
-    def _lived_through(self, demonstrations: Demonstrations, sequences: int) -> Tensor:
+    def _recompute_memories(self, demonstrations: Demonstrations, sequences: int) -> Tensor:
         """Goes through all episodes side by side, from their starts, and notes memories where sequences begin."""
         memory = self._policy.actor.memory
         assert memory is not None  # asked before
         features = self._features(demonstrations)
         lengths = torch.from_numpy(demonstrations.lengths).to(self._device)
         starts = lengths.cumsum(0) - lengths
-        cuts = (lengths + self._longest - 1) // self._longest
+        cuts = (lengths + self._sequence_length - 1) // self._sequence_length
         first_sequences = cuts.cumsum(0) - cuts
         noted = features.new_zeros((sequences, memory.size))
-        present = features.new_zeros((len(lengths), memory.size))
+        current = features.new_zeros((len(lengths), memory.size))
         for at in range(int(lengths.max())):
             alive = (lengths > at).nonzero().squeeze(1)
-            if not at % self._longest:
-                noted[first_sequences[alive] + at // self._longest] = present[alive]
-            present[alive] = memory.step(features[starts[alive] + at], present[alive])[1]
+            if not at % self._sequence_length:
+                noted[first_sequences[alive] + at // self._sequence_length] = current[alive]
+            current[alive] = memory.step(features[starts[alive] + at], current[alive])[1]
         return noted
 
     def _features(self, demonstrations: Demonstrations) -> Tensor:
-        """What enters the memory at each step. Shape [S, hidden_units]."""
+        """Features that enter the memory at each step. Shape [S, hidden_units]."""
         chunks = in_chunks(len(demonstrations), rows_at_once(self._policy))
         everything = torch.arange(len(demonstrations))
         taken = (demonstrations.take(everything[chunk], self._device).observations for chunk in chunks)
@@ -174,18 +180,18 @@ class BehavioralCloning:
         return torch.cat([trunk.forward(as_floats(self._normalizer.forward(seen))) for seen in taken])
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the demonstrations."""
+        """Optimizer, random stream and memories: everything but the demonstrations."""
         return {
             "optimizer": self._optimizer.state_dict(),
-            "drawing": self._drawing.get_state(),
+            "drawing": self._generator.get_state(),
             "memories": self._memories,
-            "learned_since": self._learned_since,
+            "learned_since": self._steps_since_refresh,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there. Raises KeyError or RuntimeError where it does not fit."""
         self._optimizer.load_state_dict(state["optimizer"])
-        self._drawing.set_state(state["drawing"].cpu())
+        self._generator.set_state(state["drawing"].cpu())
         memories = state["memories"]
         self._memories = None if memories is None else memories.to(self._device)
-        self._learned_since = state["learned_since"]
+        self._steps_since_refresh = state["learned_since"]

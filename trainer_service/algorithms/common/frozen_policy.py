@@ -18,7 +18,7 @@ from unity_bridge.steps import Observation
 
 
 class ActingPolicy(Protocol):
-    """Who decides: an algorithm, or a frozen policy of its."""
+    """An algorithm, or a frozen policy of one: whatever can act."""
 
     def act(
         self,
@@ -31,20 +31,20 @@ class ActingPolicy(Protocol):
 
 
 def without_critic(network: PolicyNetwork) -> PolicyNetwork:
-    """The same, less what only learning needs."""
+    """The network, less what only learning needs."""
     if isinstance(network.network, ActorCritic):
         network.network.critic = None
     return network
 
 
 class FrozenPolicy:
-    """Decides as an algorithm does, with weights that somebody else has chosen."""
+    """A policy that acts as its algorithm does, with weights that are loaded into it."""
 
-    def __init__(self, network: PolicyNetwork, device: torch.device, noise: torch.Generator) -> None:
-        """network: without a critic; noise: what actions are drawn with."""
+    def __init__(self, network: PolicyNetwork, device: torch.device, generator: torch.Generator) -> None:
+        """network: without a critic; generator: the random stream that actions are drawn from."""
         self._network = network.to(device)
         self._device = device
-        self._noise = noise
+        self._generator = generator
 
     def load(self, weights: Mapping[str, Any]) -> None:
         """Acts with these from now on: a ``state_dict`` of such a network."""
@@ -63,10 +63,10 @@ class FrozenPolicy:
         heads = network.actions
         return sample_actions(
             network,
-            self._network.seen,
+            self._network.inputs,
             observations,
             allowed_actions,
             memories,
             device=self._device,
-            sample=heads.most_likely if deterministic else partial(heads.sample, generator=self._noise),
+            sample=heads.most_likely if deterministic else partial(heads.sample, generator=self._generator),
         )

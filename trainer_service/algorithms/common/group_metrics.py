@@ -1,4 +1,4 @@
-"""What learners of groups say of an update: how the actors' steps went, and what was earned."""
+"""Metrics of learners of groups: how the actors' gradient steps went, and what was earned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer_service.rewards import RewardSource
 def actor_step_metrics(
     policy_loss: Tensor, entropy: Tensor, log_ratio: Tensor, clip_epsilon: float
 ) -> Tensor:
-    """Of one gradient step, for ``mean_actor_metrics``. [4]
+    """Policy loss, entropy, fraction of clipped ratios and approximate KL of one gradient step. [4]
 
     log_ratio: how the log-probability of what was done has moved since it was done, [B].
     clip_epsilon: how far from 1 a ratio counts as clipped.
@@ -27,7 +27,7 @@ def actor_step_metrics(
 
 
 def mean_actor_metrics(reports: Sequence[Tensor]) -> dict[str, float]:
-    """What gradient steps of actors reported, on average."""
+    """Means over gradient steps of ``actor_step_metrics``, by tag."""
     policy_loss, entropy, clipped, divergence = torch.stack(list(reports)).mean(dim=0).tolist()
     return {
         "Losses/Policy Loss": policy_loss,
@@ -43,7 +43,7 @@ def value_loss_by_agent(losses: Sequence[float]) -> dict[str, float]:
 
 
 def reward_metrics(rollout: GroupRollout, sources: Sequence[RewardSource]) -> dict[str, float]:
-    """What each source paid, by segment of a trajectory."""
+    """Mean reward of each source per trajectory, by tag."""
     segments = len(rollout.trajectories.lengths)
     return {
         f"Policy/{source.name.capitalize()} Reward": float(rewards.sum() / segments)

@@ -1,4 +1,4 @@
-"""What each trainer type is shown of its simulators."""
+"""The sensors that each trainer type sees of its simulators."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trainer_service.rollout.observation_selector import AGENT_ID, ObservationSe
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 
 MAX_UNASKED_GROUP_SIZE = 256
-"""Agents of a group that networks are made for where nobody says how many there are."""
+"""Agents of a group that networks are made for at most, where no ``group_size`` is set."""
 
 
 def with_group_size(settings: TrainerSettings, group: int) -> TrainerSettings:
     """Settings for groups of the size that was seen, where none was set.
 
-    Raises UserError for groups of which nobody said that networks shall be made for so many.
+    Raises UserError for groups that are larger than networks are made for unasked.
     """
     hyper = settings.hyperparameters
     sized = hyper.with_group_size(group)
@@ -47,7 +47,7 @@ def selector_for(spec: BehaviorSpec, settings: TrainerSettings) -> ObservationSe
 
 
 def actor_sensors(spec: BehaviorSpec, hyper: GroupOnPolicySettings) -> list[int]:
-    """What an actor decides from: never the global state, and ids only where one actor serves all."""
+    """Sensors that an actor decides from: never the global state, and ids only where one actor serves all."""
     return sensors_except(spec, {GLOBAL_STATE, AGENT_ID} if hyper.share == "none" else {GLOBAL_STATE})
 
 
@@ -57,5 +57,5 @@ def sensors_except(spec: BehaviorSpec, hidden: Container[str]) -> list[int]:
 
 
 def with_sensors(spec: BehaviorSpec, sensors: Sequence[int]) -> BehaviorSpec:
-    """The behavior as somebody knows it who sees these sensors only."""
+    """The behavior with only these of its sensors."""
     return BehaviorSpec(tuple(spec.observation_specs[i] for i in sensors), spec.action_spec)

@@ -1,4 +1,4 @@
-"""What decides, apart from how it learns: the part of an algorithm that a model file holds."""
+"""The acting part of an algorithm, apart from how it learns: what a model file holds."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ActorNetwork = (
 
 
 class PolicyNetwork(nn.Module):
-    """From raw observations to the parameters of the actions, and from an action to what a simulator gets.
+    """A network from raw observations to the parameters of actions, and from an action to what a simulator gets.
 
-    A copy on the CPU, ready to be traced: whoever holds it cannot disturb the training that it was taken
+    A copy on the CPU, ready to be traced: nothing that is done with it disturbs the training that it was taken
     from. An algorithm whose actions are bounded in another way overrides ``squash``, one that draws them in another
-    way ``numbers`` and ``choices``.
+    way ``continuous_actions`` and ``discrete_actions``.
     """
 
     def __init__(self, normalizer: ObservationNormalizer, network: ActorNetwork) -> None:
@@ -42,14 +42,14 @@ class PolicyNetwork(nn.Module):
 
     def forward(self, observations: Sequence[Tensor]) -> ActionParameters:
         """observations: float32 as the simulator sent them, one [B, *sensor shape] per sensor."""
-        return self.network.policy(self.seen(observations))
+        return self.network.policy(self.inputs(observations))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """The same with memory: also takes and gives what is remembered, [B, memory_size]."""
-        return self.network.step(self.seen(observations), memories)
+        """One step with memory, [B, memory_size]: parameters of the actions, and what is remembered next."""
+        return self.network.step(self.inputs(observations), memories)
 
-    def seen(self, observations: Sequence[Tensor]) -> list[Tensor]:
-        """What the network gets of the observations: those that it looks at, normalized."""
+    def inputs(self, observations: Sequence[Tensor]) -> list[Tensor]:
+        """The observations that the network looks at, normalized."""
         chosen = observations if self.input_sensors is None else [observations[i] for i in self.input_sensors]
         return self.normalizer.forward(chosen)
 
@@ -57,54 +57,54 @@ class PolicyNetwork(nn.Module):
         """Continuous actions as they go over the wire: clip(a, −3, 3)/3. Shape kept."""
         return executed(continuous)
 
-    def numbers(self, parameters: ActionParameters) -> tuple[Tensor, Tensor]:
-        """For a model: continuous actions as they go over the wire, drawn, and likeliest. Shapes [B, C]."""
+    def continuous_actions(self, parameters: ActionParameters) -> tuple[Tensor, Tensor]:
+        """Continuous actions of a model as they go over the wire: drawn, and likeliest. Shapes [B, C]."""
         mean = parameters.mean
         drawn = mean + torch.randn_like(mean) * parameters.log_sigma.exp()
         return self.squash(drawn), self.squash(mean)
 
-    def choices(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """For a model: choices of one branch, drawn, and likeliest. logits: masked, [B, K]. Returns int64 [B, 1]."""
+    def discrete_actions(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Choices of a model in one branch: drawn, and likeliest. logits: masked, [B, K]. Returns int64 [B, 1]."""
         probabilities = torch.softmax(logits, dim=-1)
         return torch.multinomial(probabilities, 1), probabilities.argmax(dim=-1, keepdim=True)
 
 
 class SquashedPolicyNetwork(PolicyNetwork):
-    """Actions are tanh of a Gaussian: the deterministic one too."""
+    """A policy whose actions are tanh of a Gaussian: the deterministic one too."""
 
     def squash(self, continuous: Tensor) -> Tensor:
-        """Shape kept."""
+        """Continuous actions as they go over the wire: tanh(a). Shape kept."""
         # An inference engine may approximate tanh, and by a last digit go past what a simulator takes.
         return torch.tanh(continuous).clamp(-1.0, 1.0)
 
 
 class GreedyPolicyNetwork(PolicyNetwork):
-    """Logits are action values, and the best is chosen: a model draws nothing either."""
+    """A policy whose logits are action values, the best of which is chosen: its models draw nothing either."""
 
     def __init__(self, normalizer: ObservationNormalizer, network: GreedyNetwork) -> None:
         super().__init__(normalizer, network)
 
-    def choices(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Twice the best."""
+    def discrete_actions(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The best choice, twice."""
         best = logits.argmax(dim=-1, keepdim=True)
         return best, best
 
 
 class UniformPolicyNetwork(PolicyNetwork):
-    """No action is likelier than another, so what is called likeliest is drawn too."""
+    """A policy for which no action is likelier than another, so what is called likeliest is drawn too."""
 
     def squash(self, continuous: Tensor) -> Tensor:
-        """They lie in [−1, 1] already."""
+        """Continuous actions as they are: they lie in [−1, 1] already."""
         return continuous
 
-    def numbers(self, parameters: ActionParameters) -> tuple[Tensor, Tensor]:
-        """Twice the same draw."""
+    def continuous_actions(self, parameters: ActionParameters) -> tuple[Tensor, Tensor]:
+        """One draw, twice."""
         drawn = torch.rand_like(parameters.mean) * 2.0 - 1.0
         return drawn, drawn
 
-    def choices(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Twice the same draw: forbidden choices have no probability, all others the same."""
-        drawn, _ = super().choices(logits)
+    def discrete_actions(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """One draw, twice: forbidden choices have no probability, all others the same."""
+        drawn, _ = super().discrete_actions(logits)
         return drawn, drawn
 
 

@@ -1,7 +1,7 @@
-"""Acts at random and learns nothing: what every learner should beat.
+"""A policy that acts at random and learns nothing: what every learner should beat.
 
-Choices are uniform among the allowed ones, numbers uniform in [−1, 1]. Whoever asks for its likeliest action gets a
-random one too, since none is likelier than another.
+Choices are uniform among the allowed ones, numbers uniform in [−1, 1]. Its likeliest action is random too, since none
+is likelier than another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unity_bridge.steps import Observation
 
 
 class RandomPolicy:
-    """One behavior's chance."""
+    """One behavior's random policy."""
 
     memory_size = 0
 
@@ -38,7 +38,7 @@ class RandomPolicy:
         self.horizon = settings.time_horizon
 
     def prepare(self, step: int) -> None:
-        """There is nothing to read."""
+        """Does nothing: there is nothing to read."""
 
     def act(
         self,
@@ -55,41 +55,41 @@ class RandomPolicy:
         return Decisions(to_array(numbers), to_array(choices), to_array(log_probs), memories)
 
     def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """As they are: in [−1, 1] already."""
+        """Continuous actions as they are: in [−1, 1] already."""
         return decisions.continuous_actions
 
     def record(self, trajectories: Trajectories) -> None:
-        """Forgets them."""
+        """Forgets the trajectories."""
 
     def ready(self) -> bool:
-        """Never."""
+        """False: it never learns."""
         return False
 
     def collected(self) -> None:
-        """Nothing waits."""
+        """None: nothing waits for an update."""
 
     def update(self, step: int) -> Metrics:
         """Learns nothing."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the random stream is."""
+        """The state of the random stream."""
         return {"acting": self._acting.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from there."""
+        """Continues with that random stream."""
         self._acting.set_state(state["acting"].cpu())
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """There are none."""
+        """Does nothing: there are no weights."""
 
     def replay_state(self) -> None:
-        """Nothing will be learned from again."""
+        """None: nothing is kept to learn from."""
         return None
 
     def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """There is nothing to continue with."""
+        """Does nothing: nothing is kept to learn from."""
 
     def policy_network(self) -> PolicyNetwork:
-        """The same, to be exported: a model draws from its engine's random stream."""
+        """The policy to be exported: a model draws from its engine's random stream."""
         return UniformPolicyNetwork(ObservationNormalizer(self._sensors, normalize=False), self._network)

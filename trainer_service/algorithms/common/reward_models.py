@@ -20,18 +20,18 @@ from unity_bridge.specs import BehaviorSpec
 def make_reward_sources(
     spec: BehaviorSpec, settings: TrainerSettings, device: torch.device
 ) -> list[RewardSource]:
-    """What the settings ask for, in their order."""
+    """The reward sources that the settings ask for, in their order."""
     signals = settings.reward_signals.items()
     return [REWARD_SOURCES[name](spec, signal, device) for name, signal in signals]
 
 
 def names(sources: Sequence[RewardSource]) -> list[str]:
-    """As checkpoints hold them."""
+    """Names of the reward sources, as checkpoints hold them."""
     return [source.name for source in sources]
 
 
 def names_in_checkpoint(state: Mapping[str, Any]) -> list[str]:
-    """Of a checkpoint; those that do not say were made when there was only one."""
+    """Names in a checkpoint; one that does not say was made when there was only one."""
     names: list[str] = state.get("signals", ["extrinsic"])
     return names
 
@@ -54,7 +54,7 @@ def read_demonstrations(
 
 
 def state_dict(sources: Sequence[RewardSource], cloning: BehavioralCloning | None) -> dict[str, Any]:
-    """What a continued run needs of them."""
+    """The state of reward sources and cloning that a continued run needs."""
     return {
         "signals": names(sources),
         "rewards": {source.name: source.state_dict() for source in sources if source.learns},
@@ -65,7 +65,7 @@ def state_dict(sources: Sequence[RewardSource], cloning: BehavioralCloning | Non
 def load_state_dict(
     sources: Sequence[RewardSource], cloning: BehavioralCloning | None, state: Mapping[str, Any]
 ) -> None:
-    """Continues from there: for the same reward signals. Cloning that the state does not know of begins anew."""
+    """Continues with the state of equal reward signals. Cloning that the state does not know of begins anew."""
     for source in sources:
         if source.learns:
             source.load_state_dict(state["rewards"][source.name])
@@ -74,7 +74,7 @@ def load_state_dict(
 
 
 def load_weights(sources: Sequence[RewardSource], state: Mapping[str, Any]) -> None:
-    """Reward signals are known by their names: what the state does not know of begins anew."""
+    """Takes the weights of reward models by their names: one that the state does not know begins anew."""
     known = state.get("rewards", {})
     for source in sources:
         if source.learns and source.name in known:
@@ -89,7 +89,7 @@ def update(
     batch_size: int,
     generator: torch.Generator,
 ) -> dict[str, float]:
-    """Lets what earns rewards of our own making learn from a rollout. Returns the means of its statistics."""
+    """Lets reward models learn from a rollout. Returns the means of their statistics."""
     if not sources:
         return {}
     parts: dict[str, list[Tensor]] = defaultdict(list)

@@ -22,7 +22,7 @@ class Scheduled(NamedTuple):
 
 
 def linear_decay(initial: float, floor: float, step: int, max_steps: int) -> float:
-    """From ``initial`` at step 0 straight down to ``floor`` at ``max_steps``, and flat from there.
+    """A line from ``initial`` at step 0 down to ``floor`` at ``max_steps``, and flat from there.
 
     Where ``max_steps`` is 0 the decay is over before it starts.
     """

@@ -1,8 +1,8 @@
 """Counterfactual multi-agent policy gradients, Foerster et al. 2018 (arXiv:1705.08926).
 
-A critic says what each of an agent's choices would have been worth, all others doing what they did. It learns the
-λ-returns of what was done, as a target copy of it sees them; the actors follow the advantage of their choice over
-what they do on average. All agents of a group share a reward: the sum of theirs, divided by the group's size.
+A critic estimates what each of an agent's choices would have been worth, the others doing what they did. It learns the
+λ-returns of the actions that were taken, as a target copy of it sees them; the actors follow the advantage of their
+choice over what they do on average. All agents of a group share a reward: the sum of theirs, divided by its size.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class COMA(GroupLearner):
             )
         super().__init__(spec, settings, compute)
         self._target = copy.deepcopy(self._critic)
-        self._recorded = 0
-        """Agent steps that were lived through."""
+        self._env_steps = 0
+        """Agent steps that were recorded."""
         self._critic_steps = 0
 
     def _make_critic(self, signals: int) -> COMACritic:
@@ -82,13 +82,13 @@ class COMA(GroupLearner):
     def _exploration(self) -> float:
         hyper = self._hyper
         return linear_decay(
-            hyper.exploration_initial, hyper.exploration_final, self._recorded, hyper.exploration_steps
+            hyper.exploration_initial, hyper.exploration_final, self._env_steps, hyper.exploration_steps
         )
 
     def record(self, trajectories: Trajectories) -> None:
         """Adds experience of the present policy."""
         super().record(trajectories)
-        self._recorded += len(trajectories)
+        self._env_steps += len(trajectories)
 
     def update(self, step: int) -> Metrics:
         """One pass over everything collected, which is then thrown away."""
@@ -107,54 +107,54 @@ class COMA(GroupLearner):
 
     def _estimate_advantages(self, rollout: GroupRollout, scheduled: Scheduled) -> CriticTargets:
         joint_steps = rollout.joint_steps
-        actions = self._actions(rollout)
+        actions = self._actions_taken(rollout)
         q = self._values(self._critic, rollout, actions)[joint_steps.of_step, joint_steps.agent_of_step]
         with torch.no_grad():
             sampler = self._sampler(rollout.trajectories)
-            parameters = self._policy.policy(rollout.own_observations, sampler.sequences)
+            parameters = self._policy.policy(rollout.step_observations, sampler.sequences)
             log_probs = self._log_probs(parameters, rollout.allowed_actions)
         chosen = rollout.discrete_actions[:, 0]
         advantages = counterfactual_advantage(q, log_probs, chosen).sum(dim=1)
         estimate = group_advantages(
             per_agent_rewards(rollout, self._hyper.num_agents),
             self._rewards,
-            self._taken_together(rollout, actions),
+            self._joint_values(rollout, actions),
             gae_lambda=self._hyper.lambd,
         )
         targets = self._tensor(estimate.returns.astype(np.float32))
-        taken = q[torch.arange(len(q), device=q.device), chosen]
+        q_taken = q[torch.arange(len(q), device=q.device), chosen]
         return CriticTargets(
             advantages=advantages,
             targets=targets,
-            known=self._tensor(joint_steps.steps >= 0),
+            mask=self._tensor(joint_steps.steps >= 0),
             old_values=q,
             clip_range=targets.new_zeros(()),
             metrics={
-                "Policy/Extrinsic Value Estimate": float(taken.mean()),
+                "Policy/Extrinsic Value Estimate": float(q_taken.mean()),
                 "Policy/Advantage": float(advantages.mean()),
-                "Policy/Target Estimate": float(targets[:, 0][self._tensor(estimate.known[:, 0])].mean()),
+                "Policy/Target Estimate": float(targets[:, 0][self._tensor(estimate.mask[:, 0])].mean()),
                 "Policy/Largest Probability": float(log_probs.amax(dim=1).exp().mean()),
             },
             actions=actions,
         )
 
-    def _taken_together(self, rollout: GroupRollout, actions: Tensor) -> NDArray[np.float32]:
-        """The target's value of what everyone did, by joint step: [F, 1, signals].
+    def _joint_values(self, rollout: GroupRollout, actions: Tensor) -> NDArray[np.float32]:
+        """Values of joint actions by the target critic, at each joint step: [F, 1, signals].
 
-        Every agent's critic estimates the same number, since all share the reward: their mean is taken.
+        Every agent's critic estimates the same number, since all share the reward: their mean is used.
         """
         joint_steps = rollout.joint_steps
         members = self._tensor(joint_steps.members)
         q = self._values(self._target, rollout, actions)
-        done = torch.cat([actions, actions.new_zeros((1, actions.shape[1]))])[members]
-        there = (members >= 0).to(q.dtype).unsqueeze(-1)
-        taken = (q * done.unsqueeze(-1)).sum(dim=2) * there
-        mean = taken.sum(dim=1) / there.sum(dim=1).clamp(min=1.0)
-        together: NDArray[np.float32] = mean.unsqueeze(1).cpu().numpy()
-        return together
+        actions_taken = torch.cat([actions, actions.new_zeros((1, actions.shape[1]))])[members]
+        present = (members >= 0).to(q.dtype).unsqueeze(-1)
+        q_taken = (q * actions_taken.unsqueeze(-1)).sum(dim=2) * present
+        mean = q_taken.sum(dim=1) / present.sum(dim=1).clamp(min=1.0)
+        joint_values: NDArray[np.float32] = mean.unsqueeze(1).cpu().numpy()
+        return joint_values
 
-    def _actions(self, rollout: GroupRollout) -> Tensor:
-        """One-hot: what was done at every step, and for ends what the policy would do now. [S + P, A]"""
+    def _actions_taken(self, rollout: GroupRollout) -> Tensor:
+        """One-hot actions of every step, and for ends those that the policy would take now. [S + P, A]"""
         trajectories = rollout.trajectories
         steps, ends = len(trajectories), len(trajectories.lengths)
         final = [sensor[steps:] for sensor in rollout.observations]
@@ -167,12 +167,12 @@ class COMA(GroupLearner):
             log_probs = self._log_probs(parameters, allowed)
             branches = self._policy.actions.branches
             next_actions = dist.sample_categorical(log_probs, branches, self._shuffling)
-        done = rollout.allowed_actions.new_zeros((steps + ends, branches[0]), dtype=torch.float32)
-        done.scatter_(1, torch.cat([rollout.discrete_actions, next_actions]), 1.0)
-        return done
+        actions_taken = rollout.allowed_actions.new_zeros((steps + ends, branches[0]), dtype=torch.float32)
+        actions_taken.scatter_(1, torch.cat([rollout.discrete_actions, next_actions]), 1.0)
+        return actions_taken
 
     def _values(self, critic: COMACritic, rollout: GroupRollout, actions: Tensor) -> Tensor:
-        """Of all joint steps, agents and choices, in reward units: [F, n, A, signals]."""
+        """Values of all joint steps, agents and choices, in reward units: [F, n, A, signals]."""
         members = self._tensor(rollout.joint_steps.members)
         with torch.no_grad():
             if critic.memory is not None:
@@ -206,14 +206,14 @@ class COMA(GroupLearner):
     ) -> Tensor:
         members = self._tensor(rollout.joint_steps.members)[batch.indices]
         steps = self._tensor(rollout.joint_steps.steps)[batch.indices]
-        known = critic_targets.known[batch.indices]
-        returns = critic_targets.targets[batch.indices].expand(*known.shape, -1)[known]
+        mask = critic_targets.mask[batch.indices]
+        returns = critic_targets.targets[batch.indices].expand(*mask.shape, -1)[mask]
         self._critic.value.count(returns)
         # An agent that was cut off before the others keeps the action drawn once in `_estimate_advantages`.
         assert critic_targets.actions is not None
-        q = _forward(self._critic, rollout, critic_targets.actions, members, batch.filled)[known]
-        taken = q[torch.arange(len(q), device=q.device), rollout.discrete_actions[steps[known], 0]]
-        loss = (taken - self._critic.value.scaled(returns)).square().mean()
+        q = _forward(self._critic, rollout, critic_targets.actions, members, batch.filled)[mask]
+        q_taken = q[torch.arange(len(q), device=q.device), rollout.discrete_actions[steps[mask], 0]]
+        loss = (q_taken - self._critic.value.scaled(returns)).square().mean()
         self._critic_steps += 1
         if self._critic_steps % self._hyper.target_update == 0:
             self._target.load_state_dict(self._critic.state_dict())
@@ -223,19 +223,19 @@ class COMA(GroupLearner):
         return {**super()._networks(), "target": self._target}
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "recorded": self._recorded, "critic_steps": self._critic_steps}
+        return {**super().state_dict(), "recorded": self._env_steps, "critic_steps": self._critic_steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._recorded, self._critic_steps = state["recorded"], with_present_keys(state)["critic_steps"]
+        self._env_steps, self._critic_steps = state["recorded"], with_present_keys(state)["critic_steps"]
 
 
 def per_agent_rewards(rollout: GroupRollout, num_agents: int) -> GroupRollout:
-    """The rollout with rewards per head of a full group: what they add up to does not grow with the group."""
-    heads = np.float32(num_agents)
+    """The rollout with rewards divided by the agents of a full group, so that sums do not grow with the group."""
+    agents = np.float32(num_agents)
     return rollout._replace(
-        rewards=[column / heads for column in rollout.rewards],
-        common_rewards=[column / heads for column in rollout.common_rewards],
+        rewards=[column / agents for column in rollout.rewards],
+        group_rewards=[column / agents for column in rollout.group_rewards],
     )
 
 

@@ -1,7 +1,7 @@
 """Heterogeneous-agent PPO, Kuba et al. 2022 (arXiv:2109.11251): MAPPO whose agents learn one after the other.
 
 Each agent's surrogate is weighted by how much those before it have changed what they do since. So every step improves
-the team as a whole, whoever's turn it is.
+the team as a whole, whichever agent's turn it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainer_service.config.hyperparameters.on_policy import HAPPOSettings
 
 
 class HAPPO(MAPPO):
-    """Actors of their own, in a random order."""
+    """MAPPO with an actor for each agent, updated in a random order."""
 
     _settings_type = HAPPOSettings
     _hyper: HAPPOSettings
@@ -31,30 +31,30 @@ class HAPPO(MAPPO):
         of_step = self._tensor(joint_steps.of_step)
         weighted = advantages.clone()
         parts: list[Tensor] = []
-        spread: list[float] = []
-        epochs, turns = self._hyper.num_epoch, self._agent_order()
-        for turn, agent in enumerate(turns):
+        deviations: list[float] = []
+        epochs, agents = self._hyper.num_epoch, self._agent_order()
+        for position, agent in enumerate(agents):
             segments = joint_steps.agent_of_segment == agent
             if not segments.any():
                 continue
-            own = torch.from_numpy(np.flatnonzero(agent_indices == agent)).to(self._device)
+            rows = torch.from_numpy(np.flatnonzero(agent_indices == agent)).to(self._device)
             # A positive factor may as well stand inside the minimum: it scales both of its sides.
-            weighted[own] = factor[of_step[own]] * advantages[own]
+            weighted[rows] = factor[of_step[rows]] * advantages[rows]
             sampler = self._sampler(rollout.trajectories.select(segments))
-            for epoch in range(turn * epochs, (turn + 1) * epochs):
+            for epoch in range(position * epochs, (position + 1) * epochs):
                 for steps, sequences in self._with_progress(
-                    self._minibatches(sampler), epoch, len(turns) * epochs
+                    self._minibatches(sampler), epoch, len(agents) * epochs
                 ):
-                    parts.append(self._actor_step(rollout, weighted, own[steps], sequences, scheduled))
+                    parts.append(self._actor_step(rollout, weighted, rows[steps], sequences, scheduled))
             with torch.no_grad():
-                log_prob, _ = self._log_prob_and_entropy(rollout, own, sampler.sequences)
-                factor[of_step[own]] *= (log_prob - rollout.old_log_prob[own]).exp()
-            spread.append(float(factor.std(correction=0)))
-        return {**mean_actor_metrics(parts), "Policy/Factor Deviation": float(np.mean(spread))}
+                log_prob, _ = self._log_prob_and_entropy(rollout, rows, sampler.sequences)
+                factor[of_step[rows]] *= (log_prob - rollout.old_log_prob[rows]).exp()
+            deviations.append(float(factor.std(correction=0)))
+        return {**mean_actor_metrics(parts), "Policy/Factor Deviation": float(np.mean(deviations))}
 
     def _agent_order(self) -> list[int]:
         if self._hyper.fixed_order:
             return list(range(self._hyper.num_agents))
         order = torch.randperm(self._hyper.num_agents, generator=self._shuffling, device=self._device)
-        turns: list[int] = order.tolist()
-        return turns
+        agents: list[int] = order.tolist()
+        return agents

@@ -1,7 +1,7 @@
 """Multi-agent PPO, Yu et al. 2022 (arXiv:2103.01955): PPO whose critic sees what all agents of a group see.
 
 Advantages are estimated once per update, as in the authors' code, and the critic works in units of the returns'
-running scale. What they store for dead agents is not here at all: who is absent is absent from every loss, and shows
+running scale. What they store for dead agents is not here at all: an absent agent is absent from every loss, and shows
 as zeros in what the critic sees.
 """
 
@@ -37,7 +37,7 @@ _CHUNK = 4096
 
 
 class MAPPO(GroupLearner):
-    """Central critic, decentralized actors."""
+    """PPO with a central critic and decentralized actors."""
 
     _settings_type = MAPPOSettings
     _hyper: MAPPOSettings
@@ -70,14 +70,14 @@ class MAPPO(GroupLearner):
         return CriticTargets(
             advantages=self._tensor(self._normalized(rollout, estimate)),
             targets=self._tensor(estimate.returns),
-            known=self._tensor(estimate.known),
+            mask=self._tensor(estimate.mask),
             old_values=old,
             clip_range=old.new_full((len(self._rewards),), scheduled.epsilon),
             metrics=self._value_metrics(values, estimate),
         )
 
     def _values(self, rollout: GroupRollout) -> Tensor:
-        """Of every joint step, in the critic's units: [F, members, signals]."""
+        """Values of every joint step, in the critic's units: [F, members, signals]."""
         members = self._tensor(rollout.joint_steps.members)
         with torch.inference_mode():
             if self._critic.memory is not None:
@@ -92,8 +92,8 @@ class MAPPO(GroupLearner):
     def _critic_loss(
         self, rollout: GroupRollout, critic_targets: CriticTargets, batch: JointStepBatch
     ) -> Tensor:
-        known = critic_targets.known[batch.indices]
-        returns = critic_targets.targets[batch.indices][known]
+        mask = critic_targets.mask[batch.indices]
+        returns = critic_targets.targets[batch.indices][mask]
         self._critic.value.count(returns)
         members = self._tensor(rollout.joint_steps.members)[batch.indices]
         inputs = (
@@ -101,16 +101,16 @@ class MAPPO(GroupLearner):
             if batch.filled is not None
             else referenced_observations(rollout.observations, members)
         )
-        values = self._critic.forward(*inputs, batch.filled)[known]
+        values = self._critic.forward(*inputs, batch.filled)[mask]
         targets = self._critic.value.scaled(returns)
         cost = huber if self._hyper.value_loss == "huber" else squared
         loss = cost(values - targets, self._hyper.huber_delta)
         if self._hyper.clip_value:
-            before = critic_targets.old_values[batch.indices][known]
-            kept = before + torch.clamp(
-                values - before, -critic_targets.clip_range, critic_targets.clip_range
+            old_values = critic_targets.old_values[batch.indices][mask]
+            clipped = old_values + torch.clamp(
+                values - old_values, -critic_targets.clip_range, critic_targets.clip_range
             )
-            loss = torch.maximum(loss, cost(kept - targets, self._hyper.huber_delta))
+            loss = torch.maximum(loss, cost(clipped - targets, self._hyper.huber_delta))
         return loss.mean()
 
     def _normalized(self, rollout: GroupRollout, estimate: AdvantageEstimate) -> NDArray[np.float32]:
@@ -129,11 +129,11 @@ class MAPPO(GroupLearner):
     def _value_metrics(self, values: NDArray[np.float32], estimate: AdvantageEstimate) -> dict[str, float]:
         metrics: dict[str, float] = {}
         for signal, source in enumerate(self._rewards):
-            said, came = (column[..., signal][estimate.known] for column in (values, estimate.returns))
+            predicted, returns = (column[..., signal][estimate.mask] for column in (values, estimate.returns))
             label = source.name.capitalize()
-            metrics[f"Policy/{label} Value Estimate"] = float(said.mean())
-            spread = float(came.var(dtype=np.float64))
+            metrics[f"Policy/{label} Value Estimate"] = float(predicted.mean())
+            variance = float(returns.var(dtype=np.float64))
             metrics[f"Policy/{label} Explained Variance"] = (
-                1.0 - float((came - said).var(dtype=np.float64)) / spread if spread > 0 else 0.0
+                1.0 - float((returns - predicted).var(dtype=np.float64)) / variance if variance > 0 else 0.0
             )
         return metrics

@@ -1,7 +1,7 @@
-"""MA-POCA, Cohen et al. 2021 (arXiv:2111.05992), with ML-Agents' settings: credit for who does not live to see it.
+"""MA-POCA, Cohen et al. 2021 (arXiv:2111.05992), with ML-Agents' settings: credit beyond an agent's death.
 
-Everyone learns from the group's λ-returns, also those who died before they came. What an agent's own action was worth
-is the return less a baseline that knows what everyone else saw and did.
+All agents learn from the group's λ-returns, those too that died before these came. What an agent's own action was worth
+is the return less a baseline that knows what all others saw and did.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BASELINE_WEIGHT = 0.5
 
 
 class POCA(GroupLearner):
-    """A critic by attention, and counterfactual baselines."""
+    """PPO with a critic by attention, and counterfactual baselines."""
 
     _settings_type = POCASettings
     _hyper: POCASettings
@@ -54,27 +54,27 @@ class POCA(GroupLearner):
         )
         joint_steps = rollout.joint_steps
         returns = estimate.returns[joint_steps.of_step, 0]
-        own = baselines.cpu().numpy()[joint_steps.of_step, joint_steps.agent_of_step]
-        advantages = standardize((returns - own).sum(axis=1).astype(np.float32))
+        agent_baselines = baselines.cpu().numpy()[joint_steps.of_step, joint_steps.agent_of_step]
+        advantages = standardize((returns - agent_baselines).sum(axis=1).astype(np.float32))
         targets = self._tensor(estimate.returns.astype(np.float32))
-        spread = self._tensor(np.ptp(estimate.returns[estimate.known], axis=0).astype(np.float32))
+        return_range = self._tensor(np.ptp(estimate.returns[estimate.mask], axis=0).astype(np.float32))
         return CriticTargets(
             advantages=self._tensor(advantages.astype(np.float32)),
             targets=targets,
-            known=self._tensor(joint_steps.steps >= 0),
+            mask=self._tensor(joint_steps.steps >= 0),
             old_values=torch.cat([values.unsqueeze(1), baselines], dim=1),
-            clip_range=scheduled.epsilon * spread,
-            metrics=self._value_metrics(estimate.known, values, own),
+            clip_range=scheduled.epsilon * return_range,
+            metrics=self._value_metrics(estimate.mask, values, agent_baselines),
         )
 
     def _group_size_of(self, trajectories: Trajectories) -> int:
-        """As many as there are: attention takes any number."""
+        """Agents of the largest group: attention takes any number."""
         group_index = trajectories.group_index
         return 1 if group_index is None else int(group_index.agent_indices.max(initial=0)) + 1
 
     def _values_and_baselines(self, rollout: GroupRollout) -> tuple[Tensor, Tensor]:
         """Values of all joint steps, [F, signals], and baselines, [F, n, signals]."""
-        members, actions = self._tensor(rollout.joint_steps.members), self._actions(rollout)
+        members, actions = self._tensor(rollout.joint_steps.members), self._actions_taken(rollout)
         with torch.no_grad():
             if self._critic.memory is not None:
                 batch = all_joint_steps(rollout.joint_steps, self._device)
@@ -89,39 +89,39 @@ class POCA(GroupLearner):
     def _critic_loss(
         self, rollout: GroupRollout, critic_targets: CriticTargets, batch: JointStepBatch
     ) -> Tensor:
-        """Of values, and half as much of baselines. Both learn the group's returns."""
+        """The loss of values, plus half that of baselines. Both learn the group's returns."""
         members = self._tensor(rollout.joint_steps.members)[batch.indices]
         values, baselines = self._critic.forward(
-            rollout.observations, self._actions(rollout), members, batch.filled
+            rollout.observations, self._actions_taken(rollout), members, batch.filled
         )
         returns, old = critic_targets.targets[batch.indices], critic_targets.old_values[batch.indices]
-        known = critic_targets.known[batch.indices]
+        mask = critic_targets.mask[batch.indices]
         of_values = clipped_value_loss(values, old[:, 0], returns[:, 0], clip_range=critic_targets.clip_range)
         of_baselines = clipped_value_loss(
-            baselines[known],
-            old[:, 1:][known],
-            returns.expand_as(baselines)[known],
+            baselines[mask],
+            old[:, 1:][mask],
+            returns.expand_as(baselines)[mask],
             clip_range=critic_targets.clip_range,
         )
         return of_values + _BASELINE_WEIGHT * of_baselines
 
-    def _actions(self, rollout: GroupRollout) -> Tensor:
-        """What was done at every step, as the critic sees it; zeros for ends. [S + P, continuous + choices]"""
+    def _actions_taken(self, rollout: GroupRollout) -> Tensor:
+        """Actions of every step as the critic sees them; zeros for ends. [S + P, continuous + choices]"""
         ends = len(rollout.trajectories.lengths)
         choices = rollout.continuous_actions.new_zeros(
             (len(rollout.trajectories), self._spec.action_spec.mask_size)
         )
         choices.scatter_(1, rollout.discrete_actions + self._policy.actions.offsets, 1.0)
-        done = torch.cat([rollout.continuous_actions, choices], dim=1)
-        return torch.cat([done, done.new_zeros((ends, done.shape[1]))])
+        actions_taken = torch.cat([rollout.continuous_actions, choices], dim=1)
+        return torch.cat([actions_taken, actions_taken.new_zeros((ends, actions_taken.shape[1]))])
 
     def _value_metrics(
-        self, known: NDArray[np.bool_], values: Tensor, baselines: NDArray[np.float32]
+        self, mask: NDArray[np.bool_], values: Tensor, baselines: NDArray[np.float32]
     ) -> dict[str, float]:
-        said = values.cpu().numpy()[known[:, 0]]
+        predicted = values.cpu().numpy()[mask[:, 0]]
         metrics: dict[str, float] = {}
         for signal, source in enumerate(self._rewards):
             label = source.name.capitalize()
-            metrics[f"Policy/{label} Value Estimate"] = float(said[:, signal].mean())
+            metrics[f"Policy/{label} Value Estimate"] = float(predicted[:, signal].mean())
             metrics[f"Policy/{label} Baseline Estimate"] = float(baselines[:, signal].mean())
         return metrics

@@ -34,7 +34,7 @@ _VALUE_COEFFICIENT = 0.5
 
 
 class PPO(OnPolicyLearner):
-    """One behavior's policy, critic and update rule."""
+    """One behavior's policy, critic and update rule, learned by clipped policy gradients."""
 
     _settings_type = PPOSettings
     _hyper: PPOSettings
@@ -52,7 +52,7 @@ class PPO(OnPolicyLearner):
         """``num_epoch`` passes over everything collected, which is then thrown away."""
         scheduled = scheduled_at(self._hyper, step, self._settings.max_steps)
         experience = Experience(self._buffer.drain(), self._device, executed)
-        rollout = self._as_tensors(experience)
+        rollout = self._make_rollout(experience)
         losses = torch.zeros(5, device=self._device)
         minibatches = 0
         estimates: list[Metrics] = []
@@ -79,8 +79,8 @@ class PPO(OnPolicyLearner):
             **self._update_others(experience, step),
         }
 
-    def _as_tensors(self, experience: Experience) -> _Rollout:
-        """What stays the same over all epochs of an update."""
+    def _make_rollout(self, experience: Experience) -> _Rollout:
+        """Tensors that stay as they are over all epochs of an update."""
         trajectories = experience.trajectories
         return _Rollout(
             trajectories=trajectories,
@@ -102,11 +102,11 @@ class PPO(OnPolicyLearner):
         """Advantages and returns by the critic as it is now."""
         trajectories = rollout.trajectories
         sampler = rollout.sampler
-        of_steps = batched_values(self._policy, rollout.observations, sequences=sampler.sequences)
-        of_ends = batched_values(self._policy, rollout.final, sequences=sampler.final_sequences)
-        values, bootstrap = of_steps.cpu().numpy(), of_ends.cpu().numpy()
-        ends_value = np.array([not source.ignores_end for source in self._rewards])
-        bootstrap[trajectories.terminated[:, None] & ends_value] = 0.0
+        step_values = batched_values(self._policy, rollout.observations, sequences=sampler.sequences)
+        final_values = batched_values(self._policy, rollout.final, sequences=sampler.final_sequences)
+        values, bootstrap = step_values.cpu().numpy(), final_values.cpu().numpy()
+        zero_at_end = np.array([not source.ignores_end for source in self._rewards])
+        bootstrap[trajectories.terminated[:, None] & zero_at_end] = 0.0
         advantages = np.empty_like(values)
         metrics: dict[str, float] = {}
         for head, (source, rewards) in enumerate(zip(self._rewards, rollout.rewards, strict=True)):
@@ -212,7 +212,7 @@ class PPO(OnPolicyLearner):
 
 
 def _return_range(targets: PPOBatch) -> Tensor:
-    """From the lowest to the highest of all returns and values, by reward signal. Shape [value heads].
+    """The range of all returns and values, by reward signal. Shape [value heads].
 
     ε clips values to a share of it: taken as a number of reward units it would freeze the critic of a task with
     large returns. (A share of the standard deviation: 3dball learns later.) The values count too, or a critic

@@ -158,7 +158,7 @@ def test_a_sequence_starts_from_what_the_policy_would_remember_there(write_demo,
     demo = write_demo(spec, *(shown([each], None, np.zeros((len(each) - 1, 1))) for each in seen))
     learner = make("ppo", spec, demo, memory={"memory_size": 8, "sequence_length": 3})
     cloning = cloning_of(learner)
-    noted = cloning._lived_through(cloning.demonstrations.read(), 6)
+    noted = cloning._recompute_memories(cloning.demonstrations.read(), 6)
     assert not noted[[0, 3, 4]].any()
     trunk = learner._policy.actor
     for episode, first, numbers in ((0, 0, (1, 2)), (2, 4, (5,))):

@@ -120,8 +120,8 @@ def test_rewards_go_to_whom_they_belong_and_nothing_follows_an_end(
     live(behavior, Pairs(own=[1.0, 2.0], group=10.0), 1)
     ((_, critic_targets),) = judged
     expected = {"mappo": [11.0, 12.0], "coma": [6.5]}.get(learner, [13.0])
-    known = critic_targets.known
-    targets = critic_targets.targets.expand(*known.shape, -1)[known]
+    mask = critic_targets.mask
+    targets = critic_targets.targets.expand(*mask.shape, -1)[mask]
     assert targets.round(decimals=3).unique().tolist() == pytest.approx(expected)
 
 
@@ -134,11 +134,11 @@ def test_what_the_clock_cuts_off_goes_on_in_the_critics_eyes(
     live(behavior, Pairs(ends="truncated", own=1.0), 2)
     (_, first), (_, critic_targets) = judged
     # All see the same before and after, so what follows is worth what the critic says of now.
-    known = critic_targets.known
-    targets = critic_targets.targets.expand(*known.shape, -1)[known]
+    mask = critic_targets.mask
+    targets = critic_targets.targets.expand(*mask.shape, -1)[mask]
     earned = 1.0 if learner in ("mappo", "coma") else 2.0
     assert float((targets - earned).abs().min()) > 1e-3
-    assert float(targets.mean()) > float(first.targets.expand(*first.known.shape, -1)[first.known].mean())
+    assert float(targets.mean()) > float(first.targets.expand(*first.mask.shape, -1)[first.mask].mean())
 
 
 @pytest.mark.parametrize("learner", ["mappo", "mappo-team", "happo"])
@@ -230,12 +230,12 @@ def test_comas_critic_learns_on_what_it_was_asked_with_beside_one_who_was_cut_of
     lost = spied(behavior, "_critic_loss", monkeypatch)
     live(behavior, Stragglers(), 1)
     (((rollout, _), critic_targets),), ((_, loss),) = judged, lost
-    known = critic_targets.known
+    mask = critic_targets.mask
     cut_off = (rollout.joint_steps.members >= 0) & (rollout.joint_steps.steps < 0)
-    assert cut_off[known.any(dim=1).numpy()].any()
-    steps = torch.from_numpy(rollout.joint_steps.steps)[known]
+    assert cut_off[mask.any(dim=1).numpy()].any()
+    steps = torch.from_numpy(rollout.joint_steps.steps)[mask]
     taken = critic_targets.old_values[steps, rollout.discrete_actions[steps, 0]]
-    targets = critic_targets.targets.expand(*known.shape, -1)[known]
+    targets = critic_targets.targets.expand(*mask.shape, -1)[mask]
     assert float(loss.detach()) == pytest.approx(float((taken - targets).square().mean()), rel=1e-5)
 
 

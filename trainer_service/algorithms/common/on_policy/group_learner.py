@@ -1,7 +1,7 @@
-"""What MAPPO, HAPPO, POCA and COMA share: actors that decide alone, and a critic that sees the group.
+"""The base of MAPPO, HAPPO, POCA and COMA: actors that decide alone, and a critic that sees the group.
 
-Top to bottom: act with the old policy, judge what was done by the critic, then some epochs of the actors on the
-clipped surrogate and of the critic on returns. What a method makes of the group is in its own file.
+Top to bottom: estimate advantages with the critic, then take some epochs of the actors on the clipped surrogate and of
+the critic on returns. What a method makes of the group is in its own file.
 """
 
 from __future__ import annotations
@@ -99,20 +99,20 @@ class GroupLearner(OnPolicyLearner):
 
     @abstractmethod
     def _estimate_advantages(self, rollout: GroupRollout, scheduled: Scheduled) -> CriticTargets:
-        """What the critic says of everything that was done, before it learns from it."""
+        """Advantages by the critic as it is before the update, and what it shall learn."""
 
     @abstractmethod
     def _critic_loss(
         self, rollout: GroupRollout, critic_targets: CriticTargets, batch: JointStepBatch
     ) -> Tensor:
-        """Of some joint steps."""
+        """The critic's loss on some joint steps. A scalar."""
 
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes of actors and critic over everything collected, which is then thrown away."""
         scheduled = scheduled_at(self._hyper, step, self._settings.max_steps)
         trajectories = self._buffer.drain()
-        experience = Experience(self._as_rewarded(trajectories), self._device, executed)
-        rollout = self._as_tensors(trajectories, experience)
+        experience = Experience(self._for_rewards(trajectories), self._device, executed)
+        rollout = self._make_rollout(trajectories, experience)
         critic_targets = self._estimate_advantages(rollout, scheduled)
         metrics = self._update_actors(rollout, critic_targets.advantages, scheduled)
         critic_rate = learning_rate_at(
@@ -132,7 +132,7 @@ class GroupLearner(OnPolicyLearner):
     def _update_actors(
         self, rollout: GroupRollout, advantages: Tensor, scheduled: Scheduled
     ) -> dict[str, float]:
-        """All agents at the same time. advantages: [S]. Returns what there is to report."""
+        """Updates the actors of all agents at the same time. advantages: [S]. Returns their metrics."""
         sampler = self._sampler(rollout.trajectories)
         parts = [
             self._actor_step(rollout, advantages, steps, sequences, scheduled)
@@ -144,7 +144,7 @@ class GroupLearner(OnPolicyLearner):
         return mean_actor_metrics(parts)
 
     def _with_progress(self, minibatches: Sequence[_T], epoch: int, epochs: int) -> Iterator[_T]:
-        """Of the actors, which have the first half of an update's epochs, or of the critic."""
+        """Minibatches with progress: actors have the first half of an update's epochs, the critic the second."""
         return with_progress(minibatches, epoch, 2 * epochs, self._progress)
 
     def _actor_step(
@@ -155,7 +155,7 @@ class GroupLearner(OnPolicyLearner):
         sequences: Sequences | None,
         scheduled: Scheduled,
     ) -> Tensor:
-        """One gradient step. Returns what is reported of it."""
+        """One gradient step of the actors. Returns ``actor_step_metrics``."""
         log_prob, entropy = self._log_prob_and_entropy(rollout, steps, sequences)
         old = rollout.old_log_prob[steps]
         clip_epsilon = self._clip_epsilon(scheduled)
@@ -169,13 +169,13 @@ class GroupLearner(OnPolicyLearner):
         return scheduled.epsilon
 
     def _policy_loss(self, log_prob: Tensor, old: Tensor, advantages: Tensor, clip_epsilon: float) -> Tensor:
-        """What the actors bring down, before the entropy. All [B]; a scalar."""
+        """The actors' loss without its entropy bonus, here −L^CLIP of PPO. All [B]; a scalar."""
         return clipped_surrogate_loss(log_prob, old, advantages, clip_epsilon=clip_epsilon)
 
     def _log_prob_and_entropy(
         self, rollout: GroupRollout, steps: Tensor, sequences: Sequences | None
     ) -> tuple[Tensor, Tensor]:
-        """Of what was done at these steps, by the actors as they are now: [B], and a mean."""
+        """Log-probabilities of what was done at these steps by today's actors, [B], and their mean entropy."""
         parameters = self._policy.policy([sensor[steps] for sensor in rollout.observations], sequences)
         allowed, heads = rollout.allowed_actions[steps], self._policy.actions
         log_prob = heads.log_prob(
@@ -186,7 +186,7 @@ class GroupLearner(OnPolicyLearner):
     def _update_critic(
         self, rollout: GroupRollout, critic_targets: CriticTargets, learning_rate: float
     ) -> float:
-        """As many epochs and parts as the actors have. Returns the mean loss."""
+        """Takes as many epochs of as many minibatches as the actors do. Returns the mean loss."""
         losses: list[Tensor] = []
         epochs = self._hyper.num_epoch
         for epoch in range(epochs, 2 * epochs):
@@ -206,22 +206,22 @@ class GroupLearner(OnPolicyLearner):
         steps, minibatches = sampler.shuffle(self._shuffling)
         return [(steps[chunk], sequences) for chunk, sequences in minibatches]
 
-    def _as_rewarded(self, trajectories: Trajectories) -> Trajectories:
-        """As reward signals see them."""
+    def _for_rewards(self, trajectories: Trajectories) -> Trajectories:
+        """Trajectories with only the sensors that reward sources look at."""
         seen, final = (
             tuple(sensors[i] for i in self._reward_sensors())
             for sensors in (trajectories.observations, trajectories.final_observations)
         )
         return replace(trajectories, observations=seen, final_observations=final)
 
-    def _as_tensors(self, trajectories: Trajectories, experience: Experience) -> GroupRollout:
+    def _make_rollout(self, trajectories: Trajectories, experience: Experience) -> GroupRollout:
         both = zip(trajectories.observations, trajectories.final_observations, strict=True)
         none = np.zeros_like(trajectories.group_rewards)
         return GroupRollout(
             trajectories=trajectories,
             joint_steps=find_joint_steps(trajectories, self._group_size_of(trajectories)),
             rewards=[source.strength * source.record(experience) for source in self._rewards],
-            common_rewards=[
+            group_rewards=[
                 source.strength * (trajectories.group_rewards if source.name == "extrinsic" else none)
                 for source in self._rewards
             ],
@@ -235,7 +235,7 @@ class GroupLearner(OnPolicyLearner):
         )
 
     def _group_size_of(self, trajectories: Trajectories) -> int:
-        """How many agents groups have there."""
+        """Agents of a group in these trajectories."""
         return self._hyper.num_agents
 
     def _networks(self) -> dict[str, nn.Module]:

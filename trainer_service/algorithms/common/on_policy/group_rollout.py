@@ -33,8 +33,8 @@ class GroupRollout(NamedTuple):
     rewards: Sequence[NDArray[np.float32]]
     """Of each source, its strength included. Shapes [S]."""
 
-    common_rewards: Sequence[NDArray[np.float32]]
-    """The part of them that every member of the group got, and that the group got once. Shapes [S]."""
+    group_rewards: Sequence[NDArray[np.float32]]
+    """The part of ``rewards`` that every member of the group got, and that the group got once. Shapes [S]."""
 
     continuous_actions: Tensor
     discrete_actions: Tensor
@@ -42,46 +42,46 @@ class GroupRollout(NamedTuple):
     old_log_prob: Tensor
 
     @property
-    def own_observations(self) -> list[Tensor]:
-        """Of the steps alone. Shapes [S, …]."""
+    def step_observations(self) -> list[Tensor]:
+        """Observations of the steps alone. Shapes [S, …]."""
         steps = len(self.trajectories)
         return [sensor[:steps] for sensor in self.observations]
 
 
 class CriticTargets(NamedTuple):
-    """What the critic made of a rollout."""
+    """Advantages and targets that the critic made of a rollout."""
 
     advantages: Tensor
     """[S]"""
 
     targets: Tensor
-    """What the critic shall learn, in its units where it has some of its own: see the method."""
+    """Returns that the critic shall learn. Shape: see the method."""
 
-    known: Tensor
-    """Where there is a target. bool"""
+    mask: Tensor
+    """Whether there is a target. bool"""
 
     old_values: Tensor
-    """What it said before it learned."""
+    """Values before the update."""
 
     clip_range: Tensor
-    """How far values may move from that, by signal. [signals]"""
+    """How far values may move from the old ones, by signal. [signals]"""
 
     metrics: Mapping[str, float]
 
     actions: Tensor | None = None
-    """What everyone did as the values above were asked about it, where they are: one-hot, [S + P, A]."""
+    """Actions that the old values depend on, for a critic of actions: one-hot, [S + P, A]."""
 
 
 class AdvantageEstimate(NamedTuple):
-    """Advantages, and what they and the values add up to."""
+    """Advantages, and the returns that they and the values add up to."""
 
     advantages: Floats
     """[S, signals]"""
 
     returns: Floats
-    """What the critic learns: [F, members, signals], of use where ``known``."""
+    """Targets of the critic, valid where ``mask``: [F, members, signals]."""
 
-    known: NDArray[np.bool_]
+    mask: NDArray[np.bool_]
     """[F, members]"""
 
 
@@ -93,70 +93,70 @@ def individual_advantages(
     values: of every joint step and agent, [F, n, signals].
     """
     joint_steps, trajectories = rollout.joint_steps, rollout.trajectories
-    of_steps = values[joint_steps.of_step, joint_steps.agent_of_step]
+    step_values = values[joint_steps.of_step, joint_steps.agent_of_step]
     bootstrap = values[joint_steps.of_final, joint_steps.agent_of_segment]
     bootstrap[joint_steps.of_final < 0] = 0.0
     ends = np.cumsum(trajectories.lengths) - 1
-    advantages = np.empty_like(of_steps)
+    advantages = np.empty_like(step_values)
     for signal, (source, rewards) in enumerate(zip(sources, rollout.rewards, strict=True)):
-        follows = bootstrap[:, signal]
+        next_values = bootstrap[:, signal]
         if source.ignores_end:
             # Nothing was seen after the end; what was seen before it stands for that.
-            follows = np.where(trajectories.terminated, of_steps[ends, signal], follows)
+            next_values = np.where(trajectories.terminated, step_values[ends, signal], next_values)
         advantages[:, signal] = ragged_generalized_advantage(
             rewards,
-            of_steps[:, signal],
-            follows,
+            step_values[:, signal],
+            next_values,
             trajectories.lengths,
             discount=source.gamma,
             gae_lambda=gae_lambda,
         )
     returns = np.zeros_like(values)
-    returns[joint_steps.of_step, joint_steps.agent_of_step] = advantages + of_steps
+    returns[joint_steps.of_step, joint_steps.agent_of_step] = advantages + step_values
     return AdvantageEstimate(advantages, returns, joint_steps.steps >= 0)
 
 
 def group_advantages(
     rollout: GroupRollout, sources: Sequence[RewardSource], values: Floats, *, gae_lambda: float
 ) -> AdvantageEstimate:
-    """The group's advantages, the same for all who decided at a joint step: everyone's rewards count for everyone.
+    """The group's advantages, equal for all agents that decided at a joint step: all rewards count for all agents.
 
-    A reward of the group counts once, however many are there to hear of it. Who died early is credited for what the
-    others earn after that. values: of every joint step, [F, 1, signals].
+    A reward of the group counts once, however many agents it came to. An agent that died early is credited for what
+    the others earn after that. values: of every joint step, [F, 1, signals].
     """
     joint_steps = rollout.joint_steps
     in_time = joint_steps.in_time()
-    of_group = np.zeros((len(joint_steps), len(sources)), values.dtype)
-    everything = zip(sources, rollout.rewards, rollout.common_rewards, strict=True)
-    for signal, (source, rewards, common) in enumerate(everything):
-        earned = _earned(joint_steps, rewards, common).astype(values.dtype)
-        now = values[:, 0, signal]
-        follows = np.where(joint_steps.last >= 0, now[joint_steps.last], 0.0)
+    advantages = np.zeros((len(joint_steps), len(sources)), values.dtype)
+    everything = zip(sources, rollout.rewards, rollout.group_rewards, strict=True)
+    for signal, (source, rewards, group) in enumerate(everything):
+        joint_rewards = _sum_rewards(joint_steps, rewards, group).astype(values.dtype)
+        joint_values = values[:, 0, signal]
+        next_values = np.where(joint_steps.last >= 0, joint_values[joint_steps.last], 0.0)
         if source.ignores_end:
-            follows = np.where(
-                joint_steps.last >= 0, follows, now[joint_steps.first + joint_steps.lengths - 1]
+            next_values = np.where(
+                joint_steps.last >= 0, next_values, joint_values[joint_steps.first + joint_steps.lengths - 1]
             )
-        of_group[in_time, signal] = ragged_generalized_advantage(
-            earned[in_time],
-            now[in_time],
-            follows.astype(values.dtype),
+        advantages[in_time, signal] = ragged_generalized_advantage(
+            joint_rewards[in_time],
+            joint_values[in_time],
+            next_values.astype(values.dtype),
             joint_steps.lengths,
             discount=source.gamma,
             gae_lambda=gae_lambda,
         )
-    known = np.zeros((len(joint_steps), 1), np.bool_)
-    known[in_time] = True
-    return AdvantageEstimate(of_group[joint_steps.of_step], of_group[:, None] + values, known)
+    mask = np.zeros((len(joint_steps), 1), np.bool_)
+    mask[in_time] = True
+    return AdvantageEstimate(advantages[joint_steps.of_step], advantages[:, None] + values, mask)
 
 
-def _earned(joint_steps: JointSteps, rewards: Floats, common: Floats) -> Floats:
-    """What the group got at each joint step: everyone's own, and once what all of them got. [S] and [S] to [F]"""
+def _sum_rewards(joint_steps: JointSteps, rewards: Floats, group: Floats) -> Floats:
+    """Rewards of the group at each joint step: all agents' own, and once what all of them got. [S] and [S] to [F]"""
 
     def total(column: Floats) -> Floats:
         summed = np.bincount(joint_steps.of_step, weights=column, minlength=len(joint_steps))
         return summed.astype(np.float64)
 
-    return total(rewards - common) + total(common) / np.maximum(total(np.ones_like(common)), 1.0)
+    return total(rewards - group) + total(group) / np.maximum(total(np.ones_like(group)), 1.0)
 
 
 class JointStepBatch(NamedTuple):
@@ -176,8 +176,8 @@ def joint_step_batches(
     device = generator.device
     if whole_trajectories:
         order = torch.randperm(len(joint_steps.lengths), generator=generator, device=device).cpu().numpy()
-        for some in np.array_split(order, min(count, len(order))):
-            yield group_trajectory_batch(joint_steps, some, joint_steps.lengths[some], device)
+        for chosen in np.array_split(order, min(count, len(order))):
+            yield group_trajectory_batch(joint_steps, chosen, joint_steps.lengths[chosen], device)
         return
     in_time = torch.from_numpy(joint_steps.in_time()).to(device)
     shuffled = in_time[torch.randperm(len(in_time), generator=generator, device=device)]
@@ -186,7 +186,7 @@ def joint_step_batches(
 
 
 def all_joint_steps(joint_steps: JointSteps, device: torch.device) -> JointStepBatch:
-    """Every joint step, those too that only follow a group trajectory."""
+    """All joint steps as one batch, those too that only follow a group trajectory."""
     lengths = np.diff(np.append(joint_steps.first, len(joint_steps)))
     return group_trajectory_batch(joint_steps, np.arange(len(lengths)), lengths, device)
 
@@ -201,9 +201,9 @@ def group_trajectory_batch(
 
 
 def referenced_observations(observations: Sequence[Tensor], members: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Only what these joint steps refer to, so that nothing else is encoded."""
+    """Observations that these joint steps refer to, renumbered, so that nothing else is encoded."""
     numbers = members.flatten()
-    there = numbers >= 0
-    renumbered = torch.full_like(numbers, -1)
-    renumbered[there] = torch.arange(int(there.sum()), device=members.device)
-    return [sensor[numbers[there]] for sensor in observations], renumbered.view(members.shape)
+    present = numbers >= 0
+    new_numbers = torch.full_like(numbers, -1)
+    new_numbers[present] = torch.arange(int(present.sum()), device=members.device)
+    return [sensor[numbers[present]] for sensor in observations], new_numbers.view(members.shape)

@@ -1,4 +1,4 @@
-"""The base of every learner on policy: it acts, collects a rollout, teaches reward models, and saves itself.
+"""The base of every learner on policy: it acts, collects a rollout, updates reward models, and saves itself.
 
 A method says which networks it has, and in ``update`` what is learned from a rollout.
 """
@@ -93,7 +93,7 @@ class OnPolicyLearner(ABC):
         return None
 
     def _make_normalizer(self) -> ObservationNormalizer:
-        """What observations go through before any network."""
+        """The normalizer that observations go through before any network."""
         return ObservationNormalizer(
             self._spec.observation_specs, normalize=self._settings.network_settings.normalize
         )

@@ -1,4 +1,4 @@
-"""In which order a rollout is gone through: step by step in any order, or in sequences for who has memory."""
+"""Minibatches of a rollout: of steps in any order, or of whole sequences for policies with memory."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ class Epoch(NamedTuple):
 def with_progress(
     minibatches: Sequence[_T], epoch: int, epochs: int, progress: Callable[[int, int], None]
 ) -> Iterator[_T]:
-    """The minibatches of one of several epochs; ``progress`` hears of each before it comes."""
+    """The minibatches of one of several epochs, each announced to ``progress`` before it comes."""
     for number, minibatch in enumerate(minibatches):
         progress(epoch * len(minibatches) + number, epochs * len(minibatches))
         yield minibatch
 
 
 class MinibatchSampler(Protocol):
-    """Of the steps of one rollout."""
+    """A source of random minibatches of one rollout."""
 
     @property
     def sequences(self) -> Sequences | None:
-        """All steps as they were lived through; None where that does not matter."""
+        """All steps in the order of time; None without memory."""
         ...
 
     @property
     def final_sequences(self) -> Sequences | None:
-        """The final observations as sequences of one step; None where there is nothing to remember."""
+        """The final observations as sequences of one step; None without memory."""
         ...
 
     def shuffle(self, generator: torch.Generator) -> Epoch:
-        """A random order."""
+        """One epoch in random order."""
         ...
 
 
@@ -63,7 +63,7 @@ def shuffle_steps(steps: int, batch_size: int, generator: torch.Generator) -> Ep
 
 
 class StepSampler:
-    """Every step stands for itself."""
+    """A sampler of single steps, for policies without memory."""
 
     sequences = final_sequences = None
 
@@ -77,7 +77,7 @@ class StepSampler:
 
 
 class SequenceSampler:
-    """Trajectories cut into sequences, each of which starts from what its agent remembered there.
+    """A sampler of sequences, each of which starts from what its agent remembered there.
 
     What was remembered is the work of the policy that acted, and stays so in later epochs.
     """
@@ -87,7 +87,7 @@ class SequenceSampler:
     ) -> None:
         """A minibatch is as many sequences as fill ``batch_size`` if none is short, at least one."""
         self._ranges = cut(trajectories.lengths, sequence_length)
-        self._count = max(batch_size // sequence_length, 1)
+        self._sequences_per_minibatch = max(batch_size // sequence_length, 1)
         self._memories = torch.from_numpy(trajectories.memories).to(device)
         self.sequences = self._sequences(self._ranges)
         ends = torch.from_numpy(trajectories.final_memories).to(device)
@@ -102,10 +102,10 @@ class SequenceSampler:
 
     def _minibatches(self, ranges: StepRanges) -> Iterator[Minibatch]:
         end = 0
-        for first in range(0, len(ranges), self._count):
-            some = ranges.chosen(slice(first, first + self._count))
-            start, end = end, end + int(some.lengths.sum())
-            yield slice(start, end), self._sequences(some)
+        for first in range(0, len(ranges), self._sequences_per_minibatch):
+            chosen = ranges.chosen(slice(first, first + self._sequences_per_minibatch))
+            start, end = end, end + int(chosen.lengths.sum())
+            yield slice(start, end), self._sequences(chosen)
 
     def _sequences(self, ranges: StepRanges) -> Sequences:
         device = self._memories.device
@@ -116,7 +116,7 @@ class SequenceSampler:
 def make_sampler(
     trajectories: Trajectories, memory: MemorySettings | None, batch_size: int, device: torch.device
 ) -> MinibatchSampler:
-    """How a policy with or without memory goes through its rollout."""
+    """The sampler for a policy with or without memory."""
     if memory is None:
         return StepSampler(len(trajectories), batch_size)
     return SequenceSampler(trajectories, memory.sequence_length, batch_size, device)

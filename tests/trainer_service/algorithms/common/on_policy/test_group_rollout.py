@@ -65,7 +65,7 @@ def rollout(lived: Trajectories, rewards: list[float], common: list[float] | Non
         joint_steps=find_joint_steps(lived, 2),
         observations=[],
         rewards=[np.array(rewards, np.float32)],
-        common_rewards=[np.array(common or [0.0] * len(rewards), np.float32)],
+        group_rewards=[np.array(common or [0.0] * len(rewards), np.float32)],
         continuous_actions=nothing,
         discrete_actions=nothing,
         allowed_actions=nothing,
@@ -108,7 +108,7 @@ def test_who_dies_gets_what_comes_after_only_with_the_group() -> None:
     together = group_advantages(lived, [Source(gamma=1.0)], values[:, :1], gae_lambda=1.0)
     assert alone.advantages[0, 0] == 0.0
     assert together.advantages[0, 0] == pytest.approx(4.0)
-    assert alone.known.tolist() == [[True, True], [False, True], [False, True]]
+    assert alone.mask.tolist() == [[True, True], [False, True], [False, True]]
 
 
 def test_after_a_task_ends_nothing_follows_but_novelty() -> None:
@@ -133,7 +133,7 @@ def test_groups_do_not_hear_of_each_other() -> None:
 def test_comas_reward_is_the_sum_per_head() -> None:
     lived = per_agent_rewards(rollout(trajectories([1], [True], [0], [0]), [6.0], common=[4.0]), 2)
     assert lived.rewards[0].tolist() == [3.0]
-    assert lived.common_rewards[0].tolist() == [2.0]
+    assert lived.group_rewards[0].tolist() == [2.0]
 
 
 @pytest.mark.parametrize("whole_trajectories", [False, True])
