@@ -82,7 +82,7 @@ class Timeouts:
             yield from self._disconnected(now)
 
     def _disconnected(self, now: float) -> Iterator[Lost]:
-        """Yields attached simulators that are gone, where the system tells; logs those that keep the trainer waiting."""
+        """Yields attached simulators that are gone, where the system tells; logs those that are waited for."""
         table: peers.SocketTable | None = None
         for connection in self._connections:
             waited_s = connection.waited_s(now, self._timeout_s)
