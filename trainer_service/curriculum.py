@@ -1,4 +1,4 @@
-"""Which lesson each environment parameter is in, and when the next one begins.
+"""The curriculum: the lesson of each environment parameter, and when the next one begins.
 
 A parameter that never changes has one lesson. A lesson with completion criteria watches one behavior and ends when
 at least ``min_lesson_length`` of its episodes have ended, and
@@ -8,13 +8,13 @@ at least ``min_lesson_length`` of its episodes have ended, and
     s > threshold                    (the same with ``signal_smoothing``: s ← ¼ s + ¾ m with every episode).
 
 Returns are an agent's own, raw. ``m`` reaches back as far as the longest ``min_lesson_length`` of any lesson that
-watches the behavior. Whenever a parameter moves on, all returns are forgotten and counted anew, those for other
-parameters too: what was earned in another task says nothing about this one.
+watches the behavior. Whenever a parameter moves on, all returns are dropped and counted anew, those for other
+parameters too: returns of another task say nothing about this one.
 
 ML-Agents smooths once for every message of a simulator, ended episode or not, and begins from zero. So its ``s``
-is ``m`` after a few messages, but for a moment a negative return looks better than it was, and what the lesson
-before left in ``s`` counts too. Here every episode counts once and the first ``m`` is taken as it is: a lesson ends
-where ML-Agents' settled value would end it, and never because of a start from zero.
+is ``m`` after a few messages, but until then a negative return looks better than it was, and the ``s`` of the lesson
+before counts too. Here every episode counts once and the first ``m`` is taken as it is: a lesson ends where ML-Agents'
+settled value would end it, and never because of a start from zero.
 """
 
 from __future__ import annotations
@@ -38,56 +38,56 @@ Parameters = Mapping[str, float | Sampler | config.CurriculumSettings]
 """``environment_parameters`` of a configuration, by name."""
 
 _SMOOTHING = 0.25
-"""What remains of the smoothed return when an episode ends."""
+"""Weight of the previous smoothed return when an episode ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What one behavior did since the last look."""
+    """Progress of one behavior since the last call of ``advance``."""
 
     fraction: float
-    """Of max_steps that are used."""
+    """Fraction of max_steps that are used."""
 
     returns: Sequence[float] = ()
-    """Of the episodes that ended, oldest first."""
+    """Returns of the episodes that ended, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class LessonHistory:
-    """What lessons remember of one behavior from look to look."""
+    """Returns of one behavior that lessons remember between calls of ``advance``."""
 
     recent_returns: tuple[float, ...] = ()
-    """Newest first."""
+    """Returns of the last episodes, newest first."""
 
     mean_returns: Mapping[str, float] = field(default_factory=dict)
-    """What is compared with the threshold, by parameter whose lesson watches the behavior's returns."""
+    """Mean returns to compare with the threshold, by parameter with a lesson that watches this behavior."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentLesson:
-    """Where one parameter stands."""
+    """The current lesson of one parameter."""
 
     number: int
-    """Counts from 0."""
+    """Index of the lesson, from 0."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class LessonChange:
-    """A parameter has moved on to its next lesson."""
+    """A parameter's step to its next lesson."""
 
     parameter: str
 
     require_reset: bool
-    """The lesson that ended wants simulators to begin anew."""
+    """Whether simulators must be reset after the lesson that ended."""
 
 
 class Curriculum:
-    """The lessons of all parameters, as one state machine. Without parameters it does nothing."""
+    """A state machine of all parameters' lessons. Without parameters it does nothing."""
 
     def __init__(self, parameters: Parameters) -> None:
-        """Begins with the first lessons.
+        """Starts in the first lessons.
 
         Args:
             parameters: with their seeds; see ``with_sampler_seeds``.
@@ -106,11 +106,11 @@ class Curriculum:
         self._mean_returns: dict[str, float] = {}
 
     def resume(self, lessons: Mapping[str, int], histories: Mapping[str, LessonHistory]) -> None:
-        """Goes on where a run stood.
+        """Restores the lessons of a run.
 
         Args:
             lessons: numbers by parameter. A number beyond the last lesson means the last one.
-            histories: what was remembered of behaviors.
+            histories: remembered returns, by behavior.
         """
         for name, each in self._lessons.items():
             self._numbers[name] = min(lessons.get(name, 0), len(each) - 1)
@@ -119,7 +119,7 @@ class Curriculum:
 
     @property
     def lessons(self) -> dict[str, CurrentLesson]:
-        """Where each parameter stands, in the order of the configuration."""
+        """The current lesson of each parameter, in the order of the configuration."""
         return {
             name: CurrentLesson(number, self._lessons[name][number].name)
             for name, number in self._numbers.items()
@@ -127,21 +127,21 @@ class Curriculum:
 
     @property
     def watched_behaviors(self) -> frozenset[str]:
-        """Behaviors that some lesson waits for."""
+        """Behaviors that some lesson watches."""
         return frozenset(self._returns)
 
     def messages(self) -> list[EnvironmentParameterMessage]:
-        """All parameters as they are in force, for a simulator to hear."""
+        """Returns the messages that set all parameters to their current lessons."""
         return [self._messages[name][number] for name, number in self._numbers.items()]
 
     def describe(self, parameter: str) -> str:
-        """Where the parameter stands, in the words that ML-Agents' users look for in the log."""
+        """Describes the parameter's lesson, in the words that ML-Agents' users look for in the log."""
         number = self._numbers[parameter]
         name, value = self._lessons[parameter][number].name, _described(self._messages[parameter][number])
         return f"Parameter '{parameter}' is in lesson '{name}' and has value '{value}'."
 
     def advance(self, progress: Mapping[str, Progress]) -> list[LessonChange]:
-        """Takes in what behaviors did; moves each parameter on by one lesson where its lesson is over."""
+        """Records the behaviors' progress, and moves each parameter on by one lesson where its lesson is completed."""
         for behavior in self._returns:
             if behavior in progress:
                 for episode_return in progress[behavior].returns:
@@ -157,7 +157,7 @@ class Curriculum:
         return changes
 
     def history_of(self, behavior: str) -> LessonHistory:
-        """What is remembered of a behavior, to go on from later."""
+        """Returns a behavior's remembered returns, to resume from later."""
         mean_returns = {
             name: self._mean_returns[name]
             for name, criteria in self._criteria()
@@ -166,7 +166,7 @@ class Curriculum:
         return LessonHistory(tuple(self._returns.get(behavior, ())), mean_returns)
 
     def _criteria(self) -> list[tuple[str, config.CompletionCriteria]]:
-        """What ends the lessons in force, by parameter; those in their last lesson are left out."""
+        """Returns the criteria of the current lessons, by parameter; last lessons are left out."""
         in_force = ((name, each, self._numbers[name]) for name, each in self._lessons.items())
         return [
             (name, criteria)
@@ -212,7 +212,7 @@ class Curriculum:
 
 
 def with_sampler_seeds(parameters: Parameters, seed: int, *, anew: bool = False) -> Parameters:
-    """The parameters with a seed for every sampler.
+    """Returns the parameters with a seed for every sampler.
 
     A seed of −1 becomes the run's plus an offset, which counts every lesson of every parameter that has no seed of
     its own, in the order of the file. Constants count too, as in ML-Agents, though they draw nothing.
@@ -246,7 +246,7 @@ def with_sampler_seeds(parameters: Parameters, seed: int, *, anew: bool = False)
 
 
 def lesson_mismatches(parameters: Parameters, lessons: Mapping[str, int]) -> list[str]:
-    """How the parameters do not fit the lessons that a run had reached, and what becomes of it; one line each."""
+    """Describes where parameters do not fit the lessons that a run had reached, and the consequence; one line each."""
     lines = []
     for name, number in lessons.items():
         if name not in parameters:
@@ -267,7 +267,7 @@ def lesson_mismatches(parameters: Parameters, lessons: Mapping[str, int]) -> lis
 
 
 def _history_lengths(lessons: Mapping[str, Sequence[Lesson]]) -> dict[str, int]:
-    """How many returns of which behaviors matter."""
+    """Returns how many last returns count, by behavior that a lesson watches."""
     lengths: dict[str, int] = {}
     for each in lessons.values():
         for lesson in each[:-1]:
@@ -296,7 +296,7 @@ def _message(name: str, lesson: Lesson) -> EnvironmentParameterMessage:
 
 
 def _described(message: EnvironmentParameterMessage) -> str:
-    """A value as ML-Agents words it."""
+    """Describes a value as ML-Agents words it."""
     match message:
         case FloatParameter(value=value):
             return f"Float: value={value}"

@@ -1,16 +1,16 @@
-"""Mistakes that a person can mend: shown as one message, never as a traceback."""
+"""Errors that a user can mend: shown as one message, never as a traceback."""
 
 from __future__ import annotations
 
 
 class UserError(Exception):
-    """Something the user asked for cannot be done. The text names the thing, what was expected and what came."""
+    """A request that cannot be fulfilled. The text names the thing, what was expected and what came."""
 
     exit_code = 2
 
 
 class OutOfMemory(UserError):
-    """The device, or this machine, has not the memory that the configuration asks for."""
+    """Too little memory on the device, or on this machine, for the configuration."""
 
     exit_code = 3
 

@@ -22,12 +22,12 @@ from unity_bridge.steps import ActionBatch, Observation
 class Policy:
     """One behavior's policy, frozen.
 
-    It is asked by ``act``, or if it has a memory by ``predict``, which takes what was remembered and gives it back:
-    the policy itself keeps nothing, so that it serves any number of agents and episodes.
+    ``act`` decides, or for a policy with memory ``predict``, which takes memories and returns new ones: the policy
+    keeps no state, so it serves any number of agents and episodes.
     """
 
     def __init__(self, checkpoint: Checkpoint, *, device: str = "cpu", seed: int = 0) -> None:
-        """Raises UserError where the checkpoint needs an algorithm that this version does not have."""
+        """Builds the policy. Raises UserError for a checkpoint of an algorithm that this version does not have."""
         self.behavior = checkpoint.behavior
         self.spec: BehaviorSpec = checkpoint.spec
         self.step = checkpoint.step
@@ -54,7 +54,7 @@ class Policy:
 
     @property
     def num_agents(self) -> int:
-        """How many agents of a group it tells apart; 0 where it does not need to know who is who."""
+        """Number of agents of a group that it tells apart; 0 where it does not need agent indices."""
         return self._selector.num_agents
 
     @property
@@ -86,7 +86,7 @@ class Policy:
         deterministic: bool = True,
         places: ArrayLike | None = None,
     ) -> ActionBatch:
-        """Decides for M agents. For policies without memory; ``predict`` is for all.
+        """Decides for M agents, by a policy without memory; ``predict`` takes any policy.
 
         Args:
             observations: one array [M, *sensor shape] per sensor, in the order of ``spec``; for a behavior
@@ -96,10 +96,10 @@ class Policy:
                 None allows everything.
             agent_indices: each agent's index in its group, from 0, for policies that tell them apart
                 (``num_agents``). [M]
-            groups: any number for each agent, the same for those of one group, for policies whose agents tell each
-                other what they see (``communicates``): they see who is in the same call, and zeros for who is not. [M]
+            groups: a number for each agent that is equal within a group, for policies whose agents see each other's
+                observations (``communicates``): those of the same call, and zeros for members that are not in it. [M]
                 None: all are of one group.
-            deterministic: the likeliest action instead of a drawn one.
+            deterministic: the likeliest action instead of a sampled one.
             places: the earlier name of ``agent_indices``.
 
         Returns:
@@ -134,13 +134,13 @@ class Policy:
         deterministic: bool = True,
         places: ArrayLike | None = None,
     ) -> tuple[ActionBatch, NDArray[np.float32]]:
-        """Decides for M agents that remember: what they remember goes in, what they remember next comes out.
+        """Decides for M agents with memories, and returns their new memories.
 
         Args:
             observations, allowed_actions, agent_indices, groups, deterministic, places: as for ``act``.
             memories: what the step before returned, [M, memory_size]; None where an episode begins for everyone.
-            episode_starts: True for agents whose episode begins with this step, which then remember nothing,
-                whatever ``memories`` says. bool [M]
+            episode_starts: True for agents whose episode begins with this step; their memories start from zero,
+                whatever ``memories`` holds. bool [M]
 
         Returns:
             Actions as ``act`` gives them, and memories [M, memory_size] for the same agents' next step.
@@ -157,29 +157,29 @@ class Policy:
             allowed = np.ascontiguousarray(allowed_actions, np.bool_)
         if allowed.shape != (rows, mask_size):
             raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
-        remembered = self._remembered(memories, episode_starts, rows)
+        memories_in = self._previous_memories(memories, episode_starts, rows)
         selected = self._selected(sensors, places if agent_indices is None else agent_indices, groups)
-        decisions = self._algorithm.act(selected, allowed, remembered, deterministic=deterministic)
+        decisions = self._algorithm.act(selected, allowed, memories_in, deterministic=deterministic)
         actions = ActionBatch(
             self._algorithm.env_actions(decisions), decisions.discrete_actions.astype(np.int32)
         )
         return actions, decisions.memories
 
     def network(self) -> PolicyNetwork:
-        """A copy of what decides, to be exported."""
+        """Returns a copy of the deciding network, for export."""
         network = self._algorithm.policy_network()
         network.input_sensors = self._selector.input_sensors
         return network
 
     @property
     def inputs(self) -> BehaviorSpec:
-        """What a model of the policy takes: the sensors, and who is who where it needs to know."""
+        """Inputs of an exported model: the sensors, and the agent index where it is needed."""
         return self._selector.inputs
 
     def _selected(
         self, sensors: list[Observation], agent_indices: ArrayLike | None, groups: ArrayLike | None
     ) -> list[Observation]:
-        """What the learner was shown of them, and who is who."""
+        """Returns the sensors that the learner was shown, with agent indices where it needs them."""
         if not self.num_agents:
             return [sensors[sensor] for sensor in self._selector.kept_sensors]
         if agent_indices is None:
@@ -197,20 +197,20 @@ class Policy:
             )
         return self._selector.rows(sensors, agent_indices, group_ids)
 
-    def _remembered(
+    def _previous_memories(
         self, memories: NDArray[np.float32] | None, episode_starts: ArrayLike | None, rows: int
     ) -> NDArray[np.float32]:
-        """The policy's part of what an algorithm remembers: values are nobody's business here."""
+        """Returns the policy's memories before this step; those of the critic are not kept here."""
         shape = (rows, self.memory_size)
-        remembered = np.zeros(shape, np.float32) if memories is None else np.array(memories, np.float32)
-        if remembered.shape != shape:
-            raise ValueError(f"memories: expected shape {shape}, got {remembered.shape}")
+        memories_in = np.zeros(shape, np.float32) if memories is None else np.array(memories, np.float32)
+        if memories_in.shape != shape:
+            raise ValueError(f"memories: expected shape {shape}, got {memories_in.shape}")
         if episode_starts is not None:
             starts = np.asarray(episode_starts, np.bool_)
             if starts.shape != (rows,):
                 raise ValueError(f"episode_starts: expected shape {(rows,)}, got {starts.shape}")
-            remembered[starts] = 0.0
-        return remembered
+            memories_in[starts] = 0.0
+        return memories_in
 
     def _sensors(self, observations: Sequence[ArrayLike] | NDArray[Any]) -> list[Observation]:
         specs = self.spec.observation_specs
@@ -233,7 +233,7 @@ def _int_array(name: str, given: ArrayLike, rows: int) -> NDArray[np.int64]:
 
 
 def _observation(given: ArrayLike, sensor: ObservationSpec) -> Observation:
-    """Bytes are brightness in a picture, and numbers like any others elsewhere."""
+    """Converts one sensor: bytes stay bytes in a picture, and become floats elsewhere."""
     array = np.asarray(given)
     if array.dtype == np.uint8 and len(sensor.shape) == 3:
         return np.ascontiguousarray(array)
@@ -243,7 +243,7 @@ def _observation(given: ArrayLike, sensor: ObservationSpec) -> Observation:
 def load_policy(
     run: str | Path, behavior: str | None = None, *, device: str = "cpu", seed: int = 0
 ) -> Policy:
-    """The newest policy of a run.
+    """Loads the newest policy of a run.
 
     Args:
         run: the run's folder, ``results/<run-id>``.
@@ -262,7 +262,7 @@ def load_policy(
 
 
 def checkpoints_of(run: Path) -> dict[str, Path]:
-    """The newest checkpoint of every behavior in a run's folder, by behavior.
+    """Finds the newest checkpoint of every behavior in a run's folder, by behavior.
 
     Raises:
         UserError: there is none.
@@ -274,11 +274,11 @@ def checkpoints_of(run: Path) -> dict[str, Path]:
 
 
 def chosen_checkpoints(run: Path, which: str) -> dict[str, Path]:
-    """A checkpoint of every behavior in a run's folder, by behavior.
+    """Finds the chosen checkpoint of every behavior in a run's folder, by behavior.
 
     Args:
         run: the folder.
-        which: ``last`` for the newest ones, ``best`` for those that scored best in the run's evaluations, or the
+        which: ``last`` for the newest ones, ``best`` for those with the best score in the run's evaluations, or the
             path of one behavior's file; the others are the newest then.
 
     Raises:

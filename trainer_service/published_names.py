@@ -1,8 +1,8 @@
-"""Curves under the names that earlier libraries of learners for teams gave them, beside ours.
+"""Metrics under the names of earlier multi-agent libraries, beside the built-in names.
 
     mlagents-style learn CONFIG --run-id=ID --hooks trainer_service.published_names:PublishedNames
 
-So that a run can be laid over curves that were published: in TensorBoard, and in metrics.jsonl.
+So a run can be compared with published curves, in TensorBoard and in metrics.jsonl.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ UPDATE_TAGS: Mapping[str, str] = {
     "Replay/Beta": "_overall/beta",
     "Policy/Exploration Rate": "_overall/exploration_rate",
 }
-"""Our tags, and theirs: the mean over a group's agents."""
+"""Published names by built-in tag; each value is the mean over a group's agents."""
 
 _AGENT_LOSS_TAG = re.compile(r"Losses/Agent (\d+) Value Loss")
 
 
 class PublishedNames(Callback):
-    """Says what a run reports once more.
+    """A callback that adds a run's metrics once more under their published names.
 
     ``agent_0/…`` is of the agents with index 0 in their groups, and so on. Where an agent has left its place to
     another, both are counted there.
@@ -35,7 +35,7 @@ class PublishedNames(Callback):
     """
 
     def on_update_end(self, run: RunView, behavior: str, metrics: Mapping[str, float]) -> None:
-        """Losses and schedules."""
+        """Adds losses and schedules."""
         for tag, name in UPDATE_TAGS.items():
             if tag in metrics:
                 run.add_statistic(behavior, name, metrics[tag])
@@ -44,7 +44,7 @@ class PublishedNames(Callback):
                 run.add_statistic(behavior, f"agent_{of_agent[1]}/critic_loss", value)
 
     def on_episode_end(self, run: RunView, behavior: str, episodes: EndedEpisodes) -> None:
-        """Returns of agents and of groups, and how long agents acted."""
+        """Adds returns of agents and of groups, and the lengths of agents' episodes."""
         for agent_index, value in zip(
             episodes.agent_indices.tolist(), episodes.returns.tolist(), strict=True
         ):
@@ -56,7 +56,7 @@ class PublishedNames(Callback):
             run.add_statistic(behavior, "_overall/train_ep_steps", float(steps))
 
     def on_evaluation(self, run: RunView, evaluation: Evaluation) -> None:
-        """What the frozen policy got, and how long that took."""
+        """Adds the returns of the frozen policy, and the lengths of its episodes."""
         score = evaluation.score
         if score.value is not None:
             run.add_statistic(evaluation.behavior, "_overall/eval_reward", score.value)

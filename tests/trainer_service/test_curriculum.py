@@ -47,7 +47,7 @@ def curriculum(**given: Any) -> Curriculum:
 
 
 def earned(*returns: float, fraction: float = 0.0) -> dict[str, Progress]:
-    """What behavior A did."""
+    """Progress of behavior A."""
     return {"A": Progress(fraction, returns)}
 
 

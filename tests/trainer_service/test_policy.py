@@ -127,7 +127,7 @@ def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def remembering(make_behavior):
-    """The same with a memory of six floats."""
+    """A trained policy with a memory of six floats."""
     network = {"hidden_units": 8, "num_layers": 1, "memory": {"memory_size": 6, "sequence_length": 4}}
 
     def make(seed: int = 0) -> Policy:

@@ -1,1 +1,1 @@
-"""Models of others and for others: ONNX out, checkpoints of ML-Agents in."""
+"""Exchange of policies with other programs: ONNX models out, checkpoints of ML-Agents in."""

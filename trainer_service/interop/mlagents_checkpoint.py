@@ -1,4 +1,4 @@
-"""Checkpoints that ML-Agents 1.1.0 wrote, read without unpickling and turned into ours.
+"""Checkpoints of ML-Agents 1.1.0, read without unpickling and converted.
 
 Such a file is a dictionary of state dicts: ``Policy``, ``global_step``, ``Optimizer:…`` and ``Module:…``. It says
 neither what the sensors are nor with which settings it was trained, so both must be known from elsewhere.
@@ -34,14 +34,14 @@ from unity_bridge.specs import BehaviorSpec
 _STEP, _COUNTER = "global_step", "_GlobalSteps__global_step"
 _ADAM = "Optimizer:value_optimizer"
 _TRAINER_OF: Mapping[str, str] = {"Optimizer:q_network": "sac", "Optimizer:adam": "poca", _ADAM: "ppo"}
-"""The trainer that wrote a file, by what it contains. SAC's files have PPO's optimizer too, so SAC comes first."""
+"""The trainer that wrote a file, by the module that tells. SAC's files have PPO's optimizer too, so SAC comes first."""
 _MAX_NAMED = 6
-"""How many tensors an error message names."""
+"""Limit of the tensors that an error message names."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MLAgentsCheckpoint:
-    """What is in the file."""
+    """A checkpoint file of ML-Agents."""
 
     path: Path
     step: int
@@ -51,18 +51,18 @@ class MLAgentsCheckpoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conversion:
-    """A checkpoint of ours, and what was in the file but not taken over, in words."""
+    """A converted checkpoint, and the parts of the file that were left out, in words."""
 
     checkpoint: Checkpoint
     left_out: tuple[str, ...] = ()
 
 
 SourceCheckpoint = Checkpoint | MLAgentsCheckpoint
-"""Whatever a run can start from."""
+"""A checkpoint that a run can start from."""
 
 
 def load_source(path: Path) -> SourceCheckpoint:
-    """Reads a checkpoint of ours or of ML-Agents onto the CPU.
+    """Reads a checkpoint of this trainer or of ML-Agents onto the CPU.
 
     Raises:
         UserError: the file is missing, damaged, or neither; or by a trainer of ML-Agents that cannot be read.
@@ -72,7 +72,7 @@ def load_source(path: Path) -> SourceCheckpoint:
 
 
 def load_mlagents_checkpoint(path: Path) -> MLAgentsCheckpoint:
-    """Reads a ``.pt`` of ML-Agents onto the CPU, without executing anything that it says.
+    """Reads a ``.pt`` of ML-Agents onto the CPU. Executes nothing of the file.
 
     Raises:
         UserError: the file is missing or damaged, not by ML-Agents, or by a trainer of it that cannot be read.
@@ -84,16 +84,16 @@ def load_mlagents_checkpoint(path: Path) -> MLAgentsCheckpoint:
 
 
 def is_mlagents(content: Any) -> bool:
-    """Whether ML-Agents wrote what was found in a file."""
+    """Whether ML-Agents wrote this content of a file."""
     return isinstance(content, dict) and ACTOR in content and _STEP in content
 
 
 def convert_checkpoint(
     source: SourceCheckpoint, behavior: str, spec: BehaviorSpec, settings: TrainerSettings, *, seed: int
 ) -> Conversion:
-    """The source as a checkpoint of ours, for a behavior that is known by now.
+    """Converts a checkpoint for a behavior whose sensors and settings are known by now.
 
-    ``seed`` starts the random streams of a converted one; ML-Agents saves none.
+    ``seed`` starts the random streams of a converted checkpoint; ML-Agents saves none.
 
     Raises:
         UserError: the file is of other sensors, actions or settings.
@@ -107,7 +107,7 @@ def convert_checkpoint(
             algorithm = ALGORITHMS[settings.trainer_type](spec, settings, Compute(torch.device("cpu"), seed))
     except ValueError as error:
         raise UserError(f"behavior '{behavior}': {error}") from None
-    # What a fresh algorithm would save says which tensors are needed, and serves for what no file holds.
+    # The state of a fresh algorithm tells which tensors are needed, and replaces those that no file holds.
     fresh = algorithm.state_dict()
     plan = _Plan.of(source, spec, settings, fresh, shared_critic=hyper.shared_critic)
     _require_fit(plan, where)
@@ -184,14 +184,14 @@ def _require_fit(plan: _Plan, where: str) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """Which tensors of the file become which of ours."""
+    """The mapping from tensors of the file to tensors of an algorithm."""
 
     modules: Mapping[str, Mapping[str, Any]]
-    """Of the file: the policy and, unless it is shared, the critic."""
+    """Modules of the file: the policy and, unless it is shared, the critic."""
 
     parts: Mapping[str, Mapping[str, tuple[TensorLocation, Tensor]]]
-    """Of ours, ``network`` in the order of its parameters and ``normalizer``: of each tensor, where it lies and
-    another one of its shape and type."""
+    """Parts of an algorithm's state, ``network`` in the order of its parameters and ``normalizer``: for each tensor its
+    location in the file, and a template of its shape and type."""
 
     @classmethod
     def of(
@@ -226,7 +226,7 @@ class _Plan:
         return cls({name: source.modules.get(name, {}) for name in used}, parts)
 
     def mismatches(self) -> Iterator[str]:
-        """What does not fit, in words: tensors that are missing, of another shape, or of no use here."""
+        """Yields what does not fit, in words: tensors that are missing, of another shape, or without a counterpart."""
         used: dict[str, set[str]] = {name: set() for name in self.modules}
         for location, template in self._tensors():
             used[location.module].update(location.keys)
@@ -242,7 +242,7 @@ class _Plan:
             yield from (f"{key} of {module} has no place" for key in tensor_keys(tensors) if key not in known)
 
     def weights(self) -> dict[str, dict[str, Tensor]]:
-        """Network and normalizer, as our algorithm loads them."""
+        """Returns network and normalizer, as an algorithm loads them."""
         return {
             part: {
                 name: self._concatenated(location).reshape(template.shape).to(template.dtype)
@@ -252,9 +252,9 @@ class _Plan:
         }
 
     def moments(self, optimizer: Mapping[str, Any]) -> dict[str, Any]:
-        """Adam's state in the order of our parameters.
+        """Returns Adam's state in the order of an algorithm's parameters.
 
-        Raises AttributeError, KeyError, TypeError, ValueError or RuntimeError where it is not known of each.
+        Raises AttributeError, KeyError, TypeError, ValueError or RuntimeError where a parameter has none.
         """
         places = [
             (module, key) for module, tensors in self.modules.items() for key in parameter_keys(tensors)
@@ -291,7 +291,7 @@ class _Plan:
             shape = tuple(self._concatenated(location).shape)
         except RuntimeError:  # parts of different widths
             shape = tuple(self._tensor(location.module, location.keys[0]).shape)
-        # There the deviations are a row, and a count was made a vector above.
+        # In ML-Agents the deviations are a row, and a count was made a vector above.
         if shape not in (tuple(template.shape), (1, *template.shape)):
             where = f"{' with '.join(location.keys)} of {location.module}"
             yield f"{where} has shape {shape}, expected {tuple(template.shape)}"

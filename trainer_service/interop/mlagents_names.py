@@ -1,4 +1,4 @@
-"""What ML-Agents calls the tensors of our networks, in the modules that its checkpoints consist of."""
+"""ML-Agents' names of the networks' tensors, in the modules that its checkpoints consist of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unity_bridge.specs import BehaviorSpec
 
 ACTOR = "Policy"
 CRITIC = "Optimizer:critic"
-"""With a shared critic it is the actor once more."""
+"""The critic's module; with a shared critic it holds the actor once more."""
 
 _BODY = "network_body."
 _PROCESSORS = f"{_BODY}observation_encoder.processors."
@@ -22,15 +22,15 @@ _CONSTANTS = frozenset({
 _STATISTICS: Mapping[str, str] = {
     "rows": "normalization_steps",
     "mean": "running_mean",
-    "sum_squares": "running_variance",  # a sum of squares there too, whatever it is called
+    "sum_squares": "running_variance",  # a sum of squares in ML-Agents too, whatever its name
 }
 _ATTENTION: Mapping[str, str] = {"query": "fc_q", "key": "fc_k", "value": "fc_v", "output": "fc_out"}
 _RESNET_STACK = 4
-"""Layers of each stack there: a convolution, a maximum, two residual blocks."""
+"""Layers of each stack in ML-Agents: a convolution, a maximum, two residual blocks."""
 
 
 class TensorLocation(NamedTuple):
-    """Where a tensor of ours lies: one key, or several whose tensors stand side by side along dimension 0."""
+    """The location of a tensor: one key, or several that are concatenated along dimension 0."""
 
     module: str
     keys: tuple[str, ...]
@@ -39,7 +39,7 @@ class TensorLocation(NamedTuple):
 def location_of(
     name: str, spec: BehaviorSpec, settings: NetworkSettings, signals: Sequence[str]
 ) -> TensorLocation:
-    """Where the tensor lies that ``ActorCritic.state_dict`` calls ``name``.
+    """Returns the location of the tensor that ``ActorCritic.state_dict`` calls ``name``.
 
     signals: the reward signals, in the order of their value heads.
     """
@@ -61,23 +61,23 @@ def location_of(
 
 
 def statistic_location(name: str) -> TensorLocation:
-    """Where the running statistic lies that ``ObservationNormalizer.state_dict`` calls ``name``."""
+    """Returns the location of the statistic that ``ObservationNormalizer.state_dict`` calls ``name``."""
     _, sensor, statistic = name.split(".")
     return TensorLocation(ACTOR, (f"{_PROCESSORS}{sensor}.normalizer.{_STATISTICS[statistic]}",))
 
 
 def tensor_keys(module: Mapping[str, object]) -> list[str]:
-    """Keys of what a module of a checkpoint learned: without its constants, and each tensor once."""
+    """Returns the keys of a module's learned tensors: no constants, and each tensor once."""
     return [key for key in module if key not in _CONSTANTS and not key.startswith(_DUPLICATES)]
 
 
 def parameter_keys(module: Mapping[str, object]) -> list[str]:
-    """Keys of a module's parameters, constants included, in the order of its ``parameters()``."""
+    """Returns the keys of a module's parameters, constants included, in the order of its ``parameters()``."""
     return [key for key in module if ".normalizer." not in key and not key.startswith(_DUPLICATES)]
 
 
 def has_own_actor(critic: Mapping[str, object]) -> bool:
-    """Whether a critic's module is the whole actor, as a shared critic's is."""
+    """Whether a critic's module holds the whole actor, as a shared critic's does."""
     return not _CONSTANTS.isdisjoint(critic)
 
 

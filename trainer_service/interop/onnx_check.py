@@ -1,4 +1,4 @@
-"""Whether an ONNX model says what its policy says: both are asked the same random questions.
+"""A comparison of an ONNX model with its policy, on the same random inputs.
 
 The model is run by onnxruntime where that is installed, otherwise by the evaluator in NumPy that comes with onnx.
 """
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, NDArray[Any]]
 
 TOLERANCE = 1e-3
-"""How far outputs may differ: of 1, or of the output where that is larger. Engines round differently."""
+"""Allowed difference of outputs, relative to max(1, |output|). Engines round differently."""
 _ROWS = 3
-"""More than the one that models are traced with."""
+"""Rows of the random inputs: more than the one that models are traced with."""
 _MAX_IN_NUMPY = 200_000
-"""Convolutions x numbers of pictures that NumPy is given: a tenth of a second or two."""
+"""Limit of convolutions x rows x pixels that NumPy computes: a tenth of a second or two."""
 _SAMPLED = ("continuous_actions", "discrete_actions")
 
 _logger = logging.getLogger(__name__)
@@ -37,10 +37,11 @@ _logger = logging.getLogger(__name__)
 def model_mismatch(
     model: bytes, spec: BehaviorSpec, memory_size: int, policy: Callable[[Arrays], Arrays]
 ) -> str | None:
-    """What is wrong with a model, as the end of a sentence; None where it says what its policy says.
+    """Describes how a model differs from its policy, as the end of a sentence; None if it does not.
 
-    Raises nothing: a model is not worth a run. policy: takes the model's inputs and gives its outputs, and with
-    discrete actions ``logits``, masked.
+    Raises nothing: a model is not worth a run.
+
+    policy: maps the model's inputs to its outputs, and with discrete actions to masked ``logits``.
     """
     try:
         inputs = random_inputs(spec, memory_size)
@@ -57,7 +58,7 @@ def model_mismatch(
 
 
 def random_inputs(spec: BehaviorSpec, memory_size: int) -> dict[str, NDArray[np.float32]]:
-    """Random inputs of a model, the same every time: some things absent, some choices forbidden."""
+    """Returns random inputs of a model, from a fixed seed: some entities absent, some choices forbidden."""
     rng = np.random.default_rng(1)
     inputs: dict[str, NDArray[Any]] = {}
     for index, sensor in enumerate(spec.observation_specs):
@@ -78,7 +79,7 @@ def random_inputs(spec: BehaviorSpec, memory_size: int) -> dict[str, NDArray[np.
 
 
 def run_model(model: bytes, inputs: Arrays) -> dict[str, NDArray[Any]]:
-    """What the model makes of its inputs. Raises whatever the engine raises."""
+    """Runs the model in onnxruntime or NumPy. Raises whatever the engine raises."""
     if not _has_onnxruntime():
         return _run_in_numpy(model, inputs)
     import onnxruntime
@@ -93,9 +94,9 @@ def run_model(model: bytes, inputs: Arrays) -> dict[str, NDArray[Any]]:
 def largest_difference(
     found: Arrays, expected: Arrays, repeated: Arrays, branches: tuple[int, ...]
 ) -> str | None:
-    """Where the model is furthest from its policy, as ``model_mismatch`` says it; None where it is near enough.
+    """Describes the output with the largest error, as ``model_mismatch`` does; None within the tolerance.
 
-    repeated: what the policy said when it was asked once more. What it draws is not compared.
+    repeated: the policy's outputs in a second run; those that differ are sampled, and not compared.
     """
     worst, where = 0.0, ""
     for name, wanted in expected.items():
@@ -117,7 +118,7 @@ def largest_difference(
 
 
 def _error(found: NDArray[Any], wanted: NDArray[Any]) -> float:
-    """Of 1, or of the wanted number where that is larger."""
+    """Returns the largest difference, relative to max(1, |wanted|)."""
     if np.array_equal(found, wanted, equal_nan=True):
         return 0.0
     wanted = wanted.astype(np.float64)
@@ -125,7 +126,7 @@ def _error(found: NDArray[Any], wanted: NDArray[Any]) -> float:
 
 
 def _regret(chosen: NDArray[Any], logits: NDArray[Any], branches: tuple[int, ...]) -> float:
-    """How far below the best choices the chosen ones are: two may be equally good but for rounding."""
+    """Returns how far the chosen logits are below the best: two may be equal but for rounding."""
     worst, start = 0.0, 0
     for branch, size in enumerate(branches):
         part = logits[:, start : start + size]
@@ -162,7 +163,7 @@ def _run_in_numpy(model: bytes, inputs: Arrays) -> dict[str, NDArray[Any]]:
     from onnx.reference.op_run import OpRun
 
     class Multinomial(OpRun):
-        """The one operator of ours that the evaluator lacks. What it draws is not compared."""
+        """The one operator that the evaluator lacks. Its samples are not compared."""
 
         op_domain = ""
 

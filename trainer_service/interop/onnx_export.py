@@ -1,4 +1,4 @@
-"""Policies as ONNX files, with the names, shapes and constants that Unity's ML-Agents packages look for.
+"""Export of policies as ONNX files, with the names, shapes and constants that Unity's ML-Agents packages expect.
 
 Inputs ``obs_0`` …, with discrete actions ``action_masks`` (1 = allowed), and with memory ``recurrent_in``, which
 is zeros at an episode's start and ``recurrent_out`` of the step before afterwards. Outputs, in this order, those
@@ -41,24 +41,24 @@ if TYPE_CHECKING:
     import onnx
 
 OPSET = 9
-"""Version of the operator set that the files use: what ML-Agents writes, so what its packages are tried with."""
+"""Version of the operator set in the files: ML-Agents' own, which its packages are tested with."""
 NEWEST_OPSET = 15
-"""The newest that the packages' inference engines promise to read."""
+"""The newest operator set that the packages' inference engines promise to read."""
 MODEL_VERSION = 3.0
 """Unity's ``ModelApiVersion.MLAgents2_0``."""
 
 _FORBIDDEN = 1e8
-"""How far below the others a forbidden choice's logit lies: its probability is zero in single precision."""
+"""Subtracted from a forbidden choice's logit: its probability is zero in single precision."""
 
 _logger = logging.getLogger(__name__)
 
 
 class ExportError(UserError):
-    """A policy that could not be written as a model; the weights are not concerned."""
+    """A policy that could not be written as a model; its weights are safe."""
 
 
 def export_policy(network: PolicyNetwork, spec: BehaviorSpec, *paths: Path) -> None:
-    """Writes the same model to every path, each replaced in one piece. Warns if it does not say what the policy says.
+    """Writes the model to every path, each replaced atomically. Warns if it differs from the policy.
 
     Raises:
         ExportError: onnx is not installed, or the policy cannot be expressed; nothing was written.
@@ -70,7 +70,7 @@ def export_policy(network: PolicyNetwork, spec: BehaviorSpec, *paths: Path) -> N
         raise ExportError(f"no model could be written: {error}. Install it with: pip install onnx") from None
     except Exception as error:
         # torch's exporter raises whatever the operator at hand raises. A model that is missing can be
-        # written later from the checkpoint; a run that ended over it cannot.
+        # written later from the checkpoint; a run that ended over it cannot be saved.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ExportError(f"no model could be written: {reason[:300]}") from error
     for path in paths:
@@ -82,7 +82,7 @@ def export_policy(network: PolicyNetwork, spec: BehaviorSpec, *paths: Path) -> N
 def export_run(
     folder: RunFolder, *, step: int | None = None, checkpoint: Path | None = None, output: Path | None = None
 ) -> dict[Path, Policy]:
-    """Writes models from checkpoints that exist.
+    """Writes the models of a run's checkpoints.
 
     Args:
         folder: the run. Without ``step`` and ``checkpoint`` the newest policy of each of its behaviors becomes
@@ -92,7 +92,7 @@ def export_run(
         output: where the models go instead: a file that ends with .onnx, for one behavior, or a folder.
 
     Returns:
-        What was written, and which policy.
+        The policies by the file that each was written to.
 
     Raises:
         UserError: no such checkpoint, one that is damaged, or several behaviors for one file.
@@ -113,7 +113,7 @@ def export_run(
 
 
 def to_onnx(network: PolicyNetwork, spec: BehaviorSpec) -> bytes:
-    """The policy as an ONNX file, checked. Draws from no random stream of the caller's.
+    """Returns the policy as the bytes of a checked ONNX file. Leaves the caller's random streams alone.
 
     Raises:
         ImportError: onnx is not installed.
@@ -127,7 +127,7 @@ def to_onnx(network: PolicyNetwork, spec: BehaviorSpec) -> bytes:
     outputs = output_names(spec.action_spec, network.memory_size)
     dynamic = [*inputs, *(name for name in outputs if name.endswith("_actions") or name == "recurrent_out")]
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), torch.no_grad():
-        warnings.simplefilter("ignore")  # the exporter is old and says so each time; nobody here can mend it
+        warnings.simplefilter("ignore")  # the exporter is deprecated and warns each time
         torch.onnx.export(
             graph,
             tuple(torch.zeros(1, *shape) for shape in inputs.values()),
@@ -147,7 +147,7 @@ def to_onnx(network: PolicyNetwork, spec: BehaviorSpec) -> bytes:
 
 
 def input_shapes(spec: BehaviorSpec, memory_size: int) -> dict[str, tuple[int, ...]]:
-    """Names of a model's inputs, in order, and their shapes without the batch dimension."""
+    """Returns the names of a model's inputs, in order, with their shapes without the batch dimension."""
     shapes = {f"obs_{index}": sensor.shape for index, sensor in enumerate(spec.observation_specs)}
     if spec.action_spec.discrete_branches:
         shapes["action_masks"] = (spec.action_spec.mask_size,)
@@ -157,7 +157,7 @@ def input_shapes(spec: BehaviorSpec, memory_size: int) -> dict[str, tuple[int, .
 
 
 def output_names(actions: ActionSpec, memory_size: int) -> list[str]:
-    """Names of a model's outputs, in order."""
+    """Returns the names of a model's outputs, in order."""
     names = ["version_number", "memory_size"]
     if actions.continuous_size:
         names += ["continuous_actions", "continuous_action_output_shape", "deterministic_continuous_actions"]
@@ -190,7 +190,7 @@ def _redirected(policies: dict[Path, Policy], output: Path) -> dict[Path, Policy
 
 
 class _PolicyOutputs:
-    """What a policy says to the inputs of its model."""
+    """A policy as a function from its model's inputs to the model's outputs."""
 
     def __init__(self, network: PolicyNetwork, spec: BehaviorSpec) -> None:
         self._graph = _Graph(network, spec.action_spec).eval()
@@ -209,7 +209,7 @@ class _PolicyOutputs:
 
 
 class _Graph(nn.Module):
-    """A policy from a model's inputs to its outputs, as it is traced."""
+    """The module that is traced: a policy from a model's inputs to its outputs."""
 
     version_number: Tensor
     memory_size: Tensor
@@ -238,7 +238,7 @@ class _Graph(nn.Module):
         return (*outputs, *memories_out)
 
     def _run_policy(self, inputs: list[Tensor]) -> tuple[ActionParameters, list[Tensor], list[Tensor]]:
-        """What the policy says, the masks, and the memory afterwards: the latter two none or one."""
+        """Returns action parameters, masks and new memories; the latter two lists have at most one entry."""
         size = self.network.memory_size
         memories = [inputs.pop().reshape(-1, size)] if size else []
         masks = [inputs.pop()] if self._branches else []
@@ -248,7 +248,7 @@ class _Graph(nn.Module):
         return parameters, masks, [memories_out.reshape(-1, 1, size)]
 
     def logits(self, *inputs: Tensor) -> Tensor:
-        """Of all choices, side by side, those that are forbidden far below the others. [B, choices]"""
+        """Returns the logits of all choices, forbidden ones far below the others. [B, choices]"""
         parameters, masks, _ = self._run_policy(list(inputs))
         return _masked(parameters.logits, *masks)
 

@@ -30,7 +30,7 @@ EditorsLoader.add_implicit_resolver(
 
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
-    """What an editor gets."""
+    """The schema as an editor gets it."""
     return json.loads(json.dumps(json_schema()))
 
 

@@ -113,7 +113,7 @@ def exported(kind: str) -> tuple[PPO, BehaviorSpec, bytes]:
 
 
 def random_observations(spec: BehaviorSpec, rows: int, seed: int) -> list[NDArray[np.float32]]:
-    """Random observations; of every list some entities are absent, and somebody sees nobody."""
+    """Random observations; some entities of every list are absent, and one agent sees none."""
     rng = np.random.default_rng(seed)
     observations = []
     for sensor in spec.observation_specs:
@@ -136,7 +136,7 @@ def some_allowed(spec: BehaviorSpec, rows: int, seed: int) -> NDArray[np.bool_]:
 
 
 def some_memories(ppo: PPO, rows: int, seed: int) -> NDArray[np.float32]:
-    """Of actor and critic."""
+    """Memory of actor and critic."""
     return np.random.default_rng(seed).uniform(-1, 1, (rows, ppo.memory_size)).astype(np.float32)
 
 
@@ -170,7 +170,7 @@ def assert_same_decisions(outputs: Mapping[str, NDArray[Any]], policy: Any, *arg
 
 
 class UnityLoader:
-    """What com.unity.ml-agents 3.0.0 asks of a model before an agent plays with it."""
+    """The checks of com.unity.ml-agents 3.0.0 before an agent plays with a model."""
 
     def __init__(self, model: bytes) -> None:
         self.model = onnx.load_model_from_string(model)

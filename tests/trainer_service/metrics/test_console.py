@@ -25,7 +25,7 @@ class Terminal(io.StringIO):
 
 
 def visible(text: str) -> str:
-    """What was written, without the codes that colour it and move the cursor."""
+    """The written text, without the codes that colour it and move the cursor."""
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r", "\n")
 
 

@@ -1,4 +1,4 @@
-"""What is collected between two summaries."""
+"""Statistics that are collected between two summaries."""
 
 from __future__ import annotations
 

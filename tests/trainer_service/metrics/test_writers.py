@@ -31,7 +31,7 @@ from unity_bridge.side_channels import Aggregation, StatMessage
 
 
 def summary(behavior: str = "Ball", step: int = 1000, **changes: Any) -> Summary:
-    """With ``scalars``, single values by tag, beside the fields of a summary."""
+    """A summary with these fields; ``scalars`` are single values by tag."""
     scalars = changes.pop("scalars", {})
     series = {tag: Series.of(value) for tag, value in scalars.items()}
     fields: dict[str, Any] = {"wall_s": 7.6991, "steps_per_s": 130.0, "series": series, **changes}

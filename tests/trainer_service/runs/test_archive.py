@@ -36,7 +36,7 @@ def write(path: Path, parts: Mapping[str, bytes], compression: int = zipfile.ZIP
 
 
 def tensor(numbers: int, shape: tuple[int, ...], stride: tuple[int, ...], offset: int = 0) -> bytes:
-    """What a file says of a float tensor in storage 0."""
+    """The opcodes of a float tensor in storage 0."""
 
     def whole(value: int) -> bytes:
         return b"\x8a\x08" + value.to_bytes(8, "little", signed=True)

@@ -1,4 +1,4 @@
-"""What settings say of the learner they are for: by the papers of each, and by ML-Agents for its own."""
+"""Attributes of settings that tell kinds of learners apart, by the paper of each learner."""
 
 from __future__ import annotations
 

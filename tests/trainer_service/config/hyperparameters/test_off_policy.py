@@ -1,4 +1,4 @@
-"""What learners of action values are tuned with, and how the trainer types lie in the configuration."""
+"""Settings of off-policy learners, and the place of trainer types in the configuration."""
 
 from __future__ import annotations
 
