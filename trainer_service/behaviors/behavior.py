@@ -25,7 +25,7 @@ from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.metrics import Statistics, Summary
 from trainer_service.rollout.agent_indices import AgentIndexAllocator, GroupMembership, reported_agent_indices
-from trainer_service.rollout.agents import Keys, Rows
+from trainer_service.rollout.agents import Keys
 from trainer_service.rollout.assembler import Observed, TrajectoryAssembler
 from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns
 from trainer_service.rollout.outcomes import outcomes
@@ -33,6 +33,7 @@ from trainer_service.rollout.silence import MOST_AGENTS, TooManyAgents
 from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, spec_mismatch
 from trainer_service.runs.replay_file import load_replay_file
+from unity_bridge.arrays import Rows
 from unity_bridge.errors import WireError
 from unity_bridge.side_channels import StatMessage
 from unity_bridge.specs import BehaviorSpec

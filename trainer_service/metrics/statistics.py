@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from trainer_service.metrics.summary import EpisodeStats, Floats, Series, Summary
+from trainer_service.metrics.summary import EpisodeStats, Series, Summary
+from unity_bridge.arrays import Floats
 from unity_bridge.side_channels import Aggregation, StatMessage
 
 MAX_NAMES = 1000

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.curriculum import CurrentLesson
-
-Floats = NDArray[np.float64]
+from unity_bridge.arrays import Floats
 
 _ELO = "Self-play/ELO"
 _REWARD = "Environment/Cumulative Reward"

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from trainer_service.metrics.summary import Floats, Summary, histogram
+from trainer_service.metrics.summary import Summary, histogram
 from trainer_service.runs.files import SaveError
+from unity_bridge.arrays import Floats
 
 
 class TensorBoardWriter:

@@ -78,3 +78,11 @@ def greedy_categorical(log_probs: Tensor, branches: Sequence[int]) -> Tensor:
     return torch.stack(
         [part.argmax(dim=-1) for part in torch.split(log_probs, list(branches), dim=-1)], dim=-1
     )
+
+
+def one_hot(choices: Tensor, size: int) -> Tensor:
+    """A 1 for each of several choices among zeros, as floats. choices: int64 [..., branches], offsets included.
+
+    Returns [..., size].
+    """
+    return torch.zeros((*choices.shape[:-1], size), device=choices.device).scatter_(-1, choices, 1.0)

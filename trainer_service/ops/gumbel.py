@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from trainer_service.ops.distributions import choice_offsets, greedy_categorical
+from trainer_service.ops.distributions import choice_offsets, greedy_categorical, one_hot
 
 _FORBIDDEN = -1e10
 """Finite, so that a row without any allowed choice has no NaN."""
@@ -49,21 +49,20 @@ def gumbel_softmax(
     relaxed = torch.cat(parts, dim=-1)
     if not hard:
         return relaxed
-    chosen = one_hot(greedy_categorical(perturbed.detach(), branches), branches)
+    chosen = one_hot_choices(greedy_categorical(perturbed.detach(), branches), branches)
     # In this order the value is exactly 0 or 1.
     return chosen + (relaxed - relaxed.detach())
 
 
 def greedy_one_hot(logits: Tensor, allowed: Tensor | None, branches: Sequence[int]) -> Tensor:
     """The likeliest allowed choice of each branch, the first where nothing is allowed. Shape [..., K]."""
-    return one_hot(greedy_categorical(_masked(logits, allowed), branches), branches)
+    return one_hot_choices(greedy_categorical(_masked(logits, allowed), branches), branches)
 
 
-def one_hot(choices: Tensor, branches: Sequence[int]) -> Tensor:
+def one_hot_choices(choices: Tensor, branches: Sequence[int]) -> Tensor:
     """Choices counted within each branch, int64 [..., branches], as floats side by side [..., K]."""
-    hot = torch.zeros((*choices.shape[:-1], sum(branches)), device=choices.device)
     offsets = torch.tensor(choice_offsets(branches), dtype=torch.int64, device=choices.device)
-    return hot.scatter_(-1, choices + offsets, 1.0)
+    return one_hot(choices + offsets, sum(branches))
 
 
 def _masked(logits: Tensor, allowed: Tensor | None) -> Tensor:

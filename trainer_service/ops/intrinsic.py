@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -78,8 +77,3 @@ def updated_scale(
     rows = scale.rows + len(rewards)
     mean_square = float(np.square(returns, dtype=np.float64).mean())
     return ReturnScale(rows, scale.mean_square + len(rewards) * (mean_square - scale.mean_square) / rows)
-
-
-def one_hot(choices: Tensor, size: int) -> Tensor:
-    """choices: int64 [B, branches], offsets included. Returns a 1 for each of them, float [B, size]."""
-    return torch.zeros((len(choices), size), device=choices.device).scatter_(1, choices, 1.0)

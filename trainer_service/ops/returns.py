@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.floating[Any]]
+AnyFloats = NDArray[np.floating[Any]]
 
 
 def generalized_advantage(
-    rewards: Floats, values: Floats, bootstrap_value: Floats, *, discount: float, gae_lambda: float
-) -> Floats:
+    rewards: AnyFloats, values: AnyFloats, bootstrap_value: AnyFloats, *, discount: float, gae_lambda: float
+) -> AnyFloats:
     """Generalized advantage estimates, eq. 16 of Schulman et al. 2016 (arXiv:1506.02438).
 
         δ_t = r_t + γ V(s_{t+1}) − V(s_t)
@@ -39,14 +39,14 @@ def generalized_advantage(
 
 
 def ragged_generalized_advantage(
-    rewards: Floats,
-    values: Floats,
-    bootstrap_value: Floats,
+    rewards: AnyFloats,
+    values: AnyFloats,
+    bootstrap_value: AnyFloats,
     lengths: NDArray[np.int64],
     *,
     discount: float,
     gae_lambda: float,
-) -> Floats:
+) -> AnyFloats:
     """The same for P trajectories of any length that lie end to end: S steps in all.
 
     Args:
@@ -72,16 +72,16 @@ def ragged_generalized_advantage(
     advantages = generalized_advantage(
         padded_rewards, padded_values, bootstrap_value, discount=discount, gae_lambda=gae_lambda
     )
-    flat: Floats = advantages[row, column]
+    flat: AnyFloats = advantages[row, column]
     return flat
 
 
-def standardize(values: Floats) -> Floats:
+def standardize(values: AnyFloats) -> AnyFloats:
     """Zero mean and unit population standard deviation, shape kept; a constant input becomes zeros.
 
     So does one whose deviation is more than a float holds.
     """
     with np.errstate(over="ignore"):
         deviation = values.std()
-    standardized: Floats = (values - values.mean()) / (deviation + 1e-10)
+    standardized: AnyFloats = (values - values.mean()) / (deviation + 1e-10)
     return standardized

@@ -23,13 +23,13 @@ class ReturnMoments(NamedTuple):
     weight: Tensor
 
 
-def no_moments(heads: int) -> ReturnMoments:
+def initial_return_moments(heads: int) -> ReturnMoments:
     """Before the first return."""
     mean, square = torch.zeros((2, heads), dtype=torch.float64)
     return ReturnMoments(mean, square, torch.zeros((), dtype=torch.float64))
 
 
-def updated_moments(moments: ReturnMoments, returns: Tensor) -> ReturnMoments:
+def updated_return_moments(moments: ReturnMoments, returns: Tensor) -> ReturnMoments:
     """Counts a batch of returns in, [B, H].
 
         m ← β m + (1−β) mean(R),  q ← β q + (1−β) mean(R²),  d ← β d + (1−β),  β = 0.99999

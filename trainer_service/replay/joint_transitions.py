@@ -10,21 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.replay.replay_buffer import ReplayBuffer
-from trainer_service.replay.ring import (
-    FIRST_ROWS,
-    FIRST_SEGMENTS,
-    Arrays,
-    Rows,
-    named,
-    observation_columns,
-)
+from trainer_service.replay.ring import FIRST_ROWS, FIRST_SEGMENTS, Arrays, named, observation_columns
 from trainer_service.rollout.joint_steps import find_joint_steps
 from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.arrays import Bools, Floats32, Rows
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, as_floats
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +25,7 @@ class JointSample:
     rows: Rows
     """Where they stand in the buffer. Shape [B]."""
 
-    weights: Floats | None
+    weights: Floats32 | None
     """What corrects for some having been likelier than others, at most 1; None where all were alike. Shape [B]."""
 
     observations: tuple[Observation, ...]
@@ -49,7 +40,7 @@ class JointSample:
     next_present: Bools
     """Whose observation is among the next ones: nobody's whose task ended. Shape [B, n]."""
 
-    continuous_actions: Floats
+    continuous_actions: Floats32
     """Shape [B, n, continuous size]."""
 
     discrete_actions: NDArray[np.int64]
@@ -61,16 +52,16 @@ class JointSample:
     next_allowed_actions: Bools
     """Shape [B, n, sum of branches]."""
 
-    rewards: Floats
+    rewards: Floats32
     """Each agent's own and its group's, added up over the joint steps, later ones discounted. Shape [B, n]."""
 
-    team_rewards: Floats
+    team_rewards: Floats32
     """The same of everyone's own rewards, and once the group's. Shape [B]."""
 
     terminated: Bools
     """The agent's task ended within the joint steps. Shape [B, n]."""
 
-    discounts: Floats
+    discounts: Floats32
     """What a value of the next observations counts, γ to the power of joint steps that lie between. Shape [B, n]."""
 
 
@@ -83,7 +74,7 @@ class _Window(NamedTuple):
     end: Rows | None
     """The row of the group's last joint step in it; None where agents are followed each for itself. [B]"""
 
-    rewards: Floats
+    rewards: Floats32
     terminated: Bools
     joint_steps: Rows
     """[B, n]"""
@@ -145,7 +136,7 @@ class JointReplay(ReplayBuffer[JointSample]):
     def _segment_of(self, row: int) -> int:
         return int(self._steps["oldest"][row])
 
-    def _gather(self, rows: Rows, weights: Floats | None) -> JointSample:
+    def _gather(self, rows: Rows, weights: Floats32 | None) -> JointSample:
         steps = self._steps
         window = self._own_window(rows) if self._follow_each else self._window(rows)
         next_rows, next_present, finals = self._next(window)
@@ -224,7 +215,7 @@ class JointReplay(ReplayBuffer[JointSample]):
             joint_steps += going
         return _Window(at, None, rewards.astype(np.float32), steps["terminated"][at, agents], joint_steps)
 
-    def _team_rewards(self, rows: Rows) -> Floats:
+    def _team_rewards(self, rows: Rows) -> Floats32:
         """Of the group's joint steps from these rows on. [B]"""
         steps, at = self._steps, rows
         total, going = steps["team_rewards"][rows], np.ones(len(rows), np.bool_)

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.replay.sum_tree import SumTree
-
-Slots = NDArray[np.int64]
+from unity_bridge.arrays import Rows
 
 _LEAST = 1e-6
 """ε: what is predicted perfectly today is still drawn now and then."""
@@ -27,7 +26,7 @@ class Priorities:
         self._alpha = alpha
         self._tree = SumTree(capacity)
 
-    def __getitem__(self, slots: Slots) -> NDArray[np.float64]:
+    def __getitem__(self, slots: Rows) -> NDArray[np.float64]:
         """p^α of these slots, shape kept."""
         return self._tree[slots]
 
@@ -36,17 +35,17 @@ class Priorities:
         """p^α of the most urgent; 0 where there is nothing."""
         return self._tree.largest
 
-    def add(self, slots: Slots) -> None:
+    def add(self, slots: Rows) -> None:
         """Puts something new there."""
         self._tree.set(slots, np.full(len(slots), self._tree.largest or 1.0))
 
-    def forget(self, slots: Slots) -> None:
+    def forget(self, slots: Rows) -> None:
         """Nothing is there any more."""
         self._tree.set(slots, np.zeros(len(slots)))
 
     def draw(
         self, count: int, of: int, rng: np.random.Generator, beta: float
-    ) -> tuple[Slots, NDArray[np.float32]]:
+    ) -> tuple[Rows, NDArray[np.float32]]:
         """``count`` slots, one from each of as many equal shares of the priorities' sum, and their weights.
 
         Weights are w_i = (N · P(i))^−β, divided by the largest among those drawn. of: N, how many can be drawn.
@@ -56,11 +55,11 @@ class Priorities:
         weights = (of * self._tree[slots] / self._tree.total) ** -beta
         return slots, (weights / weights.max()).astype(np.float32)
 
-    def learn(self, slots: Slots, errors: NDArray[np.floating[Any]]) -> None:
+    def learn(self, slots: Rows, errors: NDArray[np.floating[Any]]) -> None:
         """Says how wrong the critic was: |δ|, shape as ``slots``."""
         self._tree.set(slots, (np.abs(errors).astype(np.float64) + _LEAST) ** self._alpha)
 
-    def replace(self, slots: Slots, priorities: NDArray[np.float64]) -> None:
+    def replace(self, slots: Rows, priorities: NDArray[np.float64]) -> None:
         """Begins anew with p^α of these slots, and nothing elsewhere."""
         self._tree = SumTree(self._capacity)
         self._tree.set(slots, priorities)

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.replay.priorities import Priorities
-from trainer_service.replay.ring import Arrays, Ring, Rows
+from trainer_service.replay.ring import Arrays, Ring
 from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.arrays import Rows
 
 SampleT = TypeVar("SampleT")
 

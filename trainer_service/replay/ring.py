@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.arrays import Rows
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, as_floats
 
-Rows = NDArray[np.int64]
 Arrays = dict[str, NDArray[Any]]
 
 FIRST_ROWS = 1024

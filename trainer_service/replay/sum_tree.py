@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Rows = NDArray[np.int64]
+from unity_bridge.arrays import Rows
 
 
 class SumTree:

@@ -9,15 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.replay.replay_buffer import ReplayBuffer
-from trainer_service.replay.ring import (
-    FIRST_ROWS,
-    FIRST_SEGMENTS,
-    Arrays,
-    Rows,
-    named,
-    observation_columns,
-)
+from trainer_service.replay.ring import FIRST_ROWS, FIRST_SEGMENTS, Arrays, named, observation_columns
 from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.arrays import Rows
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, as_floats
 

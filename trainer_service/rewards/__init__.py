@@ -43,7 +43,7 @@ class RewardSource(Protocol):
         """Takes whole trajectories in, once, before learning from them. Returns every step's reward, [S]."""
         ...
 
-    def count(self, experience: Experience) -> None:
+    def update_statistics(self, experience: Experience) -> None:
         """The same for who asks for ``rewards`` later: takes in what these depend on, and pays nothing yet."""
         ...
 

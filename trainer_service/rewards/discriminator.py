@@ -11,14 +11,13 @@ from torch import Tensor, nn
 from trainer_service.config.rewards import GAILSettings
 from trainer_service.networks.encoders.encoder import ObservationEncoder
 from trainer_service.networks.encoders.layers import kaiming_linear, make_body
-from trainer_service.ops.distributions import choice_offsets
-from trainer_service.ops.intrinsic import one_hot
+from trainer_service.ops.distributions import choice_offsets, one_hot
 from unity_bridge.specs import BehaviorSpec
 
 _CODE_SIZE = 128
 
 
-class Steps(Protocol):
+class DiscriminatorInput(Protocol):
     """What an expert's steps and a policy's have in common."""
 
     @property
@@ -65,7 +64,7 @@ class Discriminator(nn.Module):
         features = _CODE_SIZE if settings.use_vail else network.hidden_units
         self.output = kaiming_linear(features, 1, gain=0.2)
 
-    def inputs(self, observations: Sequence[Tensor], steps: Steps) -> Inputs:
+    def inputs(self, observations: Sequence[Tensor], steps: DiscriminatorInput) -> Inputs:
         """observations: of the steps, as floats, normalized already."""
         if not self._uses_actions:
             return Inputs(observations, steps.executed_actions[:, :0])

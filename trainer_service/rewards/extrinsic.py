@@ -31,7 +31,7 @@ class ExtrinsicReward:
         """Shape [S]."""
         return experience.trajectories.rewards + experience.trajectories.group_rewards
 
-    def count(self, experience: Experience) -> None:
+    def update_statistics(self, experience: Experience) -> None:
         """Nothing depends on it."""
 
     def rewards(self, transitions: Transitions) -> Tensor:

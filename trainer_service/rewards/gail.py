@@ -12,7 +12,7 @@ from torch import Tensor
 
 from trainer_service.config.rewards import GAILSettings
 from trainer_service.imitation import DemonstratedSteps, DemonstrationStore
-from trainer_service.networks.encoders.chunks import as_floats, in_chunks, rows_at_once
+from trainer_service.networks.encoders.chunks import in_chunks, observations_as_floats, rows_at_once
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
 from trainer_service.ops.imitation import (
@@ -64,11 +64,11 @@ class GAILReward:
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
         """Counts new steps in, and says what they pay. Shape [S]."""
-        self.count(experience)
+        self.update_statistics(experience)
         parts = [self.rewards(experience.take(chunk)) for chunk in in_chunks(len(experience), self._chunk)]
         return torch.cat(parts).cpu().numpy() if parts else np.zeros(0, np.float32)
 
-    def count(self, experience: Experience) -> None:
+    def update_statistics(self, experience: Experience) -> None:
         """Lets the normalizer see new steps."""
         if self._normalizes and len(experience):
             # As many demonstrated steps as the policy's own: the scale is that of both together.
@@ -140,7 +140,9 @@ class GAILReward:
         return gradient_penalty(gradients)
 
     def _inputs(self, steps: Transitions | DemonstratedSteps) -> Inputs:
-        return self._network.inputs(as_floats(self._normalizer.forward(steps.observations)), steps)
+        return self._network.inputs(
+            observations_as_floats(self._normalizer.forward(steps.observations)), steps
+        )
 
     def _drawn(self, count: int) -> DemonstratedSteps:
         """Demonstrated steps, with replacement."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.config.rewards import IntrinsicSettings
-from trainer_service.networks.encoders.chunks import as_floats, in_chunks, rows_at_once
+from trainer_service.networks.encoders.chunks import in_chunks, observations_as_floats, rows_at_once
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
 from trainer_service.ops.intrinsic import ReturnScale, updated_scale
@@ -71,7 +71,7 @@ class IntrinsicReward(ABC):
         paid: NDArray[np.float32] = self._paid(self._measured(experience)).cpu().numpy()
         return paid
 
-    def count(self, experience: Experience) -> None:
+    def update_statistics(self, experience: Experience) -> None:
         """Lets the normalizer see new steps, and the returns' scale what they are worth."""
         self._see(experience)
         if self._updates and self._scales:
@@ -133,7 +133,7 @@ class IntrinsicReward(ABC):
 
     def _seen(self, observations: Sequence[Tensor]) -> list[Tensor]:
         """Observations as the network takes them."""
-        return as_floats(self._normalizer.forward(observations))
+        return observations_as_floats(self._normalizer.forward(observations))
 
     def _paid(self, errors: Tensor) -> Tensor:
         deviation = self._scale.deviation if self._scales else 1.0

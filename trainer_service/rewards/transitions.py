@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.networks.encoders.chunks import as_floats
+from trainer_service.networks.encoders.chunks import observations_as_floats
 from trainer_service.rollout.trajectories import Trajectories
 
 
@@ -61,12 +61,12 @@ class Experience:
         self,
         trajectories: Trajectories,
         device: torch.device,
-        executed: Callable[[Tensor], Tensor] = as_sampled,
+        env_actions: Callable[[Tensor], Tensor] = as_sampled,
     ) -> None:
-        """executed: from continuous actions as they were sampled to what the simulator got."""
+        """env_actions: from continuous actions as they were sampled to what the simulator got."""
         self.trajectories = trajectories
         self._device = device
-        self._executed = executed
+        self._env_actions = env_actions
 
     def __len__(self) -> int:
         return len(self.trajectories)
@@ -88,7 +88,7 @@ class Experience:
             ],
             continuous_actions=continuous,
             discrete_actions=columns.discrete_actions[rows],
-            executed_actions=self._executed(continuous),
+            executed_actions=self._env_actions(continuous),
             task_rewards=columns.task_rewards[rows],
             terminated=terminated,
         )
@@ -140,6 +140,6 @@ def _successors(sensor: Tensor, final: Tensor, following: Tensor, last: Tensor, 
     ends = final[segment]
     if ends.dtype != successors.dtype:
         # A sensor that sends bytes at times and floats at others: both mean the same.
-        successors, ends = as_floats([successors, ends])
+        successors, ends = observations_as_floats([successors, ends])
     successors[last] = ends
     return successors

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.rollout.agents import AgentRows, Keys, Rows, agent_keys
+from trainer_service.rollout.agents import AgentRows, Keys, agent_keys
 from trainer_service.rollout.group_trajectories import group_keys
+from unity_bridge.arrays import Rows
 from unity_bridge.steps import StepBatch
 
 _Group = tuple[int, int]

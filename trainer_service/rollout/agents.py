@@ -7,8 +7,9 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.arrays import Rows
+
 Keys = NDArray[np.int64]
-Rows = NDArray[np.int64]
 
 
 def agent_keys(agent_ids: NDArray[np.int64], team: int) -> Keys:

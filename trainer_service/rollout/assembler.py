@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.rollout.agent_indices import GroupMembership
-from trainer_service.rollout.agents import AgentRows, Keys, Rows, agent_keys
+from trainer_service.rollout.agents import AgentRows, Keys, agent_keys
 from trainer_service.rollout.group_trajectories import GroupTrajectoryAssembler
 from trainer_service.rollout.silence import MOST_AGENTS, TooManyAgents, is_time_to_look, who_is_gone
 from trainer_service.rollout.trajectories import GroupIndex, Trajectories
+from unity_bridge.arrays import Rows
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, StepBatch, as_floats
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.rollout.agents import AgentRows, Keys, Rows, agent_keys
+from trainer_service.rollout.agents import AgentRows, Keys, agent_keys
+from unity_bridge.arrays import Rows
 from unity_bridge.steps import StepBatch
 
 _FIRST_ROWS = 16

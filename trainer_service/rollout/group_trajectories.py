@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.rollout.agents import AgentRows, Keys, Rows, agent_keys
+from trainer_service.rollout.agents import AgentRows, Keys, agent_keys
 from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.arrays import Rows
 from unity_bridge.steps import StepBatch
 
 _ALONE = np.int64(1) << 62

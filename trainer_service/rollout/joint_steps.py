@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trainer_service.rollout.trajectories import Trajectories
-
-Indices = NDArray[np.int64]
+from unity_bridge.arrays import Integers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,41 +20,41 @@ class JointSteps:
     trajectory p.
     """
 
-    members: Indices
+    members: Integers
     """Whose observation is at each agent index: a number as above, −1 where nobody was. Shape [F, n]."""
 
-    steps: Indices
+    steps: Integers
     """The step that was decided at each agent index, −1 where none was. Shape [F, n]."""
 
-    of_step: Indices
+    of_step: Integers
     """The joint step of each step. Shape [S]."""
 
-    agent_of_step: Indices
+    agent_of_step: Integers
     """The index of each step's agent. Shape [S]."""
 
-    of_final: Indices
+    of_final: Integers
     """The joint step of each trajectory's final observation; −1 where its episode was over. Shape [P]."""
 
-    agent_of_segment: Indices
+    agent_of_segment: Integers
     """The index of each trajectory's agent. Shape [P]."""
 
-    first: Indices
+    first: Integers
     """Each group trajectory's first joint step. Shape [G]."""
 
-    lengths: Indices
+    lengths: Integers
     """Joint steps with decisions of each group trajectory; they come first, and the one that follows, if any, last.
     Shape [G]."""
 
-    last: Indices
+    last: Integers
     """The joint step after its last decision, to bootstrap from; −1 where all was over. Shape [G]."""
 
     def __len__(self) -> int:
         return len(self.members)
 
-    def in_time(self) -> Indices:
+    def in_time(self) -> Integers:
         """The joint steps with decisions, one group trajectory after the other. Shape [sum of lengths]."""
         starts = np.repeat(self.first - (np.cumsum(self.lengths) - self.lengths), self.lengths)
-        in_time: Indices = starts + np.arange(int(self.lengths.sum()))
+        in_time: Integers = starts + np.arange(int(self.lengths.sum()))
         return in_time
 
 

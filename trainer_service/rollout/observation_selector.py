@@ -71,7 +71,7 @@ class ObservationSelector:
         they do not see the others, nor do the others see them. Raises ValueError for an index that is not there.
         """
         seen = [observations[sensor] for sensor in self.kept_sensors]
-        ids = one_hot(agent_indices, self.num_agents)
+        ids = one_hot_agent_ids(agent_indices, self.num_agents)
         if not self.team:
             return [*seen, ids]
         own = np.concatenate(seen, axis=1, dtype=np.float32)
@@ -123,7 +123,7 @@ def team_rows(
     return rows
 
 
-def one_hot(agent_indices: NDArray[np.int64], num_agents: int) -> NDArray[np.float32]:
+def one_hot_agent_ids(agent_indices: NDArray[np.int64], num_agents: int) -> NDArray[np.float32]:
     """[N] to [N, num_agents]. Raises ValueError for an index that is not there."""
     if len(agent_indices) and int(agent_indices.max()) >= num_agents:
         raise ValueError(

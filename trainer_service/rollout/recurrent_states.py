@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.rollout.agents import AgentRows, Rows, agent_keys
+from trainer_service.rollout.agents import AgentRows, agent_keys
+from unity_bridge.arrays import Rows
 from unity_bridge.steps import StepBatch
 
 Memories = NDArray[np.float32]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from unity_bridge.arrays import Floats
 from unity_bridge.errors import WireError
 from unity_bridge.side_channels import (
     EnvironmentParameterMessage,
@@ -16,7 +16,6 @@ from unity_bridge.side_channels import (
     UniformSampler,
 )
 
-Floats = NDArray[np.float64]
 Sampler = Callable[[int], Floats]
 """So many values, another draw for each."""
 

@@ -64,3 +64,9 @@ def test_joint_choice_and_entropy_by_hand() -> None:
     assert float(dist.categorical_log_prob(log_probs, indices)) == pytest.approx(math.log(0.5 * 0.75))
     expected = math.log(2) - 0.25 * math.log(0.25) - 0.75 * math.log(0.75)
     assert float(dist.categorical_entropy(log_probs)) == pytest.approx(expected)
+
+
+def test_choices_become_ones_among_zeros() -> None:
+    # Branches of 2 and 3: choices 1 and 0, then 0 and 2.
+    hot = dist.one_hot(torch.tensor([[1, 2], [0, 4]]), 5)
+    assert hot.tolist() == [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_softmax, one_hot
+from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_softmax, one_hot_choices
 
 LN3 = math.log(3.0)
 
@@ -83,5 +83,5 @@ def test_the_likeliest_choice_is_an_allowed_one_and_the_first_if_none_is() -> No
 
 
 def test_choices_are_counted_within_each_branch() -> None:
-    hot = one_hot(torch.tensor([[[2, 0]], [[0, 1]]]), (3, 2))
+    hot = one_hot_choices(torch.tensor([[[2, 0]], [[0, 1]]]), (3, 2))
     assert hot.tolist() == [[[0.0, 0.0, 1.0, 1.0, 0.0]], [[1.0, 0.0, 0.0, 0.0, 1.0]]]

@@ -11,7 +11,6 @@ from trainer_service.ops.intrinsic import (
     distillation_error,
     forward_error,
     inverse_error,
-    one_hot,
     updated_scale,
 )
 
@@ -42,11 +41,6 @@ def test_an_inverse_error_of_one_kind_of_action_is_that_kinds_alone() -> None:
     assert inverse_error(rows([2.0]), rows([0.0]), none, nothing, ()).item() == 4.0
     certain = inverse_error(none, none, rows([50.0, 0.0]), torch.tensor([[0]]), (2,))
     assert certain.item() == pytest.approx(0.0, abs=1e-6)
-
-
-def test_choices_become_ones_among_zeros() -> None:
-    # Branches of 2 and 3: choices 1 and 0, then 0 and 2.
-    assert one_hot(torch.tensor([[1, 2], [0, 4]]), 5).tolist() == [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]
 
 
 def test_a_scale_is_the_root_mean_square_of_returns() -> None:

@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from trainer_service.ops.losses import huber, squared
-from trainer_service.ops.value_scale import no_moments, preserved, scale_of, updated_moments
+from trainer_service.ops.value_scale import (
+    initial_return_moments,
+    preserved,
+    scale_of,
+    updated_return_moments,
+)
 
 
 def returns(*values: float) -> torch.Tensor:
@@ -14,35 +19,37 @@ def returns(*values: float) -> torch.Tensor:
 
 
 def test_before_any_return_the_scale_is_narrow() -> None:
-    mean, deviation = scale_of(no_moments(1))
+    mean, deviation = scale_of(initial_return_moments(1))
     assert mean.tolist() == [0.0]
     assert deviation.tolist() == pytest.approx([0.1])
 
 
 def test_one_batch_is_its_own_scale() -> None:
-    mean, deviation = scale_of(updated_moments(no_moments(1), returns(1, 3)))
+    mean, deviation = scale_of(updated_return_moments(initial_return_moments(1), returns(1, 3)))
     assert mean.tolist() == pytest.approx([2.0])
     assert deviation.tolist() == pytest.approx([1.0])
 
 
 def test_two_batches_weigh_nearly_the_same() -> None:
-    moments = updated_moments(updated_moments(no_moments(1), returns(1, 3)), returns(5, 7))
+    moments = updated_return_moments(
+        updated_return_moments(initial_return_moments(1), returns(1, 3)), returns(5, 7)
+    )
     mean, deviation = scale_of(moments)
     assert mean.tolist() == pytest.approx([4.00001])
     assert deviation.square().tolist() == pytest.approx([5.0], abs=1e-4)
 
 
 def test_no_returns_change_nothing() -> None:
-    moments = updated_moments(no_moments(1), returns(1, 3))
-    assert updated_moments(moments, returns()[:0]) is moments
+    moments = updated_return_moments(initial_return_moments(1), returns(1, 3))
+    assert updated_return_moments(moments, returns()[:0]) is moments
 
 
 def test_a_long_run_keeps_its_deviation() -> None:
     means, deviations = torch.tensor([50.0, 100, 500, 1000, -200, 0]), torch.tensor([2.0, 1, 5, 5, 3, 1])
-    moments, draws = no_moments(6), torch.Generator().manual_seed(0)
+    moments, draws = initial_return_moments(6), torch.Generator().manual_seed(0)
     batches = torch.randn((100, 64, 6), generator=draws) * deviations + means
     for minibatch in range(12_000):
-        moments = updated_moments(moments, batches[minibatch % 100])
+        moments = updated_return_moments(moments, batches[minibatch % 100])
     mean, deviation = scale_of(moments)
     exact = batches.double().flatten(0, 1)
     assert mean.tolist() == pytest.approx(exact.mean(dim=0).tolist(), abs=1e-3)

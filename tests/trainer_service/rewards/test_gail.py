@@ -12,7 +12,7 @@ import torch
 
 from trainer_service.config.rewards import GAILSettings
 from trainer_service.errors import UserError
-from trainer_service.networks.policies.action_heads import executed
+from trainer_service.networks.policies.action_heads import clip_actions
 from trainer_service.rewards import Experience, RewardSource, Transitions
 from trainer_service.rewards.discriminator import Discriminator, Inputs
 from trainer_service.rewards.gail import GAILReward
@@ -110,7 +110,7 @@ def test_experts_are_told_from_the_policy_after_a_few_updates(
     # As ML-Agents holds its own to; behind noise as strong as a bottleneck's is at first, it takes longer.
     spec = BehaviorSpec(sensors, actions)
     source = make(spec, use_actions=use_actions, use_vail=use_vail, learning_rate=3e-3)
-    transitions = everything(Experience(make_trajectories(spec, [12, 12]), CPU, executed))
+    transitions = everything(Experience(make_trajectories(spec, [12, 12]), CPU, clip_actions))
     statistics = learn(source, transitions, 60 if use_vail else 20)
     assert statistics["Policy/GAIL Expert Estimate"] > statistics["Policy/GAIL Policy Estimate"]
     expected = {"Losses/GAIL Loss", "Policy/GAIL Grad Mag Loss"}
@@ -161,7 +161,7 @@ def test_who_asks_for_rewards_later_counts_in_as_much(make, make_trajectories, n
     before = copy.deepcopy(paid.state_dict())
     experience = Experience(make_trajectories(SIMPLE, [9, 3]), CPU)
     paid.record(experience)
-    counted.count(experience)
+    counted.update_statistics(experience)
     assert _same(paid.state_dict(), counted.state_dict())
     assert _same(before, counted.state_dict()) != normalize
 
@@ -220,7 +220,7 @@ def test_experience_knows_what_was_executed_and_which_ends_are_real(make_traject
         BehaviorSpec((VECTOR,), NUMBERS), [2, 1, 2], terminated=[True, False, True]
     )
     trajectories.continuous_actions[:, 0] = [0.9, 3.0, -6.0, 0.0, -1.5]
-    transitions = Experience(trajectories, CPU, executed).take(torch.tensor([4, 1, 2, 0, 3]))
+    transitions = Experience(trajectories, CPU, clip_actions).take(torch.tensor([4, 1, 2, 0, 3]))
     assert transitions.executed_actions[:, 0].tolist() == pytest.approx([-0.5, 1.0, -1.0, 0.3, 0.0])
     assert transitions.continuous_actions[:, 0].tolist() == pytest.approx([-1.5, 3.0, -6.0, 0.9, 0.0])
     assert transitions.terminated.tolist() == [True, True, False, False, False]

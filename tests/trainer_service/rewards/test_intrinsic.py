@@ -209,7 +209,7 @@ def test_who_asks_for_rewards_later_counts_in_as_much(
     for seed in (1, 2):
         experience = Experience(make_trajectories(SIMPLE, [9, 3], seed=seed), CPU)
         paid.record(experience)
-        counted.count(experience)
+        counted.update_statistics(experience)
         assert_same(paid.state_dict(), counted.state_dict())
         for source in (paid, counted):
             learn(source, experience, 1)

@@ -7,7 +7,7 @@ import pytest
 
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.config import TrainerSettings
-from trainer_service.rollout.observation_selector import TEAM_OBSERVATIONS, make_selector, one_hot
+from trainer_service.rollout.observation_selector import TEAM_OBSERVATIONS, make_selector, one_hot_agent_ids
 from unity_bridge.simulators.scene import step_batch
 from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
@@ -63,7 +63,7 @@ def test_ids_come_last() -> None:
 
 def test_an_agent_index_beyond_the_group_size_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 3 agents came, 2 were expected"):
-        one_hot(np.array([0, 2]), 2)
+        one_hot_agent_ids(np.array([0, 2]), 2)
 
 
 def group_of_three(*, ended: int = 0) -> StepBatch:
@@ -117,4 +117,4 @@ def test_agents_that_communicate_are_shown_their_team(trainer_type: str, share: 
 
 def test_places_before_the_first_are_refused() -> None:
     with pytest.raises(ValueError, match="counted from 0, got -1"):
-        one_hot(np.array([0, -1]), 2)
+        one_hot_agent_ids(np.array([0, -1]), 2)

@@ -14,7 +14,7 @@ from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.schedules import FINAL_LEARNING_RATE, linear_decay
 from trainer_service.config import BehavioralCloningSettings, TrainerSettings
 from trainer_service.imitation.demonstrations import Demonstrations, DemonstrationStore
-from trainer_service.networks.encoders.chunks import as_floats, in_chunks, rows_at_once
+from trainer_service.networks.encoders.chunks import in_chunks, observations_as_floats, rows_at_once
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
@@ -120,7 +120,7 @@ class BehavioralCloning:
             filled = torch.from_numpy(batch.filled()).to(self._device)
             order = Sequences(memories[torch.from_numpy(chosen).to(self._device)], filled)
         trunk, heads = self._policy.actor, self._policy.actions
-        features = trunk.forward(as_floats(self._normalizer.forward(steps.observations)))
+        features = trunk.forward(observations_as_floats(self._normalizer.forward(steps.observations)))
         parameters = heads.forward(trunk.unroll(features, order))
         error = heads.squared_error(parameters, steps.executed_actions, self._generator)
         log_choices = masked_log_softmax(parameters.logits, None, self._branches) if self._branches else None
@@ -177,7 +177,9 @@ class BehavioralCloning:
         everything = torch.arange(len(demonstrations))
         taken = (demonstrations.take(everything[chunk], self._device).observations for chunk in chunks)
         trunk = self._policy.actor
-        return torch.cat([trunk.forward(as_floats(self._normalizer.forward(seen))) for seen in taken])
+        return torch.cat(
+            [trunk.forward(observations_as_floats(self._normalizer.forward(seen))) for seen in taken]
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Optimizer, random stream and memories: everything but the demonstrations."""

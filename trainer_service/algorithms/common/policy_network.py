@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.groups.group_actor_critic import GroupActors
-from trainer_service.networks.policies.action_heads import ActionParameters, executed
+from trainer_service.networks.policies.action_heads import ActionParameters, clip_actions
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.policies.deterministic_actor import DeterministicActor
 from trainer_service.networks.policies.group_actors import TeamActors
@@ -55,7 +55,7 @@ class PolicyNetwork(nn.Module):
 
     def squash(self, continuous: Tensor) -> Tensor:
         """Continuous actions as they go over the wire: clip(a, −3, 3)/3. Shape kept."""
-        return executed(continuous)
+        return clip_actions(continuous)
 
     def continuous_actions(self, parameters: ActionParameters) -> tuple[Tensor, Tensor]:
         """Continuous actions of a model as they go over the wire: drawn, and likeliest. Shapes [B, C]."""

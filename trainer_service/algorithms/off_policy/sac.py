@@ -114,7 +114,7 @@ class SAC:
         if self._learned_rewards:
             experience = Experience(trajectories, self._device)
             for source in self._learned_rewards:
-                source.count(experience)
+                source.update_statistics(experience)
         self._replay.record(trajectories)
 
     def ready(self) -> bool:

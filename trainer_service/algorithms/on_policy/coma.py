@@ -208,7 +208,7 @@ class COMA(GroupLearner):
         steps = self._tensor(rollout.joint_steps.steps)[batch.indices]
         mask = critic_targets.mask[batch.indices]
         returns = critic_targets.targets[batch.indices].expand(*mask.shape, -1)[mask]
-        self._critic.value.count(returns)
+        self._critic.value.update(returns)
         # An agent that was cut off before the others keeps the action drawn once in `_estimate_advantages`.
         assert critic_targets.actions is not None
         q = _forward(self._critic, rollout, critic_targets.actions, members, batch.filled)[mask]

@@ -94,7 +94,7 @@ class MAPPO(GroupLearner):
     ) -> Tensor:
         mask = critic_targets.mask[batch.indices]
         returns = critic_targets.targets[batch.indices][mask]
-        self._critic.value.count(returns)
+        self._critic.value.update(returns)
         members = self._tensor(rollout.joint_steps.members)[batch.indices]
         inputs = (
             (rollout.observations, members)

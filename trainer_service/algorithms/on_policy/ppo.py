@@ -22,7 +22,7 @@ from trainer_service.algorithms.common.schedules import Scheduled, scheduled_at
 from trainer_service.config import PPOSettings
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatAdam
-from trainer_service.networks.policies.action_heads import executed
+from trainer_service.networks.policies.action_heads import clip_actions
 from trainer_service.networks.policies.actor_critic import ActorCritic, batched_values
 from trainer_service.ops.losses import PPOBatch
 from trainer_service.ops.ppo_gradient import ppo_gradient
@@ -51,7 +51,7 @@ class PPO(OnPolicyLearner):
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes over everything collected, which is then thrown away."""
         scheduled = scheduled_at(self._hyper, step, self._settings.max_steps)
-        experience = Experience(self._buffer.drain(), self._device, executed)
+        experience = Experience(self._buffer.drain(), self._device, clip_actions)
         rollout = self._make_rollout(experience)
         losses = torch.zeros(5, device=self._device)
         minibatches = 0

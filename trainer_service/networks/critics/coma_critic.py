@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.critics.value_scale import ScaledValues, Scaling
-from trainer_service.networks.encoders.chunks import as_floats
+from trainer_service.networks.encoders.chunks import observations_as_floats
 from trainer_service.networks.encoders.encoder import ObservationEncoder
 from trainer_service.networks.encoders.layers import make_body
 from trainer_service.networks.encoders.memory import make_memory
@@ -61,7 +61,7 @@ class COMACritic(nn.Module):
         observations: [R, …] per sensor; actions: one-hot, [R, A]; members: int64 [F, n], who is at each agent index, −1
         where nobody is; filled: which joint steps there are of sequences that begin without memory, bool [Q, L].
         """
-        observations = as_floats(observations)
+        observations = observations_as_floats(observations)
         encoded = self.encoder.forward([observations[i] for i in self._agent_sensors])
         each, there = _table(encoded)[members], (members >= 0).to(encoded.dtype)
         joint = torch.cat([each.flatten(start_dim=1), there], dim=1)

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.critics.value_scale import ScaledValues, Scaling
-from trainer_service.networks.encoders.chunks import as_floats
+from trainer_service.networks.encoders.chunks import observations_as_floats
 from trainer_service.networks.encoders.encoder import ObservationEncoder
 from trainer_service.networks.encoders.layers import make_body
 from trainer_service.networks.encoders.memory import make_memory
@@ -65,7 +65,7 @@ class JointCritic(nn.Module):
 
         Returns [F, members, signals].
         """
-        encoded = self.encoder.forward(as_floats([observations[i] for i in self._state_sensors]))
+        encoded = self.encoder.forward(observations_as_floats([observations[i] for i in self._state_sensors]))
         inputs = self._inputs(encoded, members)
         if self._kind != "agent":
             return self.value.forward(self._features(inputs.unsqueeze(1), filled).squeeze(1))

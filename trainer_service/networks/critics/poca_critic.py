@@ -15,7 +15,7 @@ from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.critics.groups_by_size import GroupsBySize, sorted_by_size
 from trainer_service.networks.critics.leave_one_out import attend, project_heads
 from trainer_service.networks.critics.value_scale import ScaledValues
-from trainer_service.networks.encoders.chunks import as_floats
+from trainer_service.networks.encoders.chunks import observations_as_floats
 from trainer_service.networks.encoders.encoder import ObservationEncoder
 from trainer_service.networks.encoders.layers import make_body, normal_linear, standardized
 from trainer_service.networks.encoders.memory import make_memory
@@ -69,9 +69,9 @@ class POCACritic(nn.Module):
         joint steps there are of sequences that begin without memory, bool [Q, L].
         """
         by_size = sorted_by_size(members, one_more=self.memory is not None)
-        self._count(by_size)
+        self._update_most(by_size)
         encoded = self.encoder.forward(
-            as_floats([observations[i][by_size.rows] for i in self._agent_sensors])
+            observations_as_floats([observations[i][by_size.rows] for i in self._agent_sensors])
         )
         features = self.body.forward(self._pooled(encoded, actions[by_size.rows], by_size))
         if self.memory is None or filled is None:
@@ -121,6 +121,6 @@ class POCACritic(nn.Module):
         return self.value.forward(torch.cat([features, share], dim=1)).squeeze(1)
 
     @torch.no_grad()
-    def _count(self, by_size: GroupsBySize) -> None:
+    def _update_most(self, by_size: GroupsBySize) -> None:
         if self.training and by_size.sizes:
             self.most.clamp_(min=float(by_size.sizes[-1][0]))

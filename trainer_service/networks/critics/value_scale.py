@@ -9,7 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.networks.encoders.layers import xavier_linear
-from trainer_service.ops.value_scale import ReturnMoments, no_moments, preserved, scale_of, updated_moments
+from trainer_service.ops.value_scale import (
+    ReturnMoments,
+    initial_return_moments,
+    preserved,
+    scale_of,
+    updated_return_moments,
+)
 
 Scaling = Literal["none", "valuenorm", "popart"]
 
@@ -30,7 +36,7 @@ class ScaledValues(nn.Module):
         self.linear = xavier_linear(features, members * signals)
         self._shape = (members, signals)
         self._scaling = scaling
-        for name, start in no_moments(signals)._asdict().items():
+        for name, start in initial_return_moments(signals)._asdict().items():
             self.register_buffer(name, start)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -57,13 +63,13 @@ class ScaledValues(nn.Module):
         return (returns - mean) / deviation
 
     @torch.no_grad()
-    def count(self, returns: Tensor) -> None:
+    def update(self, returns: Tensor) -> None:
         """Moves the scale towards these returns, [B, signals]; with PopArt what was learned stays as it is."""
         if self._scaling == "none":
             return
         before = scale_of(self._moments())
         home = self.mean.device
-        for name, moved in updated_moments(self._moments(), returns.to(home))._asdict().items():
+        for name, moved in updated_return_moments(self._moments(), returns.to(home))._asdict().items():
             getattr(self, name).copy_(moved)
         if self._scaling == "popart":
             weight, bias = preserved(

@@ -11,7 +11,7 @@ _MOST_ROWS = 4096
 _MOST_FLOATS = 1 << 20
 
 
-def as_floats(observations: Sequence[Tensor]) -> list[Tensor]:
+def observations_as_floats(observations: Sequence[Tensor]) -> list[Tensor]:
     """What observations stand for: bytes as byte/255, floats as they are."""
     return [sensor / 255 if sensor.dtype == torch.uint8 else sensor for sensor in observations]
 

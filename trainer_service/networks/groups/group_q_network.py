@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.chunks import as_floats
+from trainer_service.networks.encoders.chunks import observations_as_floats
 from trainer_service.networks.encoders.layers import kaiming_linear
 from trainer_service.networks.encoders.trunk import Trunk
 from trainer_service.networks.groups.stacked import StackedLinear, make_stacked_body
@@ -62,7 +62,7 @@ class SharedQNetwork(TeamQNetwork):
         return self._of(rows).view(groups, num_agents, -1)
 
     def _of(self, observations: Sequence[Tensor]) -> Tensor:
-        return self.q.forward(self.trunk.forward(as_floats(observations)))
+        return self.q.forward(self.trunk.forward(observations_as_floats(observations)))
 
 
 class OwnQNetworks(TeamQNetwork):

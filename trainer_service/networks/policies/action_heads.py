@@ -16,7 +16,7 @@ SQUASH_LIMIT = 3.0
 """A continuous action goes out as clip(a, −3, 3)/3, so that a unit Gaussian covers [−1, 1]."""
 
 
-def executed(continuous: Tensor) -> Tensor:
+def clip_actions(continuous: Tensor) -> Tensor:
     """Continuous actions as the simulator gets them: clip(a, −3, 3)/3. Shape kept."""
     return continuous.clamp(-SQUASH_LIMIT, SQUASH_LIMIT) / SQUASH_LIMIT
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.chunks import as_floats, in_chunks, rows_at_once
+from trainer_service.networks.encoders.chunks import in_chunks, observations_as_floats, rows_at_once
 from trainer_service.networks.encoders.layers import xavier_linear
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.trunk import Trunk
@@ -43,14 +43,14 @@ class ActorCritic(nn.Module):
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
         """The distribution of each agent's action."""
-        return self.actions.forward(self.actor.forward(as_floats(observations)))
+        return self.actions.forward(self.actor.forward(observations_as_floats(observations)))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """The same with memory, of one step: also what each agent remembers afterwards.
 
         memories: [B, memory_size], or the actor's part alone where nobody asks for values later.
         """
-        observations = as_floats(observations)
+        observations = observations_as_floats(observations)
         features, kept = self.actor.step(observations, memories)
         if self.critic is not None and memories.shape[1] > self.actor.memory_size:
             kept = torch.cat([kept, self.critic.step(observations, memories)[1]], dim=1)
@@ -62,13 +62,13 @@ class ActorCritic(nn.Module):
 
     def values(self, observations: Sequence[Tensor]) -> Tensor:
         """One value per reward signal; without memory. Shape [B, value_heads]."""
-        return self.value.forward(self.value_trunk().forward(as_floats(observations)))
+        return self.value.forward(self.value_trunk().forward(observations_as_floats(observations)))
 
     def policy_and_values(
         self, observations: Sequence[Tensor], sequences: Sequences | None = None
     ) -> tuple[ActionParameters, Tensor]:
         """Both, with a shared trunk computed once. sequences: how rows follow each other, for who has memory."""
-        observations = as_floats(observations)
+        observations = observations_as_floats(observations)
         features = critic_features = self.actor.unroll(self.actor.forward(observations), sequences)
         if self.critic is not None:
             critic_features = self.critic.unroll(self.critic.forward(observations), sequences)
@@ -96,5 +96,5 @@ def batched_values(
         if sequences is None:
             return torch.cat([network.values(chunk) for chunk in chunks])
         trunk = network.value_trunk()
-        features = torch.cat([trunk.forward(as_floats(chunk)) for chunk in chunks])
+        features = torch.cat([trunk.forward(observations_as_floats(chunk)) for chunk in chunks])
         return network.value.forward(trunk.unroll(features, sequences))

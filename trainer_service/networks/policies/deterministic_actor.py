@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.chunks import as_floats
+from trainer_service.networks.encoders.chunks import observations_as_floats
 from trainer_service.networks.encoders.encoder import ObservationEncoder
 from trainer_service.networks.encoders.layers import kaiming_linear, xavier_linear
 from trainer_service.networks.encoders.trunk import Trunk, body_for
@@ -78,7 +78,7 @@ class DeterministicActor(nn.Module):
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
         """What each agent does, before tanh, for observations as ActorCritic takes them."""
-        features = self.actor.forward(as_floats(observations))
+        features = self.actor.forward(observations_as_floats(observations))
         return self.actions.forward(self.output.forward(features))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
@@ -102,6 +102,6 @@ class ActionCritic(nn.Module):
 
     def forward(self, observations: Sequence[Tensor], actions: Tensor) -> Tensor:
         """Normalized observations and actions [B, C] to [B]."""
-        encoded = self.encoder.forward(as_floats(observations))
+        encoded = self.encoder.forward(observations_as_floats(observations))
         features = self.body.forward(torch.cat([encoded, actions], dim=-1))
         return self.value.forward(features).squeeze(-1)

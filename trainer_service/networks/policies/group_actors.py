@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.chunks import as_floats
+from trainer_service.networks.encoders.chunks import observations_as_floats
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.trunk import Trunk
 from trainer_service.networks.policies.action_heads import ActionHeads, ActionParameters
@@ -91,7 +91,7 @@ class TeamActors(nn.Module):
         return _weighted([parameters for parameters, _ in found], who), cast(Tensor, kept)
 
     def _seen(self, observations: Sequence[Tensor]) -> list[Tensor]:
-        return as_floats([observations[i] for i in self._agent_sensors])
+        return observations_as_floats([observations[i] for i in self._agent_sensors])
 
     def _apart(self, who: Tensor, seen: list[Tensor], sequences: Sequences | None) -> ActionParameters:
         """Each actor on its own agents' rows."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.chunks import as_floats
+from trainer_service.networks.encoders.chunks import observations_as_floats
 from trainer_service.networks.encoders.layers import kaiming_linear
 from trainer_service.networks.encoders.trunk import Trunk
 from trainer_service.networks.policies.action_heads import ActionParameters
@@ -78,7 +78,7 @@ class QNetwork(GreedyNetwork):
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """See GreedyNetwork."""
-        features = self.trunk.forward(as_floats(observations))
+        features = self.trunk.forward(observations_as_floats(observations))
         q = self.q.forward(features)
         if self.value is None:
             return q

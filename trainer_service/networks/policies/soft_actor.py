@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.chunks import as_floats
+from trainer_service.networks.encoders.chunks import observations_as_floats
 from trainer_service.networks.encoders.encoder import ObservationEncoder
 from trainer_service.networks.encoders.goals import ConditionalBody
 from trainer_service.networks.encoders.layers import kaiming_linear, xavier_linear
@@ -137,7 +137,7 @@ class SoftActor(nn.Module):
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
         """The distribution of each agent's action, for observations as ActorCritic takes them."""
-        return self.actions.forward(self.actor.forward(as_floats(observations)))
+        return self.actions.forward(self.actor.forward(observations_as_floats(observations)))
 
     def policy_from(self, seen: EncoderInput) -> ActionParameters:
         """The same, with whatever came before."""
@@ -146,7 +146,7 @@ class SoftActor(nn.Module):
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """The same with memory, one step: also what each agent remembers afterwards. memories: [B, memory size]."""
-        features, kept = self.actor.step(as_floats(observations), memories)
+        features, kept = self.actor.step(observations_as_floats(observations), memories)
         return self.actions.forward(features), kept
 
 
@@ -181,11 +181,11 @@ class SoftCritics(nn.Module):
         else:
             sizes = [inputs] + [settings.hidden_units] * layers
             self.body = nn.ModuleList(
-                StackedLinear([kaiming_linear(before, after) for _ in range(CRITICS)])
+                TwinLinear([kaiming_linear(before, after) for _ in range(CRITICS)])
                 for before, after in itertools.pairwise(sizes)
             )
         outputs = value_heads * self._values[1]
-        self.q = StackedLinear([xavier_linear(settings.hidden_units, outputs) for _ in range(CRITICS)])
+        self.q = TwinLinear([xavier_linear(settings.hidden_units, outputs) for _ in range(CRITICS)])
         self._conditional = bool(goal)
 
     def forward(self, observations: Sequence[Tensor], continuous: Tensor) -> Tensor:
@@ -239,7 +239,7 @@ class SoftCritics(nn.Module):
             )
         features = inputs[0].expand(CRITICS, -1, -1) if len(inputs) == 1 else torch.stack(inputs)
         for layer in self.body:
-            features = functional.silu(cast(StackedLinear, layer).forward(features))
+            features = functional.silu(cast(TwinLinear, layer).forward(features))
         return features
 
 
@@ -256,7 +256,7 @@ def _encoders(spec: BehaviorSpec, settings: NetworkSettings) -> nn.ModuleList:
     return nn.ModuleList(encoders if learned else encoders[:1])
 
 
-class StackedLinear(nn.Module):
+class TwinLinear(nn.Module):
     """N linear layers of one shape, each on its own input, as one batched product."""
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import numpy as np
 
-from unity_bridge.simulators.group_scenes.groups import Floats, Integers
+from unity_bridge.arrays import Floats, Integers
 
 MOST_TRIED = 5
 """Up to so many agents, every assignment is tried."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.arrays import Bools, Floats, Integers
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.group_scenes.duel_court import (
     HALF_PADDLE,
@@ -16,7 +17,7 @@ from unity_bridge.simulators.group_scenes.duel_court import (
     DuelCourt,
     fold,
 )
-from unity_bridge.simulators.group_scenes.groups import Bools, Floats, Groups, Integers, StepResults
+from unity_bridge.simulators.group_scenes.groups import Groups, StepResults
 from unity_bridge.simulators.rendering.drawing import Canvas, Color, grid_cells
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unity_bridge.simulators.group_scenes.groups import Bools, Floats, Integers
+from unity_bridge.arrays import Bools, Floats, Integers
 
 HALF_WIDTH = 1.0
 """Half of the court either way; the lines to defend are at x = ±1, walls at y = ±1."""

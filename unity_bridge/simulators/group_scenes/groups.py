@@ -7,12 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.arrays import Bools, Floats
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import StepBatch
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.arrays import Bools, Floats, Integers
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.group_scenes.groups import Bools, Floats, Groups, Integers, StepResults
+from unity_bridge.simulators.group_scenes.groups import Groups, StepResults
 from unity_bridge.simulators.group_scenes.push_block_expert import expert_actions
 from unity_bridge.simulators.group_scenes.push_block_world import (
     COLUMNS,

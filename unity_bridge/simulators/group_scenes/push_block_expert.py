@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unity_bridge.simulators.group_scenes.groups import Bools, Integers
+from unity_bridge.arrays import Bools, Integers
 from unity_bridge.simulators.group_scenes.push_block_world import (
     DOWN,
     HEAVY,

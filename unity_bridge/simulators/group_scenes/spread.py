@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.arrays import Floats
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.group_scenes.assignment import assign
-from unity_bridge.simulators.group_scenes.groups import Floats, Groups, StepResults
+from unity_bridge.simulators.group_scenes.groups import Groups, StepResults
 from unity_bridge.simulators.group_scenes.spread_world import (
     AGENT_RADIUS,
     DAMPING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unity_bridge.simulators.group_scenes.groups import Floats, Integers
+from unity_bridge.arrays import Floats, Integers
 
 STEP_S = 0.1
 DAMPING = 0.25

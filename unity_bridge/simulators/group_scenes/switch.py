@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.arrays import Bools, Integers
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.group_scenes.groups import Bools, Groups, Integers, StepResults
+from unity_bridge.simulators.group_scenes.groups import Groups, StepResults
 from unity_bridge.simulators.rendering.drawing import INK, Canvas, Color, grid_cells
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec

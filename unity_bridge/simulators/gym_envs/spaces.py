@@ -11,14 +11,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from unity_bridge.arrays import Floats, Integers
 from unity_bridge.simulators.scene import SceneError, vector_sensor
 from unity_bridge.simulators.third_party import float32
 from unity_bridge.specs import PICTURE, ActionSpec, ObservationSpec
 from unity_bridge.steps import Observation
 
 Space = gymnasium.Space[Any]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 UNBOUNDED = 1e30
 """A bound beyond this is a way to say that there is none."""
@@ -59,7 +58,7 @@ class Actuator:
     """How an agent's numbers and choices become an environment's own action."""
 
     spec: ActionSpec
-    build: Callable[[Floats, Ints], Any]
+    build: Callable[[Floats, Integers], Any]
     """Takes shapes [continuous size] and [branches]."""
 
 
@@ -144,7 +143,7 @@ def _at_least_one(size: int, where: str) -> int:
     return size
 
 
-def _one_hot(sizes: Ints, starts: Ints) -> Callable[[Any], NDArray[Any]]:
+def _one_hot(sizes: Integers, starts: Integers) -> Callable[[Any], NDArray[Any]]:
     offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]) - starts
     total = int(sizes.sum())
 
@@ -193,22 +192,22 @@ def _box(space: spaces.Box) -> Actuator:
     half[bounded] = (high[bounded] - low[bounded]) / 2
     whole = np.issubdtype(space.dtype, np.integer)
 
-    def build(numbers: Floats, _: Ints) -> NDArray[Any]:
+    def build(numbers: Floats, _: Integers) -> NDArray[Any]:
         values = np.clip(center + half * numbers, low, high)
         return (np.rint(values) if whole else values).astype(space.dtype).reshape(space.shape)
 
     return Actuator(ActionSpec(len(low)), build)
 
 
-def _branches(sizes: Ints, starts: Ints, space: Space) -> Actuator:
-    def build(_: Floats, choices: Ints) -> NDArray[Any]:
+def _branches(sizes: Integers, starts: Integers, space: Space) -> Actuator:
+    def build(_: Floats, choices: Integers) -> NDArray[Any]:
         return (choices.reshape(sizes.shape) + starts).astype(space.dtype)
 
     return Actuator(ActionSpec(0, tuple(int(size) for size in sizes.ravel())), build)
 
 
 def _side_by_side(members: Sequence[Actuator], join: Callable[[list[Any]], Any]) -> Actuator:
-    def build(numbers: Floats, choices: Ints) -> Any:
+    def build(numbers: Floats, choices: Integers) -> Any:
         actions = []
         for member in members:
             n, b = member.spec.continuous_size, member.spec.discrete_size

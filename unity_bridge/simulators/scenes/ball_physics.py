@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from unity_bridge.arrays import Floats
 
 GRAVITY = 9.81
 """In m/s²."""

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.arrays import Bools
 from unity_bridge.simulators.rendering.drawing import Canvas
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
-from unity_bridge.simulators.scenes.single_behavior import Bools, Rows, SingleBehaviorScene
+from unity_bridge.simulators.scenes.single_behavior import Rows, SingleBehaviorScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, Observation
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.arrays import Bools, Integers
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.rendering.drawing import grid_cells
 from unity_bridge.simulators.scene import (
@@ -24,7 +25,7 @@ from unity_bridge.simulators.scenes.grid_camera import (
     BoardCamera,
     PictureFormat,
 )
-from unity_bridge.simulators.scenes.single_behavior import Bools, Integers, Rows, SingleBehaviorScene
+from unity_bridge.simulators.scenes.single_behavior import Rows, SingleBehaviorScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationType
 from unity_bridge.steps import ActionBatch, Observation
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.arrays import Bools, Integers
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.rendering.drawing import INK, Canvas, Color, grid_cells
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
-from unity_bridge.simulators.scenes.single_behavior import Bools, Integers, Rows, SingleBehaviorScene
+from unity_bridge.simulators.scenes.single_behavior import Rows, SingleBehaviorScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, Observation
 

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.arrays import Bools, Floats
 from unity_bridge.simulators.rendering.drawing import INK, Canvas, Color
 from unity_bridge.simulators.scene import Steps, concatenate, step_batch, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 BEHAVIOR = "Hybrid?team=0"
 SHELVES = 3

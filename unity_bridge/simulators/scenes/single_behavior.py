@@ -9,14 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.arrays import Bools
 from unity_bridge.side_channels import Aggregation
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.scene import Steps, concatenate, step_batch
 from unity_bridge.steps import Observation, StepBatch
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Rows = Bools | slice
 """Which agents, as an index: a mask of shape [N], or ``ALL``."""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.arrays import Floats
 from unity_bridge.simulators.rendering.drawing import INK, Canvas, grid_cells
 from unity_bridge.simulators.scene import Steps, concatenate, step_batch, vector_sensor
 from unity_bridge.simulators.scenes import ball_physics
@@ -14,7 +15,6 @@ from unity_bridge.simulators.scenes.ball_physics import (
     BALL_RADIUS,
     HALF_SIDE,
     BallsOnPlatforms,
-    Floats,
     platform_axes,
 )
 from unity_bridge.specs import ActionSpec, BehaviorSpec

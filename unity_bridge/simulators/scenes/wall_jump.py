@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.arrays import Bools, Floats
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.rendering.drawing import Canvas, Color, grid_cells
 from unity_bridge.simulators.scene import Steps, choices, concatenate, step_batch, vector_sensor
@@ -21,9 +22,7 @@ from unity_bridge.simulators.scenes.wall_physics import (
     STEP_S,
     STEPS,
     WALL_HALF,
-    Bools,
     Courses,
-    Floats,
 )
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch

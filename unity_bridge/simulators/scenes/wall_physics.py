@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from unity_bridge.arrays import Bools, Floats
 
 FENCE = -9.0
 """Where the course begins, in metres from the middle of the wall, as every place here. y is up."""

@@ -216,7 +216,7 @@ def test_values_survive_a_new_scale_only_with_popart() -> None:
     for scaling, kept in (("popart", True), ("valuenorm", False)):
         values = ScaledValues(16, 2, scaling, members=NUM_AGENTS)
         before = values.raw(values.forward(features))
-        values.count(returns)
+        values.update(returns)
         assert torch.allclose(values.raw(values.forward(features)), before, atol=1e-4) == kept
 
 
@@ -224,17 +224,17 @@ def test_popart_keeps_what_it_learned_through_a_long_run() -> None:
     draws = torch.Generator().manual_seed(0)
     features = torch.randn((9, 16), generator=draws)
     values = ScaledValues(16, 1, "popart", members=NUM_AGENTS)
-    values.count(torch.randn((64, 1), generator=draws) * 5 + 1000)
+    values.update(torch.randn((64, 1), generator=draws) * 5 + 1000)
     before = values.raw(values.forward(features))
     for batch in torch.randn((2000, 64, 1), generator=draws) * 5 + 1000:
-        values.count(batch)
+        values.update(batch)
     assert values.scale()[1].item() == pytest.approx(5.0, rel=0.02)
     assert torch.allclose(values.raw(values.forward(features)), before, atol=5e-3)
 
 
 def test_moments_of_an_older_checkpoint_are_loaded() -> None:
     values = ScaledValues(16, 2, "valuenorm")
-    values.count(torch.randn(50, 2) * 7 + 3)
+    values.update(torch.randn(50, 2) * 7 + 3)
     older = {name: tensor.float() for name, tensor in values.state_dict().items()}
     again = ScaledValues(16, 2, "valuenorm")
     again.load_state_dict(older)
@@ -250,13 +250,13 @@ def test_moments_stay_where_they_are_if_a_device_has_no_double_precision() -> No
 
     values = ScaledValues(16, 2, "popart")
     values._apply(to_device)
-    values.count(torch.randn(50, 2) * 7 + 3)
+    values.update(torch.randn(50, 2) * 7 + 3)
     assert values.mean.dtype == torch.float64
     assert {tensor.dtype for tensor in values.scale()} == {torch.float32}
 
 
 def test_scaled_and_raw_undo_each_other() -> None:
     values = ScaledValues(16, 2, "valuenorm")
-    values.count(torch.randn(50, 2) * 7 + 3)
+    values.update(torch.randn(50, 2) * 7 + 3)
     returns = torch.randn(4, 3, 2)
     assert torch.allclose(values.raw(values.scaled(returns)), returns, atol=1e-5)

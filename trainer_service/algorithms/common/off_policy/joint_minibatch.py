@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
-from trainer_service.networks.encoders.chunks import as_floats
+from trainer_service.networks.encoders.chunks import observations_as_floats
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.replay.joint_transitions import JointSample
 from unity_bridge.steps import Observation
@@ -103,7 +103,7 @@ class JointMinibatchBuilder:
         self, observations: Sequence[Observation], there: Tensor
     ) -> tuple[list[Tensor], Tensor | None]:
         """What agents see themselves, and the global state."""
-        tensors = as_floats([to_tensor(sensor, self._device) for sensor in observations])
+        tensors = observations_as_floats([to_tensor(sensor, self._device) for sensor in observations])
         # Zeros that stand for nobody would be shifted away from zero.
         inputs = [
             torch.where(there.view(*there.shape, *[1] * (sensor.dim() - 2)), sensor, 0.0)

@@ -18,7 +18,7 @@ from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.groups.group_actor_critic import GroupActors, GroupCritics
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.target import Target
-from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_softmax, one_hot
+from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_softmax, one_hot_choices
 from trainer_service.ops.q_learning import td_targets
 from unity_bridge.specs import BehaviorSpec
 
@@ -77,7 +77,11 @@ class MADDPGUpdate:
 
     def taken(self, numbers: Tensor, choices: Tensor) -> Tensor:
         """What agents did. [B, n, C] and int64 [B, n, branches] to [B, n, C + K]."""
-        return torch.cat([numbers, one_hot(choices, self._branches)], dim=2) if self._branches else numbers
+        return (
+            torch.cat([numbers, one_hot_choices(choices, self._branches)], dim=2)
+            if self._branches
+            else numbers
+        )
 
     def update_critics(self, batch: JointMinibatch, taken: Tensor, rate: float) -> CriticReport:
         """Towards r_i + γ Q_i'(x', μ_1'(o_1'), …, μ_n'(o_n')), eq. 6 of the paper."""

@@ -15,8 +15,9 @@ from trainer_service.algorithms.common.schedules import linear_decay
 from trainer_service.config import SACSettings, TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
 from trainer_service.replay.replay_buffer import ReplayBuffer
-from trainer_service.replay.ring import Arrays, Rows
+from trainer_service.replay.ring import Arrays
 from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.arrays import Rows
 
 SampleT = TypeVar("SampleT")
 

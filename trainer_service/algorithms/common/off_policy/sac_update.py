@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from trainer_service.algorithms.common.off_policy.sac_minibatch import SACMinibatch
 from trainer_service.config import SACSettings, TrainerSettings
-from trainer_service.networks.encoders.chunks import as_floats
+from trainer_service.networks.encoders.chunks import observations_as_floats
 from trainer_service.networks.flat import FlatOptimizer, FlatParameters
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.soft_actor import SoftActor, SoftCritics
@@ -93,7 +93,7 @@ class SACUpdate:
 
         memories: [B, memory_size], or the actor's part alone if nothing is learned from this.
         """
-        observations = as_floats(observations)
+        observations = observations_as_floats(observations)
         parameters, kept = self.actor.step(observations, memories)
         if memories.shape[1] > self.actor.memory_size:
             kept = torch.cat([kept, self._critics.remember(observations, memories)], dim=1)

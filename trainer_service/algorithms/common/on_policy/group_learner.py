@@ -40,7 +40,7 @@ from trainer_service.config.hyperparameters.on_policy import GroupOnPolicySettin
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatOptimizer
-from trainer_service.networks.policies.action_heads import executed
+from trainer_service.networks.policies.action_heads import clip_actions
 from trainer_service.networks.policies.group_actors import TeamActors
 from trainer_service.ops.losses import clipped_surrogate_loss
 from trainer_service.rewards import Experience
@@ -111,7 +111,7 @@ class GroupLearner(OnPolicyLearner):
         """``num_epoch`` passes of actors and critic over everything collected, which is then thrown away."""
         scheduled = scheduled_at(self._hyper, step, self._settings.max_steps)
         trajectories = self._buffer.drain()
-        experience = Experience(self._for_rewards(trajectories), self._device, executed)
+        experience = Experience(self._for_rewards(trajectories), self._device, clip_actions)
         rollout = self._make_rollout(trajectories, experience)
         critic_targets = self._estimate_advantages(rollout, scheduled)
         metrics = self._update_actors(rollout, critic_targets.advantages, scheduled)

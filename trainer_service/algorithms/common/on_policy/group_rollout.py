@@ -6,7 +6,7 @@ S steps of P trajectories, at F joint steps of G group trajectories.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,8 +17,7 @@ from trainer_service.ops.returns import ragged_generalized_advantage
 from trainer_service.rewards import RewardSource
 from trainer_service.rollout.joint_steps import JointSteps
 from trainer_service.rollout.trajectories import Trajectories
-
-Floats = NDArray[np.floating[Any]]
+from unity_bridge.arrays import AnyFloats
 
 
 class GroupRollout(NamedTuple):
@@ -75,10 +74,10 @@ class CriticTargets(NamedTuple):
 class AdvantageEstimate(NamedTuple):
     """Advantages, and the returns that they and the values add up to."""
 
-    advantages: Floats
+    advantages: AnyFloats
     """[S, signals]"""
 
-    returns: Floats
+    returns: AnyFloats
     """Targets of the critic, valid where ``mask``: [F, members, signals]."""
 
     mask: NDArray[np.bool_]
@@ -86,7 +85,7 @@ class AdvantageEstimate(NamedTuple):
 
 
 def individual_advantages(
-    rollout: GroupRollout, sources: Sequence[RewardSource], values: Floats, *, gae_lambda: float
+    rollout: GroupRollout, sources: Sequence[RewardSource], values: AnyFloats, *, gae_lambda: float
 ) -> AdvantageEstimate:
     """Every agent's own advantages, eq. 16 of Schulman et al. 2016 (arXiv:1506.02438), by a critic of all.
 
@@ -117,7 +116,7 @@ def individual_advantages(
 
 
 def group_advantages(
-    rollout: GroupRollout, sources: Sequence[RewardSource], values: Floats, *, gae_lambda: float
+    rollout: GroupRollout, sources: Sequence[RewardSource], values: AnyFloats, *, gae_lambda: float
 ) -> AdvantageEstimate:
     """The group's advantages, equal for all agents that decided at a joint step: all rewards count for all agents.
 
@@ -149,10 +148,10 @@ def group_advantages(
     return AdvantageEstimate(advantages[joint_steps.of_step], advantages[:, None] + values, mask)
 
 
-def _sum_rewards(joint_steps: JointSteps, rewards: Floats, group: Floats) -> Floats:
+def _sum_rewards(joint_steps: JointSteps, rewards: AnyFloats, group: AnyFloats) -> AnyFloats:
     """Rewards of the group at each joint step: all agents' own, and once what all of them got. [S] and [S] to [F]"""
 
-    def total(column: Floats) -> Floats:
+    def total(column: AnyFloats) -> AnyFloats:
         summed = np.bincount(joint_steps.of_step, weights=column, minlength=len(joint_steps))
         return summed.astype(np.float64)
 
