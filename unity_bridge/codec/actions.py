@@ -25,7 +25,7 @@ LARGEST_SMALL_NUMBER = 127
 
 
 def encode_actions(actions: ActionBatch) -> bytes:
-    """One behavior's actions as a serialized ListAgentActionProto, rows in order.
+    """Returns one behavior's actions as a serialized ListAgentActionProto, rows in order.
 
     The deprecated list (continuous, then discrete as floats) is filled in too: old simulators read only that.
     """
@@ -45,7 +45,7 @@ def encode_actions(actions: ActionBatch) -> bytes:
 
 
 def decode_actions(data: bytes, rows: int, spec: ActionSpec, where: str) -> ActionBatch:
-    """The actions for ``rows`` waiting agents, as a simulator reads them.
+    """Returns the actions for ``rows`` waiting agents, as a simulator reads them.
 
     As in Unity: no rows at all, or an empty list in a row, mean zeros; surplus rows and numbers are ignored.
 
@@ -72,7 +72,7 @@ def decode_actions(data: bytes, rows: int, spec: ActionSpec, where: str) -> Acti
 
 @lru_cache(maxsize=256)
 def _layout(continuous_size: int, discrete_size: int) -> RowLayout:
-    """The layout of a row, its tag and length as an element of the list included, where all indices are small."""
+    """Returns the layout of a row with small indices, its tag and length as an element of the list included."""
     action = AgentActionProto(
         vector_actions_deprecated=[0.0] * (continuous_size + discrete_size),
         continuous_actions=[0.0] * continuous_size,

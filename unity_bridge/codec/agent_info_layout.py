@@ -1,4 +1,4 @@
-"""Where the values of a serialized AgentInfoProto lie."""
+"""The places of the values in a serialized AgentInfoProto."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _PACKED_DATA = (1, LENGTH)
 
 
 def observation_name(sensor: int) -> str:
-    """Name of a sensor's floats in a layout."""
+    """Returns the name of a sensor's floats in a layout."""
     return f"observation_{sensor}"
 
 
 def agent_info_values(data: bytes, start: int = 0) -> dict[str, Value] | None:
-    """The values in ``data``, which from ``start`` on is a well-formed AgentInfoProto.
+    """Returns the values in ``data``, which from ``start`` on is a well-formed AgentInfoProto.
 
     None where it is written in a way that no usual protobuf library writes it, though parsers must accept it:
     a field twice, a list unpacked, a field that the protocol does not know.
@@ -64,7 +64,7 @@ def _scalar(entry: Entry) -> Value:
 
 
 def _observed(data: bytes, observation: Entry) -> Value:
-    """The floats of one ObservationProto; everything else in it is layout."""
+    """Returns the floats of one ObservationProto; everything else in it is layout."""
     (floats,) = (e for e in entries(data, observation.start, observation.stop) if e.number == _FLOAT_DATA)
     (packed,) = entries(data, floats.start, floats.stop)
     if (packed.number, packed.wire_type) != _PACKED_DATA:

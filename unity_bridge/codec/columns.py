@@ -20,14 +20,14 @@ may be a thousandth of what it unfolds to, so the size of a message is no bound.
 
 MAX_DECODED = 1 << 25
 MAX_DECODED_PER_BYTE = 256
-"""Most numbers that the PNG files of one message may unfold to: so many, and so many for each of their bytes. A black
-picture of 84 x 84 unfolds to 211 for a byte; what unfolds to a thousand is no camera's."""
+"""Most numbers that the PNG files of one message may decode to: a fixed number, and this many for each of their bytes.
+A black picture of 84 x 84 decodes to 211 for a byte; no picture of a camera decodes to a thousand."""
 
 
 class PictureColumn:
-    """What one sensor of rank 3 saw: floats in some rows, PNG files in others. Floats are assigned as to an array.
+    """The observations of one sensor of rank 3: floats in some rows, PNG files in others.
 
-    No memory is taken before all rows of the message are known to fit.
+    Floats are assigned as to an array. No memory is taken before all rows of the message are known to fit.
     """
 
     def __init__(self, rows: int, spec: ObservationSpec, layout: SensorLayout) -> None:
@@ -38,15 +38,15 @@ class PictureColumn:
         self._pictures: list[tuple[int, Picture]] = []
 
     def __setitem__(self, rows: NDArray[np.intp] | int, floats: NDArray[np.float32]) -> None:
-        """Floats as they came: [rows, size], or [size] for a single row."""
+        """Stores floats as they came: [rows, size], or [size] for a single row."""
         self._floats.append((rows, floats))
 
     def add(self, row: int, picture: Picture) -> None:
-        """PNG files of one row."""
+        """Stores the PNG files of one row."""
         self._pictures.append((row, picture))
 
     def reserve(self, room: int, where: str) -> int:
-        """Numbers that the message may still hold when these rows are decoded, of ``room``; floats came as they are.
+        """Returns how many of ``room`` numbers are left once these rows are decoded; floats take none.
 
         Raises:
             WireError: they are too many.
@@ -61,11 +61,11 @@ class PictureColumn:
 
     @property
     def pictures(self) -> Iterator[Picture]:
-        """Those that came as files."""
+        """The pictures that came as files."""
         return (picture for _, picture in self._pictures)
 
     def to_array(self) -> Observation:
-        """All rows: [N, *shape of the spec]; bytes if all of them are.
+        """Returns all rows: [N, *shape of the spec]; bytes if all of them are.
 
         Raises:
             WireError: a file cannot be decoded.
@@ -93,11 +93,11 @@ class PictureColumn:
 
 
 SensorColumn = NDArray[np.float32] | PictureColumn
-"""Where a sensor's rows go while they are read: a flat array, [N, floats], unless PNG files may come."""
+"""A sensor's rows while they are read: a flat array, [N, floats], unless PNG files may come."""
 
 
 def to_arrays(columns: Sequence[SensorColumn], wheres: Sequence[str]) -> tuple[Observation, ...]:
-    """An array for every sensor of a message, once all its rows are read.
+    """Returns an array for every sensor of a message, once all its rows are read.
 
     Args:
         columns: one per sensor.
@@ -140,7 +140,7 @@ class Columns(NamedTuple, Generic[Sensor]):
 
     @staticmethod
     def empty(rows: int, mask_size: int, observations: tuple[SensorColumn, ...]) -> Columns[SensorColumn]:
-        """Room for ``rows`` rows: everything allowed, everything else zero."""
+        """Returns room for ``rows`` rows: everything allowed, everything else zero."""
         return Columns(
             agent_ids=np.zeros(rows, np.int64),
             rewards=np.zeros(rows, np.float32),
@@ -153,11 +153,11 @@ class Columns(NamedTuple, Generic[Sensor]):
         )
 
     def with_arrays(self, observations: tuple[Observation, ...]) -> Columns[Observation]:
-        """The same rows once all are read."""
+        """Returns these rows with arrays for observations, once all are read."""
         return Columns(**{**self._asdict(), "observations": observations})
 
     def take(self: Columns[Observation], rows: NDArray[np.intp]) -> Columns[Observation]:
-        """The given rows, in the given order."""
+        """Returns the given rows, in the given order."""
         return Columns(
             agent_ids=self.agent_ids[rows],
             rewards=self.rewards[rows],

@@ -1,6 +1,6 @@
-"""Rows whose pictures are bytes, as a serialized ListAgentInfoProto. The simulator's side.
+"""The encoding of rows with compressed pictures as a ListAgentInfoProto, for simulators.
 
-PNG files differ in length, so these rows are no table; what makes them slow is to compress the pictures.
+PNG files differ in length, so these rows are no table; most of their time goes into compressing the pictures.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PACKED_DATA_TAG = b"\x0a"
 
 
 def encode_compressed(batch: StepBatch, spec: BehaviorSpec) -> bytes:
-    """One behavior's rows; see encode_steps, which has checked the batch."""
+    """Returns one behavior's rows as bytes; see encode_steps, which has checked the batch."""
     message = UnityRLOutputProto.ListAgentInfoProto()
     forbidden = ~batch.allowed_actions
     masks = forbidden.tolist() if forbidden.any() else [()] * len(batch)
@@ -44,7 +44,7 @@ def encode_compressed(batch: StepBatch, spec: BehaviorSpec) -> bytes:
 
 
 def _observations(sensor: ObservationSpec, values: Observation) -> list[ObservationProto]:
-    """What each agent saw with one sensor; pictures of bytes compressed."""
+    """Returns one sensor's observation of each agent; pictures of bytes are compressed."""
     observations = [
         ObservationProto(
             shape=sensor.shape,

@@ -1,4 +1,4 @@
-"""Messages to records and back: the one module that the rest of the package needs to cross the wire.
+"""The codec of messages and records: the one module that the rest of the package needs to cross the wire.
 
 Everything here is a pure function of bytes, except that a StepDecoder remembers the layouts that it met.
 """
@@ -57,7 +57,7 @@ LARGEST_VECTOR = 1 << 21
 """Most numbers of an observation that is no picture, being the inputs of a dense layer."""
 
 MOST_CHANNELS = 4096
-"""Of a picture, because each may come as a file of its own."""
+"""Most channels of a picture, because each may come as a file of its own."""
 
 MOST_SENSORS = 256
 
@@ -69,7 +69,7 @@ _KNOWN_PROPERTIES = functools.reduce(operator.or_, DimensionProperty).value
 
 
 class Description(NamedTuple):
-    """What is known of a behavior from its first message."""
+    """The description of a behavior in its first message."""
 
     spec: BehaviorSpec
 
@@ -80,7 +80,7 @@ class Description(NamedTuple):
 def decode_behavior_spec(
     brain: BrainParametersProto, first_row: bytes, package_version: str = ""
 ) -> Description:
-    """What a behavior sees and does: its actions as declared, its sensors as in its first agent's info.
+    """Returns a behavior's description: its actions as declared, its sensors as in its first agent's info.
 
     Args:
         brain: The declaration. Old simulators fill in only the deprecated fields, which are read then.
@@ -119,7 +119,7 @@ def decode_behavior_spec(
 
 
 def encode_behavior_spec(behavior_id: str, spec: ActionSpec) -> BrainParametersProto:
-    """The declaration of a behavior, to be sent beside its first agent's info, which shows the sensors."""
+    """Returns the declaration of a behavior, to be sent beside its first agent's info, which shows the sensors."""
     return BrainParametersProto(
         brain_name=behavior_id,
         is_training=True,
@@ -132,7 +132,7 @@ def encode_behavior_spec(behavior_id: str, spec: ActionSpec) -> BrainParametersP
 
 
 def _decode_sensor(observation: ObservationProto, where: str) -> ObservationSpec:
-    """The sensor as declared. What comes compressed is believed up to a size; its files are read with the row."""
+    """Returns the sensor as declared. A compressed one is believed up to a size; its files are read with the row."""
     _require_short(observation.name, where)
     shape = tuple(observation.shape)
     if max(len(shape), len(observation.dimension_properties)) > MOST_DIMENSIONS:
@@ -161,7 +161,7 @@ def _decode_sensor(observation: ObservationProto, where: str) -> ObservationSpec
 
 
 def _dimension_property(flags: int) -> DimensionProperty:
-    """Flags that we know. Python remembers every combination that it is ever asked for."""
+    """Returns the known flags only. Python remembers every combination that it is ever asked for."""
     return DimensionProperty(flags & _KNOWN_PROPERTIES)
 
 

@@ -29,13 +29,13 @@ MOST_BESIDE = 32
 so many more. Unity sends a grey picture as a file of three. What a message says must not cost more than it makes."""
 
 LARGEST_DECODED = 1 << 26
-"""Most numbers that the files of one picture may unfold to, those included which its mapping drops or averages."""
+"""Most numbers that the files of one picture may decode to, those included which its mapping drops or averages."""
 
 CACHED_BYTES = 1 << 25
 """Most memory that is spent on remembering files that were encoded."""
 
 Sources = tuple[tuple[int, ...], ...]
-"""For each channel of a picture, the decoded channels whose mean it is."""
+"""The decoded channels of which each channel of a picture is the mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +45,21 @@ class Picture:
     shape: tuple[int, int, int]
 
     files: tuple[PngFile | None, ...]
-    """None for a file of zeros that was not sent."""
+    """PNG files in order; None stands for a file of zeros that was not sent."""
 
     in_colour: bool
-    """Every file counts as three channels: grey ones are repeated, and alpha is dropped."""
+    """Whether every file counts as three channels: grey ones are repeated, and alpha is dropped."""
 
     sources: Sources
 
     sent: tuple[PngFile, ...]
-    """What is decoded for it, at most."""
+    """Files that are decoded for it, at most."""
 
     decoded_size: int
-    """Numbers that these unfold to, those included which are dropped or averaged."""
+    """Numbers that these decode to, those included which are dropped or averaged."""
 
     must_be_black: str = ""
-    """Why it is refused if the first file that was sent shows anything; empty where it may."""
+    """The error if the first file that was sent is not black; empty where it need not be."""
 
     def pixels(self) -> Observation:
         """Decodes the picture: [C, H, W], bytes, or floats of 0 to 1 if a mean is not a byte. Not to be written to.
@@ -88,7 +88,7 @@ class Picture:
 
 
 def decode_png(data: bytes, shape: tuple[int, ...], mapping: Sequence[int], where: str) -> Observation:
-    """The picture that PNG files back to back make.
+    """Returns the picture that PNG files back to back make.
 
     Args:
         data: the files.
@@ -108,10 +108,10 @@ def decode_png(data: bytes, shape: tuple[int, ...], mapping: Sequence[int], wher
 
 
 def parse_picture(data: bytes, shape: tuple[int, ...], mapping: Sequence[int], where: str) -> Picture:
-    """The same before it is decoded: everything is checked that can be checked without memory for its pixels.
+    """Returns a picture before it is decoded, checked as far as that takes no memory for its pixels.
 
-    Files that hold as many channels as are wanted are taken as they are. Otherwise each counts as three: whoever
-    sends grey or transparent files to Unity's usual mappings means the colours that one sees.
+    Files that hold as many channels as are wanted are taken as they are. Otherwise each counts as three: grey or
+    transparent files with Unity's usual mappings stand for the colours that one sees.
     """
     channels, height, width = shape
     most = MOST_BESIDE + MOST_PER_CHANNEL * channels
@@ -160,7 +160,7 @@ def _mapped(
 
 
 def _shown(mapping: tuple[int, ...]) -> str:
-    """The mapping, cut where it is long."""
+    """Returns the mapping, cut where it is long."""
     shown = list(mapping[:LONGEST_SHOWN])
     return str(shown) if len(mapping) <= LONGEST_SHOWN else f"{shown}… ({len(mapping)} channels)"
 
@@ -172,7 +172,7 @@ def _in_order(channels: int) -> Sources:
 
 @lru_cache(maxsize=32)
 def _sources(mapping: tuple[int, ...], channels: int) -> Sources | None:
-    """Where each channel comes from; None if one comes from nowhere, or a target is no channel."""
+    """Returns the sources of each channel; None if one has none, or a target is no channel."""
     sources: list[list[int]] = [[] for _ in range(channels)]
     for source, target in enumerate(mapping):
         if not -1 <= target < channels:
@@ -183,7 +183,7 @@ def _sources(mapping: tuple[int, ...], channels: int) -> Sources | None:
 
 
 def _with_empty_slots(files: Sequence[PngFile], mapping: tuple[int, ...]) -> tuple[PngFile | None, ...]:
-    """The files, and those that Unity's stacked sensor does not send, if the first ones are black.
+    """Returns the files, and those that Unity's stacked sensor does not send, if the first ones are black.
 
     Such a sensor remembers several pictures, the oldest first. Where it has none to remember yet it sends one
     black file, even if each of its pictures takes several, as its mapping says. Such files are equal; whether they are
@@ -227,10 +227,10 @@ def _mean(channels: NDArray[np.uint8], source: tuple[int, ...]) -> NDArray[np.fl
 
 
 def encode_png(picture: NDArray[np.uint8]) -> bytes:
-    """A picture, [C, H, W], as Unity sends it: a file of three channels for every three of its own.
+    """Encodes a picture, [C, H, W], as Unity does: a file of three channels for every three of its own.
 
     A single channel is written three times, and what the last file lacks is zero; ``channel_mapping`` says so.
-    Files that were encoded lately are remembered, so whoever shows the same again waits for nothing.
+    Files that were encoded lately are remembered, so a repeated picture costs nothing.
     """
     if len(picture) == 1:
         return _FILES.encode(np.repeat(picture, COLOURS, axis=0))
@@ -244,7 +244,7 @@ def encode_png(picture: NDArray[np.uint8]) -> bytes:
 
 
 def channel_mapping(channels: int) -> tuple[int, ...]:
-    """The mapping that belongs to encode_png's files; empty where it says nothing."""
+    """Returns the mapping of encode_png's files; empty where none is needed."""
     if channels == 1:
         return (0,) * COLOURS
     missing = -channels % COLOURS
@@ -252,7 +252,7 @@ def channel_mapping(channels: int) -> tuple[int, ...]:
 
 
 class _FileCache:
-    """Encodes files, and forgets the ones that were not asked for the longest when they take too much memory."""
+    """A cache of encoded files, which forgets the least recently used when they take too much memory."""
 
     def __init__(self) -> None:
         self._files: dict[tuple[bytes, tuple[int, ...]], bytes] = {}

@@ -1,7 +1,7 @@
-"""PNG files back to back: found, held against the size that they must have, and decoded. Nothing is believed.
+"""PNG files back to back: parsed, checked against the size that they must have, and decoded.
 
 A file is walked chunk by chunk before anything is decoded, because a header is a claim: Pillow would take as much
-memory as it says. Chunks that do not change the pixels are left out, so that nobody expands a compressed text.
+memory as it says. Chunks that do not change the pixels are left out, so that no compressed text is expanded.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MOST_FILES = 1 << 14
 
 _CHUNKS = 64
 _BYTES_PER_CHUNK = 1024
-"""A file may have so many chunks, and one more for each so many bytes of its pixels. Encoders write 8 KiB at once; a
-chunk costs as much time as a thousand bytes, so small ones must not be free."""
+"""Most chunks of a file: a fixed number, and one more for each this many bytes of its pixels. Encoders write 8 KiB at
+once; a chunk costs as much time as a thousand bytes, so small ones must not be free."""
 
 _KEPT = frozenset({b"PLTE", b"IDAT", b"IEND"})
 """The chunks that make the pixels, besides the first. A second header would overrule the one that was checked."""
@@ -69,10 +69,10 @@ _HEADER = struct.Struct(">IIBBBBB")
 
 @dataclass(frozen=True, slots=True)
 class PngFile:
-    """One complete file whose header fits; its pixels are not decoded yet."""
+    """One complete file with a header that fits; its pixels are not decoded yet."""
 
     data: bytes
-    """Only the chunks that make the pixels."""
+    """The bytes of those chunks that make the pixels."""
 
     header: _Header
 
@@ -120,7 +120,7 @@ class PngFile:
 
 
 def parse_files(data: bytes, height: int, width: int, where: str, most: int = MOST_FILES) -> list[PngFile]:
-    """The files in ``data``, none of them decoded, all of them of the given size.
+    """Returns the files in ``data``, all of the given size and none of them decoded.
 
     Whatever lies between the end of a file and the next signature is ignored, as ML-Agents does.
 
@@ -148,7 +148,7 @@ def parse_files(data: bytes, height: int, width: int, where: str, most: int = MO
 
 
 def _read_file(data: bytes, start: int, size: tuple[int, int], where: str) -> tuple[PngFile, int]:
-    """The file that begins at ``start``, and where it stops."""
+    """Returns the file that begins at ``start``, and where it stops."""
     chunks = _chunks(data, start, where)
     first = last = next(chunks)
     if first.kind != b"IHDR" or first.stop - first.start != _HEADER.size:
@@ -165,7 +165,7 @@ def _read_file(data: bytes, start: int, size: tuple[int, int], where: str) -> tu
 
 
 def _whole(data: bytes, chunk: _Chunk) -> bytes:
-    """A chunk with its length, kind and checksum."""
+    """Returns a chunk with its length, kind and checksum."""
     return data[chunk.start - 8 : chunk.stop + 4]
 
 
@@ -185,12 +185,12 @@ def _require_size(header: _Header, size: tuple[int, int], where: str) -> None:
 class _Chunk(NamedTuple):
     kind: bytes
     start: int
-    """Of its content."""
+    """First byte of its content."""
     stop: int
 
 
 def _chunks(data: bytes, start: int, where: str) -> Iterator[_Chunk]:
-    """The chunks of the file that begins at ``start``, up to its end chunk, each as long and as whole as it says."""
+    """Yields the chunks of the file that begins at ``start``, to the last, each checked for length and checksum."""
     view = memoryview(data)
     kind, stop = b"", start + len(SIGNATURE) - 4
     while kind != b"IEND":

@@ -17,8 +17,8 @@ VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 """Wire types: the low three bits of a tag."""
 
 MOSTLY_FREE = 32
-"""A layout of so many bytes for each one that tells it apart, such as a picture of floats, is looked at in these few
-places only."""
+"""A layout with this many bytes for each one that is fixed, such as a picture of floats, is compared in its few fixed
+bytes only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class RowLayout:
         self._template = (np.frombuffer(example, np.uint8) & self._fixed_bits).tobytes()
         fixed_positions = np.flatnonzero(self._fixed_bits)
         self._fixed_positions = fixed_positions if len(fixed_positions) < self.size // MOSTLY_FREE else None
-        """Bytes that are not all free, where these are so few that the others had better be left alone."""
+        """Positions of the bytes with fixed bits; None where these are too many to be picked out."""
 
     def fits(self, data: bytes) -> bool:
         """Whether ``data`` is rows of this layout, back to back."""
@@ -105,7 +105,7 @@ class RowLayout:
         return (self._bytes(data) & self._fixed_bits).tobytes() == self._template * rows
 
     def fitting(self, data: bytes) -> NDArray[np.bool_]:
-        """Which of the rows in ``data``, all of this layout's size, have this layout. Shape [rows]."""
+        """Returns which of the rows in ``data``, all of this layout's size, have this layout. Shape [rows]."""
         fixed_positions = slice(None) if self._fixed_positions is None else self._fixed_positions
         template = np.frombuffer(self._template, np.uint8)[fixed_positions]
         fixed_bits = self._bytes(data)[:, fixed_positions] & self._fixed_bits[fixed_positions]
@@ -113,11 +113,11 @@ class RowLayout:
         return fitting
 
     def table(self, data: bytes) -> NDArray[np.void]:
-        """Rows of this layout as records, read-only."""
+        """Returns rows of this layout as records, read-only."""
         return np.frombuffer(data, self._record)
 
     def blank(self, rows: int) -> NDArray[np.void]:
-        """Rows of this layout with every value zero, to be filled in."""
+        """Returns rows of this layout with every value zero, to be filled in."""
         return np.frombuffer(bytearray(self._template * rows), self._record)
 
     def _bytes(self, data: bytes) -> NDArray[np.uint8]:
@@ -125,7 +125,7 @@ class RowLayout:
 
 
 def entries(data: bytes, start: int, stop: int) -> Iterator[Entry]:
-    """The fields of the message at ``data[start:stop]``, which must be well-formed and without groups."""
+    """Yields the fields of the message at ``data[start:stop]``, which must be well-formed and without groups."""
     while start < stop:
         tag = start
         key, start = _varint(data, start)
@@ -144,7 +144,7 @@ def entries(data: bytes, start: int, stop: int) -> Iterator[Entry]:
 
 
 def read_varints(raw: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The int32 values of varints of equal width. ``raw``: [rows, width]; returns [rows]."""
+    """Reads the int32 values of varints of equal width. ``raw``: [rows, width]; returns [rows]."""
     width = raw.shape[1]
     if width == 1:
         return raw[:, 0].astype(np.int64)
@@ -155,7 +155,7 @@ def read_varints(raw: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def write_varints(numbers: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
-    """Non-negative numbers as varints of at most ``width`` bytes; a shorter one ends in zeros.
+    """Writes non-negative numbers as varints of at most ``width`` bytes; a shorter one ends in zeros.
 
     Returns [rows, width].
     """
@@ -169,12 +169,12 @@ def write_varints(numbers: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
 
 
 def varint_width(number: int) -> int:
-    """Bytes of a non-negative number as a varint."""
+    """Returns how many bytes a non-negative number takes as a varint."""
     return max(1, -(-number.bit_length() // 7))
 
 
 def _varint(data: bytes, start: int) -> tuple[int, int]:
-    """The unsigned number that begins at ``start``, and where it stops."""
+    """Reads the unsigned number that begins at ``start``; returns it and where it stops."""
     number = shift = 0
     while True:
         byte = data[start]

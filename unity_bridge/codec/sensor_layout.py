@@ -1,4 +1,4 @@
-"""How a sensor's values lie in a simulator's messages, and in which order our arrays hold them.
+"""The order of a sensor's values in a simulator's messages, and the order in our arrays.
 
 Pictures are (channels, height, width) in every array of ours. Packages before 3.0.0-exp.1 send (height, width,
 channels). And three later ones declare (channels, height, width), but write the floats of a picture that is not
@@ -22,7 +22,7 @@ from unity_bridge.untrusted_text import version_text
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?!\d)")
 
 _FIRST_CHANNELS_FIRST = 3
-"""First major version of the Unity package whose pictures are (channels, height, width)."""
+"""First major version of the Unity package with pictures that are (channels, height, width)."""
 
 _SCRAMBLED = ((3, 0, 0), (4, 0, 0))
 """Versions of the Unity package, their previews included, that write floats in another order than they declare."""
@@ -35,13 +35,13 @@ class SensorLayout:
     """One sensor of one simulator, as its messages have it."""
 
     shape: tuple[int, ...]
-    """As the messages declare it."""
+    """The shape that the messages declare."""
 
     channels_last: bool = False
-    """The floats of a picture lie as (height, width, channels), whatever the shape says."""
+    """Whether the floats of a picture lie as (height, width, channels), whatever the shape says."""
 
     def arrange(self, floats: NDArray[np.float32], spec: ObservationSpec) -> NDArray[np.float32]:
-        """The floats of N rows as they came, [N, size], as our arrays hold them: [N, *spec.shape]."""
+        """Returns the floats of N rows, which came as [N, size], in the order of our arrays: [N, *spec.shape]."""
         if not self.channels_last:
             return floats.reshape(len(floats), *spec.shape)
         channels, height, width = spec.shape
@@ -50,12 +50,12 @@ class SensorLayout:
 
 
 def layouts_as_declared(sensors: Sequence[ObservationSpec]) -> tuple[SensorLayout, ...]:
-    """The layouts of a simulator whose messages are like our arrays."""
+    """Returns the layouts of a simulator that orders values as our arrays do."""
     return tuple(SensorLayout(sensor.shape) for sensor in sensors)
 
 
 def detect_layout(declared: ObservationSpec, package_version: str) -> tuple[ObservationSpec, SensorLayout]:
-    """Our spec of a sensor, and how its messages differ from it.
+    """Returns our spec of a sensor, and the layout of its messages.
 
     Dimension properties decide. A simulator that gives none is judged by its version: of an unknown one,
     pictures are (channels, height, width).
@@ -93,7 +93,7 @@ def _version(package_version: str) -> tuple[int, ...] | None:
 
 
 def _log_scrambled_pictures(package_version: str) -> None:
-    """Says so once, not once per simulator and sensor."""
+    """Logs this once, not once per simulator and sensor."""
     if not _THROTTLED.count(package_version):
         _THROTTLED.log(
             package_version,

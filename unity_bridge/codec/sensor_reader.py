@@ -1,4 +1,4 @@
-"""One sensor's observations, from protobuf objects: held against its spec, then taken as floats or as PNG files."""
+"""The reading of one sensor's observations from protobuf objects, which are checked against its spec."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOM_PER_OBSERVATION = 8192
 
 
 class SensorReader:
-    """Reads what one sensor of one simulator saw."""
+    """A reader of the observations of one sensor of one simulator."""
 
     def __init__(self, index: int, spec: ObservationSpec, layout: SensorLayout) -> None:
         self.name = f"sensor {index} {quoted(spec.name)}"
@@ -40,10 +40,10 @@ class SensorReader:
         self.may_be_compressed = len(spec.shape) == COMPRESSIBLE_RANK
         """Whether some of its observations may be PNG files."""
         self.most_bytes = most_bytes(spec.shape)
-        """Of one observation as it comes."""
+        """Most bytes of one observation as it comes."""
 
     def column(self, rows: int) -> SensorColumn:
-        """Room for what ``rows`` agents saw."""
+        """Returns room for the observations of ``rows`` agents."""
         if self.may_be_compressed:
             return PictureColumn(rows, self.spec, self.layout)
         return np.zeros((rows, self.size), np.float32)
@@ -60,7 +60,7 @@ class SensorReader:
             require_floats(observation, self.size, where)
 
     def store(self, column: SensorColumn, row: int, observation: ObservationProto, where: str) -> None:
-        """Puts an observation that fits where it belongs; raises WireError if its PNG files do not."""
+        """Puts an observation that fits into its row; raises WireError if its PNG files do not fit."""
         if isinstance(column, PictureColumn) and is_compressed(observation, len(self.spec.shape)):
             mapping = tuple(observation.compressed_channel_mapping)
             column.add(row, parse_picture(observation.compressed_data, self.spec.shape, mapping, where))
@@ -68,13 +68,13 @@ class SensorReader:
             column[row] = self._floats(observation)
 
     def _floats(self, observation: ObservationProto) -> NDArray[np.float32]:
-        """As they came, [size]. Serialized they are an array already; one by one they would be objects first."""
+        """Returns the floats as they came, [size], from serialized bytes: one by one they would be objects first."""
         packed = observation.float_data.SerializeToString()
         return np.frombuffer(packed, "<f4", self.size, offset=1 + varint_width(4 * self.size))
 
 
 def most_bytes(shape: tuple[int, ...]) -> int:
-    """What an observation may take in a row: its floats, or PNG files that do not shrink, and what is said about it."""
+    """Returns the most bytes of an observation in a row: floats or incompressible PNG files, and its description."""
     if len(shape) != COMPRESSIBLE_RANK:
         return ROOM_PER_OBSERVATION + BYTES_PER_NUMBER * math.prod(shape)
     channels, height, width = shape

@@ -1,4 +1,4 @@
-"""What agents saw and earned, from bytes: serialized AgentInfoProtos to a StepBatch. The trainer's side."""
+"""The decoder of agents' steps, from serialized AgentInfoProtos to a StepBatch, for trainers."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _throttled = ThrottledLogger(logging.getLogger(__name__))
 
 
 class StepDecoder:
-    """Turns one behavior's rows, as they came from one simulator, into step batches.
+    """A decoder of one behavior's rows, as they come from one simulator, into step batches.
 
-    Every row is held against the behavior's spec; whatever breaks it is refused with the behavior, the agent and
+    Every row is checked against the behavior's spec; one that breaks it is refused with the behavior, the agent and
     the sensor in the text. Values that cannot be used, such as NaN, become 0 as long as they are few.
     """
 
@@ -70,7 +70,7 @@ class StepDecoder:
         *,
         refuse_unusable: bool = False,
     ) -> None:
-        """A decoder that has seen no row yet.
+        """Makes a decoder that has seen no row yet.
 
         Args:
             behavior_id: for error messages.
@@ -100,7 +100,7 @@ class StepDecoder:
         """Values of the last message that were replaced by 0."""
 
     def decode(self, rows: Sequence[bytes]) -> StepBatch:
-        """The rows as a batch, terminal rows first, each kind in the order in which it came.
+        """Returns the rows as a batch, terminal rows first, each kind in the order in which it came.
 
         An agent may own a terminal row and, after it, a deciding row. Simulators can also end an episode
         right after its agent asked for a decision. Then the deciding row comes first, and its action is
@@ -136,7 +136,7 @@ class StepDecoder:
         return columns.with_arrays(self._shaped(columns))
 
     def _read(self, rows: Sequence[bytes]) -> Columns[SensorColumn]:
-        """The rows as columns, those that share a layout at once, the rest one by one."""
+        """Reads the rows into columns, those that share a layout at once, the rest one by one."""
         lengths = list(map(len, rows))
         different = set(lengths)
         if different and min(different) < self._fewest_bytes:
@@ -167,7 +167,7 @@ class StepDecoder:
         return columns
 
     def _arrays(self, columns: Columns[SensorColumn]) -> Columns[Observation]:
-        """The columns once all rows are read: an array for every sensor."""
+        """Returns the columns, once all rows are read, with an array for every sensor."""
         if not self._may_be_compressed:
             return cast("Columns[Observation]", columns)
         wheres = [f"{self._where}, {sensor.name}" for sensor in self._sensors]
@@ -220,7 +220,7 @@ class StepDecoder:
         return indices[~fitting]
 
     def _learn_layout(self, row: bytes, info: AgentInfoProto) -> RowLayout | None:
-        """The layout of a row that fits the spec but no layout met before; None where it has no usual one."""
+        """Returns and remembers the layout of a row that fits no known one; None where it has no usual one."""
         compressed = self._may_be_compressed and any(
             is_compressed(seen, len(sensor.spec.shape))
             for sensor, seen in zip(self._sensors, info.observations, strict=True)
@@ -240,7 +240,7 @@ class StepDecoder:
         self._layouts[layout.size] = [layout, *others[: MOST_OF_A_LENGTH - 1]]
 
     def _parse(self, index: int, row: bytes) -> AgentInfoProto:
-        """The row as a message whose observations fit the spec."""
+        """Parses a row into a message, and checks that its observations fit the spec."""
         try:
             info = AgentInfoProto.FromString(row)
         except DecodeError as error:
@@ -295,7 +295,7 @@ class StepDecoder:
             self._log_wrong_mask(info.id, len(info.action_mask))
 
     def _log_wrong_mask(self, agent: int, size: int) -> None:
-        """A mask of another length forbids nothing, as with ML-Agents."""
+        """Logs that a mask of another length forbids nothing, as with ML-Agents."""
         _throttled.log(
             (self._where, ACTION_MASK),
             f"{self._where}, agent {agent}: expected an action mask of {self._mask_size} choices, got one of {size}; "
@@ -303,7 +303,7 @@ class StepDecoder:
         )
 
     def _sorted(self, columns: Columns[Observation]) -> Columns[Observation]:
-        """Terminal rows first; at most one of each kind per agent."""
+        """Returns the rows, terminal ones first, at most one of each kind per agent."""
         done = columns.done
         if len(set(columns.agent_ids.tolist())) < len(done):
             return columns.take(self._resolve_repeated_agents(columns))

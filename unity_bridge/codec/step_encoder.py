@@ -1,4 +1,4 @@
-"""What agents saw and earned, as bytes: a serialized ListAgentInfoProto. The simulator's side."""
+"""The encoder of agents' steps as a serialized ListAgentInfoProto, for simulators."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Gap(NamedTuple):
     """Which rows leave them out. Shape [N]."""
 
     def after(self, start: int) -> Gap:
-        """The same bytes, counted from the first byte of the row."""
+        """Returns this gap, counted from the first byte of the row instead."""
         return Gap(start + self.start, start + self.stop, self.absent)
 
 
@@ -65,7 +65,7 @@ class Column(NamedTuple):
 
 
 def encode_steps(batch: StepBatch, spec: BehaviorSpec) -> bytes:
-    """One behavior's rows as a serialized ListAgentInfoProto, in the batch's order.
+    """Returns one behavior's rows as a serialized ListAgentInfoProto, in the batch's order.
 
     As from Unity, zeros are left out. Masks are sent, for all rows, as soon as one row forbids something.
     Pictures that are bytes are sent as PNG files, other observations as floats.
@@ -125,13 +125,13 @@ def _varint(name: str, numbers: NDArray[np.int64]) -> Column:
 
 
 def _gaps_of_short(numbers: NDArray[np.int64], width: int) -> list[Gap]:
-    """The bytes of varints that shorter ones do not have."""
+    """Returns the bytes of varints that shorter ones do not have."""
     return [Gap(byte, byte + 1, numbers < 1 << 7 * byte) for byte in range(1, width)]
 
 
 @lru_cache(maxsize=256)
 def _full_layout(spec: BehaviorSpec, masked: bool, widths: tuple[tuple[str, int], ...]) -> RowLayout:
-    """The layout of a row that leaves out nothing but the columns which every row leaves out.
+    """Returns the layout of a row that leaves out nothing but the columns which every row leaves out.
 
     A row begins with its tag and length as an element of the list.
     """
@@ -182,7 +182,7 @@ def _without_zeros(table: NDArray[np.void], layout: RowLayout, columns: list[Col
 
 
 def _without_gaps(table: NDArray[np.void], gaps: list[Gap]) -> bytes:
-    """What lies between the gaps, end to end. Gaps never overlap."""
+    """Returns the bytes between the gaps, end to end. Gaps never overlap."""
     ends = [
         (row * table.itemsize + start, row * table.itemsize + stop)
         for start, stop, absent in gaps

@@ -1,4 +1,4 @@
-"""Values that nobody can learn from, replaced by 0 and counted, or refused where they do not stop."""
+"""Values that are no use to a learner: replaced by 0 and counted, or refused where they do not stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGEST_OBSERVED = 1e15
 """Observed numbers beyond ± this are replaced: sums of their squares would come near to what a float holds."""
 
 TOLERATED_SHARE = 0.01
-"""Of all values; whoever sends more for long has a simulation that came apart, and must not be trained on zeros."""
+"""Share of all values. A simulation that sends more for long has come apart, and must not be trained on zeros."""
 
 MOST_IN_EXCESS = 100
 """Replaced values beyond the tolerated share of those that came, before a conversation is ended."""
@@ -29,13 +29,13 @@ MOST_ROWS_IN_A_ROW = 100
 """Rows of one agent, one after the other, of which more than the tolerated share was replaced, before that."""
 
 _MOST_WATCHED = 1000
-"""Agents whose rows are counted so."""
+"""Most agents for which rows are counted."""
 
 _throttled = ThrottledLogger(logging.getLogger(__name__))
 
 
 class UnusableValues:
-    """Finds what is NaN, infinite or out of all proportion in the messages of one simulator about one behavior.
+    """A filter of NaN, infinite and absurdly large values in the messages of one simulator about one behavior.
 
     A division by zero once in a while costs that value: it becomes 0, which the log and the summaries tell. A
     simulation that came apart costs its simulator: the message is refused once more than ``MOST_IN_EXCESS`` values
@@ -50,7 +50,7 @@ class UnusableValues:
         self._total = 0
         self._excess = 0.0
         self._rows_in_a_row: dict[int, int] = {}
-        """Of agents whose last row had too much replaced."""
+        """Number of successive rows with too much replaced, by agent."""
 
     def replace(self, columns: Columns[Observation]) -> int:
         """Writes 0 over what cannot be used; returns how many values that were.
@@ -103,7 +103,7 @@ class UnusableValues:
         return replaced
 
     def _agent_over_limit(self, columns: Columns[Observation], has_excess: NDArray[np.bool_]) -> int | None:
-        """Counts rows; an agent of which too many came in a row, if there is one."""
+        """Counts rows in a row, and returns an agent of which too many came, if there is one."""
         ids = set(columns.agent_ids[has_excess].tolist())
         before = self._rows_in_a_row
         absent = before.keys() - set(columns.agent_ids.tolist())
@@ -114,7 +114,7 @@ class UnusableValues:
         return next((agent for agent in ids if counts[agent] > MOST_ROWS_IN_A_ROW), None)
 
     def _fields(self, columns: Columns[Observation]) -> Iterator[tuple[str, Observation, float]]:
-        """What may hold such values: its name, the values, and how large they may be. Bytes cannot."""
+        """Yields the fields that may hold such values: name, values, and how large they may be. Bytes cannot."""
         yield "reward", columns.rewards, LARGEST_REWARD
         yield "group reward", columns.group_rewards, LARGEST_REWARD
         for name, values in zip(self._sensors, columns.observations, strict=True):
@@ -129,7 +129,7 @@ class UnusableValues:
         unusable: NDArray[np.bool_],
         largest: float,
     ) -> str:
-        """Where the first of them is, what was expected and what came."""
+        """Returns in words where the first of them is, what was expected and what came."""
         row, *place = map(int, np.unravel_index(unusable.argmax(), unusable.shape))
         at = f", float {', '.join(map(str, place))}" if place else ""
         got = values[(row, *place)]
@@ -146,6 +146,6 @@ def _all_within(values: Observation, largest: float) -> bool:
 
 
 def _unusable(values: Observation, largest: float) -> NDArray[np.bool_]:
-    """Which values are NaN, or lie beyond ± ``largest``."""
+    """Returns which values are NaN, or lie beyond ± ``largest``."""
     unusable: NDArray[np.bool_] = ~(np.abs(values) <= largest)
     return unusable
