@@ -1,4 +1,4 @@
-"""What a demonstrator did, from bytes: serialized AgentActionProtos to arrays, rows of equal layout at once."""
+"""The reader of recorded actions: serialized AgentActionProtos to arrays, rows of equal layout at once."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ActionReader:
         return self._layouts[length]
 
     def _values(self, example: bytes) -> dict[str, Value] | None:
-        """Where the lists lie, if both are there in full, once, packed and with small numbers."""
+        """The places of the lists in a row, if both are there in full, once, packed and with small numbers."""
         try:
             AgentActionProto.FromString(example)
             found = list(entries(example, 0, len(example)))

@@ -28,25 +28,25 @@ _SHORTEST_ROW = 8
 
 @dataclass(frozen=True, slots=True)
 class FileIndex:
-    """Where things lie in a file that was looked through from end to end."""
+    """An index of a file that was read from end to end, without its rows."""
 
     meta: DemonstrationMeta
     brain: BrainParametersProto
 
     first_row: int
-    """Where the rows begin, in bytes."""
+    """The offset of the first row, in bytes."""
 
     rows: int
 
     has_copy: bool
-    """The head stands at the end once more, as writers leave it that shift actions by a row."""
+    """Whether the header stands at the end once more, as writers leave it that shift actions by a row."""
 
 
 def index_file(path: Path) -> FileIndex:
-    """Looks through a file without reading its rows.
+    """Indexes a file without reading its rows.
 
     Raises:
-        DemonstrationError: it is no recording, of a version that nobody knows, or ends too early.
+        DemonstrationError: it is no recording, of an unknown version, or ends too early.
     """
     with _opened(path) as file:
         stream = _Stream(file, path)
@@ -109,7 +109,7 @@ class _Stream:
         return self._file.read(length)
 
     def skip(self, length: int) -> None:
-        """Goes on behind the next bytes."""
+        """Skips the next bytes."""
         self.left -= length
         self._file.seek(length, os.SEEK_CUR)
 
@@ -194,7 +194,7 @@ def _read_brain(stream: _Stream) -> BrainParametersProto:
 def _skip_rows(stream: _Stream, meta: DemonstrationMeta) -> int:
     """Moves behind the last row; returns how many there are."""
     rows = 0
-    # A head without any count was never finished: whoever recorded left without closing the file.
+    # A header without any count was never finished: the writer left without closing the file.
     closed = meta.number_steps or meta.number_episodes
     while stream.left if not closed else rows < meta.number_steps:
         if not stream.left:

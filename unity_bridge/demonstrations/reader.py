@@ -48,7 +48,7 @@ class DemonstrationFile:
 
     @property
     def behavior_name(self) -> str:
-        """Without the team."""
+        """The behavior's name without the team."""
         return self._index.brain.brain_name.partition("?")[0]
 
     @property
@@ -57,7 +57,7 @@ class DemonstrationFile:
         return self._index.rows
 
     def segments(self, longest: int = 1024) -> Iterator[DemonstratedSegment]:
-        """The recorded episodes in order, those cut that are longer than ``longest`` steps, or very large.
+        """Reads the recorded episodes in order, cut into segments of at most ``longest`` steps, or fewer if very large.
 
         Raises:
             DemonstrationError: a row is damaged or does not fit the recording's behavior. It names the rows.
@@ -157,7 +157,7 @@ def open_demonstrations(path: Path) -> list[DemonstrationFile]:
 
 
 def _bounds(rows: RecordedRows) -> list[int]:
-    """Where episodes begin, and the end of all rows. The last episode may go on behind it."""
+    """The rows where episodes begin, and the number of rows. The last episode may go on behind it."""
     goes_on = ~rows.done[:-1] & (rows.agent_ids[:-1] == rows.agent_ids[1:])
     return [0, *(np.flatnonzero(~goes_on) + 1).tolist(), len(rows)]
 

@@ -1,4 +1,4 @@
-"""What a recording holds, as frozen records of arrays. T steps of one agent."""
+"""Demonstrated segments and the header of a recording, as frozen records of arrays. T steps of one agent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unity_bridge.steps import Observation
 
 @dataclass(frozen=True, slots=True)
 class DemonstrationMeta:
-    """What a recording says of itself in its head."""
+    """The header of a recording."""
 
     api_version: int
     name: str

@@ -1,4 +1,4 @@
-"""The rows of a recording as arrays: each is a moment, seen by the demonstrator, and an action beside it."""
+"""The rows of a recording as arrays: each is an observation of the demonstrator, and an action beside it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RecordedRows:
     """The episode ended, and the row is its final state. Shape [N]."""
 
     interrupted: NDArray[np.bool_]
-    """By the clock. Means something where done. Shape [N]."""
+    """Whether the clock ended the episode. Means something where done. Shape [N]."""
 
     continuous: NDArray[np.float32]
     discrete: NDArray[np.int64]
@@ -52,7 +52,7 @@ class RecordedRows:
         return RecordedRows(tuple(values[start:stop] for values in self.observations), **arrays)
 
     def followed_by(self, other: RecordedRows) -> RecordedRows:
-        """Both, one after the other."""
+        """These rows and the others behind them."""
         arrays = {
             field.name: np.concatenate([getattr(self, field.name), getattr(other, field.name)])
             for field in fields(self)[1:]
@@ -91,7 +91,7 @@ class RowReader:
 
 
 def split_row(row: bytes) -> tuple[bytes, bytes]:
-    """What was seen and what was done: a serialized AgentInfoProto and a serialized AgentActionProto.
+    """Splits a row into its observation and its action: a serialized AgentInfoProto and a serialized AgentActionProto.
 
     Raises:
         WireError: it is neither.

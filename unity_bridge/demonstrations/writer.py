@@ -82,7 +82,7 @@ class DemonstrationWriter:
         if not segment.starts_episode and not self._is_open:
             raise ValueError("expected a segment that starts an episode, got the rest of one")
         if segment.starts_episode and self._is_open:
-            self._agent += 1  # so that nobody takes its end, which was not recorded, for one step more
+            self._agent += 1  # so that its end, which was not recorded, is not taken for one step more
         infos = self._infos(segment)
         actions = self._actions(segment)
         rows = zip(infos, actions, strict=True)
@@ -103,7 +103,7 @@ class DemonstrationWriter:
         Raises:
             DemonstrationError: the file cannot be written.
         """
-        self._meta.number_episodes += 1  # as everybody counts: closing is an end
+        self._meta.number_episodes += 1  # as other writers count: closing is an end
         self._meta.mean_reward = self._total_reward / self._meta.number_episodes
         while self._meta.ByteSize() >= HEADER_SIZE:
             self._meta.demonstration_name = self._meta.demonstration_name[:-1]
@@ -151,7 +151,7 @@ class DemonstrationWriter:
         return DemonstrationError(f"cannot write '{self._path}': {error.strerror or error}")
 
     def _infos(self, segment: DemonstratedSegment) -> list[AgentInfoProto]:
-        """What was seen, T + 1 rows; rewards lie beside what was seen after they were earned."""
+        """The observations, T + 1 rows; rewards lie beside the observation after they were earned."""
         steps = len(segment)
         seen: list[Observation] = [
             join_observations(pair)
@@ -179,7 +179,7 @@ class DemonstrationWriter:
         return [rows[place] for place in np.argsort(order).tolist()]
 
     def _actions(self, segment: DemonstratedSegment) -> list[AgentActionProto]:
-        """What was done before each row, T + 1 of them: zeros before the first."""
+        """The actions before each row, T + 1 of them: zeros before the first."""
         spec = self._spec.action_spec
         continuous, discrete = segment.continuous_actions, segment.discrete_actions
         if (continuous.shape[1], discrete.shape[1]) != (spec.continuous_size, spec.discrete_size):
@@ -204,7 +204,7 @@ class DemonstrationWriter:
 def _recorded_sensor(sensor: ObservationSpec) -> ObservationSpec:
     """The sensor as a recording describes it.
 
-    Whoever describes a picture as (channels, height, width) is taken for a package that writes its floats in another
+    A writer that describes a picture as (channels, height, width) is taken for one that writes its floats in another
     order than that. Ours are in order, so nothing is said.
     """
     if sensor.is_picture and sensor.shape[0] > 1:

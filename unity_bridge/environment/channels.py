@@ -20,7 +20,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class EnvironmentChannels:
-    """The channels of one environment. What their handlers raise goes through to whoever steps it."""
+    """The channels of one environment. What their handlers raise goes through to the caller of a step."""
 
     def __init__(self, channels: Iterable[SideChannel]) -> None:
         """Raises UnityEnvironmentException if two channels have one id."""

@@ -14,7 +14,7 @@ LowLevelSteps = tuple[base_env.DecisionSteps, base_env.TerminalSteps]
 
 
 def low_level_spec(spec: BehaviorSpec) -> base_env.BehaviorSpec:
-    """What a behavior sees and does. Pictures are (C, H, W), whatever order the simulator uses."""
+    """The spec of a behavior as ML-Agents' type. Pictures are (C, H, W), whatever order the simulator uses."""
     return base_env.BehaviorSpec(
         [_observation_spec(sensor) for sensor in spec.observation_specs],
         base_env.ActionSpec(spec.action_spec.continuous_size, spec.action_spec.discrete_branches),
@@ -22,7 +22,7 @@ def low_level_spec(spec: BehaviorSpec) -> base_env.BehaviorSpec:
 
 
 def low_level_steps(batch: StepBatch, spec: ActionSpec) -> LowLevelSteps:
-    """The agents that wait for an action, and those whose episode ended."""
+    """The agents that wait for an action, and those that ended an episode."""
     ended, waiting = slice(0, batch.num_terminal), slice(batch.num_terminal, len(batch))
     decisions = base_env.DecisionSteps(
         [as_floats(observation[waiting]) for observation in batch.observations],
@@ -44,14 +44,14 @@ def low_level_steps(batch: StepBatch, spec: ActionSpec) -> LowLevelSteps:
 
 
 def no_steps(spec: base_env.BehaviorSpec) -> LowLevelSteps:
-    """Nobody waits and nobody's episode ended."""
+    """Steps without any agent."""
     return base_env.DecisionSteps.empty(spec), base_env.TerminalSteps.empty(spec)
 
 
 def action_batch(
     action: base_env.ActionTuple, agents: int, spec: base_env.ActionSpec, behavior: str
 ) -> ActionBatch:
-    """The actions of so many agents, copied: whoever set them may reuse the arrays.
+    """The actions of so many agents, copied: the caller may reuse its arrays.
 
     Raises:
         UnityActionException: an array is missing or has another shape than (agents, size).

@@ -55,7 +55,7 @@ class OneSimulator:
         timeout_s: float,
         outgoing: Callable[[], Iterable[SideChannelRecord]],
     ) -> None:
-        """Nobody is there yet: call ``launch`` or ``listen``, then ``connect``.
+        """Prepares a conversation; call ``launch`` or ``listen``, then ``connect``.
 
         Args:
             seed: for the simulator's own randomness; fits an int32.
@@ -74,7 +74,7 @@ class OneSimulator:
         self._waiting: Call | None = None
         self._last: Call | None = None
         self._name = "the simulator"
-        """What every text calls it."""
+        """The name of the simulator in every text."""
 
     def launch(self, command: Command, *, worker: int, port: int, log_folder: Path | None) -> None:
         """Starts the program that shall connect. Without a folder what it prints is kept until ``close``.
@@ -186,7 +186,7 @@ class OneSimulator:
         return message
 
     def _next_call(self) -> Call:
-        """What our simulator says next."""
+        """The simulator's next call."""
         until = time.monotonic() + self._timeout_s
         hung_up = False
         while True:
@@ -215,7 +215,7 @@ class OneSimulator:
             return self._last is None
         if peers.belongs_to_process(call.peer, call.endpoint.port, self._launched.program.pid):
             return True
-        return self._last is None and is_introduction(call.data)  # where nobody can tell
+        return self._last is None and is_introduction(call.data)  # where the system cannot tell
 
     def _wait_for_exit(self, grace_s: float) -> None:
         """Lets the goodbye out and the process leave by itself."""

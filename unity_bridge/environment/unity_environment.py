@@ -79,7 +79,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         """Starts the simulator, or waits for one that attaches, and shakes hands with it.
 
         Args:
-            file_name: a program, ``sim:NAME``, ``gym:ID``; None waits for the Unity Editor or whoever attaches.
+            file_name: a program, ``sim:NAME``, ``gym:ID``; None waits for the Unity Editor or a simulator.
             worker_id: added to ``base_port``; must be 0 without a program.
             base_port: None lets the system choose for a program, and means 5004 without one.
             seed: of the simulator; fits an int32.
@@ -95,7 +95,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         Raises:
             UnityEnvironmentException: no such program, it ended early, or it speaks another protocol; two side
                 channels have one id.
-            UnityTimeOutException: nobody introduced himself in time.
+            UnityTimeOutException: no simulator introduced itself in time.
             UnityWorkerInUseException: the port is taken.
         """
         if file_name is None and worker_id != 0:
@@ -140,7 +140,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
 
     @property
     def behavior_specs(self) -> base_env.BehaviorMapping:
-        """What each behavior that was met so far sees and does, by full id (``3DBall?team=0``)."""
+        """The specs of the behaviors met so far, by full id (``3DBall?team=0``)."""
         return base_env.BehaviorMapping(self._low_level_specs)
 
     def reset(self) -> None:
@@ -157,7 +157,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         self._was_reset = True
 
     def step(self) -> None:
-        """Acts, and waits until some agent has something to say. The first step is a reset; raises like it.
+        """Acts, and waits until some agent asks or ends. The first step is a reset; raises like it.
 
         Agents whose action was not set get zeros.
         """
@@ -169,7 +169,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         self._store(self._simulator.step(actions))
 
     def get_steps(self, behavior_name: str) -> LowLevelSteps:
-        """The agents that wait for an action, and those whose episode ended with the last step.
+        """The agents that wait for an action, and those that ended an episode with the last step.
 
         Raises:
             UnityActionException: no such behavior was met.
@@ -178,7 +178,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         return self._steps[behavior_name]
 
     def set_actions(self, behavior_name: str, action: base_env.ActionTuple) -> None:
-        """What the waiting agents do next, in the order of their DecisionSteps.
+        """Sets the actions of the waiting agents, in the order of their DecisionSteps.
 
         Raises:
             UnityActionException: no such behavior was met, or arrays of other shapes than (agents, size).
@@ -188,7 +188,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         self._actions[behavior_name] = action_batch(action, agents, spec, behavior_name)
 
     def set_action_for_agent(self, behavior_name: str, agent_id: int, action: base_env.ActionTuple) -> None:
-        """What one waiting agent does next; arrays of one row.
+        """Sets the action of one waiting agent; arrays of one row.
 
         Raises:
             UnityActionException: no such behavior was met, or arrays of other shapes than (1, size).
@@ -200,8 +200,8 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         if agent_id not in decisions.agent_id_to_index:
             raise IndexError(f"agent {agent_id} of '{behavior_name}' does not wait for an action")
         row = decisions.agent_id_to_index[agent_id]
-        everybody = self._actions.setdefault(behavior_name, self._actions_of(behavior_name))
-        everybody.continuous[row], everybody.discrete[row] = one.continuous[0], one.discrete[0]
+        actions = self._actions.setdefault(behavior_name, self._actions_of(behavior_name))
+        actions.continuous[row], actions.discrete[row] = one.continuous[0], one.discrete[0]
 
     def close(self) -> None:
         """Says goodbye to the simulator, waits for its process to leave, and frees the port.
@@ -214,7 +214,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         self._simulator.close(self._timeout_s)
 
     def _store(self, step: Step) -> None:
-        """Makes what the simulator just said the present."""
+        """Stores the simulator's latest step."""
         self._actions.clear()
         for behavior, spec in step.new_specs.items():
             self._specs[behavior] = spec
@@ -226,7 +226,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         self._channels.deliver(step.messages)
 
     def _actions_of(self, behavior: str) -> ActionBatch:
-        """What was set, or zeros."""
+        """The actions that were set, or zeros."""
         if behavior in self._actions:
             return self._actions[behavior]
         return ActionBatch.zeros(len(self._steps[behavior][0]), self._specs[behavior].action_spec)

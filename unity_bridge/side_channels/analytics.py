@@ -81,7 +81,7 @@ def analytics_records(messages: Iterable[AnalyticsMessage]) -> list[SideChannelR
 
 
 def parse_analytics(body: bytes) -> AnalyticsMessage:
-    """What a message on the channel says.
+    """Parses a message on the channel.
 
     Raises:
         WireError: it is neither of the two messages.

@@ -16,14 +16,14 @@ _logger = logging.getLogger(__name__)
 
 
 class SideChannel(Protocol):
-    """What ``mlagents_envs.side_channel.SideChannel`` and its subclasses are."""
+    """The interface of ``mlagents_envs.side_channel.SideChannel`` and its subclasses."""
 
     message_queue: list[Any]
     """Bodies that wait to be sent, as bytes or bytearrays."""
 
     @property
     def channel_id(self) -> UUID:
-        """Which records are for it."""
+        """The id of the records that are for it."""
 
     def on_message_received(self, msg: Any) -> None:
         """Takes an ``IncomingMessage``."""
@@ -38,7 +38,7 @@ class ChannelHub:
     """
 
     def __init__(self, channels: Sequence[SideChannel] | Callable[[int], Sequence[SideChannel]] = ()) -> None:
-        """Takes the channels, or what makes those of simulator number n.
+        """Takes the channels, or a function that makes those of simulator number n.
 
         Raises:
             ValueError: two channels have one id.
@@ -49,12 +49,12 @@ class ChannelHub:
         self._groups: dict[int, _ChannelGroup] = {}
 
     def greeting(self, simulator: int) -> list[SideChannelRecord]:
-        """What a simulator shall hear with its first reset; from then on it takes part. ValueError as above."""
+        """The records for a simulator's first reset; from then on it takes part. ValueError as above."""
         self._groups[simulator] = _ChannelGroup(self._make(simulator)) if self._make else self._shared
         return self._groups[simulator].join(simulator)
 
     def outgoing(self, simulator: int) -> list[SideChannelRecord]:
-        """What was queued for a simulator since it was asked last: channel by channel, each in its order."""
+        """The records queued for a simulator since the last call: channel by channel, each in its order."""
         group = self._groups.get(simulator)
         return group.outgoing(simulator) if group else []
 
@@ -118,7 +118,7 @@ class _ChannelGroup:
         return True
 
     def _gather(self) -> list[SideChannelRecord]:
-        """Empties the channels' queues into those of the simulators. Returns what all of them hear first."""
+        """Empties the channels' queues into those of the simulators. Returns the records that each gets first."""
         queued = [record for channel in self._channels.values() for record in _take_queued(channel)]
         if self._initial_records is None:
             self._initial_records = queued

@@ -15,7 +15,7 @@ ENGINE_CONFIGURATION = UUID("e951342c-4f7e-11ea-b238-784f4387d1f7")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfiguration:
-    """How a Unity build shall draw and how fast its clock shall run."""
+    """Settings of a Unity build's rendering and of the speed of its clock."""
 
     width: int = 84
     """Pixels."""
@@ -37,7 +37,7 @@ class EngineConfiguration:
 
 
 class _Kind(enum.IntEnum):
-    """What one message is about: the int32 at its beginning."""
+    """The kind of a message: the int32 at its beginning."""
 
     SCREEN_RESOLUTION = 0
     QUALITY_LEVEL = 1

@@ -1,4 +1,4 @@
-"""How messages of side channels share one payload.
+"""The framing of side channel messages in one payload.
 
 A payload is any number of records side by side. One record is 16 bytes of channel id (a GUID in .NET's byte
 order: the first three groups little-endian), the length of the body as a little-endian int32, and the body.

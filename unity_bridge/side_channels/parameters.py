@@ -91,7 +91,7 @@ def parameter_records(messages: Iterable[EnvironmentParameterMessage]) -> list[S
 
 
 def parse_parameter(body: bytes) -> EnvironmentParameterMessage:
-    """What a message on the channel says.
+    """Parses a message on the channel.
 
     Raises:
         WireError: a kind of parameter or sampler that we do not know, or a body that is cut.

@@ -1,4 +1,4 @@
-"""Both ways: named numbers, on a channel that simulators' own code may register under any id."""
+"""Named numbers in both directions, on a channel that simulators' own code may register under any id."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def property_record(message: FloatProperty, channel: UUID = FLOAT_PROPERTIES) ->
 
 
 def parse_property(body: bytes) -> FloatProperty:
-    """What a message on such a channel says. Raises WireError if it is cut, or the name is no ASCII text."""
+    """Parses a message on such a channel. Raises WireError if it is cut, or the name is no ASCII text."""
     reader = BodyReader(body, "float property")
     return FloatProperty(reader.string(), reader.float32())

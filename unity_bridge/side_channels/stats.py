@@ -16,7 +16,7 @@ STATS = UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520")
 
 
 class Aggregation(enum.IntEnum):
-    """What becomes of all values of one name between two summaries."""
+    """The aggregation of all values of one name between two summaries."""
 
     AVERAGE = 0
     MOST_RECENT = 1
@@ -45,7 +45,7 @@ def stat_records(messages: Iterable[StatMessage]) -> list[SideChannelRecord]:
 
 
 def parse_stat(body: bytes) -> StatMessage:
-    """What a message on the channel says.
+    """Parses a message on the channel.
 
     Raises:
         WireError: a way of aggregation that there is not, a name that is no ASCII text, or a number cut in the

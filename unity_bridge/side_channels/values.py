@@ -1,4 +1,4 @@
-"""What bodies of side channel messages are made of: little-endian numbers and ASCII text, one after another."""
+"""Readers and writers of side channel bodies: little-endian numbers and ASCII text, one after another."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class BodyWriter:
         return self
 
     def body(self) -> bytes:
-        """All that was written."""
+        """The bytes of all that was written."""
         return b"".join(self._parts)
 
 
@@ -65,7 +65,7 @@ class BodyReader:
 
     def __init__(self, body: bytes, where: str) -> None:
         self.where = where
-        """How errors call the message."""
+        """The name of the message in errors."""
         self._body = body
         self._offset = 0
 

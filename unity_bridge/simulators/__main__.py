@@ -10,7 +10,7 @@ if __name__ == "__main__":
     # Scenes are small: more threads would only take cores from the trainer. Counted when NumPy loads.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
-    # Whoever crashes in C code, or hangs until the trainer asks where (SIGABRT), says in which line it was.
+    # A crash in C code, or a hang until the trainer asks where (SIGABRT), is reported with its line.
     faulthandler.enable(all_threads=False)
 
 from unity_bridge.simulators.command import main

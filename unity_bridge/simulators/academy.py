@@ -1,4 +1,4 @@
-"""What a scene and its trainer tell each other besides: the simulator's end of the side channels."""
+"""The simulator's end of the side channels: parameters and settings that arrive, statistics that leave."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ ECHO = UUID("81da6860-deab-52bd-9ba1-4d2503d0f962")
 class Academy:
     """The place where a scene reads parameters and leaves statistics, named after Unity's.
 
-    Engine settings and float properties are kept for whoever wants to read them; a float property that was
-    set is confirmed by being sent back, with the value as it arrived. Analytics are meant for an editor
-    that we are not, and like messages on channels that nobody knows they are passed over.
+    Engine settings and float properties are kept to be read; a float property that was
+    set is confirmed by being sent back, with the value as it arrived. Analytics are meant for the Unity Editor,
+    and are ignored like messages on unknown channels.
     """
 
     def __init__(self, fixed_parameters: Mapping[str, float] | None = None) -> None:
@@ -47,11 +47,11 @@ class Academy:
         self._outgoing: list[SideChannelRecord] = []
 
     def add_statistic(self, name: str, value: float, aggregation: Aggregation = Aggregation.AVERAGE) -> None:
-        """Leaves with the simulator's next message."""
+        """Queues a statistic for the simulator's next message."""
         self._outgoing += stat_records([StatMessage(name, value, aggregation)])
 
     def receive(self, payload: bytes) -> None:
-        """Takes in the side channel bytes of a reply.
+        """Reads the side channel bytes of a reply.
 
         Raises:
             WireError: they cannot be read.
@@ -63,7 +63,7 @@ class Academy:
             raise WireError(f"the trainer's side channels: {error}") from error
 
     def outgoing(self) -> bytes:
-        """The side channel bytes of the next message. Nothing of it is said twice."""
+        """Returns the side channel bytes of the next message, and forgets them."""
         payload = pack_records(self._outgoing)
         self._outgoing.clear()
         return payload

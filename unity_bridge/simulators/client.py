@@ -38,7 +38,7 @@ _DISCONNECTED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
 class ConnectError(BridgeError):
-    """Nobody listened, or who did is no trainer."""
+    """No trainer listens on the port, or what listens is no trainer."""
 
 
 class ConversationError(BridgeError):
@@ -67,7 +67,7 @@ def run(
         episodes: leave after so many, over all conversations; None plays on.
         connect_timeout_s: how long to wait for a trainer to listen.
         reconnect_s: how long to wait for another one where the connection breaks without a word; 0 leaves at once.
-        say: hears what somebody who looks on would like to know.
+        say: called with news for a person who looks on, a line each.
 
     Returns:
         Why it ended, in a few words.
@@ -92,7 +92,7 @@ def run(
 def _play_until_over(
     player: _Player, connect_timeout_s: float, reconnect_s: float, say: Callable[[str], None]
 ) -> str:
-    """Plays as soon as a trainer answers, and with the next one if it is gone without a word. Returns why it ended."""
+    """Plays as soon as a trainer answers, and with the next one if its connection breaks. Returns why it ended."""
     began, timeout_s, retry_s = time.monotonic(), connect_timeout_s, _INITIAL_RETRY_S
     while True:
         try:
@@ -133,15 +133,15 @@ class _Player:
     watch: Callable[[Steps], None]
     academy: Academy | None
     _completed: int = 0
-    """Episodes whose end a trainer heard of."""
+    """The number of episode ends that a trainer was sent."""
     was_answered: bool = False
-    """By any trainer yet."""
+    """Whether any trainer has answered yet."""
 
     def play(self) -> str:
-        """One conversation. Returns why it ended.
+        """Holds one conversation. Returns why it ended.
 
         Raises:
-            _ConnectionLost: nobody said why.
+            _ConnectionLost: it broke without a reason given.
             ConnectError, ConversationError, WireError, SceneError: as ``run``.
         """
         answered, shown = False, 0
@@ -179,7 +179,7 @@ class _Player:
 
 @contextlib.contextmanager
 def _terminate_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt, where this thread may say so."""
+    """Lets SIGTERM raise KeyboardInterrupt, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -32,7 +32,7 @@ RECONNECT_S = 60.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one simulator until the trainer, or whoever started it, has enough.
+    """Runs one simulator until the trainer or the user ends it.
 
     Args:
         argv: the arguments without the program's name; those of this process if None.
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             scene.close()
     except SceneError as error:
-        # Where in whose file comes first, what went wrong last: the end of a log is what people read.
+        # The traceback comes first, the error last: people read the end of a log.
         print(users_traceback(error), end="", file=sys.stderr)
         return _fail(error, 2)
     except BridgeError as error:
@@ -76,7 +76,7 @@ def open_for(arguments: argparse.Namespace) -> tuple[Scene, Academy]:
 
 
 def _group_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Those that were given, by name."""
+    """The options of groups and of ``pettingzoo:`` that were given, by name."""
     given = {name: getattr(arguments, name) for name in (*OPTIONS, *pettingzoo_options.OWN_OPTIONS)}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -91,7 +91,7 @@ def _run(scene: Scene, academy: Academy, arguments: argparse.Namespace) -> int:
             episodes=arguments.episodes,
             watch=recorder.capture if recorder else lambda steps: None,
             connect_timeout_s=arguments.connect_timeout,
-            # Who was launched must not outlive its trainer: that one starts another.
+            # A launched simulator must not outlive its trainer: a new trainer starts another.
             reconnect_s=0.0 if LAUNCHED in os.environ else arguments.reconnect,
             say=lambda news: print(f"{arguments.env}: {news}", file=sys.stderr),
             academy=academy,

@@ -113,7 +113,7 @@ class StepSender:
 
 
 def introduction() -> bytes:
-    """The first message of all: who we are and what we understand."""
+    """The first message of all: version, name and capabilities of the simulator."""
     message = _ok_message()
     output = message.unity_output.rl_initialization_output
     output.name = "AcademySingleton"

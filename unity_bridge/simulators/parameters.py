@@ -17,11 +17,11 @@ from unity_bridge.side_channels import (
 )
 
 Sampler = Callable[[int], Floats]
-"""So many values, another draw for each."""
+"""A function that draws so many values independently."""
 
 
 class EnvironmentParameters:
-    """By name: numbers, or samplers that draw anew for each reading.
+    """Parameters by name: numbers, or samplers that draw anew for each reading.
 
     A sampler's draws follow from the seed that the trainer gave it, and begin again whenever it is given
     again, as in Unity. Only that the numbers themselves are NumPy's.
@@ -39,7 +39,7 @@ class EnvironmentParameters:
         }
 
     def set(self, message: EnvironmentParameterMessage) -> None:
-        """What the trainer says.
+        """Sets a parameter as the trainer says, unless it is fixed.
 
         Raises:
             WireError: a sampler without intervals.
@@ -48,7 +48,7 @@ class EnvironmentParameters:
             self._samplers[message.name] = _sampler(message)
 
     def read(self, name: str, default: float, count: int) -> Floats:
-        """Reads a parameter for each of ``count`` agents; the default if nobody set it. Shape [count]."""
+        """Reads a parameter for each of ``count`` agents; the default if it was not set. Shape [count]."""
         draw = self._samplers.get(name)
         return np.full(count, default) if draw is None else draw(count)
 

@@ -1,4 +1,4 @@
-"""From what the user wrote (``sim:3dball``, ``gym:CartPole-v1``, ``pettingzoo:mpe2.simple_tag_v3``) to a scene."""
+"""The scenes by the names that users write: ``sim:3dball``, ``gym:CartPole-v1``, ``pettingzoo:mpe2.simple_tag_v3``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from unity_bridge.simulators.suggestions import closest_environment
 
 @dataclass(frozen=True, slots=True)
 class SceneOptions:
-    """What a bundled scene is made with."""
+    """The settings that a bundled scene is made with."""
 
     agents: int
     academy: Academy
@@ -39,13 +39,13 @@ class SceneOptions:
 
 @dataclass(frozen=True, slots=True)
 class BundledScene:
-    """A bundled scene whose agents act for themselves, and how to make it."""
+    """A bundled scene without groups, and how to make it."""
 
     kind: type
     """Its class; the module's first line says what it is about."""
 
     agents: int
-    """How many there are unless somebody says otherwise."""
+    """The number of agents by default."""
 
     make: Callable[[SceneOptions], Scene]
 
@@ -56,7 +56,7 @@ class BundledScene:
 
 
 THIRD_PARTY_SCHEMES = ("gym", "pettingzoo")
-"""``scheme:name`` environments that others wrote."""
+"""Schemes of environments that others wrote."""
 
 SCENES: Mapping[str, BundledScene] = {
     "3dball": BundledScene(ThreeDBall, 12, lambda options: ThreeDBall(options.agents)),
@@ -134,7 +134,7 @@ def open_scene(
 
 
 def suggest_environment(env: str) -> str:
-    """The environment whose name is nearest to one that is none, with its scheme; empty if none is near."""
+    """The environment with the nearest name to one that is none, with its scheme; empty if none is near."""
     return closest_environment(env, (*SCENES, *GROUP_SCENES))
 
 

@@ -1,4 +1,4 @@
-"""What a scene is: a small world with agents in it, advanced one message at a time."""
+"""The interface of a scene, a small world with agents in it, advanced one message at a time; and parts to make one."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Scene(Protocol):
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
-        """What the agents see and do, by behavior id (``3DBall?team=0``)."""
+        """The specs of the behaviors, by behavior id (``3DBall?team=0``)."""
 
     @property
     def frame_s(self) -> float:
-        """How long one rendered step is shown, in seconds."""
+        """The time that one rendered step is shown for, in seconds."""
 
     def reset(self, seed: int | None = None) -> Steps:
         """Starts every agent's episode anew, without ending the old ones, and asks for the first actions.
@@ -54,10 +54,10 @@ class Scene(Protocol):
 
 @runtime_checkable
 class Demonstrator(Scene, Protocol):
-    """A scene that can show how it is done."""
+    """A scene with an expert, which can be recorded as a demonstration."""
 
     def expert(self) -> Mapping[str, ActionBatch]:
-        """What an expert does now, who knows the whole world: an action for every row that waits, in their order.
+        """The actions of an expert that knows the whole world, for every row that waits, in their order.
 
         It changes nothing in the scene, and is meaningful after reset() and after every step().
 
@@ -110,15 +110,15 @@ def step_batch(
     group_ids: NDArray[np.int64] | None = None,
     group_rewards: NDArray[np.float32] | None = None,
 ) -> StepBatch:
-    """A batch of agents; left out means everything is allowed, nobody's episode ended and there are no groups."""
+    """A batch of agents; by default everything is allowed, no episode ended and there are no groups."""
     rows = len(agent_ids)
-    nobody = np.zeros(rows, np.bool_)
+    none = np.zeros(rows, np.bool_)
     return StepBatch(
         agent_ids=agent_ids,
         observations=tuple(observations),
         rewards=rewards,
-        terminated=nobody if terminated is None else terminated,
-        truncated=nobody if truncated is None else truncated,
+        terminated=none if terminated is None else terminated,
+        truncated=none if truncated is None else truncated,
         allowed_actions=np.ones((rows, 0), np.bool_) if allowed_actions is None else allowed_actions,
         group_ids=np.zeros(rows, np.int64) if group_ids is None else group_ids,
         group_rewards=np.zeros(rows, np.float32) if group_rewards is None else group_rewards,
@@ -126,7 +126,7 @@ def step_batch(
 
 
 def concatenate(terminal: StepBatch, deciding: StepBatch) -> StepBatch:
-    """Both batches in one message, terminal rows first."""
+    """Joins both batches in one message, terminal rows first."""
     return StepBatch(
         agent_ids=np.concatenate([terminal.agent_ids, deciding.agent_ids]),
         observations=tuple(

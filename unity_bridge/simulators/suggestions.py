@@ -1,4 +1,4 @@
-"""What somebody may have meant by a name that is no environment: one of ours or of a library that is spelt alike."""
+"""Suggestions for a name that is no environment: one of ours or of a library that is spelt alike."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 _SCHEMES = {"sim": "sim", "gym": "gym", "gymnasium": "gym", "pettingzoo": "pettingzoo", "pz": "pettingzoo"}
-"""As people write them, and as they are."""
+"""Schemes as people write them, and as they are."""
 
 _PETTINGZOO_PACKAGES = (
     "mpe2", "pettingzoo.butterfly", "pettingzoo.classic", "pettingzoo.sisl", "pettingzoo.mpe",
@@ -22,7 +22,7 @@ def closest_environment(env: str, scenes: Iterable[str]) -> str:
     """The nearest name that ``--env`` takes, with its scheme; empty if nothing is near.
 
     Args:
-        env: as somebody wrote it.
+        env: as the user wrote it.
         scenes: the names of ours, without the scheme.
     """
     scheme, _, name = env.strip().partition(":")
@@ -38,7 +38,7 @@ def closest_environment(env: str, scenes: Iterable[str]) -> str:
 
 
 def _of_libraries() -> Iterator[tuple[str, str]]:
-    """Names without a scheme, and with it."""
+    """Pairs of a name without its scheme, and with it."""
     for module in _pettingzoo_modules():
         yield module, f"pettingzoo:{module}"
         yield module.rpartition(".")[2], f"pettingzoo:{module}"

@@ -1,4 +1,4 @@
-"""Environments that somebody else wrote: what goes wrong in them, and numbers as the wire wants them."""
+"""Environments that others wrote: errors in their code, seeds of their copies, and numbers as the wire wants them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _LARGEST = np.finfo(np.float32).max
 _SEED_STRIDE = 1000
 _CALLERS = ("unity_bridge", "importlib", "gymnasium.core", "gymnasium.envs.registration", "gymnasium.wrappers",
             "pettingzoo.utils")  # fmt: skip
-"""Modules that only pass a call on: frames of theirs alone tell nobody where the mistake is."""
+"""Modules that only pass a call on: their frames do not tell where a mistake is."""
 
 
 def call_guarded(env: str, what: str, call: Callable[[], _T]) -> _T:
-    """What call() returns; whatever it raises becomes one line that says where.
+    """Returns what call() returns; an exception becomes one line that says where it was raised.
 
     Args:
         env: as the user wrote it.
         what: what is being called, for the message.
-        call: somebody else's code.
+        call: code of others.
 
     Raises:
         SceneError: call() raised something.
@@ -41,7 +41,7 @@ def call_guarded(env: str, what: str, call: Callable[[], _T]) -> _T:
 
 
 def users_traceback(error: BaseException) -> str:
-    """The traceback of what somebody else's code raised behind an error, from the first line of that code on.
+    """The traceback of what code of others raised behind an error, from the first line of that code on.
 
     Empty where no such code is to blame: nothing was raised behind it, or only on the way to that code.
     """
@@ -63,7 +63,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _modules(error: BaseException) -> Iterator[str]:
-    """Through which it passed, by frame."""
+    """Names of the modules that an exception passed through, by frame."""
     frame = error.__traceback__
     while frame is not None:
         yield _module(frame)
@@ -92,7 +92,7 @@ def copy_seed(seed: int | None, copy: int) -> int | None:
 
 
 def float32(values: NDArray[Any]) -> NDArray[np.float32]:
-    """Numbers too large for float32 become the largest there is; infinities and NaN stay."""
+    """Casts to float32. Numbers too large for it become the largest there is; infinities and NaN stay."""
     if values.dtype == np.float64:
         values = np.where(np.isfinite(values), np.clip(values, -_LARGEST, _LARGEST), values)
     return values.astype(np.float32)

@@ -1,1 +1,1 @@
-"""Bundled scenes whose agents have a group, one file each beside its physics."""
+"""Bundled scenes with groups of agents, one file each beside its physics."""

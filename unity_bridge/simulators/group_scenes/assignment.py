@@ -1,4 +1,4 @@
-"""Who goes where: agents dealt out to as many places, for experts."""
+"""The assignment of agents to as many places at small cost, for experts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_TRIED = 5
 
 
 def assign(costs: Floats) -> Integers:
-    """The place for each agent, all different: with the least sum of costs, or of many agents a small one.
+    """The place for each agent, all different, with the least sum of costs; with a small one if agents are many.
 
     Args:
         costs: of each agent at each place. Shape [C, N, N].
@@ -34,7 +34,7 @@ def _best(costs: Floats) -> Integers:
 
 
 def _greedy(costs: Floats) -> Integers:
-    """The cheapest pair first, again and again."""
+    """Assigns the cheapest pair that is left, again and again."""
     left = costs.copy()
     copies, agents, _ = costs.shape
     everywhere = np.arange(copies)

@@ -29,9 +29,9 @@ MAX_STEPS = 300
 
 _MOVES: Floats = np.array([0.0, -1.0, 1.0])
 _MIRROR = np.array([1, -1])
-"""Side 1 sees the court as if it were side 0."""
+"""Factors along x: side 1 observes the court as if it were side 0."""
 _AIMS: Floats = np.array([0.0, -0.7, 0.7])
-"""Where on the paddle the expert thinks of hitting the ball."""
+"""Places on the paddle where the expert considers hitting the ball."""
 _SHOWN = 4
 _WIDTH, _HEIGHT = 260, 200
 _SCALE = 90
@@ -41,7 +41,7 @@ _COLORS: tuple[Color, Color] = ((70, 130, 255), (230, 120, 60))
 class Duel:
     """C courts on each of which two sides of P paddles play for one ball. Physics: ``duel_court``.
 
-    The ball is served from the middle to either side. Who misses it loses: the episode of both sides terminates
+    The ball is served from the middle to either side. The side that misses it loses: the episode of both terminates
     with −1 for one and +1 for the other; each return makes the ball faster, so hardly ever are ``steps`` (300)
     decisions over before, which is an interruption, and a draw (0). There are no other rewards. Alone on its side
     an agent earns them itself, in a team (``agents_per_copy`` P > 1) its group does. Each side of a court is a group.
@@ -51,8 +51,8 @@ class Duel:
     stands (x + 1), and its height. Side 1 sees all of this mirrored, so both play to the right. Action: one branch of
     3: stay, down, up; or, if ``continuous``, one number, how fast to go up (1) or down (−1).
 
-    The expert goes where the ball will come, and aims away from the others. Alone on its side, it beats whoever
-    moves at random or stands still, and in 99 of 100 duels whoever only follows the ball's height.
+    The expert goes where the ball will come, and aims away from the others. Alone on its side, it beats players that
+    move at random or stand still, and in 99 of 100 duels one that only follows the ball's height.
 
     Statistics, at the end of each episode: ``Duel/Steps`` and ``Duel/Draw`` (0 or 1).
     """
@@ -155,7 +155,7 @@ class Duel:
         )
 
     def _observe(self, side: int) -> NDArray[np.float32]:
-        """What a side sees. Shape [C, P, 4 + 4 P]."""
+        """The observations of a side. Shape [C, P, 4 + 4 P]."""
         paddles, court, mirror = self._shape[1], self._court, _MIRROR[side]
         seen = np.empty((*self._shape, 4 + 4 * paddles), np.float32)
         seen[..., 0] = mirror * court.ball[:, :1]
@@ -195,7 +195,10 @@ class Duel:
 
 
 def expert_moves(court: DuelCourt, side: int) -> Floats:
-    """Goes where the ball will come, to hit it away from the others; else to the middle. Shape [C, P]."""
+    """The expert's moves: to where the ball will come, to hit it away from the others; else to the middle.
+
+    Shape [C, P].
+    """
     ways = court.columns[side] - court.ball[:, :1]
     steps = ways / court.speed[:, :1]
     comes = (np.sign(court.speed[:, :1]) == -_MIRROR[side]) & (steps >= 0)

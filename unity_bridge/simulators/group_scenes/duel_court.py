@@ -31,10 +31,10 @@ class DuelCourt:
 
     def __init__(self, courts: int, paddles: int) -> None:
         self.paddles: Floats = np.zeros((courts, 2, paddles))
-        """y of each."""
+        """The y of each. Shape [C, 2, P]."""
         outwards = PADDLE_X - DEPTH * np.arange(paddles)
         self.columns: Floats = np.stack([-outwards, outwards])
-        """x of each, on all courts. Shape [2, P]."""
+        """The x of each, the same on all courts. Shape [2, P]."""
         self.ball: Floats = np.zeros((courts, 2))
         self.speed: Floats = np.zeros((courts, 2))
 
@@ -83,7 +83,7 @@ class DuelCourt:
 
 
 def fly(ball: Floats, speed: Floats, steps: Floats) -> tuple[Floats, Floats]:
-    """Where the ball is after so many steps, and its speed there. Shapes [C, 2] and [C]."""
+    """The place of the ball after so many steps, and its speed there. Shapes [C, 2] and [C]."""
     y, turned = fold(ball[:, 1] + speed[:, 1] * steps)
     there = np.stack([ball[:, 0] + speed[:, 0] * steps, y], axis=1)
     return there, np.stack([speed[:, 0], np.where(turned, -speed[:, 1], speed[:, 1])], axis=1)

@@ -14,7 +14,7 @@ from unity_bridge.steps import StepBatch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepResults:
-    """What a step brings to every agent of every copy. C copies of A agents."""
+    """The outcome of a step for every agent of every copy. C copies of A agents."""
 
     observations: NDArray[np.float32]
     """Shape [C, A, size]."""
@@ -43,7 +43,7 @@ class Groups:
         self._all_allowed = np.ones((copies * agents, choices), np.bool_)
 
     def decision_batch(self, results: StepResults, which: Bools | None = None) -> StepBatch:
-        """Rows of agents that wait for an action, copy by copy.
+        """The rows of agents that wait for an action, copy by copy.
 
         Args:
             results: of all agents, whether or not a row is about them.
@@ -52,11 +52,11 @@ class Groups:
         return self._rows(results, which, None, None)
 
     def terminal_batch(self, results: StepResults, *, terminated: Bools, truncated: Bools) -> StepBatch:
-        """Rows of the agents whose episode ended, copy by copy.
+        """The terminal rows of agents that ended an episode, copy by copy.
 
         Args:
             results: of all agents, whether or not a row is about them.
-            terminated: agents whose task ended. Shape [C, A].
+            terminated: agents that ended their task. Shape [C, A].
             truncated: agents that only the clock stopped. Shape [C, A].
         """
         return self._rows(results, terminated | truncated, terminated, truncated)

@@ -1,4 +1,4 @@
-"""``sim:pushblock``: a team pushes blocks through a gate that somebody has to die for."""
+"""``sim:pushblock``: a team pushes blocks through a gate that opens when an agent dies."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _TRAP: Color = (210, 60, 60)
 class PushBlock:
     """C copies of a team that shall push two light blocks and a heavy one to the right side of a room.
 
-    Rules: ``push_block_world``. The heavy block needs two who push at once. The gate opens only when somebody
-    steps onto the trap and dies; whoever does so leaves before the team has earned anything from it. The dead
-    agent's episode terminates, its group plays on, until all blocks are delivered, nobody lives (both terminate) or
+    Rules: ``push_block_world``. The heavy block needs two that push at once. The gate opens only when an agent
+    steps onto the trap and dies; it leaves before the team has earned anything from it. The dead
+    agent's episode terminates, its group plays on, until all blocks are delivered, none is alive (both terminate) or
     ``steps`` (100) decisions are over (which is an interruption). For each episode the size of the team is drawn
     (between 3, or half of ``agents_per_copy`` where that is more, and ``agents_per_copy``), and so are blocks, the
     trap, and where in the first column agents start. With ``respawn`` N, the dead are back N decisions later, as
@@ -57,7 +57,7 @@ class PushBlock:
     their ids: from here (2), whether it lives (zeros if not). Rows and columns are in units of 6 cells. Action: one
     branch of 5: stay, up, down, left, right. Agents earn nothing on their own. The group gets −0.01 for each decision,
     1 for each light block and 2 for the heavy one: 4 − 0.01 · decisions, which for the expert is 3.82 in the mean
-    (18 decisions; up to four agents). A team of which nobody dies ends with −1.
+    (18 decisions; up to four agents). A team in which no agent dies ends with −1.
 
     Statistics, at the end of a group's episode: ``PushBlock/Delivered`` (0 to 3), ``PushBlock/Deaths`` and
     ``PushBlock/TeamSize``.
@@ -85,7 +85,7 @@ class PushBlock:
         self._sizes = np.zeros(copies, np.int64)
         self._deaths = np.zeros(copies, np.int64)
         self._dead_for = np.zeros(self._groups.shape, np.int64)
-        """Decisions since it died, of those who did and may come back; 0 for everybody else."""
+        """Decisions since an agent died that may come back; 0 for all others. Shape [C, A]."""
         all_agents = np.arange(agents_per_copy)
         self._others = np.array([np.delete(all_agents, agent) for agent in all_agents])
 
@@ -133,7 +133,7 @@ class PushBlock:
         return actions
 
     def _go_on(self, over: Bools, died: Bools) -> bool:
-        """Begins anew where it is over, and brings back the dead elsewhere; whether anybody did."""
+        """Begins anew where it is over, and brings back the dead elsewhere. Returns whether any agent began."""
         back = np.zeros_like(died)
         if self._respawn is not None:
             self._dead_for += died | (self._dead_for > 0)
@@ -153,7 +153,7 @@ class PushBlock:
         self._deaths[which] = 0
         self._dead_for[which] = 0
         self._sizes[which] = self._rng.integers(max(FEWEST, agents // 2), agents + 1, count)
-        # Who takes part is drawn too, so that no place in the team is always taken.
+        # The agents that take part are drawn too, so that no place in the group is always taken.
         order = self._rng.permuted(np.tile(np.arange(agents), (len(self._steps), 1)), axis=1)
         self._world.spawn(which[:, None] & (order < self._sizes[:, None]), self._rng)
 
@@ -169,7 +169,7 @@ class PushBlock:
                 self._academy.add_statistic(f"PushBlock/{name}", value)
 
     def _observe(self) -> NDArray[np.float32]:
-        """What everybody sees. Shape [C, A, 14 + 3 A]."""
+        """The observations of all agents. Shape [C, A, 14 + 3 A]."""
         (copies, agents), world = self._groups.shape, self._world
         seen = np.zeros((copies, agents, 14 + 3 * agents), np.float32)
         seen[..., 0:2] = world.places / _SCALE

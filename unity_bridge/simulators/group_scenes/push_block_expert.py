@@ -17,7 +17,10 @@ from unity_bridge.simulators.group_scenes.push_block_world import (
 
 
 def expert_actions(world: PushBlockWorld) -> Integers:
-    """While the gate is closed, who is nearest to the trap goes there; the others push. Shape [C, A]."""
+    """The expert's actions: while the gate is closed, the nearest agent goes to the trap; the others push.
+
+    Shape [C, A].
+    """
     volunteers = _volunteers(world)
     workers = world.alive & ~volunteers
     blocks = _assign_blocks(world, workers)
@@ -34,7 +37,7 @@ def _volunteers(world: PushBlockWorld) -> Bools:
 
 
 def _assign_blocks(world: PushBlockWorld, workers: Bools) -> Integers:
-    """A block for each: two to the heavy one first, then one to each light one, and over again. Shape [C, A]."""
+    """The block of each agent: two to the heavy one first, then one to each light one, and over again. Shape [C, A]."""
     rank = np.cumsum(workers, axis=1) - 1
     # The blocks in the order in which they are dealt out; what is delivered comes last.
     order = np.argsort(np.where(world.delivered, 9, -world.weights), axis=1, kind="stable")
@@ -45,7 +48,7 @@ def _assign_blocks(world: PushBlockWorld, workers: Bools) -> Integers:
 
 
 def _go_behind(world: PushBlockWorld, lanes: Integers, columns: Integers) -> Integers:
-    """To the cell to the left of a block, and on from there; a detour to the left if something is in the way."""
+    """The actions that lead behind a block and push it, around what is in the way. Shape [C, A]."""
     rows, here = world.places[..., 0], world.places[..., 1]
     upright = np.where(lanes < rows, UP, DOWN)
     back = np.where(_is_before_a_block(world), DOWN, LEFT)
@@ -73,7 +76,7 @@ def _is_before_a_block(world: PushBlockWorld) -> Bools:
 
 
 def _go_to_the_trap(world: PushBlockWorld) -> Integers:
-    """Along the first column, then along the trap's row, where no blocks are."""
+    """The actions that lead to the trap: along the first column, then along the trap's row. Shape [C, A]."""
     down = world.traps[:, None, 0] - world.places[..., 0]
     back = np.where(world.places[..., 1] > 0, LEFT, np.where(down < 0, UP, DOWN))
     onward = np.where(world.places[..., 1] < world.traps[:, None, 1], RIGHT, LEFT)

@@ -14,7 +14,7 @@ GATE = 4
 GOAL = COLUMNS - 1
 STAY, UP, DOWN, LEFT, RIGHT = range(5)
 LIGHT, HEAVY = 1, 2
-"""How many must push, and what it earns."""
+"""The number of agents that must push, and the reward for a delivery."""
 
 MOVES = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]])
 """(rows, columns) of each action."""
@@ -22,12 +22,12 @@ _BETWEEN_LANES = np.array([0, 2, 4, 6])
 
 
 class PushBlockWorld:
-    """C copies of a room of 7 × 7 cells with up to A agents, who may share cells, and three blocks, who are solid.
+    """C copies of a room of 7 × 7 cells with up to A agents, which may share cells, and three blocks, which are solid.
 
     A block moves one cell to the right if as many agents as it weighs stand to its left and push (go right), and
-    nobody stands in its way. The pushers follow it. In the last column it is delivered, and gone. Between columns
-    4 and 5 is a gate, closed to blocks and agents until somebody steps onto the trap, a cell between two lanes.
-    That kills whoever does it, and uses up the trap.
+    none stands in its way. The pushers follow it. In the last column it is delivered, and gone. Between columns
+    4 and 5 is a gate, closed to blocks and agents until an agent steps onto the trap, a cell between two lanes.
+    That kills the agent, and uses up the trap.
     """
 
     def __init__(self, copies: int, agents: int) -> None:
@@ -61,13 +61,13 @@ class PushBlockWorld:
         self.places[which] = np.stack([rng.integers(ROWS, size=count), np.zeros(count, np.int64)], axis=1)
 
     def advance(self, actions: Integers) -> tuple[Integers, Bools]:
-        """One step of everybody who is alive.
+        """Makes one step of all agents that are alive.
 
         Args:
             actions: what they do, shape [C, A]; of the dead anything.
 
         Returns:
-            The weight that each copy delivered, shape [C], and who died, shape [C, A].
+            The weight that each copy delivered, shape [C], and the agents that died, shape [C, A].
         """
         self._push(actions)
         self._walk(actions)

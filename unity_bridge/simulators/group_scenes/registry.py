@@ -17,7 +17,7 @@ from unity_bridge.simulators.scene import Scene, SceneError, flag_of
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What the user may ask of a team scene."""
+    """An option of scenes with groups, as the user may set it."""
 
     meaning: str
 
@@ -34,12 +34,12 @@ OPTIONS: Mapping[str, Option] = {
     "clock": Option("let agents see how far the episode is", is_switch=True),
     "respawn": Option("let agents that died come back after so many decisions"),
 }
-"""By name, of all scenes with teams."""
+"""The options of all scenes with groups, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupScene:
-    """A bundled scene whose agents have a group, and how to make it."""
+    """A bundled scene with groups, and how to make it."""
 
     kind: type
     """Its class; the module's first line says what it is about."""
@@ -48,7 +48,7 @@ class GroupScene:
     """Takes the options below and an academy by name. Raises ValueError for a value that makes no sense."""
 
     options: Mapping[str, Any]
-    """The options that it understands, and what they are unless somebody says otherwise."""
+    """The options that it understands, and their defaults."""
 
 
 _SWITCH = {"copies": 16, "steps": 50, "full_view": False, "clock": False}
@@ -73,7 +73,7 @@ def open_group_scene(name: str, agents: int | None, academy: Academy, given: Map
 
     Args:
         name: one of GROUP_SCENES.
-        agents: what the user said of agents as a whole, which means nothing here.
+        agents: the user's number of agents, which these scenes do not take.
         academy: where the scene leaves statistics.
         given: options by name.
 
@@ -94,7 +94,7 @@ def open_group_scene(name: str, agents: int | None, academy: Academy, given: Map
 
 
 def reject_group_options(env: str, given: Mapping[str, Any]) -> None:
-    """Refuses what only scenes with teams understand.
+    """Refuses options that only scenes with groups understand.
 
     Raises:
         SceneError: something was given.

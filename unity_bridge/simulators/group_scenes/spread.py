@@ -30,7 +30,7 @@ BEHAVIOR = "Spread?team=0"
 LOCAL_RATIO = 0.5
 """The share of an agent's reward that is about itself."""
 EXPERT_RETURN = -7.6
-"""What the expert returns to each of three agents in 25 steps, in the mean."""
+"""The mean return of the expert, for each of three agents in 25 steps."""
 
 _SHOWN = 4
 _SCALE = 75
@@ -80,7 +80,7 @@ class Spread:
         self._world = SpreadWorld(copies, agents_per_copy)
         self._step = 0
         self._uncovered = np.zeros(copies)
-        """D of the episodes at hand; and C."""
+        """The sums D and C of the episodes at hand. Shape [C]."""
         self._collisions = np.zeros(copies)
         all_agents = np.arange(agents_per_copy)
         self._others = np.array([np.delete(all_agents, agent) for agent in all_agents], np.int64)
@@ -117,7 +117,7 @@ class Spread:
         }
 
     def expert(self) -> Mapping[str, ActionBatch]:
-        """Deals out the landmarks, and takes what brings each agent nearest to its own after coasting a little."""
+        """Assigns the landmarks, and pushes so that each agent comes nearest to its own after coasting a little."""
         ways = self._world.to_landmarks()
         mine = assign(lengths(ways))
         way = np.take_along_axis(ways, mine[..., None, None], axis=2)
@@ -162,7 +162,7 @@ class Spread:
         self._academy.add_statistic("Spread/S", -agents * d - 2 * c - agents * self._steps)
 
     def _observe(self) -> NDArray[np.float32]:
-        """What everybody sees. Shape [C, N, 6 N]."""
+        """The observations of all agents. Shape [C, N, 6 N]."""
         (copies, agents), world = self._groups.shape, self._world
         others = world.differences[:, np.arange(agents)[:, None], self._others]
         seen = np.zeros((copies, agents, 6 * agents), np.float32)

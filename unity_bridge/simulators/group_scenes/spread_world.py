@@ -39,11 +39,11 @@ class SpreadWorld:
         self.differences: Floats = np.zeros((copies, agents, agents, 2))
         """p_j − p_i at [c, i, j]."""
         self.distances: Floats = np.zeros((copies, agents, agents))
-        """‖p_j − p_i‖ at [c, i, j]; nobody is near itself: infinity for i = j."""
+        """‖p_j − p_i‖ at [c, i, j]; infinity for i = j."""
         self._self = np.arange(agents)
 
     def place(self, positions: Floats, landmarks: Floats) -> None:
-        """Puts everybody down at rest. Shapes [C, N, 2]."""
+        """Places agents at rest, and landmarks. Shapes [C, N, 2]."""
         self.positions[:] = positions
         self.landmarks[:] = landmarks
         self.velocities[:] = 0
@@ -82,7 +82,7 @@ class SpreadWorld:
 
 
 def lengths(vectors: Floats) -> Floats:
-    """Of vectors in the plane. Shape [..., 2] to [...]."""
+    """The lengths of vectors in the plane. Shape [..., 2] to [...]."""
     x, y = vectors[..., 0], vectors[..., 1]
     result: Floats = np.sqrt(x * x + y * y)
     return result

@@ -31,7 +31,7 @@ PLANS = {
     3: ("0333332", "44444440111112", "42333330"),
     4: ("0333332", "000201000111112", "02333330", "000000211110100"),
 }
-"""An optimal sequence of actions for each agent, where everybody keeps to it."""
+"""An optimal sequence of actions for each agent, where all keep to it."""
 
 _MOVES = ((1, 0), (0, -1), (-1, 0), (0, 1), (0, 0))
 _SIZE = 36
@@ -46,8 +46,8 @@ class Switch:
         row 1   .. .. .. .. .. .. ..      ##: wall
         row 2   h3 s2 ## ## ## s3 h2      unused starts and homes are free cells
 
-    Agents move one after another in the order of their ids; a move off the map, into a wall or onto somebody
-    fails. Who stands on its own home is done: its episode terminates, and it stays there, in the way of others.
+    Agents move one after another in the order of their ids; a move off the map, into a wall or onto another agent
+    fails. An agent on its own home is done: its episode terminates, and it stays there, in the way of others.
     The group plays on until all are home, or is cut off after ``steps`` (50) decisions. Then all begin anew.
 
     Observation: the agent's row/2 and column/6, rounded to two decimals; with ``clock`` also its decisions so
@@ -152,7 +152,7 @@ class Switch:
             self._academy.add_statistic("Switch/Home", share)
 
     def _observe(self) -> NDArray[np.float32]:
-        """What everybody sees. Shape [C, A, size]."""
+        """The observations of all agents. Shape [C, A, size]."""
         copies, agents = self._groups.shape
         seen = _PLACES[self._cells]
         if self._clock:
@@ -189,7 +189,7 @@ class Switch:
 
 
 def _next_cells() -> Integers:
-    """Where each action leads from each cell if nobody is in the way. Shape [cells, 5]."""
+    """The cell that each action leads to from each cell if the way is free. Shape [cells, 5]."""
     cells = np.arange(ROWS * COLUMNS)
     leads = cells[:, None].repeat(len(_MOVES), axis=1)
     for cell in cells.tolist():
@@ -201,7 +201,7 @@ def _next_cells() -> Integers:
 
 
 def _places() -> NDArray[np.float32]:
-    """How each cell is seen. Shape [cells, 2]."""
+    """The observation of each cell: row and column, scaled. Shape [cells, 2]."""
     cells = np.arange(ROWS * COLUMNS)
     scaled = np.stack([cells // COLUMNS / (ROWS - 1), cells % COLUMNS / (COLUMNS - 1)], axis=1)
     return np.round(scaled, 2).astype(np.float32)
@@ -212,7 +212,7 @@ def _cells(places: tuple[tuple[int, int], ...]) -> Integers:
 
 
 def _as_steps(plans: tuple[str, ...]) -> Integers:
-    """The action of each agent by step, with which everybody stays in the end. Shape [longest + 1, A]."""
+    """The action of each agent by step, to stay in the end. Shape [longest + 1, A]."""
     return np.array(
         [[int(action) for action in plan.ljust(_LONGEST_PLAN + 1, str(STAY))] for plan in plans]
     ).T

@@ -73,7 +73,7 @@ class GymScene:
         return {self._behavior: concatenate(terminal, self._deciding(following, np.where(ended, 0, rewards)))}
 
     def render(self) -> NDArray[np.uint8]:
-        """What copy 0 looks like."""
+        """Renders copy 0."""
         frame = self._guard("render()", self._envs[0].render)
         if not isinstance(frame, np.ndarray):
             raise SceneError(f"gym:{self._env_id}: render() gave no picture but {frame!r}")
@@ -134,7 +134,7 @@ class GymScene:
 
 
 def _parts(returned: _T, expected: tuple[str, ...]) -> _T:
-    """What an environment returned, checked: those written for the old Gym tell less."""
+    """Returns what an environment returned, once it is complete: those written for the old Gym return less."""
     if isinstance(returned, tuple) and len(returned) == len(expected) and isinstance(returned[-1], Mapping):
         return returned
     got = f"{len(returned)} of them" if isinstance(returned, tuple) else f"{returned!r:.60}"

@@ -36,7 +36,7 @@ class Sensor:
     """Takes the whole observation; returns what the sensor sees, in the shape that the spec says."""
 
     def read_all(self, observations: Sequence[Any]) -> Observation:
-        """What it sees of several observations: bytes if those are pictures of bytes. Shape [N, *shape].
+        """Reads several observations; pictures of bytes stay bytes. Shape [N, *shape].
 
         Raises:
             SceneError: an observation is no member of its space.

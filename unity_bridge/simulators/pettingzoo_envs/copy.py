@@ -1,4 +1,4 @@
-"""One copy of a PettingZoo environment: who is there, and what happened to whom."""
+"""One copy of a PettingZoo environment: the agents that are there, and what each gets from a step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class AgentStep(NamedTuple):
-    """What one agent gets from a step or reset."""
+    """The outcome of a step or reset for one agent."""
 
     agent: Agent
     observation: Any
@@ -25,9 +25,9 @@ class AgentStep(NamedTuple):
 
 
 class Copy:
-    """Plays episodes of an environment, whose agents may leave before its end and come after its beginning.
+    """One copy of an environment, played episode by episode; its agents may leave early and come late.
 
-    An episode ends when nobody is left; then the next one must be begun.
+    An episode ends when no agent is left; then the next one must be begun.
     """
 
     def __init__(self, env: Any, called: str) -> None:
@@ -39,15 +39,15 @@ class Copy:
         self.env = env
         self._called = called
         self.observations: dict[Agent, Any] = {}
-        """What all who are there saw last, and those who left in the last step."""
+        """The last observation of all agents that are there, and of those that left in the last step."""
         self.waiting: list[Agent] = []
-        """Who is to act, in the order of the environment."""
+        """The agents that are to act, in the order of the environment."""
 
     def reset(self, seed: int | None = None) -> list[AgentStep]:
-        """Begins an episode. Returns who waits for an action.
+        """Begins an episode. Returns the steps of the agents that wait for an action.
 
         Raises:
-            SceneError: the environment raised something, or nobody is there.
+            SceneError: the environment raised something, or has no agents.
         """
         returned = self._guard("reset()", lambda: self.env.reset(seed=seed))
         observations, infos = self._guard("reset()", lambda: _parts(returned, 2))
@@ -59,12 +59,12 @@ class Copy:
         return [AgentStep(agent, observations[agent], 0.0, _mask(infos, agent)) for agent in self.waiting]
 
     def step(self, actions: dict[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
-        """Acts for all who waited. Returns those whose episode ended, and those who wait for an action.
+        """Acts for all agents that waited. Returns the steps of those that ended, and of those that wait now.
 
-        Who is both terminated and truncated is terminated.
+        An agent that is both terminated and truncated is terminated.
 
         Raises:
-            SceneError: the environment raised something, or does not say what became of somebody.
+            SceneError: the environment raised something, or does not say what became of an agent.
         """
         returned = self._guard("step()", lambda: self.env.step(actions))
         observations, rewards, terminated, truncated, infos = self._guard(
@@ -96,7 +96,7 @@ class Copy:
         ]
 
     def state(self) -> Any:
-        """What the environment says of itself as a whole."""
+        """The environment's own state."""
         return self._guard("state()", self.env.state)
 
     def _require_seen(self, observations: Mapping[Agent, Any]) -> None:
@@ -119,7 +119,7 @@ class Copy:
 
 
 def _parts(returned: Any, expected: int) -> tuple[Any, ...]:
-    """Checked, because users' own environments like to return what Gymnasium's do."""
+    """Returns what an environment returned, once its form is checked: users' own like to return what Gymnasium's do."""
     if not (
         isinstance(returned, tuple)
         and len(returned) == expected

@@ -1,4 +1,4 @@
-"""From ``pettingzoo:MODULE`` to environments whose agents act at the same time."""
+"""The import of ``pettingzoo:MODULE`` as environments with agents that act at the same time."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _OF_THE_EXTRA = ("gymnasium", "mpe2", "pettingzoo", "pygame")
 
 
 def find_environment(module: str) -> Callable[..., Any]:
-    """What makes the environment of a module, from keyword arguments: its ``parallel_env``, or else its ``env``.
+    """The function that makes the environment of a module: its ``parallel_env``, or else its ``env``.
 
-    An ``env`` makes environments whose agents act in turn (AEC); PettingZoo's own wrapper makes those parallel.
+    An ``env`` makes environments with agents that act in turn (AEC); PettingZoo's own wrapper makes those parallel.
 
     Args:
         module: importable from here, such as ``mpe2.simple_spread_v3``.
@@ -71,7 +71,7 @@ def _import(module: str) -> Any:
 
 
 def _missing(module: str, missing: str) -> str:
-    """What to say of a module that could not be imported because another, or itself, is missing."""
+    """The reason why a module cannot be imported, because another or itself is missing."""
     if missing in _OF_THE_EXTRA:
         return f"{missing} is not installed; {INSTALL}"
     if f"{module}.".startswith(f"{missing}."):

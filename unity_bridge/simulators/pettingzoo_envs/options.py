@@ -1,4 +1,4 @@
-"""What may be asked of ``pettingzoo:`` environments, and how it is written on the command line."""
+"""The options of ``pettingzoo:`` environments, and their flags on the command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from unity_bridge.simulators.scene import Scene, SceneError, flag_of
 
 OWN_OPTIONS = ("with_state", "behaviors")
-"""What no other scene understands."""
+"""Options that no other scene understands."""
 
 _OPTIONS = ("copies", *OWN_OPTIONS)
 
@@ -42,7 +42,7 @@ def open_pettingzoo(
 
     Args:
         module: as Python imports it.
-        agents: what the user said of agents as a whole, which means nothing here.
+        agents: the user's number of agents, which these environments do not take.
         kwargs: of the environment.
         options: by name.
         rendered: whether render() will be called.
@@ -70,7 +70,7 @@ def open_pettingzoo(
 
 
 def reject_pettingzoo_options(env: str, options: Mapping[str, Any]) -> None:
-    """Refuses what only these environments understand.
+    """Refuses options that only these environments understand.
 
     Raises:
         SceneError: something was given.

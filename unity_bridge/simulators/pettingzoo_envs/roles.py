@@ -1,4 +1,4 @@
-"""Which agents of a PettingZoo environment share a behavior, what it is called, and how its agents see and act."""
+"""Roles: which agents of a PettingZoo environment share a behavior, its name, and how its agents see and act."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Role:
 def assign_roles(env: Any, name: str, wanted: Sequence[tuple[str, str]] = ()) -> list[Role]:
     """Gives every possible agent a role.
 
-    Agents whose observation and action spaces are equal share one. If there is just one, its behavior is called
+    Agents with equal observation and action spaces share one. If there is just one, its behavior is called
     like the environment; if there are several, by what their agents are called besides, without the numbers:
     ``simple_tag_v3_adversary`` and ``simple_tag_v3_agent``. Where that does not tell them apart, each is called
     by its first agent.
@@ -51,7 +51,7 @@ def assign_roles(env: Any, name: str, wanted: Sequence[tuple[str, str]] = ()) ->
         env: parallel.
         name: of the environment.
         wanted: patterns of agents' names (as in a shell) with the behavior that they shall have; the first that
-            fits counts. If there are any, every agent must have one, and each must fit somebody.
+            fits counts. If there are any, every agent must have one, and each must fit an agent.
 
     Raises:
         SceneError: agents without a behavior, different ones with the same, or a space that cannot be sent.
@@ -82,7 +82,7 @@ def _alike(seen: Spaces, name: str) -> dict[str, list[Agent]]:
 
 
 def _kinds(agents: Sequence[Agent]) -> list[str]:
-    """What agents are called without their numbers; only the first if those are many."""
+    """The names of agents without their numbers; only the first if those are many."""
     kinds = list(dict.fromkeys(re.sub(r"[_-]?\d+$", "", _plain(agent)) for agent in agents))
     return kinds if len(kinds) <= _MOST_KINDS else kinds[:1]
 

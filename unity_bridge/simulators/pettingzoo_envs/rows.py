@@ -23,7 +23,7 @@ class Row(NamedTuple):
     copy: int
     step: AgentStep
     state: Any = None
-    """The copy's state, as observe() returned it; None where agents are not shown it."""
+    """The copy's state, as observe() returned it; None where it is not shown."""
 
 
 class BatchBuilder:
@@ -39,7 +39,7 @@ class BatchBuilder:
         self._state = state
 
     def by_behavior(self, rows: Sequence[Row]) -> dict[str, list[Row]]:
-        """The same rows, apart.
+        """Splits rows by behavior.
 
         Raises:
             SceneError: an agent that is none of the possible ones.
@@ -54,11 +54,11 @@ class BatchBuilder:
         return parts
 
     def steps(self, ended: Mapping[str, list[Row]], waiting: Mapping[str, list[Row]]) -> Steps:
-        """One message; behaviors of which it says nothing are absent.
+        """The batches of one message; behaviors without rows are absent.
 
         Args:
-            ended: whose episodes ended, as by_behavior() returns them.
-            waiting: who is to act.
+            ended: rows of agents that ended an episode, as by_behavior() returns them.
+            waiting: rows of agents that are to act.
 
         Raises:
             SceneError: an observation is no member of its space.

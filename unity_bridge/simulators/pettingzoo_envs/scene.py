@@ -22,7 +22,7 @@ _DEFAULT_FPS = 30
 
 
 class PettingZooScene:
-    """N copies of an environment, all of whose agents decide at every step in which they are there.
+    """N copies of an environment; all agents decide at every step in which they are there.
 
     Behaviors are as ``pettingzoo_roles`` says, spaces become sensors and actions as ``gym_spaces`` says. Copy i
     is group i + 1, is seeded with seed + 1000 i, and has the agents i·P to i·P + P − 1, in the order of the P
@@ -30,7 +30,7 @@ class PettingZooScene:
     ``info["action_mask"]`` is respected where it fits.
 
     An agent may leave before the others: its episode has ended, its group lives on. It may come later. When
-    nobody is left, a copy begins anew; that message holds the last observations and the next first ones.
+    no agent is left, a copy begins anew; that message holds the last observations and the next first ones.
     ``terminated`` and ``truncated`` stay what they are (both at once is terminated).
 
     With state, each agent has one more sensor, the last: the environment's ``state()``, or where there is none
@@ -70,7 +70,7 @@ class PettingZooScene:
         self.behaviors: Mapping[str, BehaviorSpec] = {role.behavior: self._spec(role) for role in self._roles}
         self._batches = BatchBuilder(self._roles, envs[0].possible_agents, self._state)
         self._waiting: dict[str, list[tuple[int, Agent]]] = {}
-        """Who waits, by behavior and in the order of the last message's rows, as copy and agent."""
+        """The copies and agents that wait, by behavior and in the order of the last message's rows."""
 
     @property
     def frame_s(self) -> float:
@@ -93,7 +93,7 @@ class PettingZooScene:
         return self._message(ended, waiting)
 
     def render(self) -> NDArray[np.uint8]:
-        """What copy 0 looks like."""
+        """Renders copy 0."""
         frame = call_guarded(self._called, "render()", self._copies[0].env.render)
         if not isinstance(frame, np.ndarray):
             raise SceneError(f"{self._called}: render() gave no picture but {frame!r}")
@@ -114,14 +114,14 @@ class PettingZooScene:
         return BehaviorSpec((*(sensor.spec for sensor in role.sensors), *state), role.actuator.spec)
 
     def _chosen(self, actions: Mapping[str, ActionBatch]) -> list[dict[Agent, Any]]:
-        """What the agents of each copy do, in the order in which the environment named them."""
+        """The actions of each copy's agents, in the order in which the environment named them."""
         chosen: list[dict[Agent, Any]] = [dict.fromkeys(copy.waiting) for copy in self._copies]
         for role in self._roles:
-            who = self._waiting.get(role.behavior)
-            if who:
+            waiting = self._waiting.get(role.behavior)
+            if waiting:
                 numbers = actions[role.behavior].continuous.astype(np.float64)
                 choices = actions[role.behavior].discrete.astype(np.int64)
-                for (copy, agent), row, picks in zip(who, numbers, choices, strict=True):
+                for (copy, agent), row, picks in zip(waiting, numbers, choices, strict=True):
                     chosen[copy][agent] = role.actuator.build(row, picks)
         return chosen
 

@@ -1,4 +1,4 @@
-"""What a PettingZoo environment looks like as a whole: a sensor beside those of every agent."""
+"""The state of a PettingZoo environment as a whole: one sensor beside those of every agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unity_bridge.specs import GLOBAL_STATE
 
 
 class State(Protocol):
-    """Where the state comes from."""
+    """A source of the state, read as a sensor."""
 
     sensor: Sensor
     """Reads what observe() returned."""
@@ -29,7 +29,7 @@ class State(Protocol):
 
 
 class OwnState:
-    """What the environment itself says."""
+    """The state that the environment itself returns."""
 
     def __init__(self, space: Any) -> None:
         [self.sensor] = gym_spaces.sensors(space, (GLOBAL_STATE,))
@@ -39,7 +39,7 @@ class OwnState:
 
 
 class JoinedObservations:
-    """Everybody's observations side by side, in the order of the possible agents; zeros for who is not there."""
+    """All agents' observations side by side, in the order of the possible agents; zeros for absent ones."""
 
     def __init__(self, agents: Sequence[Agent], roles: Sequence[Role]) -> None:
         """Raises SceneError where agents see pictures, which cannot be joined."""

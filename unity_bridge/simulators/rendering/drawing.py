@@ -1,4 +1,4 @@
-"""Pictures of scenes, drawn with Pillow, which is loaded only when somebody wants to look."""
+"""Pictures of scenes, drawn with Pillow, which is loaded only when a scene is rendered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INK: Color = (60, 64, 72)
 
 
 class Canvas:
-    """A white page to draw on; pixels() is what came of it."""
+    """A white page to draw on; pixels() returns the picture."""
 
     def __init__(self, width: int, height: int) -> None:
         from PIL import Image, ImageDraw  # a simulator that nobody watches starts without it

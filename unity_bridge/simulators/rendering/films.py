@@ -1,4 +1,4 @@
-"""Files of moving pictures: GIF with Pillow, MP4 with ffmpeg. Both are imported only when somebody records."""
+"""Files of moving pictures: GIF with Pillow, MP4 with ffmpeg. Both are imported only for a recording."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Film(Protocol):
     """Frames of one size and one duration, on their way into a file."""
 
     shortest_s: ClassVar[float]
-    """Frames that are shown for less than this are not shown as they should by common viewers."""
+    """The shortest time that common viewers show a frame for."""
 
     def __init__(self, path: Path, frame_s: float) -> None: ...
 
     def add(self, frame: Frame) -> None:
-        """One more frame. Raises OSError."""
+        """Adds one frame. Raises OSError."""
 
     def finish(self) -> None:
-        """The file is complete afterwards. Raises OSError."""
+        """Completes the file. Raises OSError."""
 
     def abandon(self) -> None:
         """Lets go of the file, whatever is in it; nothing to do after ``finish``."""
@@ -108,11 +108,11 @@ class Mp4:
 
 
 FILMS: Mapping[str, type[Film]] = {".gif": Gif, ".mp4": Mp4}
-"""By the end of the file's name."""
+"""Kinds of films, by the suffix of the file's name."""
 
 
 def recording_problem(path: Path) -> str | None:
-    """Why a recording cannot go there, in words; None where it can."""
+    """The reason why a recording cannot go there, in words; None where it can."""
     suffix = path.suffix.lower()
     if suffix not in FILMS:
         return f"expected a .gif or .mp4 file, got '{path}'"

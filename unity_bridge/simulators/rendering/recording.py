@@ -1,4 +1,4 @@
-"""What a scene looked like, as a film."""
+"""The recorder of a scene as a film."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unity_bridge.simulators.rendering.films import FILMS, Film
 from unity_bridge.simulators.scene import Scene, SceneError, Steps
 
 LONGEST_S = 30.0
-"""How much of a run a recording covers unless somebody wants more, in the scene's own time."""
+"""The length of a recording by default, in the scene's own time."""
 
 
 class FilmRecorder:
@@ -87,7 +87,7 @@ class FilmRecorder:
 
 
 class _FilmedAgent:
-    """The agent whose episodes are counted: the first that asks for an action.
+    """The agent that a recording counts episodes of: the first that asks for an action.
 
     An episode is over when the next one begins, not when the agent dies: its group may live on.
     """
@@ -99,7 +99,7 @@ class _FilmedAgent:
 
     @property
     def is_over(self) -> bool:
-        """More episodes have begun than were asked for."""
+        """Whether more episodes have begun than were asked for."""
         return self._left is not None and self._left < 0
 
     def watch(self, steps: Steps) -> None:

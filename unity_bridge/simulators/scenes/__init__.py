@@ -1,1 +1,1 @@
-"""Bundled scenes whose agents act for themselves, one file each beside its physics."""
+"""Bundled scenes without groups, one file each beside its physics."""

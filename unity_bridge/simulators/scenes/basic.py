@@ -67,7 +67,7 @@ class Basic(SingleBehaviorScene):
         return {BEHAVIOR: choices(np.full(len(self._cells), RIGHT))}
 
     def _start(self, which: Rows) -> None:
-        """Nothing is drawn: the corridor holds no chance, and the seed makes no difference."""
+        """Puts agents on the start; there is no chance in it, so the seed makes no difference."""
         self._cells[which] = START
         self._decisions[which] = 0
 

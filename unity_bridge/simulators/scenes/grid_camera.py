@@ -1,4 +1,4 @@
-"""What the cameras of ``sim:gridworld`` see, for many boards at once."""
+"""The camera of ``sim:gridworld``, for many boards at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from unity_bridge.steps import Observation, as_floats
 
 PictureFormat = Literal["png", "float"]
-"""How pictures travel: bytes that are compressed, or plain floats."""
+"""The formats that pictures travel in: bytes that are compressed, or plain floats."""
 
 SIDE = 5
 """Cells along each side of a board."""
@@ -38,10 +38,10 @@ class BoardCamera:
         self._sprites: list[Observation] = [to_format(sprite) for sprite in _sprites()]
 
     def observe(self, cells: Sequence[NDArray[np.int64]]) -> Observation:
-        """Pictures of N boards.
+        """Draws pictures of N boards.
 
         Args:
-            cells: of the plus, of the ex and of the agent, who hides what it stands on; counted row by row
+            cells: of the plus, of the ex and of the agent, which hides what it stands on; counted row by row
                 from 0. Each [N].
 
         Returns:

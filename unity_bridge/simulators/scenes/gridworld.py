@@ -40,7 +40,7 @@ RIGHT_REWARD = 1.0
 WRONG_REWARD = -1.0
 MAX_DECISIONS = 100
 BEST_MEAN_RETURN = 0.9664
-"""Of the shortest ways around the wrong goal, over all boards."""
+"""The mean return of the shortest ways around the wrong goal, over all boards."""
 
 _ROW_MOVES = np.array([0, -1, 1, 0, 0])
 _COLUMN_MOVES = np.array([0, 0, 0, -1, 1])
@@ -150,7 +150,7 @@ class GridWorld(SingleBehaviorScene):
 
 
 def _moves(size: int) -> tuple[Integers, Bools]:
-    """Where each move leads from each cell, and whether it stays among those that are used. Shapes [25, 5]."""
+    """The cell that each move leads to from each cell, and whether it is allowed. Shapes [25, 5]."""
     rows, columns = np.divmod(np.arange(SIDE * SIDE)[:, None], SIDE)
     rows, columns = rows + _ROW_MOVES, columns + _COLUMN_MOVES
     inside: Bools = (rows >= 0) & (rows < size) & (columns >= 0) & (columns < size)
@@ -158,18 +158,18 @@ def _moves(size: int) -> tuple[Integers, Bools]:
 
 
 _NEXT, _ALLOWED = (np.stack(tables) for tables in zip(*map(_moves, range(SIDE + 1)), strict=True))
-"""The same for each number of cells along a side. Shapes [6, 25, 5]."""
+"""The tables of ``_moves`` for boards of 0 to 5 cells along a side. Shapes [6, 25, 5]."""
 
 
 def _unused(sizes: Integers) -> Bools:
-    """Which cells lie outside of boards of these sizes. [N] to [25, N]."""
+    """The cells that lie outside of boards of these sizes. Shape [N] to [25, N]."""
     rows, columns = np.divmod(np.arange(SIDE * SIDE)[:, None], SIDE)
     return np.maximum(rows, columns) >= sizes
 
 
 @functools.cache
 def _distances() -> NDArray[np.float64]:
-    """How many moves it takes to a goal around another cell, from each cell. Shape [size, goal, other, cell]."""
+    """The number of moves to a goal around another cell, from each cell. Shape [size, goal, other, cell]."""
     return np.stack([_distances_on(moves) for moves in _NEXT])
 
 

@@ -22,7 +22,7 @@ SHORTEST, LONGEST = 2, 20
 STAY, FORWARD, BACK, LEFT, RIGHT = range(5)
 CIRCLE, EX = range(2)
 WALL, CIRCLE_SYMBOL, EX_SYMBOL, CIRCLE_GOAL, EX_GOAL = range(5)
-"""What a ray can hit."""
+"""Kinds of things that a ray can hit."""
 RAYS = 5
 RAY_SIZE = 6
 FARTHEST = LONGEST + 1
@@ -33,7 +33,7 @@ MAX_DECISIONS = 120
 BEST_RETURN = 0.90
 """Nine cells forward and one aside, to the right goal."""
 BEST_RETURN_WITHOUT_MEMORY = 0.35
-"""The same way to the right goal or the wrong one, as often as not: 0.1 + (1 − 0.1)/2 − 0.1 − 0.1."""
+"""The mean return of a guess, ten decisions away: 0.45 for the goals, less 0.1 for the way."""
 
 _AHEAD = 2
 """The ray that looks along the hallway."""
@@ -49,11 +49,11 @@ class Hallway(SingleBehaviorScene):
     start of each episode) the hallway meets two goals, one to the left and one to the right, and one of them
     bears the symbol. Symbol and sides are drawn for each episode. Nothing that the agent does leaves a trace:
     it always looks down the hallway, sees no clock, and every way to the goals leads through cells that look the
-    same whatever the symbol was. So who cannot remember guesses, and returns 0.35 at most, in the mean.
+    same whatever the symbol was. So an agent without memory guesses, and returns 0.35 at most, in the mean.
 
     Observation (30): ``RayPerceptionSensor``, five rays from left over ahead to right, each one-hot what it hits
     (wall, circle, ex, goal of the circle, goal of the ex) and how far off that is, in units of 21 cells. Action: one
-    branch of 5: stay, forward, back, left, right; who bumps into a wall stays. Reward: −0.01 for each
+    branch of 5: stay, forward, back, left, right; an agent that bumps into a wall stays. Reward: −0.01 for each
     decision, +1 at the goal of the symbol, −0.1 at the other; either ends the episode. After 120 decisions it is
     interrupted. The best return is 1 − 0.01 · (length + 1), 0.90 for a length of 9.
 
@@ -68,7 +68,7 @@ class Hallway(SingleBehaviorScene):
         self._lengths = np.zeros(agents, np.int64)
         self._symbols = np.zeros(agents, np.int64)
         self._left_goals = np.zeros(agents, np.int64)
-        """Whose goal is to the left: the circle's or the ex's."""
+        """The goal that is to the left: the circle's or the ex's."""
         self._cells = np.zeros(agents, np.int64)
         """How far from the start, in cells."""
         self._sides = np.zeros(agents, np.int64)
@@ -151,11 +151,11 @@ class Hallway(SingleBehaviorScene):
 
 
 _JUNCTION, _BEFORE, _INSIDE, _FIRST, _LEFT_GOAL, _RIGHT_GOAL = range(6)
-"""Places that look different; the first three are so many cells away from the junction."""
+"""Places that rays tell apart; the first three are 0, 1 and 2 or more cells away from the junction."""
 
 
 def _views() -> NDArray[np.float32]:
-    """What the rays see but for how far it is ahead, by place, symbol and left goal. Shape [6, 2, 2, 5, 6]."""
+    """Views of the rays by place, symbol and left goal, without the distance ahead. Shape [6, 2, 2, 5, 6]."""
     views = np.zeros((6, 2, 2, RAYS, RAY_SIZE), np.float32)
     for symbol in (CIRCLE, EX):
         for left_goal in (CIRCLE, EX):

@@ -54,7 +54,7 @@ class Hybrid:
     decisions it is interrupted. The best return is 5.86, that of random allowed actions −0.94 (measured).
 
     Agent i is asked every 1 + i mod 3 steps of the scene and stands still between, so a message seldom holds
-    everybody. An ended episode is told at once; the next one's first decision is asked in the agent's turn.
+    all agents. The end of an episode is sent at once; the next one's first decision is asked in the agent's turn.
     """
 
     frame_s = 0.15
@@ -126,7 +126,7 @@ class Hybrid:
     def _work_the_hook(
         self, agents: NDArray[np.int64], hook: NDArray[np.int32], shelf: NDArray[np.int32]
     ) -> Bools:
-        """Whose hook works. A forbidden choice does nothing, as a mask promises."""
+        """Works the hooks and returns which of them did. A forbidden choice does nothing, as a mask promises."""
         can_grab, can_release = self._can_grab(agents), self._can_release(agents)
         grabs = (hook == GRAB) & can_grab & (shelf != self._empty[agents])
         right = grabs & (shelf == self._ordered[agents])
@@ -140,7 +140,7 @@ class Hybrid:
         return works
 
     def _drive(self, agents: NDArray[np.int64], action: Floats) -> Bools:
-        """Who ran into the rail's end."""
+        """Drives, and returns the agents that ran into the rail's end."""
         there = self._place[agents] + np.clip(GEAR * action, -SPEED, SPEED)
         crashed = np.abs(there) > 1
         self._place[agents] = np.clip(there, -1, 1)
@@ -154,7 +154,7 @@ class Hybrid:
         return self._laden[agents] & (self._place[agents] >= BAY)
 
     def _ask(self) -> StepBatch:
-        """The rows of the agents whose turn it is. Agent 0's turn is always."""
+        """The rows of the agents that decide in this step. Agent 0 decides in each."""
         agents = self._waiting = self._agent_ids[self._tick % self._periods == 0]
         other = self._rng.integers(1, SHELVES, size=len(agents))
         self._empty[agents] = (self._ordered[agents] + other) % SHELVES

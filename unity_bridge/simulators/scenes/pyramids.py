@@ -25,17 +25,17 @@ MAP = (
 """Walls (#), and where the switch (w), agents (a) and pyramids (p) may be."""
 STAY, UP, DOWN, LEFT, RIGHT = range(5)
 SWITCH, PYRAMID, BRICK = range(3)
-"""What there is to do next, and the only thing that lies around."""
+"""Kinds of the one thing that lies around, in the order in which agents meet them."""
 RAYS = 8
 WALL = 3
-"""What a ray hits that hits no thing."""
+"""The kind that a ray hits if it hits no thing."""
 RAY_SIZE = 5
 FARTHEST = 19
 STEP_REWARD = -0.001
 BRICK_REWARD = 2.0
 MAX_DECISIONS = 120
 BEST_MEAN_RETURN = 1.963
-"""Of the shortest ways from start to switch to pyramid, and one decision to topple it, over all places."""
+"""The mean return of the shortest ways to switch and pyramid, with one decision to topple it, over all places."""
 
 _ROW_MOVES = np.array([0, -1, 1, 0, 0])
 _COLUMN_MOVES = np.array([0, 0, 0, -1, 1])
@@ -45,16 +45,16 @@ _RAY_STEPS = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -
 class Pyramids(SingleBehaviorScene):
     """N rows of five rooms of 3 by 3 cells, with an agent each, which starts in the middle one.
 
-    In the leftmost room is a switch. Who walks onto it presses it: it is gone, and in the rightmost room a
-    pyramid stands. Who walks into it topples it, and where it stood lies a golden brick to walk onto. Nothing
+    In the leftmost room is a switch. Walking onto it presses it: it is gone, and in the rightmost room a
+    pyramid stands. Walking into it topples it, and where it stood lies a golden brick to walk onto. Nothing
     earns anything before the brick is taken, and by chance that hardly ever happens: a policy that draws its moves
     presses the switch in 8 episodes of 100, and takes the brick in about 2 of a million. Doors are never opposite
-    each other, so that who merely leans to one side does not get far.
+    each other, so that a policy that merely leans to one side does not get far.
 
     Observations: ``RayPerceptionSensor`` (40), eight rays clockwise from up, each one-hot what it hits (switch,
     pyramid, brick, wall) and how far off that is, in units of 19 cells; ``VectorSensor_size44``: the agent's column
     and row, one-hot, in the first half until the switch is pressed and in the second half from then on. Action: one
-    branch of 5: stay, up, down, left, right; who bumps into a wall stays. Reward: −0.001 for each decision, +2
+    branch of 5: stay, up, down, left, right; an agent that bumps into a wall stays. Reward: −0.001 a decision, +2
     for the brick, which ends the episode. After 120 decisions it is interrupted. Where agent, switch and pyramid are
     is drawn for each episode, so the best return varies: 2 − 0.001 for each decision of the way, 1.963 in the mean.
 
@@ -98,7 +98,7 @@ class Pyramids(SingleBehaviorScene):
         self._decisions[which] = 0
 
     def _move(self, chosen: NDArray[np.int32]) -> Bools:
-        """Everybody's move, and what it does to the things; who took a brick."""
+        """Moves all agents, presses and topples what they walk into, and returns which of them took a brick."""
         cells = _NEXT[self._agents, chosen]
         reached = cells == self._things
         pressed = reached & (self._kinds == SWITCH)
@@ -121,7 +121,7 @@ class Pyramids(SingleBehaviorScene):
 
     @staticmethod
     def _ray_features(agents: Integers, things: Integers, kinds: Integers) -> NDArray[np.float32]:
-        """What the rays hit. Shape [N, 40]."""
+        """The observations of the rays. Shape [N, 40]."""
         seen = _WALLS[agents]
         rays = _SEEN_BY[agents, things]
         seeing = np.flatnonzero(rays >= 0)
@@ -167,7 +167,7 @@ def _draw_thing(canvas: Canvas, middle: tuple[float, float], kind: int, half: fl
 
 
 def _agent_features(agents: Integers, kinds: Integers) -> NDArray[np.float32]:
-    """Where the agents are, in the half that says whether the switch was pressed. Shape [N, 44]."""
+    """The agents' places, one-hot, in the half that says whether the switch was pressed. Shape [N, 44]."""
     features = np.zeros((len(agents), 2, _PLACES.shape[1]), np.float32)
     features[np.arange(len(agents)), (kinds != SWITCH).astype(np.int64)] = _PLACES[agents]
     return features.reshape(len(agents), -1)
@@ -192,13 +192,13 @@ _PLACES = np.concatenate(
 
 
 def _next_cells() -> Integers:
-    """Where each move leads from each cell. Shape [C, 5]."""
+    """The cell that each move leads to from each cell. Shape [C, 5]."""
     reached = _NUMBERS[_ROWS[:, None] + 1 + _ROW_MOVES, _COLUMNS[:, None] + 1 + _COLUMN_MOVES]
     return np.where(reached < 0, np.arange(len(_ROWS))[:, None], reached)
 
 
 def _sight() -> tuple[NDArray[np.float32], Integers, Integers]:
-    """What each cell's rays see: walls [C, 8, 5]; by which ray another cell, or −1, and how far off it is [C, C]."""
+    """Tables of each cell's rays: views of walls [C, 8, 5]; the ray to another cell, or −1, and its length [C, C]."""
     count = len(_ROWS)
     walls = np.zeros((count, RAYS, RAY_SIZE), np.float32)
     walls[:, :, WALL] = 1
@@ -220,7 +220,7 @@ _WALLS, _SEEN_BY, _FAR = _sight()
 
 @functools.cache
 def _distances() -> Floats:
-    """How many moves it takes from each cell to each other. Shape [C, C]."""
+    """The number of moves from each cell to each other. Shape [C, C]."""
     count = len(_ROWS)
     distances = np.where(np.eye(count, dtype=np.bool_), 0.0, np.inf)
     for _ in range(count):

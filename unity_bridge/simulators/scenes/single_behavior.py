@@ -1,4 +1,4 @@
-"""The base of scenes with one behavior, whose agents all decide at each step and begin anew when their episode ends."""
+"""The base of scenes with one behavior: all agents decide at each step, and begin anew when their episode ends."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SingleBehaviorScene(ABC):
 
     @abstractmethod
     def _observe(self, rows: Rows) -> Sequence[Observation]:
-        """What these agents see, an array per sensor."""
+        """The observations of these agents, an array per sensor."""
 
     @abstractmethod
     def _allowed_actions(self, rows: Rows) -> Bools:
@@ -62,8 +62,8 @@ class SingleBehaviorScene(ABC):
 
         Args:
             rewards: of the step, shape [N].
-            terminated: agents whose task ended, shape [N].
-            ended: agents whose task ended or whose time was over, shape [N].
+            terminated: agents that ended their task, shape [N].
+            ended: agents that ended their task or ran out of time, shape [N].
         """
         if not ended.any():
             return {self.behavior: self._batch(rewards, ALL)}

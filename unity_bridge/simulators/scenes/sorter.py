@@ -32,7 +32,7 @@ STEP_REWARD = -0.01
 RIGHT_REWARD = 1.0
 WRONG_REWARD = -1.0
 PATIENCE = 30
-"""Decisions without a right tile after which an episode is interrupted."""
+"""The number of decisions without a right tile that interrupts an episode."""
 
 _TURNS = np.array([1, -1, 0])
 
@@ -111,7 +111,10 @@ class Sorter(SingleBehaviorScene):
         self._academy.add_statistic("Tiles/Number", float(tiles[-1]), Aggregation.MOST_RECENT)
 
     def _touch(self, touching: Bools) -> tuple[Bools, Bools]:
-        """Who touches the next tile, and who a wrong one. To touch one again does nothing, as a mask promises."""
+        """Touches tiles; returns the agents that touched the next one, and those that touched a wrong one.
+
+        Touching a tile again does nothing, as a mask promises.
+        """
         touches = self._untouched_here() & touching[:, None]
         right = touches[self._agent_ids, self._next_tiles()]
         wrong = touches.any(axis=1) & ~right

@@ -74,7 +74,7 @@ class WallJump:
         self._rng = np.random.default_rng()
         self._courses = Courses(agents)
         self._big = np.zeros(agents, np.bool_)
-        """Whose wall is a big one, in the episode at hand."""
+        """The agents before a big wall, in the episode at hand."""
         self._decisions = np.zeros(agents, np.int64)
 
     @property
@@ -142,7 +142,7 @@ class WallJump:
             self._academy.add_statistic("Wall/Height", height)
 
     def _heights(self, parameter: str, count: int) -> Floats:
-        """A wall is no pit, whatever a sampler draws."""
+        """Draws heights of walls; a wall is no pit, whatever a sampler draws. Shape [count]."""
         return self._academy.parameters.read(parameter, PARAMETERS[parameter], count).clip(min=0)
 
     def _report(self, arrived: Bools) -> None:
@@ -152,7 +152,7 @@ class WallJump:
     def _rows(
         self, which: Bools, rewards: NDArray[np.floating[Any]], arrived: Bools | None = None
     ) -> StepBatch:
-        """The rows of these agents [N]; terminal ones if it is said who arrived [N]."""
+        """The rows of these agents [N]; terminal ones if those that arrived [N] are given."""
         grounded = self._courses.grounded[which]
         allowed = np.ones((len(grounded), len(_DIRECTIONS) + 2), np.bool_)
         allowed[:, -1] = grounded

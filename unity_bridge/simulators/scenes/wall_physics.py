@@ -36,7 +36,7 @@ _AT_BLOCK = BLOCK_HALF + AGENT_HALF
 class Courses:
     """N courses seen from the side, each with an agent, a wall at 0 and perhaps a block on its left.
 
-    Agent, block and wall are boxes. Who runs against the block with his feet on the floor pushes it; from
+    Agent, block and wall are boxes. An agent on the floor that runs against the block pushes it; from
     above it is a thing to stand on, like the wall. In the air the agent runs as well as on the ground.
     """
 
@@ -70,7 +70,7 @@ class Courses:
 
         Args:
             run: −1, 0 or 1, the way to run. Shape [N].
-            jump: whether to jump; who stands on nothing cannot. Shape [N].
+            jump: whether to jump; without effect in the air. Shape [N].
         """
         self.rising[jump & self.grounded] = JUMP_SPEED
         stride = run * (RUN_SPEED * STEP_S)
@@ -79,7 +79,7 @@ class Courses:
             self._fall()
 
     def _run(self, stride: NDArray[np.floating[Any]]) -> None:
-        """Along the ground or the air, up to what stands in the way."""
+        """Moves along the ground or through the air, up to what stands in the way."""
         x = np.maximum(self.x + stride, FENCE + AGENT_HALF)
         side = np.where(self.block > self.x, 1.0, -1.0)
         meets = self.has_block & (np.abs(self.block - x) < _AT_BLOCK) & (self.y < BLOCK_HEIGHT)
