@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainer_service.callbacks import Callback
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
     from trainer_service.policy import Policy, load_policy
-    from trainer_service.training.run import Outcome, train
+    from trainer_service.training.train import Outcome, train
 
 __all__ = [
     "Callback",
@@ -36,13 +36,13 @@ __all__ = [
 
 _HOME = {
     "Callback": "callbacks",
-    "Outcome": "training.run",
+    "Outcome": "training.train",
     "Policy": "policy",
     "RunOptions": "config",
     "load_policy": "policy",
     "load_run_options": "config",
     "parse_run_options": "config",
-    "train": "training.run",
+    "train": "training.train",
 }
 
 

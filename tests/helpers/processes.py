@@ -215,6 +215,7 @@ def _forks() -> Any:
             "torch.optim",
             "tensorboard.compat.proto",
             "trainer_service.cli.commands",
+            "trainer_service.training.train",
             "trainer_service.training.run",
             "trainer_service.training.learn",
             "trainer_service.behaviors.registry",

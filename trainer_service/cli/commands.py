@@ -9,21 +9,24 @@ import json
 import logging
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainer_service.cli.arguments import build_parser
+from trainer_service.cli.output import (
+    print_error,
+    print_results,
+    print_scores,
+    print_warning,
+    progress_printer,
+    silence_output,
+)
 from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
     from trainer_service.callbacks import Callback
     from trainer_service.config import LoadedOptions, RunOptions
-    from trainer_service.policy import Policy
-    from trainer_service.rollout.episode_scores import Score
-    from trainer_service.training.stop_signals import StopSignals
 
 # Everything heavy is imported in the command that needs it, so that each answers at once.
 
@@ -44,9 +47,6 @@ _SECTION_OF_FLAG: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Where in the configuration a flag belongs; it wins there over the file."""
 
-_PROGRESS_INTERVAL_S = 30.0
-"""How long an evaluation says nothing where nobody may be looking."""
-
 _RECORDING_GRACE_S = 120.0
 """How long a simulator that recorded may take to write the file when all is over."""
 
@@ -63,19 +63,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _COMMANDS[parsed.command](parsed)
     except UserError as error:
-        _print_error(str(error))
+        print_error(str(error))
         return error.exit_code
     except (LaunchError, PortInUse, DemonstrationError) as error:
-        _print_error(str(error))
+        print_error(str(error))
         return 2
     except BridgeError as error:
-        _print_error(str(error))
+        print_error(str(error))
         return 1
     except BrokenPipeError:
-        _silence_output()  # whoever read our output is gone (`… | head`)
+        silence_output()  # whoever read our output is gone (`… | head`)
         return 1
     except KeyboardInterrupt:
-        _print_error("interrupted")
+        print_error("interrupted")
         return 130
 
 
@@ -92,36 +92,30 @@ def _limit_spinning() -> None:
 def _learn(parsed: argparse.Namespace) -> int:
     from trainer_service.training.stop_signals import StopSignals
 
-    with StopSignals() as stop:  # first, for what follows takes a second to load
-        return _learn_with(stop, parsed)
-
-
-def _learn_with(stop: StopSignals, parsed: argparse.Namespace) -> int:
-    from trainer_service.config import load_run_options
-    from trainer_service.metrics.console import Console
-    from trainer_service.training.run import train
-
     given = vars(parsed)
-    for flag in ("torch", "tensorflow"):
-        if flag in given:
-            _print_warning(f"The command line argument --{flag} was removed.")
-    loaded = load_run_options(given.get("trainer_config_path"), _overrides(given))
-    callbacks = _callbacks(given.get("callbacks", []))
-    with Console(debug=loaded.options.debug) as console:
-        _log_warnings(loaded)
-        outcome = train(
-            loaded.options,
-            console=console,
-            host=given.get("host", "127.0.0.1"),
-            port=given.get("port", 5004),
-            insecure_listen=given.get("insecure_listen", False),
-            callbacks=callbacks,
-            stop=stop,
-        )
-    if not loaded.options.checkpoint_settings.inference:
-        with _ignoring_closed_output():
-            _print_results(loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
-            sys.stdout.flush()
+    with StopSignals() as stop:  # first, for what follows takes a second to load
+        from trainer_service.config import load_run_options
+        from trainer_service.metrics.console import Console
+        from trainer_service.training.train import train
+
+        for flag in ("torch", "tensorflow"):
+            if flag in given:
+                print_warning(f"The command line argument --{flag} was removed.")
+        loaded = load_run_options(given.get("trainer_config_path"), _overrides(given))
+        callbacks = _callbacks(given.get("callbacks", []))
+        with Console(debug=loaded.options.debug) as console:
+            _log_warnings(loaded)
+            outcome = train(
+                loaded.options,
+                console=console,
+                host=given.get("host", "127.0.0.1"),
+                port=given.get("port", 5004),
+                insecure_listen=given.get("insecure_listen", False),
+                callbacks=callbacks,
+                stop=stop,
+            )
+        if not loaded.options.checkpoint_settings.inference:
+            print_results(loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
     return 0
 
 
@@ -184,9 +178,9 @@ def _evaluate(parsed: argparse.Namespace) -> int:
             policies,
             episodes=parsed.episodes,
             deterministic=not parsed.stochastic,
-            progress=_progress_printer(),
+            progress=progress_printer(),
         )
-    _print_scores(parsed, policies, scores)
+    print_scores(parsed, policies, scores)
     if parsed.record is not None:
         if _modified_at(parsed.record) == earlier:
             raise UserError(f"--record: the simulator ended without writing '{parsed.record}'")
@@ -198,7 +192,7 @@ def _record_demo(parsed: argparse.Namespace) -> int:
     from trainer_service.cli.demonstrations import record_demo
 
     _require_episodes(parsed.episodes)
-    return record_demo(parsed, _progress_printer())
+    return record_demo(parsed, progress_printer())
 
 
 def _demo_info(parsed: argparse.Namespace) -> int:
@@ -320,57 +314,6 @@ def _modified_at(path: Path | None) -> int | None:
     return path.stat().st_mtime_ns if path is not None and path.exists() else None
 
 
-def _progress_printer() -> Callable[[int, int], None]:
-    """Says on standard error how many episodes are done: all the time on a terminal, elsewhere now and then."""
-    if sys.stderr.isatty():
-        return lambda done, wanted: print(
-            f"\r{done} of {wanted} episodes", end="\n" if done >= wanted else "", file=sys.stderr, flush=True
-        )
-    said_s = time.monotonic()
-
-    def say(done: int, wanted: int) -> None:
-        nonlocal said_s
-        if time.monotonic() - said_s >= _PROGRESS_INTERVAL_S:
-            said_s = time.monotonic()
-            print(f"{done} of {wanted} episodes", file=sys.stderr, flush=True)
-
-    return say
-
-
-def _print_scores(
-    parsed: argparse.Namespace, policies: Mapping[str, Policy], scores: Mapping[str, Score]
-) -> None:
-    results = {name: score.to_json() for name, score in scores.items()}
-    if parsed.json:
-        step = max((policies[name].step for name in scores), default=0)
-        print(json.dumps({"run_id": parsed.run_id, "step": step, "behaviors": results}))
-        return
-    for name, result in results.items():
-        print(f"{name} (step {policies[name].step}): {_score_text(result)}")
-        for team, of_team in result.get("teams", {}).items():
-            print(f"  team {team}: {_score_text(of_team)}")
-
-
-def _score_text(result: Mapping[str, Any]) -> str:
-    """A score as people read it."""
-    words = (
-        f"mean return {_mean_text(result['mean_return'], result['std_return'])} "
-        f"over {result['episodes']} episodes, mean length {result['mean_length']:.1f}"
-    )
-    if not result["group_episodes"]:
-        return words
-    return (
-        f"{words}; mean group return {_mean_text(result['mean_group_return'], result['std_group_return'])} "
-        f"over {result['group_episodes']} episodes of groups"
-    )
-
-
-def _mean_text(mean: float, deviation: float) -> str:
-    from trainer_service.metrics import format_return
-
-    return f"{format_return(mean, deviation)} ± {format_return(deviation, mean)}"
-
-
 def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
     """The flags that are present, nested as in the file."""
     overrides: dict[str, Any] = {}
@@ -387,53 +330,6 @@ def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
 def _log_warnings(loaded: LoadedOptions) -> None:
     for warning in loaded.warnings:
         logging.getLogger(__name__).warning("%s", warning)
-
-
-def _print_results(options: RunOptions, folder: Path, behaviors: Sequence[str], interrupted: bool) -> None:
-    if not behaviors:
-        print("\nStopped before any simulator came; there is nothing to save.")
-        return
-    saved = options.checkpoint_settings
-    location = "" if saved.results_dir == "results" else f" --results-dir={saved.results_dir}"
-    print(f"\n{'Interrupted' if interrupted else 'Finished'}. Everything is in {folder}")
-    for name in behaviors:
-        print(f"  policy of {name}: {folder / name / 'checkpoint.pt'}")
-        if (model := folder / f"{name}.onnx").exists():
-            print(f"  model for Unity: {model}")
-    print(f"  curves: tensorboard --logdir {saved.results_dir}")
-    print(f"  score:  mlagents-style evaluate {saved.run_id}{location}")
-    if interrupted:
-        print("  go on:  the same command with --resume")
-
-
-@contextmanager
-def _ignoring_closed_output() -> Iterator[None]:
-    """What is said within is said in vain, and no failure, where the terminal or the pipe is gone."""
-    try:
-        yield
-    except OSError:
-        _silence_output()
-
-
-def _silence_output() -> None:
-    """Nothing more can be said, not even by the interpreter when it ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(nowhere, stream.fileno())
-
-
-def _print_error(message: str) -> None:
-    from unity_bridge.untrusted_text import harmless
-
-    with _ignoring_closed_output():
-        print(harmless(f"mlagents-style: error: {message}"), file=sys.stderr, flush=True)
-
-
-def _print_warning(message: str) -> None:
-    print(f"[WARNING] {message}", file=sys.stderr)
 
 
 _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {

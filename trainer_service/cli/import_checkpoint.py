@@ -30,7 +30,7 @@ from trainer_service.policy import Policy
 from trainer_service.runs.checkpoint import Checkpoint, save_checkpoint
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import BehaviorStatus, CheckpointRecord, TrainingStatus, read_status
-from trainer_service.training.run import seed_of
+from trainer_service.training.compute import seed_of
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 _PROPERTIES: Mapping[int, tuple[DimensionProperty, ...]] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from trainer_service.config import RunOptions, load_run_options
 from trainer_service.policy import Policy, chosen_checkpoints
 from trainer_service.runs.folder import RunFolder
-from trainer_service.training.run import choose_device
+from trainer_service.training.compute import choose_device
 from unity_bridge.programs.executables import Command, resolve_program
 
 

@@ -78,7 +78,7 @@ def torch_device(name: str | None) -> Finding:
     import torch
 
     from trainer_service.errors import UserError
-    from trainer_service.training.run import choose_device
+    from trainer_service.training.compute import choose_device
 
     cores = os.cpu_count() or 1
     try:

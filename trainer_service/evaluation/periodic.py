@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.config import EvaluationSettings, RunOptions
+from trainer_service.config import EvaluationSettings
 from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import evaluate
@@ -20,7 +19,6 @@ from trainer_service.metrics import (
     JsonLines,
     Series,
     Summary,
-    SummaryWriter,
     TensorBoardWriter,
     format_return,
 )
@@ -30,12 +28,8 @@ from trainer_service.runs.checkpoint import Checkpoint, NotFiniteError, save_che
 from trainer_service.runs.files import SaveError
 from trainer_service.runs.folder import RunFolder
 from unity_bridge.errors import BridgeError
-from unity_bridge.programs.executables import Command
 
 _logger = logging.getLogger(__name__)
-
-PlayEpisodes = Callable[[Mapping[str, Policy], EvaluationSettings], Mapping[str, Score]]
-"""Lets policies play on a simulator of their own. Raises EvaluationStopped, UserError or BridgeError."""
 
 
 class EvaluationStopped(Exception):
@@ -53,24 +47,34 @@ class PeriodicEvaluator:
     def __init__(
         self,
         settings: EvaluationSettings,
-        play: PlayEpisodes,
+        simulator: EvaluationSimulator,
         folder: RunFolder,
+        curriculum: Curriculum,
+        *,
         boards: Sequence[TensorBoardWriter] = (),
-        device: str = "cpu",
+        progress: Callable[[int, int], None] = lambda done, wanted: None,
+        stop_requested: Callable[[], bool] = lambda: False,
     ) -> None:
-        """
+        """Remembers how to evaluate; nothing is started yet.
+
         Args:
             settings: when and what.
-            play: how.
+            simulator: where policies play.
             folder: of the run, which is written to.
+            curriculum: of the run: policies play in its lessons.
             boards: where scores are drawn.
-            device: where the policies compute.
+            progress: told at least twice a second how many episodes of how many are done.
+            stop_requested: whether to give up an evaluation that goes on.
         """
         self._settings = settings
-        self._play = play
+        self._simulator = simulator
         self._folder = folder
+        self._curriculum = curriculum
         self._boards = boards
-        self._device = device
+        self._progress = progress
+        self._stop_requested = stop_requested
+        self._done = (0, 0)
+        """Episodes of the evaluation that goes on, and how many there will be."""
         self._log = JsonLines(folder.evaluations)
         self._started = time.perf_counter()
         self._next = 0
@@ -88,11 +92,10 @@ class PeriodicEvaluator:
         self._next = self._next_due_after(max(behavior.step for behavior in behaviors.values()))
         checkpoints = {name: each.checkpoint() for name, each in behaviors.items() if not each.diverged}
         policies = {
-            name: Policy(checkpoint, device=self._device, seed=self._settings.seed)
-            for name, checkpoint in checkpoints.items()
+            name: Policy(checkpoint, seed=self._settings.seed) for name, checkpoint in checkpoints.items()
         }
         try:
-            scores = self._play(policies, self._settings)
+            scores = self._play(policies)
         except EvaluationStopped:
             _logger.info("The evaluation was given up.")
             return []
@@ -112,6 +115,29 @@ class PeriodicEvaluator:
                 _logger.warning("'%s': %s. Its best weights are safe; export them later.", name, error)
             else:
                 _logger.info("Exported %s", path)
+
+    def _play(self, policies: Mapping[str, Policy]) -> Mapping[str, Score]:
+        """Scores policies on a simulator of their own. Raises EvaluationStopped, UserError or BridgeError."""
+        settings = self._settings
+        self._done = (0, settings.episodes)
+        lessons = {name: lesson.number for name, lesson in self._curriculum.lessons.items()}
+        with self._simulator.open(lessons) as bridge:
+            return evaluate(
+                bridge,
+                policies,
+                episodes=settings.episodes,
+                deterministic=not settings.stochastic,
+                progress=self._count,
+                check_stop=self._check_stop,
+            )
+
+    def _count(self, *episodes: int) -> None:
+        self._done = (episodes[0], episodes[1])
+
+    def _check_stop(self) -> None:
+        self._progress(*self._done)
+        if self._stop_requested():
+            raise EvaluationStopped
 
     def _register(self, behavior: Behavior) -> None:
         """Remembers what a run that goes on had found before."""
@@ -142,67 +168,6 @@ class PeriodicEvaluator:
             _logger.warning("%s. The run goes on.", error)
         _logger.info("%s", _log_line(evaluation))
         return evaluation
-
-
-class StopRequest(Protocol):
-    """Says whether somebody asked the run to end."""
-
-    @property
-    def requested(self) -> bool: ...
-
-
-def evaluator_for(
-    options: RunOptions,
-    command: Command | None,
-    folder: RunFolder,
-    curriculum: Curriculum,
-    writers: Iterable[SummaryWriter],
-    stop: StopRequest,
-    progress: Callable[[int, int], None] = lambda done, wanted: None,
-) -> PeriodicEvaluator | None:
-    """Who evaluates a run, where it is wanted and the run's simulator is a program.
-
-    Args:
-        options: of the run.
-        command: its simulator.
-        folder: where its results go; nobody evaluates for a folder that is only read.
-        curriculum: its lessons, which the evaluations take part in.
-        writers: TensorBoard's among them gets the scores.
-        stop: ends an evaluation early.
-        progress: told at least twice a second how many episodes of how many are done.
-    """
-    if options.evaluation is None or command is None or not folder.writable:
-        return None
-    simulator = EvaluationSimulator(options, command, options.evaluation.seed)
-
-    done = (0, 0)
-
-    def count(*episodes: int) -> None:
-        nonlocal done
-        done = (episodes[0], episodes[1])
-
-    def check_stop() -> None:
-        progress(*done)
-        if stop.requested:
-            raise EvaluationStopped
-
-    def play(policies: Mapping[str, Policy], settings: EvaluationSettings) -> Mapping[str, Score]:
-        nonlocal done
-        done = (0, settings.episodes)
-        lessons = {name: lesson.number for name, lesson in curriculum.lessons.items()}
-        drawn = settings.stochastic
-        with simulator.open(lessons) as bridge:
-            return evaluate(
-                bridge,
-                policies,
-                episodes=settings.episodes,
-                deterministic=not drawn,
-                progress=count,
-                check_stop=check_stop,
-            )
-
-    boards = [writer for writer in writers if isinstance(writer, TensorBoardWriter)]
-    return PeriodicEvaluator(options.evaluation, play, folder, boards)
 
 
 def _summary(evaluation: Evaluation) -> Summary:

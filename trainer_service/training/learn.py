@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from trainer_service.behaviors.registry import Behaviors
-from trainer_service.callbacks import CallbackList
-from trainer_service.curriculum import Curriculum
-from trainer_service.evaluation.periodic import PeriodicEvaluator
-from trainer_service.metrics.timers import Timers
-from trainer_service.training.channels import Channels
-from trainer_service.training.progress_log import ProgressLog
-from trainer_service.training.recorder import Recorder
+from trainer_service.training.run import Run
 from trainer_service.training.simulator_lifecycle import SimulatorLifecycle
-from unity_bridge.server.bridge import Bridge
 
 _POLL_S = 0.5
 """How long the loop waits for simulators before it looks whether it shall stop."""
 
 
-class StopRequest(Protocol):
-    """Says whether somebody asked the run to end."""
-
-    @property
-    def requested(self) -> bool: ...
-
-
-def learn(
-    bridge: Bridge,
-    behaviors: Behaviors,
-    curriculum: Curriculum,
-    channels: Channels,
-    recorder: Recorder,
-    progress: ProgressLog,
-    timers: Timers,
-    stop: StopRequest,
-    evaluator: PeriodicEvaluator | None = None,
-    callbacks: CallbackList | None = None,
-) -> None:
+def learn(run: Run) -> None:
     """Serves simulators until every behavior has used its step budget, or somebody asks to stop.
 
     Raises:
@@ -45,9 +17,9 @@ def learn(
             that failed.
         BridgeError: the simulators are gone and will not come back.
     """
-    callbacks = callbacks or CallbackList()
-    simulators = SimulatorLifecycle(bridge, behaviors, channels, recorder)
-    while not stop.requested:
+    bridge, behaviors, timers = run.bridge, run.behaviors, run.timers
+    simulators = SimulatorLifecycle(run)
+    while not run.stop.requested:
         with timers("receive"):
             ticks = simulators.handle_events(
                 bridge.receive(0.0 if simulators.has_pending_declarations else _POLL_S)
@@ -58,23 +30,23 @@ def learn(
         # is resumed here goes on exactly as if it had never stopped. It costs a simulator one idle tick.
         for behavior in behaviors.values():
             if behavior.ready_to_update():
-                callbacks.on_update_start(behavior.name)
+                run.callbacks.on_update_start(behavior.name)
                 with timers("update"):
                     metrics = behavior.update()
-                callbacks.on_update_end(behavior.name, metrics)
-        if changes := curriculum.advance(behaviors.drain_progress()):
-            ticks = simulators.apply_lessons(changes, curriculum, ticks)
+                run.callbacks.on_update_end(behavior.name, metrics)
+        if changes := run.curriculum.advance(behaviors.drain_progress()):
+            ticks = simulators.apply_lessons(changes, ticks)
         if behaviors.advance_turns():
             ticks = simulators.restart(ticks)
-        if evaluator is not None:
+        if run.evaluator is not None:
             with timers("evaluate"):
-                evaluated = evaluator.maybe_evaluate(behaviors)
+                evaluated = run.evaluator.maybe_evaluate(behaviors)
             if evaluated:
-                recorder.autosave(behaviors.values())
-                callbacks.on_evaluations(evaluated)
+                run.recorder.autosave(behaviors.values())
+                run.callbacks.on_evaluations(evaluated)
         for behavior in behaviors.values():
-            recorder.write_due(behavior)
-        progress.update(behaviors)
+            run.recorder.write_due(behavior)
+        run.progress.update(behaviors)
         if behaviors.finished:
             return
         simulators.log_unfinished()
@@ -82,6 +54,6 @@ def learn(
             replies = behaviors.act()
         with timers("reply"):
             for tick in ticks:
-                if records := channels.outgoing(tick.simulator):
+                if records := run.channels.outgoing(tick.simulator):
                     bridge.send(records, tick.simulator)
                 bridge.reply(tick.simulator, replies.get(tick.simulator, {}))

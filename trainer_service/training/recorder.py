@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -37,6 +37,19 @@ _RETRY_S = 60.0
 """How long a save that failed waits before it is tried again."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Outputs:
+    """Where a run reports to."""
+
+    folder: RunFolder
+    console: Console
+    writers: Sequence[SummaryWriter]
+    """Everything that gets each summary."""
+
+    timers: Timers
+    """Written into the folder at the end."""
+
+
 class Recorder:
     """Writes a run's folder. While the run goes on, a full disk costs a warning, not the run.
 
@@ -45,11 +58,9 @@ class Recorder:
 
     def __init__(
         self,
-        folder: RunFolder,
-        console: Console,
-        writers: Sequence[SummaryWriter],
-        timers: Timers,
+        outputs: Outputs,
         status: TrainingStatus,
+        *,
         expected: Iterable[str] = (),
         autosave_s: float = 300.0,
         curriculum: Curriculum | None = None,
@@ -58,18 +69,18 @@ class Recorder:
         """Records a run.
 
         Args:
-            folder, console, writers, timers: where to.
+            outputs: where to.
             status: what the run had saved before: nothing, unless it is resumed.
             expected: the behaviors that the configuration names.
             autosave_s: how often checkpoint.pt is renewed between the checkpoints of ``checkpoint_interval``;
                 what a power cut can cost at most.
             curriculum: whose lessons go into summaries, and are stored with the weights that have met them.
-            callbacks: who hears of numbered checkpoints.
+            callbacks: told of numbered checkpoints.
         """
-        self._folder = folder
-        self._console = console
-        self._writers = writers
-        self._timers = timers
+        self._folder = outputs.folder
+        self._console = outputs.console
+        self._writers = outputs.writers
+        self._timers = outputs.timers
         self._started = time.perf_counter()
         self._next_save: dict[str, int] = {}
         self._saved_at: dict[str, int] = {}

@@ -9,15 +9,13 @@ from functools import partial
 
 import torch
 
-from trainer_service.behaviors.registry import Behaviors
 from trainer_service.callbacks import CallbackError
-from trainer_service.curriculum import Curriculum, LessonChange
+from trainer_service.curriculum import LessonChange
 from trainer_service.errors import UserError
 from trainer_service.runs.files import SaveError
-from trainer_service.training.channels import Channels
-from trainer_service.training.recorder import Recorder
+from trainer_service.training.run import Run
 from unity_bridge.errors import WireError
-from unity_bridge.server.bridge import Bridge, Departure, Tick
+from unity_bridge.server.bridge import Departure, Tick
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.untrusted_text import quoted
@@ -45,15 +43,16 @@ class _Declaration:
 class SimulatorLifecycle:
     """Takes in what the bridge tells of simulators: who left, who declares what, who asks for actions."""
 
-    def __init__(self, bridge: Bridge, behaviors: Behaviors, channels: Channels, recorder: Recorder) -> None:
-        self._bridge = bridge
-        self._behaviors = behaviors
-        self._channels = channels
-        self._recorder = recorder
+    def __init__(self, run: Run) -> None:
+        self._bridge = run.bridge
+        self._behaviors = run.behaviors
+        self._channels = run.channels
+        self._curriculum = run.curriculum
+        self._recorder = run.recorder
         self._outdated: set[int] = set()
         """Simulators whose agents live in a lesson or a turn that is over: their next tick is answered with a reset."""
         self._pending: list[_Declaration] = []
-        self._handle_messages = partial(channels.handle, behaviors=behaviors)
+        self._handle_messages = partial(run.channels.handle, behaviors=run.behaviors)
         self._throttled = ThrottledLogger(_logger)
         self._missing: list[str] = []
 
@@ -83,9 +82,7 @@ class SimulatorLifecycle:
         """Lets agents have their rewards; returns the ticks whose simulators get an answer."""
         return [tick for tick in ticks if self._attempt(tick, "observing", self._behaviors.observe)]
 
-    def apply_lessons(
-        self, changes: Sequence[LessonChange], curriculum: Curriculum, ticks: list[Tick]
-    ) -> list[Tick]:
+    def apply_lessons(self, changes: Sequence[LessonChange], ticks: list[Tick]) -> list[Tick]:
         """Tells simulators of new lessons; returns the ticks that still want actions.
 
         Saved before it is told: a run that is killed right after goes on in these lessons, with these weights.
@@ -93,7 +90,7 @@ class SimulatorLifecycle:
         self._recorder.autosave(self._behaviors.values())
         self._bridge.send(self._channels.parameters())
         for change in changes:
-            _logger.info("%s", curriculum.describe(change.parameter))
+            _logger.info("%s", self._curriculum.describe(change.parameter))
         if any(change.require_reset for change in changes):
             return self.restart(ticks)
         return ticks

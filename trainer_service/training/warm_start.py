@@ -1,4 +1,4 @@
-"""What behaviors start from: the run's own checkpoints, or another run's weights."""
+"""What behaviors start from: the run's own checkpoints, which it goes on from, or another run's weights."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from trainer_service.config import RunOptions
 from trainer_service.config.hyperparameters.common import GroupSettings
+from trainer_service.errors import UserError
+from trainer_service.runs.files import write_atomic
 from trainer_service.runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ _logger = logging.getLogger(__name__)
 class WarmStart:
     """What a behavior starts from."""
 
-    origin: SourceCheckpoint
+    source: SourceCheckpoint
     path: Path
     """Where it was read."""
     is_resume: bool
@@ -52,10 +54,7 @@ def read_warm_starts(options: RunOptions, folder: RunFolder) -> dict[str, WarmSt
     """
     own: dict[str, WarmStart] = {}
     if options.checkpoint_settings.resume:
-        from trainer_service.training.resuming import checkpoints_to_resume
-
-        found = checkpoints_to_resume(folder, options.checkpoint_settings.resume)
-        own = {name: WarmStart(origin, path, True) for name, (path, origin) in found.items()}
+        own = checkpoints_to_resume(folder, options.checkpoint_settings.resume)
     others: dict[str, Path] = {}
     for name, settings in options.behaviors.items():
         if settings.init_path is not None and name in own:
@@ -67,11 +66,7 @@ def read_warm_starts(options: RunOptions, folder: RunFolder) -> dict[str, WarmSt
     if options.default_settings is not None and not own:
         # A run that goes on needs no start, and must not fail because somebody has since removed it.
         others = {**_default_paths(options.default_settings.init_path, folder), **others}
-    if not others:
-        return own
-    from trainer_service.interop.mlagents_checkpoint import load_source
-
-    return {name: WarmStart(load_source(path), path, False) for name, path in others.items()} | own
+    return {name: WarmStart(_load(path), path, is_resume=False) for name, path in others.items()} | own
 
 
 def _default_paths(given: str | None, folder: RunFolder) -> dict[str, Path]:
@@ -98,16 +93,123 @@ def _init_path(given: str, name: str, folder: RunFolder) -> Path:
 
 def trained_group_size(start: WarmStart | None) -> int | None:
     """The size of groups that a checkpoint was made for: the first message of today may show a smaller one."""
-    settings = getattr(None if start is None else start.origin, "settings", None)
+    settings = getattr(None if start is None else start.source, "settings", None)
     tuning = None if settings is None else settings.hyperparameters
     return tuning.group_size if isinstance(tuning, GroupSettings) else None
 
 
-def converted_checkpoint(origin: SourceCheckpoint, behavior: Behavior, seed: int) -> Checkpoint:
+def converted_checkpoint(source: SourceCheckpoint, behavior: Behavior, seed: int) -> Checkpoint:
     """What a behavior starts from, in our form, whoever wrote it."""
     from trainer_service.interop.mlagents_checkpoint import convert_checkpoint
 
-    conversion = convert_checkpoint(origin, behavior.name, behavior.spec, behavior.settings, seed=seed)
+    conversion = convert_checkpoint(source, behavior.name, behavior.spec, behavior.settings, seed=seed)
     for part in conversion.left_out:
         _logger.warning("'%s': not taken over from ML-Agents: %s.", behavior.name, part)
     return conversion.checkpoint
+
+
+def checkpoints_to_resume(folder: RunFolder, which: bool | int | str) -> dict[str, WarmStart]:
+    """The checkpoint of each behavior that a run goes on from. Changes nothing.
+
+    Args:
+        folder: of the run.
+        which: true for the newest that can be read; a step; or ``best``.
+
+    Raises:
+        UserError: there is none, or not the one that was asked for.
+    """
+    names = folder.saved_behaviors()
+    if not names:
+        raise UserError(
+            f"'{folder.path}' holds no checkpoint to go on from, neither checkpoint.pt nor a numbered one. "
+            "Use --force to begin anew."
+        )
+    if which is True:
+        return {name: _newest(folder, name) for name in names}
+    paths = _best(folder, names) if which == "best" else _of_step(folder, names, int(which))
+    return {name: WarmStart(_load(path), path, is_resume=True) for name, path in paths.items()}
+
+
+def make_newest(folder: RunFolder, name: str, step: int, path: Path) -> None:
+    """Makes a checkpoint the newest of its behavior: what was saved after it is set aside, nothing is lost.
+
+    So a run that is killed before it saves again goes on from there once more.
+
+    Raises:
+        SaveError: something could not be moved.
+    """
+    newest, best = folder.checkpoint(name), folder.best(name)
+    content = None if path == newest else path.read_bytes()
+    later = [file for at, files in folder.numbered_files(name).items() if at > step for file in files]
+    if content is not None and newest.exists():
+        later.append(newest)
+    if later and best.exists() and _is_later(best, step):
+        later += [each for each in (best, best.with_suffix(".onnx")) if each.exists()]
+    if later:
+        aside = folder.set_aside(later)
+        _logger.warning(
+            "'%s' goes on from step %d; %d files that were saved later, or are damaged, are in '%s' from now on.",
+            name, step, len(later), aside,
+        )  # fmt: skip
+    if content is not None:
+        write_atomic(newest, content)
+
+
+def _newest(folder: RunFolder, name: str) -> WarmStart:
+    """The newest that can be read; says so where that is not checkpoint.pt."""
+    newest = folder.checkpoint(name)
+    numbered = [folder.numbered(name, step) for step in reversed(_steps(folder, name))]
+    reasons: list[str] = []
+    for path in [newest, *numbered]:
+        try:
+            start = WarmStart(_load(path), path, is_resume=True)
+        except UserError as error:
+            reasons.append(str(error))
+            continue
+        if reasons:
+            _logger.warning("%s. '%s' goes on from '%s', step %d.", reasons[0], name, path, start.source.step)
+        return start
+    raise UserError(
+        f"none of the {len(reasons)} checkpoints of '{name}' can be read. {reasons[0]}. Use --force to begin anew."
+    )
+
+
+def _of_step(folder: RunFolder, names: list[str], step: int) -> dict[str, Path]:
+    """Those of a step, or the newest before it: behaviors count their steps each by itself."""
+    steps = {name: _steps(folder, name) for name in names}
+    there = "; ".join(f"{name}: {', '.join(map(str, known)) or 'none'}" for name, known in steps.items())
+    before = {name: [at for at in known if at <= step] for name, known in steps.items()}
+    if not any(step in known for known in steps.values()) or not all(before.values()):
+        raise UserError(f"--resume {step}: '{folder.path}' has no checkpoint of that step; it has {there}")
+    return {name: folder.numbered(name, known[-1]) for name, known in before.items()}
+
+
+def _best(folder: RunFolder, names: list[str]) -> dict[str, Path]:
+    missing = [name for name in names if not folder.best(name).is_file()]
+    if missing:
+        raise UserError(
+            f"--resume best: no best.pt of {', '.join(missing)} in '{folder.path}'; "
+            "a run keeps one where its configuration has a section 'evaluation'"
+        )
+    return {name: folder.best(name) for name in names}
+
+
+def _steps(folder: RunFolder, name: str) -> list[int]:
+    """Steps of the numbered checkpoints of a behavior, ascending."""
+    files = folder.numbered_files(name)
+    return [step for step in files if folder.numbered(name, step) in files[step]]
+
+
+def _is_later(path: Path, step: int) -> bool:
+    from trainer_service.runs.checkpoint import load_checkpoint
+
+    try:
+        return load_checkpoint(path).step > step
+    except UserError:
+        return True
+
+
+def _load(path: Path) -> SourceCheckpoint:
+    from trainer_service.interop.mlagents_checkpoint import load_source  # torch, which takes a second to load
+
+    return load_source(path)

@@ -14,7 +14,7 @@ from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import RunOptions, parse_run_options
 from trainer_service.curriculum import Curriculum
 from trainer_service.training.channels import Channels
-from trainer_service.training.run import train
+from trainer_service.training.train import train
 from unity_bridge import mlagents_alias
 from unity_bridge.server.bridge import SimulatorInfo
 from unity_bridge.side_channels import (

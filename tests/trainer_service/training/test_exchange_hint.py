@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer_service.training.exchange_hint import ExchangeHint
+from trainer_service.training.progress_log import ExchangeHint
 
 
 class Measured:
@@ -21,14 +21,14 @@ def said_after_a_window(
     """What is said after 20 s, 100 000 decisions later and 20 s after that."""
     timers = Measured()
     hint = ExchangeHint(timers, env, 1)  # type: ignore[arg-type]  # as far as it is asked
-    said = [hint.look(100.0, 0)]
+    said = [hint.check(100.0, 0)]
     for window in (1, 2):
         timers.blocks = {
             "receive": (window * exchanging_s, 100_000 * window),
             "act": (0.0, 10_000 * window),
             "update": (0.0, updates * window),
         }
-        said += [hint.look(100.0 + 20.0 * window, window * 10_000 * agents)]
+        said += [hint.check(100.0 + 20.0 * window, window * 10_000 * agents)]
     return [text for text in said if text]
 
 

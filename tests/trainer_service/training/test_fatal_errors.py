@@ -11,7 +11,7 @@ import torch
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.errors import OutOfMemory
-from trainer_service.training import memory_errors
+from trainer_service.training.compute import out_of_memory
 
 CHECKPOINT = Path("results/ppo/Treadmill/checkpoint.pt")
 CPU = torch.device("cpu")
@@ -82,10 +82,10 @@ def test_what_torch_says_when_this_machine_has_too_little_is_understood(make_beh
     behavior = make_behavior(network_settings={"hidden_units": 8, "num_layers": 1, "memory": memory})
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**55)
-    told = memory_errors.in_words(caught.value, [behavior], CPU)
+    told = out_of_memory(caught.value, [behavior], CPU)
     assert isinstance(told, OutOfMemory)
     assert "sequence_length 5" in str(told)
-    assert memory_errors.in_words(RuntimeError("shapes differ"), [behavior], CPU) is None
+    assert out_of_memory(RuntimeError("shapes differ"), [behavior], CPU) is None
 
 
 def test_an_error_that_nobody_expected_is_raised_when_all_is_saved(learn, fails_at_the_second) -> None:

@@ -29,7 +29,8 @@ from trainer_service.runs.status import TrainingStatus
 from trainer_service.training.channels import Channels
 from trainer_service.training.learn import learn
 from trainer_service.training.progress_log import ProgressLog
-from trainer_service.training.recorder import Recorder
+from trainer_service.training.recorder import Outputs, Recorder
+from trainer_service.training.run import Run
 from unity_bridge.server.bridge import Departure, SimulatorInfo, Tick
 from unity_bridge.side_channels import (
     STATS,
@@ -119,9 +120,19 @@ def run(
     timers = Timers()
     folder = RunFolder.open(tmp_path, "run", inference=True)
     with Console(tty=False) as console:
-        recorder = Recorder(folder, console, [], timers, TrainingStatus())
-        progress = ProgressLog(console)
-        learn(bridge, made, course, channels, recorder, progress, timers, bridge)  # type: ignore[arg-type]
+        recorder = Recorder(Outputs(folder, console, [], timers), TrainingStatus())
+        learn(
+            Run(
+                bridge=bridge,  # type: ignore[arg-type]
+                behaviors=made,
+                curriculum=course,
+                channels=channels,
+                recorder=recorder,
+                progress=ProgressLog(console),
+                timers=timers,
+                stop=bridge,  # type: ignore[arg-type]
+            )
+        )
     return made
 
 

@@ -22,7 +22,7 @@ from trainer_service.policy import Policy
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import BehaviorStatus, TrainingStatus
-from trainer_service.training.recorder import Recorder
+from trainer_service.training.recorder import Outputs, Recorder
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def walker(make_behavior: Callable[..., Behavior]) -> Behavior:
 
 def recorded(folder: RunFolder, behavior: Behavior, *steps: int, finish: bool = False) -> BehaviorStatus:
     """What is listed after a behavior has come to these steps."""
-    recorder = Recorder(folder, Console(tty=False), [], Timers(), TrainingStatus())
+    recorder = Recorder(Outputs(folder, Console(tty=False), [], Timers()), TrainingStatus())
     recorder.add(behavior)
     for behavior.step in steps:  # the loop is the behavior's life
         recorder.write_due(behavior)
@@ -82,7 +82,7 @@ def test_a_model_is_of_the_weights_beside_it(folder: RunFolder, walker: Behavior
 
 
 def test_autosaves_have_no_models(folder: RunFolder, walker: Behavior) -> None:
-    recorder = Recorder(folder, Console(tty=False), [], Timers(), TrainingStatus(), autosave_s=0.0)
+    recorder = Recorder(Outputs(folder, Console(tty=False), [], Timers()), TrainingStatus(), autosave_s=0.0)
     recorder.add(walker)
     walker.step = 7
     recorder.write_due(walker)

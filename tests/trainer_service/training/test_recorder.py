@@ -23,8 +23,8 @@ from trainer_service.runs.checkpoint import NotFiniteError, load_checkpoint
 from trainer_service.runs.files import SaveError, write_atomic
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
-from trainer_service.training.recorder import Recorder
-from trainer_service.training.resuming import checkpoints_to_resume
+from trainer_service.training.recorder import Outputs, Recorder
+from trainer_service.training.warm_start import checkpoints_to_resume
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 SPEC = BehaviorSpec((ObservationSpec("o", (2,)),), ActionSpec(1))
@@ -37,7 +37,8 @@ def behavior(**settings: object) -> Behavior:
 
 def recorder(folder: RunFolder, **options: object) -> Recorder:
     writers = [JsonlWriter(folder.metrics)]
-    return Recorder(folder, Console(tty=False), writers, Timers(), TrainingStatus(), **options)  # type: ignore[arg-type]
+    outputs = Outputs(folder, Console(tty=False), writers, Timers())
+    return Recorder(outputs, TrainingStatus(), **options)  # type: ignore[arg-type]
 
 
 def full(descriptor: int) -> None:
@@ -116,8 +117,8 @@ def test_a_run_that_is_killed_in_the_middle_of_a_save_goes_on_from_there(
             with suppress(Killed):
                 records.write_due(ball)
         assert names(folder) == ["B-100.pt", "checkpoint.pt"]
-        ((path, origin),) = checkpoints_to_resume(folder, True).values()
-    assert (path.name, origin.step) == ("checkpoint.pt", 200)
+        (start,) = checkpoints_to_resume(folder, True).values()
+    assert (start.path.name, start.source.step) == ("checkpoint.pt", 200)
 
 
 def test_weights_that_are_no_numbers_never_replace_good_ones(tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ def test_a_behavior_that_cannot_be_saved_costs_no_other_one_its_save(
 def test_a_folder_opened_to_be_read_gets_nothing(tmp_path: Path) -> None:
     ball = behavior(checkpoint_interval=1)
     folder = RunFolder.open(tmp_path, "run", inference=True)
-    records = Recorder(folder, Console(tty=False), [], Timers(), TrainingStatus(), autosave_s=0.0)
+    records = Recorder(Outputs(folder, Console(tty=False), [], Timers()), TrainingStatus(), autosave_s=0.0)
     records.add(ball)
     ball.step = 10
     records.write_due(ball)
@@ -327,7 +328,9 @@ def test_a_parameter_that_the_configuration_no_longer_names_keeps_its_lesson(tmp
     with RunFolder.open(tmp_path, "run") as folder:
         writers = [JsonlWriter(folder.metrics)]
         before = TrainingStatus(lessons={"gone": 3}, torch_version=torch.__version__)
-        records = Recorder(folder, Console(tty=False), writers, Timers(), before, curriculum=course())
+        records = Recorder(
+            Outputs(folder, Console(tty=False), writers, Timers()), before, curriculum=course()
+        )
         records.add(ball)
         ball.step = 10
         records.write_due(ball)

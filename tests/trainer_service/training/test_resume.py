@@ -12,7 +12,7 @@ import torch
 from trainer_service.errors import UserError
 from trainer_service.runs.checkpoint import save_checkpoint
 from trainer_service.runs.folder import RunFolder
-from trainer_service.training.resuming import checkpoints_to_resume
+from trainer_service.training.warm_start import checkpoints_to_resume
 
 EPISODE = 18  # agent steps of one episode of the treadmill's three agents
 
@@ -265,7 +265,7 @@ def test_behaviors_go_on_each_from_its_own_checkpoint(make_behavior, tmp_path: P
             )
 
     def chosen(which: bool | int | str) -> dict[str, int]:
-        return {name: origin.step for name, (_, origin) in checkpoints_to_resume(folder, which).items()}
+        return {name: start.source.step for name, start in checkpoints_to_resume(folder, which).items()}
 
     assert chosen(True) == {"Ball": 300, "Goal": 180}
     assert chosen(200) == {"Ball": 200, "Goal": 180}

@@ -20,7 +20,7 @@ from trainer_service.behaviors.behavior import Behavior, TeamSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.policy import Policy
-from trainer_service.training.run import _restore_replay
+from trainer_service.training.run import restore_replay
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -372,7 +372,7 @@ def test_a_run_that_lost_its_buffer_says_when_it_learns_again(
     make_behavior: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     behavior = make(make_behavior, "vdn")
-    _restore_replay(behavior, Path("none"), is_newest=True)
+    restore_replay(behavior, Path("none"), is_newest=True)
     assert f"learns again after {16 * NUM_AGENTS} steps" in caplog.text
     learning = behavior._algorithm
     assert isinstance(learning, GroupQLearner)

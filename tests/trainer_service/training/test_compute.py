@@ -10,7 +10,7 @@ import torch
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import TrainerSettings
-from trainer_service.training.threads import threads_for, usable_cores
+from trainer_service.training.compute import threads_for, usable_cores
 from unity_bridge.simulators.scene import camera_sensor, entity_sensor, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 

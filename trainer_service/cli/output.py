@@ -1,0 +1,131 @@
+"""What commands print: results on standard output, everything on the way to them on standard error."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainer_service.config import RunOptions
+    from trainer_service.policy import Policy
+    from trainer_service.rollout.episode_scores import Score
+
+# Everything heavy is imported where it is needed, so that each command answers at once.
+
+_PROGRESS_INTERVAL_S = 30.0
+"""How long an evaluation says nothing where nobody may be looking."""
+
+
+def progress_printer() -> Callable[[int, int], None]:
+    """Says on standard error how many episodes are done: all the time on a terminal, elsewhere now and then."""
+    if sys.stderr.isatty():
+        return lambda done, wanted: print(
+            f"\r{done} of {wanted} episodes", end="\n" if done >= wanted else "", file=sys.stderr, flush=True
+        )
+    said_s = time.monotonic()
+
+    def say(done: int, wanted: int) -> None:
+        nonlocal said_s
+        if time.monotonic() - said_s >= _PROGRESS_INTERVAL_S:
+            said_s = time.monotonic()
+            print(f"{done} of {wanted} episodes", file=sys.stderr, flush=True)
+
+    return say
+
+
+def print_scores(
+    parsed: argparse.Namespace, policies: Mapping[str, Policy], scores: Mapping[str, Score]
+) -> None:
+    results = {name: score.to_json() for name, score in scores.items()}
+    if parsed.json:
+        step = max((policies[name].step for name in scores), default=0)
+        print(json.dumps({"run_id": parsed.run_id, "step": step, "behaviors": results}))
+        return
+    for name, result in results.items():
+        print(f"{name} (step {policies[name].step}): {_score_text(result)}")
+        for team, of_team in result.get("teams", {}).items():
+            print(f"  team {team}: {_score_text(of_team)}")
+
+
+def _score_text(result: Mapping[str, Any]) -> str:
+    """A score as people read it."""
+    words = (
+        f"mean return {_mean_text(result['mean_return'], result['std_return'])} "
+        f"over {result['episodes']} episodes, mean length {result['mean_length']:.1f}"
+    )
+    if not result["group_episodes"]:
+        return words
+    return (
+        f"{words}; mean group return {_mean_text(result['mean_group_return'], result['std_group_return'])} "
+        f"over {result['group_episodes']} episodes of groups"
+    )
+
+
+def _mean_text(mean: float, deviation: float) -> str:
+    from trainer_service.metrics import format_return
+
+    return f"{format_return(mean, deviation)} ± {format_return(deviation, mean)}"
+
+
+def print_results(options: RunOptions, folder: Path, behaviors: Sequence[str], interrupted: bool) -> None:
+    """Says where a run's results are, if anything still listens."""
+    with _ignoring_closed_output():
+        for line in _result_lines(options, folder, behaviors, interrupted):
+            print(line)
+        sys.stdout.flush()
+
+
+def _result_lines(
+    options: RunOptions, folder: Path, behaviors: Sequence[str], interrupted: bool
+) -> Iterator[str]:
+    if not behaviors:
+        yield "\nStopped before any simulator came; there is nothing to save."
+        return
+    saved = options.checkpoint_settings
+    location = "" if saved.results_dir == "results" else f" --results-dir={saved.results_dir}"
+    yield f"\n{'Interrupted' if interrupted else 'Finished'}. Everything is in {folder}"
+    for name in behaviors:
+        yield f"  policy of {name}: {folder / name / 'checkpoint.pt'}"
+        if (model := folder / f"{name}.onnx").exists():
+            yield f"  model for Unity: {model}"
+    yield f"  curves: tensorboard --logdir {saved.results_dir}"
+    yield f"  score:  mlagents-style evaluate {saved.run_id}{location}"
+    if interrupted:
+        yield "  go on:  the same command with --resume"
+
+
+@contextmanager
+def _ignoring_closed_output() -> Iterator[None]:
+    """What is said within is said in vain, and no failure, where the terminal or the pipe is gone."""
+    try:
+        yield
+    except OSError:
+        silence_output()
+
+
+def silence_output() -> None:
+    """Nothing more can be said, not even by the interpreter when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
+
+
+def print_error(message: str) -> None:
+    from unity_bridge.untrusted_text import harmless
+
+    with _ignoring_closed_output():
+        print(harmless(f"mlagents-style: error: {message}"), file=sys.stderr, flush=True)
+
+
+def print_warning(message: str) -> None:
+    print(f"[WARNING] {message}", file=sys.stderr)

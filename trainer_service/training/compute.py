@@ -1,0 +1,116 @@
+"""What torch computes with: a device, a seed, threads, and what to say where memory runs out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import traceback
+import zlib
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.config import TrainerSettings
+from trainer_service.errors import OutOfMemory, UserError
+
+WORTH_A_SECOND_CORE = 2**18
+"""Numbers in the widest layer of a minibatch. Handing 64 rows of a 128-wide layer to a second core takes longer than
+multiplying them; and where a simulator or another run wants that core, waiting for it makes small layers ten times
+slower, those of small pictures too."""
+
+_WORDS = ("out of memory", "ALLOC_FAILED", "can't allocate memory", "not enough memory")
+"""What torch's other errors say: of the device (twice), of Linux, and of Windows."""
+
+_logger = logging.getLogger(__name__)
+
+
+def choose_device(name: str | None) -> torch.device:
+    """The device that the user named, or a GPU if there is one.
+
+    Raises:
+        UserError: no such device here.
+    """
+    chosen = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(chosen)
+        torch.zeros(1, device=device).item()  # a device that holds no numbers, such as meta, is none
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"torch device '{chosen}' cannot be used here: {reason}") from None
+    return device
+
+
+def seed_of(seed: int, behavior: str) -> int:
+    """A seed for one behavior that depends on nothing but the run's seed and its name."""
+    return (seed * 1_000_003 + zlib.crc32(behavior.encode())) % 2**62
+
+
+def threads_for(behaviors: Sequence[Behavior], cores: int | None = None) -> int:
+    """One thread where all minibatches are small, all cores where one is large.
+
+    Args:
+        behaviors: that share this process.
+        cores: those that this process may use if None.
+    """
+    if max(map(_widest_layer, behaviors)) < WORTH_A_SECOND_CORE:
+        return 1
+    return cores or usable_cores()
+
+
+def usable_cores() -> int:
+    """``OMP_NUM_THREADS`` where somebody set it, as one does on a machine that is shared; else the cores there are."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    if wanted.isdecimal() and int(wanted) > 0:
+        return int(wanted)
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _widest_layer(behavior: Behavior) -> int:
+    """Numbers that a minibatch is in the widest layer of the policy."""
+    modules = behavior.policy_network().modules()
+    widest: int = max(getattr(module, "widest", 1) for module in modules)
+    settings = behavior.settings
+    return settings.hyperparameters.batch_size * max(widest, settings.network_settings.hidden_units)
+
+
+def out_of_memory(
+    error: Exception, behaviors: Iterable[Behavior], device: torch.device
+) -> OutOfMemory | None:
+    """What to tell the user of an error that means too little memory; None for every other error.
+
+    The traceback goes to the debug log, and what it held in memory is given back, so that saving finds room.
+    """
+    if not _means_memory(error):
+        return None
+    _logger.debug("Out of memory:", exc_info=error)
+    traceback.clear_frames(error.__traceback__)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    reason = (str(error).strip() or "no reason was given").splitlines()[0][:300]
+    asked = "; ".join(f"'{each.name}' has {_sizes(each.settings)}" for each in behaviors)
+    return OutOfMemory(
+        f"out of memory on '{device}': {reason}. {asked or 'No behavior was made yet'}. Smaller ones need less, "
+        "a smaller batch_size first; --resume goes on from what is saved"
+    )
+
+
+def _means_memory(error: Exception) -> bool:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _WORDS)
+
+
+def _sizes(settings: TrainerSettings) -> str:
+    """What memory depends on, in the words of the configuration."""
+    tuning, network = settings.hyperparameters, settings.network_settings
+    sizes = {
+        "batch_size": tuning.batch_size,
+        "buffer_size": getattr(tuning, "buffer_size", None),
+        "sequence_length": network.memory.sequence_length if network.memory is not None else None,
+        "hidden_units": network.hidden_units,
+        "num_layers": network.num_layers,
+    }
+    return ", ".join(f"{key} {value}" for key, value in sizes.items() if value is not None)

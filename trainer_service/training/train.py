@@ -1,0 +1,236 @@
+"""A run from its options to its last checkpoint: everything around the loop."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer_service.callbacks import Callback, CallbackList, RunView
+from trainer_service.config import (
+    RunOptions,
+    dump_run_options,
+    missing_demonstrations,
+)
+from trainer_service.curriculum import Curriculum, with_sampler_seeds
+from trainer_service.errors import ConfigError, UserError
+from trainer_service.evaluation.simulator import engine_settings
+from trainer_service.metrics.console import Console
+from trainer_service.runs.folder import RunFolder
+from trainer_service.training.stop_signals import StopSignals
+from trainer_service.training.warm_start import (
+    WarmStart,
+    read_warm_starts,
+)
+from unity_bridge.programs.executables import Command, resolve_program
+from unity_bridge.server.bridge import Bridge, BridgeSettings
+from unity_bridge.side_channels import SideChannelRecord
+from unity_bridge.side_channels.channel_hub import ChannelHub, SideChannel
+from unity_bridge.transport.endpoint import is_loopback
+
+EDITOR_PORT = 5004
+"""Where the Unity Editor looks for a trainer."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a finished run left."""
+
+    folder: Path
+    steps: dict[str, int]
+    """Agent steps of each behavior."""
+    interrupted: bool
+    """It was asked to stop before its step budgets were used."""
+
+
+def train(
+    options: RunOptions,
+    *,
+    console: Console | None = None,
+    host: str = "127.0.0.1",
+    port: int = EDITOR_PORT,
+    insecure_listen: bool = False,
+    side_channels: Sequence[SideChannel] | Callable[[int], Sequence[SideChannel]] = (),
+    callbacks: Sequence[Callback] = (),
+    stop: StopSignals | None = None,
+) -> Outcome:
+    """Runs what ``mlagents-style learn`` runs: trains, or with ``inference`` only acts.
+
+    Args:
+        options: what to do; see ``trainer_service.config``.
+        console: where to show it; a plain one if None.
+        host, port: where simulators may attach, if ``env_settings.env_path`` is not set. Port 0 lets the
+            system choose.
+        insecure_listen: whether ``host`` may be an address that other machines reach. Whoever reaches the port is
+            taken for a simulator, and nothing is encrypted.
+        side_channels: channels of your own, such as subclasses of ``mlagents_envs.side_channel.SideChannel``:
+            a list that all simulators share, or a function that makes those of simulator number n.
+        callbacks: code of your own that the run calls; see ``trainer_service.callbacks``.
+        stop: who asks it to end, entered already; if None, signals that come from here on.
+
+    Raises:
+        UserError: something in the options, the run folder or a checkpoint cannot be used, or a callback failed.
+        BridgeError: the simulators could not be started, or are gone.
+        ValueError: two side channels have one id.
+    """
+    _check_options(options)
+    command = _command(options)
+    if command is None:
+        _require_permission_to_listen(host, insecure_listen)
+    options = _with_seeds(options)
+    curriculum = Curriculum(options.environment_parameters or {})
+    hub = ChannelHub(side_channels)
+    callback_list = CallbackList(callbacks)
+    saved = options.checkpoint_settings
+    with ExitStack() as stack:
+        folder = stack.enter_context(
+            RunFolder.open(
+                saved.results_dir,
+                saved.run_id,
+                resume=bool(saved.resume),
+                force=saved.force,
+                initialize_from=saved.initialize_from,
+                inference=saved.inference,
+            )
+        )
+        console = console or stack.enter_context(Console(tty=False, debug=options.debug))
+        stop = stop or stack.enter_context(StopSignals())
+        warm_starts = read_warm_starts(options, folder)
+        _check_demonstrations_of_resumed(options, warm_starts)
+        if folder.writable:
+            folder.write_configuration(dump_run_options(options))
+
+        def greeting(simulator: int) -> Sequence[SideChannelRecord]:
+            return channels.greeting(simulator, bridge.simulators[simulator])
+
+        if stop.requested:
+            return Outcome(folder.path, {}, True)
+        bridge = stack.enter_context(Bridge(_bridge_settings(options, folder, greeting)))
+        if command is None:
+            _listen(bridge, host, port, options.env_settings.base_port)
+        else:
+            _logger.info("Starting %d x %s", options.env_settings.num_envs, command.env)
+            bridge.launch(command, options.env_settings.num_envs)
+        # Only now: simulators start up while torch is being loaded, which takes longer.
+        from trainer_service.training.channels import Channels
+        from trainer_service.training.compute import choose_device
+        from trainer_service.training.learn import learn
+        from trainer_service.training.run import RunFactory, saved_at_the_end
+
+        device = choose_device(options.torch_settings.device)
+        channels = Channels(options, curriculum, hub, device_type=device.type)
+        run = RunFactory(
+            options=options,
+            command=command,
+            folder=folder,
+            console=console,
+            stop=stop,
+            curriculum=curriculum,
+            callbacks=callback_list,
+            warm_starts=warm_starts,
+            device=device,
+        ).make(bridge, channels)
+        with saved_at_the_end(run, device):
+            run.callbacks.on_run_start(RunView(options, folder.path, run.behaviors, stop.request))
+            learn(run)
+        if leaving := len(bridge.simulators):
+            _logger.info("Waiting for %d simulator%s to leave.", leaving, "s" if leaving > 1 else "")
+        steps = {name: behavior.step for name, behavior in run.behaviors.items()}
+        return Outcome(folder.path, steps, stop.requested)
+
+
+def _check_options(options: RunOptions) -> None:
+    missing: list[str] = []
+    if options.evaluation is not None and options.env_settings.env_path is None:
+        missing.append(
+            "evaluation: it needs simulators of its own, and those that attach are not: "
+            "set env_settings.env_path (--env), or remove the section"
+        )
+    # Which of them a resumed run still needs is known when its checkpoints were read.
+    if not options.checkpoint_settings.inference and not options.checkpoint_settings.resume:
+        missing += missing_demonstrations(options)
+    if missing:
+        raise ConfigError(*missing)
+
+
+def _check_demonstrations_of_resumed(options: RunOptions, warm_starts: dict[str, WarmStart]) -> None:
+    if options.checkpoint_settings.inference or not options.checkpoint_settings.resume:
+        return
+    steps = {name: start.source.step for name, start in warm_starts.items() if start.is_resume}
+    if missing := missing_demonstrations(options, steps):
+        raise ConfigError(*missing)
+
+
+def _command(options: RunOptions) -> Command | None:
+    environment, engine = options.env_settings, options.engine_settings
+    if environment.env_path is None:
+        return None
+    return resolve_program(
+        environment.env_path,
+        environment.env_args or (),
+        no_graphics=engine.no_graphics,
+        no_graphics_monitor=engine.no_graphics_monitor,
+    )
+
+
+def _bridge_settings(
+    options: RunOptions, folder: RunFolder, greeting: Callable[[int], Sequence[SideChannelRecord]]
+) -> BridgeSettings:
+    environment = options.env_settings
+    return BridgeSettings(
+        seed=environment.seed,
+        greeting=greeting,
+        num_areas=environment.num_areas,
+        timeout_wait_s=environment.timeout_wait,
+        engine=engine_settings(options),
+        base_port=environment.base_port,
+        run_logs=folder.run_logs if folder.writable else None,
+        max_lifetime_restarts=environment.max_lifetime_restarts,
+        restarts_rate_limit_n=environment.restarts_rate_limit_n,
+        restarts_rate_limit_period_s=environment.restarts_rate_limit_period_s,
+    )
+
+
+def _require_permission_to_listen(host: str, insecure_listen: bool) -> None:
+    """Raises UserError where other machines would reach the port, and nobody said that they may."""
+    if insecure_listen or is_loopback(host):
+        return
+    raise UserError(
+        f"host {host}: other machines would reach the port, and whoever does is taken for a simulator, without "
+        "password or encryption: in a network that you trust say so with --insecure-listen (insecure_listen=True in "
+        "Python)"
+    )
+
+
+def _listen(bridge: Bridge, host: str, port: int, base_port: int | None) -> None:
+    port = bridge.listen(host, port)
+    if not is_loopback(host):
+        _logger.warning(
+            "Other machines reach this port (--insecure-listen): whoever does is taken for a simulator, and nothing is "
+            "encrypted."
+        )
+    if base_port not in (None, port):
+        # No mistake, files of ML-Agents have it; but who typed it would wait on the wrong port for ever.
+        _logger.warning(
+            "base_port: %d is where simulators that are launched (--env) are expected; --port says where others are.",
+            base_port,
+        )
+    _logger.info(
+        "Listening on port %d. Start training by pressing the Play button in the Unity Editor. "
+        "Or attach a simulator: mlagents-style simulate sim:3dball --mlagents-port %d",
+        port, port,
+    )  # fmt: skip
+
+
+def _with_seeds(options: RunOptions) -> RunOptions:
+    """The options with every seed that they leave open, so that the run can be repeated from what is written."""
+    seed = options.env_settings.seed if options.env_settings.seed >= 0 else random.randint(0, 9999)
+    chosen: dict[str, object] = {"env_settings": options.env_settings.model_copy(update={"seed": seed})}
+    if options.environment_parameters is not None:
+        chosen["environment_parameters"] = with_sampler_seeds(options.environment_parameters, seed)
+    return options.model_copy(update=chosen)
