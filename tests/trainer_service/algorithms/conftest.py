@@ -42,7 +42,7 @@ def live() -> Callable[[Behavior, World, int], None]:
 
 @pytest.fixture
 def values_of() -> Callable[..., np.ndarray]:
-    """What a behavior's critic says of observations, one row of values per observation."""
+    """Values of observations by a behavior's critic, one row per observation."""
 
     def values(behavior: Behavior, *sensors: Sequence[Sequence[float]]) -> np.ndarray:
         settings, state = behavior.settings, behavior.checkpoint().algorithm

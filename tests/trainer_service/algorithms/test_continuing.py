@@ -18,7 +18,7 @@ TICKS_OF_A_ROLLOUT = 16
 
 @pytest.fixture
 def walker(make_behavior):
-    """The same behavior each time; only its seed may differ."""
+    """A behavior that is equal each time but for its seed."""
 
     def make(seed: int = 1, **changes: Any) -> Behavior:
         settings = {
@@ -36,12 +36,12 @@ def walker(make_behavior):
 @pytest.mark.parametrize(
     "ticks", [3 * TICKS_OF_A_ROLLOUT, 3 * TICKS_OF_A_ROLLOUT + 5], ids=["drained", "amid"]
 )
-def test_a_behavior_goes_on_from_its_checkpoint_bit_for_bit(walker, tmp_path: Path, ticks: int) -> None:
+def test_a_behavior_resumes_from_its_checkpoint_bit_for_bit(walker, tmp_path: Path, ticks: int) -> None:
     straight = assert_resumes_exactly(walker, OneDecision(AGENTS), tmp_path, ticks, more=40)
     assert straight.step == (ticks + 40) * AGENTS
 
 
-def test_a_summary_comes_where_it_would_have_come(walker) -> None:
+def test_a_resumed_summary_comes_at_the_step_it_would_have(walker) -> None:
     behavior, other = walker(summary_freq=100), walker(summary_freq=100)
     behavior.step = 250
     other.restore(behavior.checkpoint())

@@ -101,5 +101,5 @@ def test_five_numbers_leave_everything_finite(make, kind: str) -> None:
     assert all(np.isfinite(values).all() for values in numbers(behavior.checkpoint().algorithm))
 
 
-def test_a_statistic_that_a_float_cannot_hold_ends_nothing(make) -> None:
+def test_a_statistic_that_overflows_does_not_end_the_run(make) -> None:
     live(make("mappo", normalize=False), observed=LARGEST_OBSERVED)

@@ -32,7 +32,7 @@ TUNING: dict[str, dict[str, Any]] = {
 
 
 class Toss:
-    """Sees chance and pays nothing; every episode is one decision."""
+    """A world of random observations that pays nothing; every episode is one decision."""
 
     def __init__(self, seed: int = 1) -> None:
         self.rng = np.random.default_rng(seed)
@@ -113,7 +113,7 @@ def differences(some: Behavior, other: Behavior) -> list[str]:
 
 
 @learners
-def test_imitators_speak_under_the_names_that_users_know(make, live, trainer: str) -> None:
+def test_imitators_report_under_ml_agents_tags(make, live, trainer: str) -> None:
     behavior = make(trainer)
     live(behavior, Toss(), 3)
     metrics = {tag: series.value for tag, series in behavior.summarize(0.0).series.items()}
@@ -150,7 +150,7 @@ def test_the_discriminator_sees_what_the_simulator_got(make, live, monkeypatch: 
 
 @learners
 @seeds(1, 2, 3)
-def test_whom_nothing_else_pays_comes_to_do_what_the_expert_does(make, live, trainer: str, seed: int) -> None:
+def test_imitation_alone_reproduces_the_expert(make, live, trainer: str, seed: int) -> None:
     # Seen by the discriminator alone, without cloning; the policy starts from 0 and all choices alike.
     demo_path = make(trainer).settings.reward_signals["gail"].demo_path
     gail = {
@@ -175,7 +175,7 @@ def test_whom_nothing_else_pays_comes_to_do_what_the_expert_does(make, live, tra
 
 
 @learners
-def test_an_imitator_goes_on_bit_for_bit(make, live, tmp_path: Path, trainer: str) -> None:
+def test_an_imitator_resumes_bit_for_bit(make, live, tmp_path: Path, trainer: str) -> None:
     straight = make(trainer)
     live(straight, Toss(), 4)
     save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
@@ -191,9 +191,7 @@ def test_an_imitator_goes_on_bit_for_bit(make, live, tmp_path: Path, trainer: st
 
 
 @learners
-def test_a_recording_that_does_not_fit_is_named_with_the_behavior(
-    make, write_demo, shown, trainer: str
-) -> None:
+def test_a_recording_that_does_not_fit_is_named(make, write_demo, shown, trainer: str) -> None:
     other = BehaviorSpec((ObservationSpec("other", (7,)),), SPEC.action_spec)
     seen = np.zeros((2, 7), np.float32)
     path = write_demo(other, shown([seen], np.zeros((1, 1)), np.zeros((1, 1))), file="other.demo")
@@ -202,7 +200,7 @@ def test_a_recording_that_does_not_fit_is_named_with_the_behavior(
 
 
 @learners
-def test_who_only_acts_needs_no_recording(make, live, demo: Path, trainer: str) -> None:
+def test_inference_needs_no_recording(make, live, demo: Path, trainer: str) -> None:
     trained = make(trainer)
     live(trained, Toss(), 2)
     demo.unlink()
@@ -217,7 +215,7 @@ def test_who_only_acts_needs_no_recording(make, live, demo: Path, trainer: str) 
 
 
 @learners
-def test_who_has_left_cloning_behind_needs_no_recording(make, live, demo: Path, trainer: str) -> None:
+def test_a_run_past_its_cloning_needs_no_recording(make, live, demo: Path, trainer: str) -> None:
     cloning = {"demo_path": str(demo), "steps": 200}
     settings: dict[str, Any] = {"reward_signals": {"extrinsic": {}}, "behavioral_cloning": cloning}
     early, late = make(trainer, **settings), make(trainer, **settings)

@@ -1,7 +1,7 @@
-"""Tiny worlds that hide their state, each in a way of its own: who remembers knows the right answer.
+"""Tiny worlds that hide their state, each in a way of its own: memory finds the right answer.
 
-A probe is learned from seeds that nobody picked: 1 and 2. That what is remembered is also lived through and
-judged alike is the business of test_recurrent_ppo.py.
+A probe is learned from seeds that were not picked: 1 and 2. That learning unrolls memories as acting did is tested in
+test_recurrent_ppo.py.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Hidden(ABC):
 
     @abstractmethod
     def see(self) -> np.ndarray:
-        """What everyone sees. [N, sensor size]"""
+        """Observations of all agents. [N, sensor size]"""
 
     @abstractmethod
     def act(self, actions: ActionBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What everyone is paid, and who is at an end, and who is interrupted. [N] each."""
+        """Rewards, terminations and truncations of all agents. [N] each."""
 
     def begin(self) -> StepBatch:
         self.enter(self.everyone)
@@ -113,7 +113,7 @@ def lately(world: Hidden, episodes: int = 50) -> float:
 
 
 class Echo(Hidden):
-    """Sees a new coin at every step, and is paid for saying what the coin was some steps ago."""
+    """A new coin at every step; the world pays for the coin of some steps ago."""
 
     def __init__(self, seed: int, delay: int) -> None:
         super().__init__(seed)
@@ -136,7 +136,9 @@ class Echo(Hidden):
 @each_seed
 @kinds
 @pytest.mark.parametrize("delay", [1, 2])
-def test_what_was_seen_some_steps_ago_is_said(remembering, live, kind: str, delay: int, seed: int) -> None:
+def test_a_policy_with_memory_repeats_an_observation_after_some_steps(
+    remembering, live, kind: str, delay: int, seed: int
+) -> None:
     world = Echo(seed, delay)
     live(remembering(world, kind, seed), world, 15 * delay)
     # Chance is 0, and the mean of 50 episodes of guessing deviates from it by 0.02.
@@ -144,7 +146,7 @@ def test_what_was_seen_some_steps_ago_is_said(remembering, live, kind: str, dela
 
 
 @each_seed
-def test_what_was_seen_before_is_unknown_to_who_has_no_memory(remembering, live, seed: int) -> None:
+def test_a_policy_without_memory_cannot_repeat_an_observation(remembering, live, seed: int) -> None:
     world = Echo(seed, delay=1)
     live(remembering(world, None, seed), world, 15)
     assert abs(lately(world)) < 0.15
@@ -182,7 +184,7 @@ class TMaze(Hidden):
 
 
 @each_seed
-def test_a_sign_is_followed_after_a_way_of_any_length(remembering, live, seed: int) -> None:
+def test_a_sign_is_followed_after_a_corridor_of_any_length(remembering, live, seed: int) -> None:
     # An LSTM alone: so fast a GRU settles in one of three runs only, and slower ones take three times as long.
     world = TMaze(seed)
     live(remembering(world, "lstm", seed), world, 70)
@@ -190,7 +192,7 @@ def test_a_sign_is_followed_after_a_way_of_any_length(remembering, live, seed: i
 
 
 @each_seed
-def test_a_sign_is_no_help_to_who_has_no_memory(remembering, live, seed: int) -> None:
+def test_a_sign_does_not_help_a_policy_without_memory(remembering, live, seed: int) -> None:
     world = TMaze(seed)
     live(remembering(world, None, seed), world, 40)
     assert lately(world, 200) < 0.3
@@ -224,7 +226,7 @@ class StillPole(Hidden):
 
 @each_seed
 @pytest.mark.parametrize("kind", ["lstm", "gru", None], ids=["lstm", "gru", "without"])
-def test_a_pole_is_balanced_by_who_remembers_how_it_moved(
+def test_memory_balances_a_pole_whose_velocities_are_hidden(
     remembering, live, kind: str | None, seed: int
 ) -> None:
     world = StillPole(seed)

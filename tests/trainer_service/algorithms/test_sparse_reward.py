@@ -1,6 +1,6 @@
 """A reward that chance does not find: the task's own is not enough, curiosity or novelty beside it is.
 
-Learned from seeds that nobody picked: 1 and 2.
+Learned from seeds that were not picked: 1 and 2.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Chain:
     ],
     ids=["nothing-else", "curiosity", "rnd", "rnd-normalized"],
 )
-def test_what_is_new_leads_to_what_pays(
+def test_intrinsic_rewards_lead_to_a_sparse_reward(
     make_behavior, signals: dict[str, dict[str, Any]], finds_it: bool, seed: int
 ) -> None:
     own = {"learning_rate": 1e-3, "network_settings": {"hidden_units": 32}}

@@ -58,7 +58,7 @@ def clone(learner: Learner, times: int, step: int = 0) -> float:
 
 
 def acts(learner: Learner, *observations: np.ndarray) -> ActionBatch:
-    """What the simulator gets, without chance."""
+    """Likeliest actions as the simulator gets them."""
     network = learner.policy_network()
     with torch.no_grad():
         seen = [torch.from_numpy(sensor.astype(np.float32)) for sensor in observations]
@@ -88,7 +88,7 @@ def test_an_experts_number_is_executed_as_it_was(write_demo, shown, trainer: str
 
 @learners
 @seeds
-def test_what_is_seen_decides_what_is_done(write_demo, shown, trainer: str, seed: int) -> None:
+def test_a_cloned_policy_depends_on_its_observations(write_demo, shown, trainer: str, seed: int) -> None:
     spec = BehaviorSpec((VECTOR,), ActionSpec(1, (3, 2)))
     seen = np.random.default_rng(seed).uniform(-1.0, 1.0, size=(129, 2)).astype(np.float32)
     first, second = seen[:128].T
@@ -105,7 +105,7 @@ def test_what_is_seen_decides_what_is_done(write_demo, shown, trainer: str, seed
 
 @learners
 @pytest.mark.parametrize("sensor", [PICTURE, ENTITIES], ids=["pictures", "entities"])
-def test_what_is_no_vector_can_be_cloned_from(
+def test_pictures_and_entities_can_be_cloned_from(
     write_demo, shown, trainer: str, sensor: ObservationSpec
 ) -> None:
     spec = BehaviorSpec((sensor,), BOTH)
@@ -137,7 +137,7 @@ def recall_demo(write_demo, shown, spec: BehaviorSpec, steps: int, episodes: int
 
 @pytest.mark.parametrize(("trainer", "kind"), [("ppo", "lstm"), ("ppo", "gru"), ("sac", "lstm")])
 @pytest.mark.parametrize(("steps", "sequence_length"), [(6, 8), (10, 4)], ids=["in-one", "in-three"])
-def test_who_remembers_clones_what_was_seen_long_ago(
+def test_a_policy_with_memory_clones_what_was_seen_long_ago(
     write_demo, shown, trainer: str, kind: str, steps: int, sequence_length: int
 ) -> None:
     # In sequences of 4 the last ones hold no cue: only what was remembered at their start tells.
@@ -170,7 +170,7 @@ def test_a_sequence_starts_from_what_the_policy_would_remember_there(write_demo,
                 assert noted[first + at // 3 + 1].tolist() == pytest.approx(memories[0].tolist(), abs=1e-6)
 
 
-def test_short_episodes_of_who_remembers_are_padded_and_masked(write_demo, shown, monkeypatch) -> None:
+def test_short_sequences_are_padded_and_masked(write_demo, shown, monkeypatch) -> None:
     spec = BehaviorSpec((VECTOR,), ActionSpec(0, (2,)))
     lengths = (5, 1, 3)
     demo = write_demo(
@@ -245,7 +245,7 @@ def test_an_update_is_as_large_as_the_settings_say(
         ({"steps": 1000}, 999, 3e-6),
     ],
 )
-def test_the_rate_falls_to_nothing_over_the_steps(
+def test_the_learning_rate_of_cloning_falls_to_zero(
     demo: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], step: int, rate: float
 ) -> None:
     learner = make("ppo", BehaviorSpec((VECTOR,), BOTH), demo, **settings)
@@ -254,14 +254,14 @@ def test_the_rate_falls_to_nothing_over_the_steps(
 
 
 @pytest.mark.parametrize("settings", [{"steps": 1000}, {"strength": 0.0}], ids=["over", "weightless"])
-def test_what_is_over_moves_nothing(demo: Path, settings: dict[str, Any]) -> None:
+def test_finished_cloning_changes_no_weights(demo: Path, settings: dict[str, Any]) -> None:
     learner = make("ppo", BehaviorSpec((VECTOR,), BOTH), demo, **settings)
     before = learner._optimizer.parameters.vector.clone()
     assert cloning_of(learner).update(1000) == {}
     assert torch.equal(learner._optimizer.parameters.vector, before)
 
 
-def test_the_critic_is_left_alone(demo: Path) -> None:
+def test_cloning_does_not_change_the_critic(demo: Path) -> None:
     learner = make("ppo", BehaviorSpec((VECTOR,), BOTH), demo)
     before = {name: value.clone() for name, value in learner._policy.state_dict().items()}
     clone(learner, 2)
@@ -272,7 +272,7 @@ def test_the_critic_is_left_alone(demo: Path) -> None:
 
 @learners
 @pytest.mark.parametrize("memory", [None, {"memory_size": 8, "sequence_length": 4}], ids=["plain", "memory"])
-def test_it_goes_on_bit_for_bit(demo: Path, trainer: str, memory: Any) -> None:
+def test_cloning_resumes_bit_for_bit(demo: Path, trainer: str, memory: Any) -> None:
     spec = BehaviorSpec((VECTOR,), BOTH)
     settings = {"memory": memory, "samples_per_update": 24}
     straight = make(trainer, spec, demo, **settings)
@@ -284,7 +284,7 @@ def test_it_goes_on_bit_for_bit(demo: Path, trainer: str, memory: Any) -> None:
 
 
 @learners
-def test_a_checkpoint_of_who_did_not_clone_can_be_gone_on_with(demo: Path, trainer: str) -> None:
+def test_cloning_can_begin_from_a_checkpoint_without_it(demo: Path, trainer: str) -> None:
     spec = BehaviorSpec((VECTOR,), BOTH)
     older = make(trainer, spec, demo).state_dict()
     del older["cloning"]
@@ -294,7 +294,7 @@ def test_a_checkpoint_of_who_did_not_clone_can_be_gone_on_with(demo: Path, train
 
 
 @learners
-def test_who_remembers_goes_on_with_more_demonstrations(write_demo, shown, trainer: str) -> None:
+def test_a_policy_with_memory_resumes_with_more_demonstrations(write_demo, shown, trainer: str) -> None:
     def demonstrated(steps: int) -> Path:
         seen = np.linspace(-1, 1, 2 * (steps + 1)).reshape(-1, 2).astype(np.float32)
         path: Path = write_demo(

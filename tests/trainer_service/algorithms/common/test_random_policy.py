@@ -1,4 +1,4 @@
-"""Chance: uniform, within what is allowed, and going on where it stopped."""
+"""The random policy: uniform, within what is allowed, and resumed where it stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def chance(seed: int = 1) -> RandomPolicy:
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_it_draws_uniformly_whoever_asks(deterministic: bool) -> None:
+def test_it_draws_uniformly_deterministic_or_not(deterministic: bool) -> None:
     policy = chance()
     decisions = policy.act(SEEN, ALLOWED, NOTHING, deterministic=deterministic)
     # Deviations are 39 around 3000, and 0.0075 around 0.
@@ -39,7 +39,7 @@ def test_it_draws_uniformly_whoever_asks(deterministic: bool) -> None:
     assert (again.continuous_actions != decisions.continuous_actions).all()
 
 
-def test_it_goes_on_where_its_checkpoint_was_taken() -> None:
+def test_it_resumes_where_its_checkpoint_was_taken() -> None:
     policy, resumed = chance(), chance(seed=9)
     policy.act(SEEN, ALLOWED, NOTHING, deterministic=False)
     resumed.load_state_dict(policy.state_dict())

@@ -27,7 +27,7 @@ both = pytest.mark.parametrize("signal", ["curiosity", "rnd"])
 
 
 class Toss:
-    """Sees chance, is paid for numbers and choices; ends or is interrupted after one decision in each tick."""
+    """A world of random observations that pays for numbers and choices; episodes of one decision end or are cut off."""
 
     def __init__(self, seed: int = 1, ends: str = "terminated") -> None:
         self.rng = np.random.default_rng(seed)
@@ -87,7 +87,7 @@ def equal(some: Any, other: Any) -> bool:
     return torch.equal(some, other) if isinstance(some, torch.Tensor) else bool(some == other)
 
 
-def test_every_signal_speaks_under_the_names_that_users_know(make, live) -> None:
+def test_every_signal_reports_under_ml_agents_tags(make, live) -> None:
     metrics = metrics_of(make("extrinsic", "curiosity", "rnd"), live)
     for name in ("Extrinsic", "Curiosity", "Rnd"):
         assert f"Policy/{name} Reward" in metrics
@@ -129,7 +129,7 @@ def test_the_policy_gets_no_gradient_from_a_source(make, live, signal: str) -> N
 
 @both
 @pytest.mark.parametrize("ends", ["terminated", "truncated"])
-def test_novelty_is_worth_the_same_beyond_an_episodes_end(
+def test_novelty_is_bootstrapped_past_the_end_of_an_episode(
     make, live, monkeypatch: pytest.MonkeyPatch, signal: str, ends: str
 ) -> None:
     behavior = make("extrinsic", signal)
@@ -148,7 +148,7 @@ def test_novelty_is_worth_the_same_beyond_an_episodes_end(
     assert bootstraps[1].all()
 
 
-def test_a_behavior_with_sources_goes_on_bit_for_bit(make, live, tmp_path) -> None:
+def test_a_behavior_with_reward_models_resumes_bit_for_bit(make, live, tmp_path) -> None:
     signals = ("extrinsic", "curiosity", "rnd")
     changes = {"rnd": {"normalize_rewards": True}}
     straight = make(*signals, changes=changes)
@@ -169,7 +169,7 @@ def test_a_run_of_other_signals_cannot_be_resumed(make) -> None:
         make("rnd", "extrinsic").restore(make("extrinsic", "rnd").checkpoint())
 
 
-def test_a_new_start_takes_the_signals_that_it_knows(make, live) -> None:
+def test_a_new_run_takes_the_weights_of_known_signals(make, live) -> None:
     trained = make("curiosity", "extrinsic")
     live(trained, Toss(), 2)
     theirs = trained.checkpoint().algorithm

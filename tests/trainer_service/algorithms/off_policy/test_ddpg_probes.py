@@ -85,7 +85,7 @@ class OneStep:
 
 @each_seed
 @pytest.mark.parametrize("replay", ["uniform", "prioritized"])
-def test_a_reward_that_is_seen_is_expected(learner, live, seed: int, replay: str) -> None:
+def test_the_value_of_an_observed_reward_is_that_reward(learner, live, seed: int, replay: str) -> None:
     behavior = learner(seed=seed, replay={"type": replay})
     live(behavior, OneStep(seed, lambda seen, done: seen), 250)
     for action in (-0.5, 0.5):
@@ -151,7 +151,7 @@ class NeverOver:
 
 
 @pytest.mark.parametrize(("seed", "n_step"), [(1, 1), (2, 1), (3, 1), (1, 3)])
-def test_an_interruption_is_no_end(learner, live, seed: int, n_step: int) -> None:
+def test_truncation_bootstraps(learner, live, seed: int, n_step: int) -> None:
     # 1 + γ + γ² + … = 1/(1 − γ) = 2.
     behavior = learner(seed=seed, gamma=0.5, n_step=n_step)
     live(behavior, NeverOver("truncated"), 200)
@@ -159,7 +159,7 @@ def test_an_interruption_is_no_end(learner, live, seed: int, n_step: int) -> Non
 
 
 @each_seed
-def test_an_end_is_no_interruption(learner, live, seed: int) -> None:
+def test_termination_does_not_bootstrap(learner, live, seed: int) -> None:
     behavior = learner(seed=seed, gamma=0.5)
     live(behavior, NeverOver("terminated"), 200)
     # One step in five ends: Q = 1 + ½ · ⅘ Q.

@@ -159,7 +159,7 @@ class NeverOver:
 @each_seed
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("time_horizon", [2, 64])
-def test_an_interruption_is_no_end(learner, live, seed: int, n_step: int, time_horizon: int) -> None:
+def test_truncation_bootstraps(learner, live, seed: int, n_step: int, time_horizon: int) -> None:
     # 1 + γ + γ² + … = 1/(1 − γ) = 2.
     behavior = learner(seed=seed, n_step=n_step, time_horizon=time_horizon)
     live(behavior, NeverOver("truncated"), 300)
@@ -167,7 +167,7 @@ def test_an_interruption_is_no_end(learner, live, seed: int, n_step: int, time_h
 
 
 @each_seed
-def test_an_end_is_no_interruption(learner, live, seed: int) -> None:
+def test_termination_does_not_bootstrap(learner, live, seed: int) -> None:
     behavior = learner(seed=seed)
     live(behavior, NeverOver("terminated"), 300)
     # One step in five ends: Q = 1 + ½ · ⅘ Q.

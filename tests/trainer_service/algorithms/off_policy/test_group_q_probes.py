@@ -200,7 +200,9 @@ def test_one_network_learns_to_differ_if_it_is_told_whom_it_serves(
 @pytest.mark.learning
 @each_seed
 @learners
-def test_a_reward_for_all_finds_who_earned_it(make_behavior: Make, live, learner: str, seed: int) -> None:
+def test_credit_for_a_group_reward_finds_the_agent_that_earned_it(
+    make_behavior: Make, live, learner: str, seed: int
+) -> None:
     world = OwnCue(seed)
     live(make(make_behavior, learner, seed), world, 100)
     assert world.score() > 0.85
@@ -209,7 +211,7 @@ def test_a_reward_for_all_finds_who_earned_it(make_behavior: Make, live, learner
 @pytest.mark.learning
 @each_seed
 @pytest.mark.parametrize("learner", ["vdn", "qmix"])
-def test_who_dies_is_credited_for_what_the_others_earn_after(
+def test_an_agent_is_credited_for_rewards_after_its_death(
     make_behavior: Make, live, learner: str, seed: int
 ) -> None:
     world = Sacrifice(seed)
@@ -226,7 +228,7 @@ def test_who_learns_for_itself_sees_no_reason_to_die(make_behavior: Make, live) 
 
 @pytest.mark.learning
 @learners
-def test_what_the_clock_ends_is_worth_what_would_have_come(make_behavior: Make, live, learner: str) -> None:
+def test_a_time_limit_is_bootstrapped(make_behavior: Make, live, learner: str) -> None:
     behavior = make(make_behavior, learner, 6, gamma=0.5)
     live(behavior, Clock(6), 150)
     behavior.summarize(0.0)

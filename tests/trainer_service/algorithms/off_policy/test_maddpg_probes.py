@@ -187,7 +187,7 @@ def test_agents_with_actors_of_their_own_learn_to_differ(learner, live, seed: in
     assert world.score() > 0.9
 
 
-def test_one_actor_learns_to_differ_if_it_is_told_who_it_is(learner, live) -> None:
+def test_one_actor_learns_to_differ_with_agent_ids(learner, live) -> None:
     world = Differ(1)
     live(learner(1, share="full", agent_ids=True), world, 250)
     assert world.score() > 0.9
@@ -195,7 +195,9 @@ def test_one_actor_learns_to_differ_if_it_is_told_who_it_is(learner, live) -> No
 
 @each_seed
 @pytest.mark.parametrize("changes", [{}, {"share": "full"}, {"replay": {"type": "prioritized"}}], ids=str)
-def test_a_reward_for_all_finds_who_earned_it(learner, live, seed: int, changes: dict[str, Any]) -> None:
+def test_credit_for_a_group_reward_finds_the_agent_that_earned_it(
+    learner, live, seed: int, changes: dict[str, Any]
+) -> None:
     world = OwnCue(seed)
     live(learner(seed, **changes), world, 250)
     assert world.score() > 0.9
@@ -219,13 +221,13 @@ def test_numbers_are_found_that_suit_each_other(learner, live, seed: int) -> Non
 
 
 @each_seed
-def test_who_dies_is_credited_for_what_the_others_earn_after(learner, live, seed: int) -> None:
+def test_an_agent_is_credited_for_rewards_after_its_death(learner, live, seed: int) -> None:
     world = Sacrifice(seed)
     live(learner(seed, reward_mode="team_sum"), world, 400)
     assert world.score() > 0.9
 
 
-def test_who_learns_from_its_own_rewards_sees_no_reason_to_die(learner, live) -> None:
+def test_individual_rewards_give_no_reason_to_die(learner, live) -> None:
     world = Sacrifice(5)
     live(learner(5), world, 400)
     assert world.score() < 0.9

@@ -321,7 +321,7 @@ def learned(behavior: Behavior, seed: int, ticks: int = 200) -> float:
 @pytest.mark.parametrize(
     ("continuous", "branches"), [(0, (2,)), (1, ()), (1, (2,))], ids=["choice", "number", "both"]
 )
-def test_a_cue_is_remembered_until_it_is_of_use(walker, seed: int, continuous: int, branches) -> None:
+def test_a_cue_is_remembered_to_the_end_of_the_corridor(walker, seed: int, continuous: int, branches) -> None:
     behavior = walker({"memory_size": 16, "sequence_length": 4}, seed, continuous, branches)
     assert learned(behavior, seed) > 0.9
 
@@ -334,5 +334,5 @@ def test_a_gru_remembers_too(walker, seed: int, replay: str) -> None:
 
 
 @seeds
-def test_without_memory_there_is_only_luck(walker, seed: int) -> None:
+def test_without_memory_returns_are_those_of_chance(walker, seed: int) -> None:
     assert abs(learned(walker(None, seed), seed)) < 0.4

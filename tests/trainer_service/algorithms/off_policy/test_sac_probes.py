@@ -112,7 +112,7 @@ def either(rng: np.random.Generator) -> np.ndarray:
 
 @each_seed
 @replays
-def test_a_reward_of_one_is_worth_one(learner, live, seed: int, replay: str) -> None:
+def test_the_value_of_a_reward_of_one_is_one(learner, live, seed: int, replay: str) -> None:
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0, replay={"type": replay})
     live(behavior, OneStep(seed, lambda seen, actions: 1.0), 200)
     assert q_of(behavior, [0.0])[0] == pytest.approx([1.0, 1.0], abs=0.1)
@@ -120,7 +120,7 @@ def test_a_reward_of_one_is_worth_one(learner, live, seed: int, replay: str) -> 
 
 @each_seed
 @pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalized"])
-def test_a_reward_that_is_seen_is_expected(learner, live, seed: int, normalize: bool) -> None:
+def test_the_value_of_an_observed_reward_is_that_reward(learner, live, seed: int, normalize: bool) -> None:
     behavior = learner(continuous=1, seed=seed, init_entcoef=0, normalize=normalize)
     live(behavior, OneStep(seed, lambda seen, actions: seen, either, choices=0), 250)
     assert q_of(behavior, [-1.0, 1.0])[:, 0] == pytest.approx([-1.0, 1.0], abs=0.1)
@@ -142,7 +142,7 @@ class TwoSteps:
 
 @each_seed
 @pytest.mark.parametrize("time_horizon", [1, 64])
-def test_a_reward_one_step_ahead_is_worth_gamma(learner, live, seed: int, time_horizon: int) -> None:
+def test_the_value_of_a_reward_one_step_ahead_is_gamma(learner, live, seed: int, time_horizon: int) -> None:
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0, gamma=0.5, time_horizon=time_horizon)
     live(behavior, TwoSteps(), 300)
     assert q_of(behavior, [0.0, 1.0]).mean(axis=1) == pytest.approx([0.5, 1.0], abs=0.1)
@@ -167,7 +167,7 @@ class NeverOver:
 
 @each_seed
 @pytest.mark.parametrize("time_horizon", [3, 64])
-def test_an_interruption_is_no_end(learner, live, seed: int, time_horizon: int) -> None:
+def test_truncation_bootstraps(learner, live, seed: int, time_horizon: int) -> None:
     # 1 + γ + γ² + … = 1/(1 − γ) = 2.
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0, gamma=0.5, time_horizon=time_horizon)
     live(behavior, NeverOver("truncated", 0.0), 300)
@@ -175,7 +175,7 @@ def test_an_interruption_is_no_end(learner, live, seed: int, time_horizon: int) 
 
 
 @each_seed
-def test_an_end_is_no_interruption(learner, live, seed: int) -> None:
+def test_termination_does_not_bootstrap(learner, live, seed: int) -> None:
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0, gamma=0.5)
     live(behavior, NeverOver("terminated", 0.0), 300)
     # One step in five ends: Q = 1 + ½ · ⅘ Q.

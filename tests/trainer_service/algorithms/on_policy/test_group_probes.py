@@ -1,4 +1,4 @@
-"""Tiny worlds for teams, each with a known right answer. Learned from seeds that nobody picked: 1 and 2."""
+"""Tiny worlds for groups, each with a known right answer. Learned from seeds that were not picked: 1 and 2."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def settings_of(learner: str, *, gamma: float = 0.99, memory: bool = False, **ch
 
 
 class Pairs:
-    """Copies of a world for two. A subclass says what is seen, and what a step brings."""
+    """Copies of a world for two. A subclass says what is observed, and what a step pays."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -75,7 +75,7 @@ class Pairs:
         self.scores: list[float] = []
 
     def see(self) -> np.ndarray:
-        """Of every agent: [2 · COPIES]."""
+        """Observations of every agent: [2 · COPIES]."""
         return np.zeros(2 * COPIES)
 
     def rows(
@@ -101,7 +101,7 @@ class Pairs:
 
 
 class Differ(Pairs):
-    """Pays the pair if they choose differently. Nothing is seen, so they must know who they are."""
+    """A world that pays a pair for different choices. Nothing is observed, so agents need their index."""
 
     def step(self, actions: ActionBatch) -> StepBatch:
         chosen = actions.discrete[:, 0].reshape(COPIES, 2)
@@ -112,7 +112,7 @@ class Differ(Pairs):
 
 
 class OwnCue(Pairs):
-    """Pays the group for everyone who chooses its own cue: credit must find who earned it."""
+    """A world that pays the group for each agent that chooses its own cue: credit must find that agent."""
 
     def see(self) -> np.ndarray:
         return self.rng.integers(2, size=2 * COPIES).astype(float)
@@ -177,7 +177,7 @@ class Sacrifice(Pairs):
 
 
 class Clock(Pairs):
-    """Pays 1 each step, whatever is done; the clock ends it after 5 steps, so a step is worth 1/(1−γ)."""
+    """A world that pays 1 each step, whatever is done; a time limit of 5 steps, so a step is worth 1/(1−γ)."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -209,13 +209,13 @@ def test_agents_with_actors_of_their_own_learn_to_differ(
 
 @pytest.mark.learning
 @each_seed
-def test_one_actor_learns_to_differ_if_it_is_told_who_it_is(make_behavior, live, seed: int) -> None:
+def test_one_actor_learns_to_differ_with_agent_ids(make_behavior, live, seed: int) -> None:
     world = Differ(seed)
     live(make(make_behavior, "mappo-team", seed, agent_ids=True), world, 60)
     assert world.score() > 0.9
 
 
-def test_one_actor_that_knows_nothing_cannot_differ(make_behavior, live) -> None:
+def test_one_actor_without_agent_ids_cannot_differ(make_behavior, live) -> None:
     world = Differ(4)
     live(make(make_behavior, "mappo-team", 4), world, 30)
     assert world.score() < 0.75
@@ -224,7 +224,9 @@ def test_one_actor_that_knows_nothing_cannot_differ(make_behavior, live) -> None
 @pytest.mark.learning
 @each_seed
 @learners
-def test_a_reward_for_all_finds_who_earned_it(make_behavior, live, learner: str, seed: int) -> None:
+def test_credit_for_a_group_reward_finds_the_agent_that_earned_it(
+    make_behavior, live, learner: str, seed: int
+) -> None:
     world = OwnCue(seed)
     live(make(make_behavior, learner, seed), world, 40 * UPDATES.get(learner, 1))
     assert world.score() > 0.9
@@ -233,7 +235,7 @@ def test_a_reward_for_all_finds_who_earned_it(make_behavior, live, learner: str,
 @pytest.mark.learning
 @each_seed
 @pytest.mark.parametrize("learner", ["mappo-team", "happo", "poca", "coma"])
-def test_who_dies_is_credited_for_what_the_others_earn_after(
+def test_an_agent_is_credited_for_rewards_after_its_death(
     make_behavior, live, learner: str, seed: int
 ) -> None:
     world = Sacrifice(seed)
@@ -241,7 +243,7 @@ def test_who_dies_is_credited_for_what_the_others_earn_after(
     assert world.score() > 0.9
 
 
-def test_who_learns_from_its_own_rewards_sees_no_reason_to_die(make_behavior, live) -> None:
+def test_individual_rewards_give_no_reason_to_die(make_behavior, live) -> None:
     world = Sacrifice(5)
     behavior = make(make_behavior, "mappo", 5)
     live(behavior, world, 40)
@@ -250,7 +252,7 @@ def test_who_learns_from_its_own_rewards_sees_no_reason_to_die(make_behavior, li
 
 @pytest.mark.learning
 @pytest.mark.parametrize("learner", ["mappo", "mappo-team", "poca", "coma"])
-def test_what_the_clock_ends_is_worth_what_would_have_come(make_behavior, live, learner: str) -> None:
+def test_a_time_limit_is_bootstrapped(make_behavior, live, learner: str) -> None:
     behavior = make(make_behavior, learner, 6, gamma=0.8)
     live(behavior, Clock(6), 60 * UPDATES.get(learner, 1))
     behavior.summarize(0.0)
@@ -261,7 +263,7 @@ def test_what_the_clock_ends_is_worth_what_would_have_come(make_behavior, live, 
 
 
 class Bonus(Pairs):
-    """Pays the group 1 at each step, whatever is done, and each agent 0.5 besides; no end."""
+    """A world that pays the group 1 at each step, whatever is done, and each agent 0.5 besides; no end."""
 
     def step(self, actions: ActionBatch) -> StepBatch:
         return self.rows(own=0.5, group=1.0)
@@ -290,7 +292,7 @@ def test_memory_learns_as_well(make_behavior, live, learner: str) -> None:
 
 
 @learners
-def test_a_run_goes_on_as_if_it_had_never_stopped(make_behavior, live, learner: str) -> None:
+def test_a_group_learner_resumes_bit_for_bit(make_behavior, live, learner: str) -> None:
     behavior = make(make_behavior, learner, 7, share="none")
     live(behavior, OwnCue(7), 2)
     again = make(make_behavior, learner, 99, share="none")
@@ -304,7 +306,7 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(make_behavior, live, learner: 
 
 
 @learners
-def test_a_policy_that_tells_agents_apart_must_be_told_who_is_who(make_behavior, learner: str) -> None:
+def test_a_policy_that_tells_agents_apart_needs_agent_indices(make_behavior, learner: str) -> None:
     behavior = make_behavior(seed=1, **settings_of(learner, share="none"))
     policy = Policy(behavior.checkpoint())
     assert policy.num_agents == 2

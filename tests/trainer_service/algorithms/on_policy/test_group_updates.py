@@ -1,4 +1,4 @@
-"""What one update of a team takes from its rollout, in a world of one decision per episode."""
+"""One update of learners of groups, in a world of one decision per episode."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def make(make_behavior: Callable[..., Behavior], learner: str, *, seed: int = 1,
 
 
 class Pairs:
-    """Pairs decide once; then their episode ends in the way that was asked for. All see the same."""
+    """Pairs that decide once; then their episode ends in the way that was asked for. All observations are equal."""
 
     def __init__(self, *, ends: str = "terminated", own: Any = 0.0, group: float = 0.0) -> None:
         self.ends, self.own, self.group = ends, own, group
@@ -111,7 +111,7 @@ def test_every_step_counts_once_in_every_pass(make_behavior, live, monkeypatch, 
 
 
 @learners
-def test_rewards_go_to_whom_they_belong_and_nothing_follows_an_end(
+def test_rewards_reach_their_agents_and_ends_are_not_bootstrapped(
     make_behavior, live, monkeypatch, learner: str
 ) -> None:
     """The first agent earns 1, the second 2, their group 10."""
@@ -126,9 +126,7 @@ def test_rewards_go_to_whom_they_belong_and_nothing_follows_an_end(
 
 
 @learners
-def test_what_the_clock_cuts_off_goes_on_in_the_critics_eyes(
-    make_behavior, live, monkeypatch, learner: str
-) -> None:
+def test_the_critic_bootstraps_past_a_time_limit(make_behavior, live, monkeypatch, learner: str) -> None:
     behavior = make(make_behavior, learner)
     judged = spied(behavior, "_estimate_advantages", monkeypatch)
     live(behavior, Pairs(ends="truncated", own=1.0), 2)
@@ -186,7 +184,7 @@ def test_one_joint_step_is_enough_to_learn_from(
     assert all(np.isfinite(value) for value in statistics(behavior).values())
 
 
-def test_what_is_reported_is_the_mean_of_all_minibatches() -> None:
+def test_metrics_are_means_over_all_minibatches() -> None:
     said = mean_actor_metrics([torch.tensor([1.0, 2.0, 0.0, 4.0]), torch.tensor([-3.0, 4.0, 1.0, 0.0])])
     assert said == {
         "Losses/Policy Loss": -1.0,
@@ -222,9 +220,7 @@ class Stragglers:
         return concatenate(self.rows(self.first + 1, truncated=True), self.rows(self.first))
 
 
-def test_comas_critic_learns_on_what_it_was_asked_with_beside_one_who_was_cut_off(
-    make_behavior, live, monkeypatch
-) -> None:
+def test_comas_critic_keeps_the_drawn_actions_of_agents_cut_off(make_behavior, live, monkeypatch) -> None:
     behavior = make(make_behavior, "coma", batch_size=1024, value_normalization="none")
     judged = spied(behavior, "_estimate_advantages", monkeypatch)
     lost = spied(behavior, "_critic_loss", monkeypatch)
@@ -239,7 +235,7 @@ def test_comas_critic_learns_on_what_it_was_asked_with_beside_one_who_was_cut_of
     assert float(loss.detach()) == pytest.approx(float((taken - targets).square().mean()), rel=1e-5)
 
 
-def test_comas_exploration_ends_where_it_shall(make_behavior, live) -> None:
+def test_comas_exploration_rate_reaches_its_final_value(make_behavior, live) -> None:
     behavior = make(
         make_behavior, "coma", exploration_initial=0.5, exploration_final=0.1, exploration_steps=512
     )
@@ -250,7 +246,7 @@ def test_comas_exploration_ends_where_it_shall(make_behavior, live) -> None:
 
 
 @learners
-def test_what_is_forbidden_is_not_explored(make_behavior, live, learner: str) -> None:
+def test_forbidden_choices_are_not_explored(make_behavior, live, learner: str) -> None:
     coma = {"exploration_initial": 1.0, "exploration_final": 1.0} if learner == "coma" else {}
     world = Pairs()
     world.allowed[:, 0] = False
@@ -258,7 +254,7 @@ def test_what_is_forbidden_is_not_explored(make_behavior, live, learner: str) ->
     assert world.chosen == {1, 2}
 
 
-def test_who_is_scored_does_not_explore(make_behavior) -> None:
+def test_deterministic_policies_do_not_explore(make_behavior) -> None:
     behavior = make(
         make_behavior, "coma", share="full", agent_ids=False, exploration_initial=1.0, exploration_final=1.0
     )
@@ -266,7 +262,7 @@ def test_who_is_scored_does_not_explore(make_behavior) -> None:
     assert len(set(actions.discrete[:, 0].tolist())) == 1
 
 
-def test_comas_target_follows_its_critic_when_it_is_due(make_behavior, live) -> None:
+def test_comas_target_is_copied_every_target_update_steps(make_behavior, live) -> None:
     for due in (10**6, 1):
         behavior = make(make_behavior, "coma", target_update=due)
         start = {name: each.clone() for name, each in behavior.checkpoint().algorithm["critic"].items()}

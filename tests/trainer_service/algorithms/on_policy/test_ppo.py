@@ -1,4 +1,4 @@
-"""PPO as a behavior uses it: streams of chance, schedules, strengths, and what it says of itself."""
+"""PPO as a behavior uses it: random streams, schedules, strengths, and metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AGENTS = 8
 
 
 class Drift:
-    """Several sensors, numbers, branches and masks; every action moves what is seen next. Ends now and then."""
+    """A world of several sensors, numbers, branches and masks, whose actions change the next observations."""
 
     def __init__(self, behavior: Behavior, seed: int = 1, scale: float = 1.0) -> None:
         self.spec = behavior.spec
@@ -87,7 +87,7 @@ def test_a_seed_decides_everything(make_behavior, live) -> None:
     assert not same(results[0], results[2])
 
 
-def test_others_draws_are_left_alone(make_behavior, live) -> None:
+def test_torchs_global_random_stream_is_not_touched(make_behavior, live) -> None:
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
@@ -96,7 +96,7 @@ def test_others_draws_are_left_alone(make_behavior, live) -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_what_was_drawn_is_judged_as_it_was_drawn(make_behavior, live) -> None:
+def test_recorded_log_probabilities_are_those_of_the_policy(make_behavior, live) -> None:
     # With hardly any learning the policy that learns is the one that acted: ratio 1, whatever the sensors,
     # masks and kinds of actions. A row, a mask or a density out of step would show.
     metrics = update_metrics(hybrid(make_behavior, learning_rate=1e-12), live)
@@ -104,7 +104,7 @@ def test_what_was_drawn_is_judged_as_it_was_drawn(make_behavior, live) -> None:
     assert metrics["Policy/Clip Fraction"] == 0.0
 
 
-def test_learning_moves_the_policy_and_says_so(make_behavior, live) -> None:
+def test_learning_changes_the_policy_and_reports_it(make_behavior, live) -> None:
     metrics = update_metrics(hybrid(make_behavior, learning_rate=0.01), live)
     assert metrics["Policy/KL Divergence"] > 1e-3
     assert metrics["Policy/Clip Fraction"] > 0.0
@@ -115,7 +115,7 @@ def test_the_policys_loss_keeps_its_sign(make_behavior, live) -> None:
     assert metrics["Losses/Policy Loss"] < -0.01  # several passes have improved what begins at 0
 
 
-def test_an_update_uses_all_that_was_collected_once(make_behavior, live) -> None:
+def test_an_update_uses_the_whole_rollout_once(make_behavior, live) -> None:
     behavior = hybrid(make_behavior)
     live(behavior, Drift(behavior), updates=1)
     assert behavior.checkpoint().algorithm["collected"] is None
@@ -171,7 +171,7 @@ def test_schedules_run_over_max_steps(
     assert found == pytest.approx(expected)
 
 
-def test_a_schedule_of_its_own_may_be_given(make_behavior, live) -> None:
+def test_epsilon_and_beta_may_have_their_own_schedules(make_behavior, live) -> None:
     behavior = hybrid(make_behavior, learning_rate_schedule="constant", beta_schedule="linear", beta=0.02)
     behavior.step = 500
     metrics = update_metrics(behavior, live)
@@ -201,7 +201,7 @@ def test_observations_of_any_scale_are_learned_from_without_harm(make_behavior, 
     assert statistics(behavior)["Policy/Entropy"] > 0.5
 
 
-def test_who_does_not_learn_collects_nothing_and_stays_as_it_is(make_behavior) -> None:
+def test_a_behavior_in_inference_records_and_changes_nothing(make_behavior) -> None:
     behavior = make_behavior(continuous=1, learns=False, max_steps=10)
     world, before = Drift(behavior), network(behavior)
     batch = world.begin()
@@ -213,7 +213,7 @@ def test_who_does_not_learn_collects_nothing_and_stays_as_it_is(make_behavior) -
     assert behavior.checkpoint().algorithm["collected"] is None
 
 
-def test_a_policy_that_became_no_number_is_named_and_marked(make_behavior, live) -> None:
+def test_a_policy_with_nan_is_named_and_marked(make_behavior, live) -> None:
     from trainer_service.errors import UserError
 
     behavior = hybrid(make_behavior, learning_rate=1e30, max_grad_norm=None)
@@ -225,7 +225,7 @@ def test_a_policy_that_became_no_number_is_named_and_marked(make_behavior, live)
 
 
 class Toll:
-    """Every episode is one action long and pays the same, whatever is done."""
+    """A world whose episodes are one action long and pay the same, whatever is done."""
 
     def __init__(self, behavior: Behavior, pay: float) -> None:
         self.size = behavior.spec.observation_specs[0].size

@@ -1,6 +1,6 @@
 """Tiny worlds with a known right answer: each breaks for one reason only.
 
-A probe is learned from seeds that nobody picked: 1, 2 and 3.
+A probe is learned from seeds that were not picked: 1, 2 and 3.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def rows(observation: np.ndarray, reward: np.ndarray, *, ids=IDS, ends: str = ""
 
 
 class OneStep:
-    """Episodes of one decision. Subclasses say what is seen and what is paid."""
+    """Episodes of one decision. Subclasses say what is observed and what is paid."""
 
     def __init__(self, seed: int, choices: int = 2) -> None:
         self.rng = np.random.default_rng(seed)
@@ -83,7 +83,9 @@ class OneStep:
 
 @each_seed
 @critics
-def test_a_reward_of_one_is_worth_one(make_behavior, live, values_of, seed: int, shared_critic: bool) -> None:
+def test_the_value_of_a_reward_of_one_is_one(
+    make_behavior, live, values_of, seed: int, shared_critic: bool
+) -> None:
     behavior = make_behavior(branches=(2,), seed=seed, **probe_settings(shared_critic=shared_critic))
     live(behavior, OneStep(seed), updates=15)
     assert values_of(behavior, [[0.0]])[0, 0] == pytest.approx(1.0, abs=0.1)
@@ -99,7 +101,7 @@ class RewardIsSeen(OneStep):
 
 @each_seed
 @pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalized"])
-def test_a_reward_that_is_seen_is_expected(
+def test_the_value_of_an_observed_reward_is_that_reward(
     make_behavior, live, values_of, seed: int, normalize: bool
 ) -> None:
     behavior = make_behavior(branches=(2,), seed=seed, **probe_settings(normalize=normalize))
@@ -108,7 +110,7 @@ def test_a_reward_that_is_seen_is_expected(
 
 
 class TwoSteps:
-    """Sees 0, then 1; only the second decision pays."""
+    """A world of two steps, observed as 0 and 1; only the second decision pays."""
 
     def begin(self) -> StepBatch:
         self.time = 0
@@ -123,7 +125,7 @@ class TwoSteps:
 
 @each_seed
 @pytest.mark.parametrize("time_horizon", [1, 64])
-def test_a_reward_one_step_ahead_is_worth_gamma(
+def test_the_value_of_a_reward_one_step_ahead_is_gamma(
     make_behavior, live, values_of, seed: int, time_horizon: int
 ) -> None:
     # With a horizon of 1 the first step's value is bootstrapped from the second's alone.
@@ -160,7 +162,7 @@ def test_the_number_that_pays_is_found(make_behavior, live, choices_of, seed: in
 
 
 class CopyWhatYouSee:
-    """Pays an agent for doing what it sees; rows change their order at every tick."""
+    """A world that pays an agent for repeating its observation; rows change their order at every tick."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -180,7 +182,7 @@ class CopyWhatYouSee:
 
 
 @each_seed
-def test_agents_whose_rows_change_places_copy_what_each_sees(
+def test_agents_whose_rows_are_permuted_copy_their_observations(
     make_behavior, live, choices_of, seed: int
 ) -> None:
     behavior = make_behavior(branches=(2,), seed=seed, **probe_settings())
@@ -189,7 +191,7 @@ def test_agents_whose_rows_change_places_copy_what_each_sees(
 
 
 class NeverOver:
-    """Pays 1 for every decision and is interrupted after five, never ended."""
+    """A world that pays 1 for every decision and is truncated after five, never terminated."""
 
     def __init__(self, ends: str) -> None:
         self.ends = ends
@@ -208,7 +210,7 @@ class NeverOver:
 
 @each_seed
 @pytest.mark.parametrize("time_horizon", [3, 64])
-def test_an_interruption_is_no_end(make_behavior, live, values_of, seed: int, time_horizon: int) -> None:
+def test_truncation_bootstraps(make_behavior, live, values_of, seed: int, time_horizon: int) -> None:
     # 1 + γ + γ² + … = 1/(1 − γ) = 2. Were it an end, no value could exceed 1 + γ + … + γ⁴ = 1.94, and the
     # mean over the five indistinguishable steps would be about 1.6.
     settings = probe_settings(gamma=0.5, time_horizon=time_horizon)
@@ -218,7 +220,7 @@ def test_an_interruption_is_no_end(make_behavior, live, values_of, seed: int, ti
 
 
 @each_seed
-def test_an_end_is_no_interruption(make_behavior, live, values_of, seed: int) -> None:
+def test_termination_does_not_bootstrap(make_behavior, live, values_of, seed: int) -> None:
     behavior = make_behavior(branches=(2,), seed=seed, **probe_settings(gamma=0.5))
     live(behavior, NeverOver("terminated"), updates=30)
     # The mean of 1, 1.5, 1.75, 1.875 and 1.9375.
@@ -226,7 +228,7 @@ def test_an_end_is_no_interruption(make_behavior, live, values_of, seed: int) ->
 
 
 class BestIsForbidden(OneStep):
-    """Of three choices the last pays most, and is allowed only to those who see 1."""
+    """Three choices, the last of which pays most and is allowed only where 1 is observed."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, choices=3)
@@ -259,7 +261,7 @@ def test_a_forbidden_choice_is_never_taken_however_well_it_pays(
 
 
 class Hybrid(OneStep):
-    """Pays for a number near 0.5, and for each of two choices that fits what is seen: both, or neither."""
+    """A world that pays for a number near 0.5, and for two choices that fit the observation: both, or neither."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, choices=5)

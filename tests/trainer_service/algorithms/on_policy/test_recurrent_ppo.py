@@ -1,4 +1,4 @@
-"""Policies that remember: what they learn from is what they lived through, and they learn what others cannot."""
+"""PPO with memory: it learns from the memories it acted with, and learns what others cannot."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Corridor:
         self.end[who] = self.rng.choice(self.lengths, who.sum())
 
     def _rows(self, who: np.ndarray, rewards: np.ndarray, **ends: Any) -> StepBatch:
-        """What is seen: the cue at first, and whether this is the choice."""
+        """Observations: the cue at first, and whether this is the choice."""
         seen = np.stack([np.where(self.time == 0, self.cue, 0.0), self.time == self.end - 1], axis=1)
         return step_batch(
             [seen[who].astype(np.float32)],
@@ -98,7 +98,7 @@ def walker(make_behavior) -> Callable[..., Behavior]:
 
 
 def collected(behavior: Behavior, world: Corridor, ticks: int) -> tuple[PPO, Trajectories]:
-    """What a behavior has lived through after some ticks, before it learned."""
+    """Trajectories that a behavior collected in some ticks, before it learned."""
     batch = world.begin()
     for _ in range(ticks):
         behavior.observe(TeamSteps(0, 0, batch))
@@ -113,7 +113,7 @@ def collected(behavior: Behavior, world: Corridor, ticks: int) -> tuple[PPO, Tra
 @kinds
 @critics
 @pytest.mark.parametrize(("time_horizon", "sequence_length"), [(64, 64), (5, 2), (3, 64), (1, 1)])
-def test_what_was_lived_through_is_judged_as_it_was_lived(
+def test_unrolled_sequences_equal_the_steps_that_were_taken(
     walker, kind: str, shared_critic: bool, time_horizon: int, sequence_length: int
 ) -> None:
     memory = {"memory_size": 6, "sequence_length": sequence_length, "type": kind}
@@ -139,7 +139,7 @@ def test_what_was_lived_through_is_judged_as_it_was_lived(
     assert np.abs(trajectories.memories).max() > 1e-3
 
 
-def test_the_value_after_a_segment_comes_from_what_was_remembered_then(walker) -> None:
+def test_the_final_value_of_a_segment_uses_its_final_memory(walker) -> None:
     memory = {"memory_size": 6, "sequence_length": 64}
     ppo, trajectories = collected(walker(memory, time_horizon=3), Corridor(1, lengths=(9,)), ticks=20)
     order = SequenceSampler(trajectories, 64, 64, torch.device("cpu"))
@@ -160,7 +160,7 @@ def test_the_value_after_a_segment_comes_from_what_was_remembered_then(walker) -
 
 
 @pytest.mark.parametrize(("batch_size", "sequences"), [(4, 1), (9, 2), (64, 16)])
-def test_a_minibatch_is_some_whole_sequences_and_every_step_is_learned_from_once(
+def test_minibatches_hold_whole_sequences_and_every_step_once(
     walker, batch_size: int, sequences: int
 ) -> None:
     behavior = walker({"memory_size": 4, "sequence_length": 4}, batch_size=batch_size)
@@ -202,7 +202,7 @@ def likeliest_returns(behavior: Behavior, seed: int, episodes: int = 60) -> floa
 
 @seeds
 @critics
-def test_a_cue_is_remembered_until_it_is_of_use(walker, live, seed: int, shared_critic: bool) -> None:
+def test_a_cue_is_remembered_to_the_end_of_the_corridor(walker, live, seed: int, shared_critic: bool) -> None:
     behavior = walker({"memory_size": 16, "sequence_length": 8}, seed=seed, shared_critic=shared_critic)
     live(behavior, Corridor(seed), 25)
     assert likeliest_returns(behavior, seed) > 0.9
@@ -216,7 +216,7 @@ def test_a_gru_remembers_too(walker, live, seed: int) -> None:
 
 
 @seeds
-def test_without_memory_there_is_only_luck(walker, live, seed: int) -> None:
+def test_without_memory_returns_are_those_of_chance(walker, live, seed: int) -> None:
     behavior = walker(None, seed=seed)
     live(behavior, Corridor(seed), 25)
     assert abs(likeliest_returns(behavior, seed, episodes=200)) < 0.4

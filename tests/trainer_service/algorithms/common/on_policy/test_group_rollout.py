@@ -32,7 +32,7 @@ class Source:
 def trajectories(
     lengths: list[int], terminated: list[bool], groups: list[int], agent_indices: list[int]
 ) -> Trajectories:
-    """Everyone begins at tick 0 of its group trajectory."""
+    """Trajectories that all begin at tick 0 of their group trajectory."""
     steps, segments = sum(lengths), len(lengths)
     none = np.zeros((steps, 0), np.float32)
     return Trajectories(
@@ -74,7 +74,7 @@ def rollout(lived: Trajectories, rewards: list[float], common: list[float] | Non
 
 
 def said(joint_steps: JointSteps, *values: float) -> np.ndarray:
-    """The same for every agent index. [F, 2, 1]"""
+    """Values that are equal for every agent index. [F, 2, 1]"""
     assert len(joint_steps) == len(values)
     return np.repeat(np.array(values, np.float64)[:, None, None], 2, axis=1)
 
@@ -89,7 +89,7 @@ def test_one_agents_return_is_the_published_one() -> None:
         assert returns.tolist() == pytest.approx([2.623744, 2.1052, 1.36])
 
 
-def test_everyones_rewards_count_for_everyone_and_the_groups_once() -> None:
+def test_all_rewards_count_for_all_agents_and_the_groups_once() -> None:
     lived = rollout(
         trajectories([2, 2], [True, True], [0, 0], [0, 1]), [1.0, 7.0, 2.0, 6.0], common=[0.0, 5.0, 0.0, 5.0]
     )
@@ -101,7 +101,7 @@ def test_everyones_rewards_count_for_everyone_and_the_groups_once() -> None:
     assert found.advantages[:, 0].tolist() == pytest.approx([11.0, 8.0, 11.0, 8.0])
 
 
-def test_who_dies_gets_what_comes_after_only_with_the_group() -> None:
+def test_rewards_after_a_death_reach_an_agent_only_through_its_group() -> None:
     lived = rollout(trajectories([1, 3], [True, True], [0, 0], [0, 1]), [0.0, 0.0, 0.0, 4.0])
     values = said(lived.joint_steps, 0.0, 0.0, 0.0)
     alone = individual_advantages(lived, [Source(gamma=1.0)], values, gae_lambda=1.0)
@@ -111,7 +111,7 @@ def test_who_dies_gets_what_comes_after_only_with_the_group() -> None:
     assert alone.mask.tolist() == [[True, True], [False, True], [False, True]]
 
 
-def test_after_a_task_ends_nothing_follows_but_novelty() -> None:
+def test_only_novelty_is_bootstrapped_past_the_end_of_a_task() -> None:
     lived = rollout(trajectories([1], [True], [0], [0]), [1.0])
     values = said(lived.joint_steps, 3.0)
     for source, worth in ((Source(), 1.0), (Source(ignores_end=True), 1.0 + 0.9 * 3.0)):
@@ -122,7 +122,7 @@ def test_after_a_task_ends_nothing_follows_but_novelty() -> None:
         assert together.returns[0, 0, 0] == pytest.approx(worth)
 
 
-def test_groups_do_not_hear_of_each_other() -> None:
+def test_advantages_of_groups_are_independent() -> None:
     lived = rollout(trajectories([2, 2], [True, True], [0, 1], [0, 0]), [1.0, 1.0, 10.0, 10.0])
     found = group_advantages(
         lived, [Source(gamma=1.0)], said(lived.joint_steps, *[0.0] * 4)[:, :1], gae_lambda=1.0
@@ -130,7 +130,7 @@ def test_groups_do_not_hear_of_each_other() -> None:
     assert found.returns[:, 0, 0].tolist() == pytest.approx([2.0, 1.0, 20.0, 10.0])
 
 
-def test_comas_reward_is_the_sum_per_head() -> None:
+def test_comas_reward_is_the_sum_divided_by_the_group_size() -> None:
     lived = per_agent_rewards(rollout(trajectories([1], [True], [0], [0]), [6.0], common=[4.0]), 2)
     assert lived.rewards[0].tolist() == [3.0]
     assert lived.group_rewards[0].tolist() == [2.0]
@@ -151,13 +151,13 @@ def test_an_epoch_sees_every_joint_step_with_decisions_once(whole_trajectories: 
             assert int(batch.filled.sum()) == len(batch.indices)
 
 
-def test_all_joint_steps_come_in_their_order() -> None:
+def test_all_joint_steps_come_in_the_order_of_time() -> None:
     joint_steps = find_joint_steps(trajectories([3, 2], [False, True], [0, 1], [0, 0]), 1)
     batch = all_joint_steps(joint_steps, torch.device("cpu"))
     assert batch.indices.tolist() == list(range(len(joint_steps)))
 
 
-def test_only_what_is_referred_to_is_looked_at() -> None:
+def test_only_referenced_observations_are_encoded() -> None:
     table = torch.arange(10.0).unsqueeze(1)
     members = torch.tensor([[7, -1], [2, 7]])
     (some,), renumbered = referenced_observations([table], members)
