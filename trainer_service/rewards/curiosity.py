@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer_service.config.rewards import CuriositySettings
+from trainer_service.networks.encoders.encoder import Trunk
 from trainer_service.networks.encoders.layers import kaiming_linear, xavier_linear
-from trainer_service.networks.encoders.trunk import Trunk
 from trainer_service.ops.distributions import choice_offsets, one_hot
 from trainer_service.ops.intrinsic import forward_error, inverse_error
 from trainer_service.rewards.intrinsic import IntrinsicReward

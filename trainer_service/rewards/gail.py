@@ -12,7 +12,7 @@ from torch import Tensor
 
 from trainer_service.config.rewards import GAILSettings
 from trainer_service.imitation import DemonstratedSteps, DemonstrationStore
-from trainer_service.networks.encoders.chunks import in_chunks, observations_as_floats, rows_at_once
+from trainer_service.networks.encoders.layers import in_chunks, observations_as_floats, rows_at_once
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
 from trainer_service.ops.imitation import (

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.config.rewards import IntrinsicSettings
-from trainer_service.networks.encoders.chunks import in_chunks, observations_as_floats, rows_at_once
+from trainer_service.networks.encoders.layers import in_chunks, observations_as_floats, rows_at_once
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
 from trainer_service.ops.intrinsic import ReturnScale, updated_scale

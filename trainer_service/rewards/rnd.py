@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config.rewards import RNDSettings
-from trainer_service.networks.encoders.trunk import Trunk
+from trainer_service.networks.encoders.encoder import Trunk
 from trainer_service.ops.intrinsic import distillation_error
 from trainer_service.rewards.intrinsic import IntrinsicReward
 from trainer_service.rewards.transitions import Transitions

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.networks.encoders.chunks import observations_as_floats
+from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.rollout.trajectories import Trajectories
 
 

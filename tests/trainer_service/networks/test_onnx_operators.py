@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.trunk import Trunk
+from trainer_service.networks.encoders.encoder import Trunk
 from unity_bridge.specs import (
     ActionSpec,
     BehaviorSpec,

@@ -14,7 +14,7 @@ from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.schedules import FINAL_LEARNING_RATE, linear_decay
 from trainer_service.config import BehavioralCloningSettings, TrainerSettings
 from trainer_service.imitation.demonstrations import Demonstrations, DemonstrationStore
-from trainer_service.networks.encoders.chunks import in_chunks, observations_as_floats, rows_at_once
+from trainer_service.networks.encoders.layers import in_chunks, observations_as_floats, rows_at_once
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters

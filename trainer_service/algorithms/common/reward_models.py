@@ -12,7 +12,7 @@ from torch import Tensor
 from trainer_service.algorithms.common.cloning import BehavioralCloning
 from trainer_service.config import TrainerSettings
 from trainer_service.imitation import read_all
-from trainer_service.networks.encoders.chunks import in_chunks
+from trainer_service.networks.encoders.layers import in_chunks
 from trainer_service.rewards import REWARD_SOURCES, Experience, RewardSource
 from unity_bridge.specs import BehaviorSpec
 

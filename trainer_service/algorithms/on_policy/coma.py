@@ -33,7 +33,7 @@ from trainer_service.algorithms.common.schedules import Scheduled, linear_decay
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import COMASettings
 from trainer_service.networks.critics.coma_critic import COMACritic
-from trainer_service.networks.encoders.chunks import in_chunks
+from trainer_service.networks.encoders.layers import in_chunks
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops import distributions as dist

@@ -27,7 +27,7 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
 from trainer_service.algorithms.common.schedules import Scheduled
 from trainer_service.config.hyperparameters.on_policy import MAPPOSettings
 from trainer_service.networks.critics.joint_critic import JointCritic
-from trainer_service.networks.encoders.chunks import in_chunks
+from trainer_service.networks.encoders.layers import in_chunks
 from trainer_service.ops.losses import huber, squared
 from trainer_service.ops.returns import standardize
 from trainer_service.rollout.observation_selector import AGENT_ID

@@ -22,7 +22,7 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
 from trainer_service.algorithms.common.schedules import Scheduled
 from trainer_service.config.hyperparameters.on_policy import POCASettings
 from trainer_service.networks.critics.poca_critic import POCACritic
-from trainer_service.networks.encoders.chunks import in_chunks
+from trainer_service.networks.encoders.layers import in_chunks
 from trainer_service.ops.losses import clipped_value_loss
 from trainer_service.ops.returns import standardize
 from trainer_service.rollout.observation_selector import AGENT_ID

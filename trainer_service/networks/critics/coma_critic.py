@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.critics.value_scale import ScaledValues, Scaling
-from trainer_service.networks.encoders.chunks import observations_as_floats
 from trainer_service.networks.encoders.encoder import ObservationEncoder
-from trainer_service.networks.encoders.layers import make_body
+from trainer_service.networks.encoders.layers import make_body, observations_as_floats
 from trainer_service.networks.encoders.memory import make_memory
 from unity_bridge.specs import BehaviorSpec
 

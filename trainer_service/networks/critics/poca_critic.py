@@ -15,9 +15,13 @@ from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.critics.groups_by_size import GroupsBySize, sorted_by_size
 from trainer_service.networks.critics.leave_one_out import attend, project_heads
 from trainer_service.networks.critics.value_scale import ScaledValues
-from trainer_service.networks.encoders.chunks import observations_as_floats
 from trainer_service.networks.encoders.encoder import ObservationEncoder
-from trainer_service.networks.encoders.layers import make_body, normal_linear, standardized
+from trainer_service.networks.encoders.layers import (
+    make_body,
+    normal_linear,
+    observations_as_floats,
+    standardized,
+)
 from trainer_service.networks.encoders.memory import make_memory
 from unity_bridge.specs import BehaviorSpec
 

@@ -1,9 +1,9 @@
-"""Layers as ML-Agents initializes them."""
+"""Layers as ML-Agents initializes them, and batches as they take them: floats, in chunks that fit the cache."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import torch
@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from trainer_service.config.network import NetworkSettings
 
 LAYER_NORM_EPSILON = 1e-5
+
+_MOST_ROWS = 4096
+_MOST_FLOATS = 1 << 20
 
 
 def normal_linear(inputs: int, outputs: int, *, deviation: float) -> nn.Linear:
@@ -98,3 +101,19 @@ def make_body(inputs: int, settings: NetworkSettings) -> LinearBody | NormedBody
     """The body that the settings ask for, from ``inputs`` to ``hidden_units``."""
     body = NormedBody if settings.layer_norm else LinearBody
     return body(inputs, settings.hidden_units, settings.num_layers)
+
+
+def observations_as_floats(observations: Sequence[Tensor]) -> list[Tensor]:
+    """What observations stand for: bytes as byte/255, floats as they are."""
+    return [sensor / 255 if sensor.dtype == torch.uint8 else sensor for sensor in observations]
+
+
+def rows_at_once(network: nn.Module) -> int:
+    """As many rows as keep the network's widest layer within a few megabytes."""
+    widest: int = max(getattr(module, "widest", 1) for module in network.modules())
+    return min(_MOST_ROWS, max(1, _MOST_FLOATS // widest))
+
+
+def in_chunks(rows: int, size: int) -> list[slice]:
+    """Slices that cover ``rows`` in chunks of at most ``size``: a large batch that stays in the cache."""
+    return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]

@@ -12,10 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.chunks import in_chunks, observations_as_floats, rows_at_once
-from trainer_service.networks.encoders.layers import xavier_linear
+from trainer_service.networks.encoders.encoder import Trunk
+from trainer_service.networks.encoders.layers import (
+    in_chunks,
+    observations_as_floats,
+    rows_at_once,
+    xavier_linear,
+)
 from trainer_service.networks.encoders.memory import Sequences
-from trainer_service.networks.encoders.trunk import Trunk
 from trainer_service.networks.policies.action_heads import ActionHeads, ActionParameters
 from unity_bridge.specs import BehaviorSpec
 

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.chunks import observations_as_floats
-from trainer_service.networks.encoders.encoder import ObservationEncoder
-from trainer_service.networks.encoders.layers import kaiming_linear, xavier_linear
-from trainer_service.networks.encoders.trunk import Trunk, body_for
+from trainer_service.networks.encoders.encoder import ObservationEncoder, Trunk, body_for
+from trainer_service.networks.encoders.layers import kaiming_linear, observations_as_floats, xavier_linear
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops import distributions as dist
 from unity_bridge.specs import ActionSpec, BehaviorSpec

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.chunks import observations_as_floats
+from trainer_service.networks.encoders.encoder import Trunk
+from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.encoders.memory import Sequences
-from trainer_service.networks.encoders.trunk import Trunk
 from trainer_service.networks.policies.action_heads import ActionHeads, ActionParameters
 from unity_bridge.specs import BehaviorSpec
 

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.chunks import observations_as_floats
-from trainer_service.networks.encoders.layers import kaiming_linear
-from trainer_service.networks.encoders.trunk import Trunk
+from trainer_service.networks.encoders.encoder import Trunk
+from trainer_service.networks.encoders.layers import kaiming_linear, observations_as_floats
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops.q_learning import dueling, masked_argmax
 from unity_bridge.specs import BehaviorSpec

@@ -11,12 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.chunks import observations_as_floats
-from trainer_service.networks.encoders.encoder import ObservationEncoder
+from trainer_service.networks.encoders.encoder import ObservationEncoder, Trunk
 from trainer_service.networks.encoders.goals import ConditionalBody
-from trainer_service.networks.encoders.layers import kaiming_linear, xavier_linear
+from trainer_service.networks.encoders.layers import kaiming_linear, observations_as_floats, xavier_linear
 from trainer_service.networks.encoders.memory import Sequences
-from trainer_service.networks.encoders.trunk import Trunk
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops import distributions as dist
 from trainer_service.ops.soft_actor_critic import Drawn, tanh_correction

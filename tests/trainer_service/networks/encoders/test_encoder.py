@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.encoder import ObservationEncoder
+from trainer_service.networks.encoders.encoder import ObservationEncoder, Trunk
 from trainer_service.networks.encoders.goals import ConditionalBody
-from trainer_service.networks.encoders.trunk import Trunk
 from unity_bridge.specs import (
     ActionSpec,
     BehaviorSpec,

@@ -7,8 +7,13 @@ import pytest
 import torch
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.chunks import in_chunks
-from trainer_service.networks.encoders.layers import LinearBody, NormedBody, kaiming_linear, make_body
+from trainer_service.networks.encoders.layers import (
+    LinearBody,
+    NormedBody,
+    in_chunks,
+    kaiming_linear,
+    make_body,
+)
 from trainer_service.networks.policies.actor_critic import ActorCritic, batched_values
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
 

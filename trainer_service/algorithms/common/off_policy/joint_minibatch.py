@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
-from trainer_service.networks.encoders.chunks import observations_as_floats
+from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.replay.joint_transitions import JointSample
 from unity_bridge.steps import Observation

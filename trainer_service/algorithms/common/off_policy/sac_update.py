@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from trainer_service.algorithms.common.off_policy.sac_minibatch import SACMinibatch
 from trainer_service.config import SACSettings, TrainerSettings
-from trainer_service.networks.encoders.chunks import observations_as_floats
+from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.flat import FlatOptimizer, FlatParameters
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.soft_actor import SoftActor, SoftCritics
