@@ -1,4 +1,4 @@
-"""Which settings decide how large networks are, and how they differ between two configurations of a behavior."""
+"""Differences between two configurations of a behavior in settings that shape its networks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _WITHOUT_WEIGHTS = frozenset({"deterministic", "sequence_length"})
 
 
 def changed_networks(before: TrainerSettings, now: TrainerSettings) -> list[str]:
-    """Every setting that networks depend on and that differs: ``network_settings.hidden_units was 16, now 8``."""
+    """Describes every changed setting that networks depend on: ``network_settings.hidden_units was 16, now 8``."""
     old, new = dict(_flattened(before.model_dump(mode="json"))), dict(_flattened(now.model_dump(mode="json")))
     marked = {*_marked_keys(before), *_marked_keys(now)}
     keys = [key for key in dict.fromkeys([*old, *new]) if key in marked or _is_of_network(key)]
     changed = [key for key in keys if old.get(key) != new.get(key)]
-    # Of a section that is there only now, or no longer, its keys need not be reported too.
+    # A section that was added or removed is reported alone, without its keys.
     reported = [key for key in changed if not any(key.startswith(f"{section}.") for section in changed)]
     return [f"{key} was {_value_in_words(old, key)}, now {_value_in_words(new, key)}" for key in reported]
 
 
 def _flattened(section: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Values by their whole key. A section counts as a value too: it may be there or not."""
+    """Yields values by their full key. A section counts as a value too, for it may be absent."""
     for key, value in section.items():
         path = f"{above}{key}"
         if isinstance(value, Mapping):
@@ -36,7 +36,7 @@ def _flattened(section: Mapping[str, Any], above: str = "") -> Iterator[tuple[st
 
 
 def _marked_keys(settings: TrainerSettings) -> Iterator[str]:
-    """Keys of the hyperparameters and reward signals whose types are ``ShapesWeights``."""
+    """Yields the full keys of type ``ShapesWeights`` of hyperparameters and reward signals."""
     sections: dict[str, Section] = {"hyperparameters": settings.hyperparameters}
     sections |= {f"reward_signals.{name}": signal for name, signal in settings.reward_signals.items()}
     for path, section in sections.items():
@@ -46,7 +46,7 @@ def _marked_keys(settings: TrainerSettings) -> Iterator[str]:
 
 
 def _is_of_network(path: str) -> bool:
-    """Whether it is a key of some ``network_settings`` on which weights depend, or a reward signal itself."""
+    """Whether a full key is one of ``network_settings`` that weights depend on, or a reward signal."""
     *sections, key = path.split(".")
     if "network_settings" in sections:
         return key not in _WITHOUT_WEIGHTS

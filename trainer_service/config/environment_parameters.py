@@ -1,4 +1,4 @@
-"""What the simulator is told about its task: ``environment_parameters``, constant, random or by lessons."""
+"""The ``environment_parameters`` that simulators get: constant, random or by lessons."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from trainer_service.config.values import (
 
 
 class SamplerParameters(Section):
-    """What every sampler has."""
+    """Parameters of any sampler."""
 
     seed: Seed = -1
     """−1 derives the seed from the run's."""
 
 
 class UniformParameters(SamplerParameters):
-    """Every value between two numbers is as likely as any other."""
+    """A uniform distribution between two numbers."""
 
     min_value: Number = 0.0
     """Smallest value."""
@@ -50,10 +50,10 @@ class GaussianParameters(SamplerParameters):
     """A normal distribution."""
 
     mean: Number = 1.0
-    """Its mean."""
+    """Mean of the distribution."""
 
     st_dev: NonNegative = 1.0
-    """Its standard deviation."""
+    """Standard deviation of the distribution."""
 
 
 class MultiRangeUniformParameters(SamplerParameters):
@@ -82,10 +82,10 @@ class MultiRangeUniformParameters(SamplerParameters):
 
 
 class ConstantParameters(SamplerParameters):
-    """Always the same value."""
+    """A single value, always."""
 
     value: Number = 0.0
-    """That value."""
+    """The value."""
 
 
 SAMPLERS: dict[str, type[SamplerParameters]] = {
@@ -94,7 +94,7 @@ SAMPLERS: dict[str, type[SamplerParameters]] = {
     "multirangeuniform": MultiRangeUniformParameters,
     "constant": ConstantParameters,
 }
-"""The sampler types, and what each needs to know."""
+"""The parameters of each sampler type."""
 
 
 class Sampler(Section):
@@ -104,7 +104,7 @@ class Sampler(Section):
     """The distribution."""
 
     sampler_parameters: SerializeAsAny[SamplerParameters]
-    """sampler_type decides which keys exist."""
+    """Parameters of the distribution; sampler_type decides which keys exist."""
 
     @field_validator("sampler_type", mode="before")
     @classmethod
@@ -134,23 +134,23 @@ def _constant(value: Any, what: str) -> float:
 
 
 ParameterValue = Annotated[float | Sampler, BeforeValidator(_number_or_sampler)]
-"""A constant, or what to draw from."""
+"""A constant, or a distribution to draw from."""
 
 
 class CompletionCriteria(Section):
-    """When a lesson has been learned."""
+    """Criteria for the end of a lesson."""
 
     behavior: Text
-    """Name of the behavior whose progress counts."""
+    """Name of the behavior to watch."""
 
     measure: Literal["reward", "progress"] = "reward"
-    """``reward``: mean episode return of late. ``progress``: the share of max_steps used."""
+    """``reward``: mean return of the last episodes. ``progress``: the fraction of max_steps used."""
 
     threshold: Number = 0.0
-    """What the measure must exceed."""
+    """Value that the measure must exceed."""
 
     min_lesson_length: Count = 0
-    """Episodes that the lesson lasts at least."""
+    """Minimum of episodes in the lesson."""
 
     signal_smoothing: Flag = True
     """Whether the mean return is smoothed over time."""
@@ -171,13 +171,13 @@ class Lesson(Section):
     """One stage of a curriculum."""
 
     name: Text
-    """Shown on the console."""
+    """Name of the lesson on the console."""
 
     value: ParameterValue
     """The parameter's value during the lesson."""
 
     completion_criteria: CompletionCriteria | None = None
-    """Required for every lesson but the last."""
+    """Criteria for the end of the lesson, required for every lesson but the last."""
 
 
 class CurriculumSettings(Section):
@@ -226,7 +226,7 @@ EnvironmentParameter = Annotated[float | Sampler | CurriculumSettings, BeforeVal
 
 
 def lessons_of(name: str, parameter: float | Sampler | CurriculumSettings) -> tuple[Lesson, ...]:
-    """The lessons of a parameter; one that never changes has a single lesson, called like itself."""
+    """Returns the lessons of a parameter; one that never changes has a single lesson of its own name."""
     if isinstance(parameter, CurriculumSettings):
         return parameter.curriculum
     return (Lesson(name=name, value=parameter),)

@@ -1,4 +1,4 @@
-"""Names that become folders: run ids and behavior names. None may write outside the results folder."""
+"""Checks of names that become folders: run ids and behavior names. None may lead out of the results folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainer_service.config.values import shown
 from trainer_service.errors import ConfigError
 
 _MAX_BYTES = 200
-"""Bytes. File systems stop at 255, and suffixes such as ``-500000.onnx`` need room."""
+"""Limit of a name in bytes. File systems stop at 255, and suffixes such as ``-500000.onnx`` need room."""
 
 _DEVICES = {"con", "prn", "aux", "nul"} | {f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10)}
 _FORBIDDEN_ON_WINDOWS = '<>:"|?*'
@@ -29,7 +29,7 @@ def validate_behavior_name(name: str) -> None:
 
 
 def run_id_problem(run_id: str, *, windows: bool = sys.platform == "win32") -> str | None:
-    """What is wrong with a run id, as the end of a sentence; None if nothing is."""
+    """Describes why a run id is refused, as the end of a sentence; None for a valid one."""
     if "/" in run_id or "\\" in run_id:
         return "must be one name without slashes; --results-dir says where its folder goes"
     if run_id.startswith("-"):
@@ -38,7 +38,7 @@ def run_id_problem(run_id: str, *, windows: bool = sys.platform == "win32") -> s
 
 
 def behavior_name_problem(name: str, *, windows: bool = sys.platform == "win32") -> str | None:
-    """What is wrong with a behavior name, as the end of a sentence; None if nothing is."""
+    """Describes why a behavior name is refused, as the end of a sentence; None for a valid one."""
     if "/" in name or "\\" in name:
         return "must not contain slashes, because a folder is named after it"
     if "?" in name:
@@ -51,7 +51,7 @@ def behavior_name_problem(name: str, *, windows: bool = sys.platform == "win32")
 def _folder_name_problem(name: str, windows: bool) -> str | None:
     if not name.strip():
         return "must not be empty"
-    # First of all: what follows looks at every character, and the name may come from a stranger.
+    # Before the checks of every character, because the name may come over the network.
     if (length := len(name.encode(errors="surrogatepass"))) > _MAX_BYTES:
         return f"must be at most {_MAX_BYTES} bytes long, got {length}"
     if name in {".", ".."}:

@@ -16,7 +16,7 @@ class MemorySettings(Section):
     """A recurrent layer after the body. An empty mapping switches it on with these defaults."""
 
     type: Literal["lstm", "gru"] = "lstm"
-    """The layer. ``gru`` is an addition to ML-Agents, whose policies all have an LSTM."""
+    """Kind of the layer. ``gru`` is an addition: policies of ML-Agents all have an LSTM."""
 
     sequence_length: PositiveCount = 64
     """Steps that the gradient reaches back; at most batch_size."""

@@ -1,4 +1,4 @@
-"""Where rewards come from: the ``reward_signals`` of a behavior."""
+"""The ``reward_signals`` of a behavior: the sources of its rewards."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from trainer_service.config.values import (
 
 
 class RewardSignalSettings(Section):
-    """What every reward signal has."""
+    """Settings of all reward signals."""
 
     gamma: UnitInterval = 0.99
     """Discount per decision step."""
 
     strength: Number = 1.0
-    """What the signal's rewards are multiplied by."""
+    """Factor of the signal's rewards."""
 
     network_settings: NetworkSettings = NetworkSettings()
     """The signal's own network, where it has one."""
 
 
 class ExtrinsicSettings(RewardSignalSettings):
-    """The task's own rewards. Has no network."""
+    """The task's own rewards, without a network."""
 
 
 class IntrinsicSettings(RewardSignalSettings):
-    """A reward of the learner's own making."""
+    """Settings of rewards that the learner computes itself."""
 
     learning_rate: Positive
     """Step size of the signal's own Adam."""
 
     normalize_rewards: Flag = False
-    """Whether rewards are divided by the running size of their returns, so that strength alone says how they weigh."""
+    """Whether rewards are divided by the running scale of their returns, so that strength alone sets their weight."""
 
 
 class CuriositySettings(IntrinsicSettings):
-    """Reward for what the agent could not predict (Pathak et al. 2017)."""
+    """Reward for transitions that the agent could not predict (Pathak et al. 2017)."""
 
     learning_rate: Positive = 3e-4
     """Step size of the signal's own Adam."""
@@ -77,4 +77,4 @@ REWARD_SIGNALS: dict[str, type[RewardSignalSettings]] = {
     "gail": GAILSettings,
     "rnd": RNDSettings,
 }
-"""The reward signals, and how each is set up."""
+"""The settings of each reward signal."""

@@ -42,7 +42,7 @@ def _as_behavior_name(name: str) -> str:
 
 
 def _as_resume(value: object) -> bool | int | str:
-    """Whether to resume, or from which checkpoint; the newest is what true means."""
+    """Reads whether to resume, or from which checkpoint; true means the newest."""
     if value in ("best", "latest"):
         return value == "latest" or "best"
     try:
@@ -77,7 +77,7 @@ BehaviorName = Annotated[str, AfterValidator(_as_behavior_name)]
 
 
 class EnvironmentSettings(Section):
-    """Which simulators to start, and what to do when one of them fails."""
+    """The simulators to start, and what to do when one of them fails."""
 
     env_path: Text | None = None
     """An executable, ``sim:NAME``, ``gym:ID`` or ``pettingzoo:MODULE``; null waits for simulators to come.
@@ -91,29 +91,29 @@ class EnvironmentSettings(Section):
     ML-Agents counts from 5005."""
 
     num_envs: PositiveCount = 1
-    """How many simulators to start."""
+    """Number of simulators to start."""
 
     num_areas: PositiveCount = 1
-    """How many copies of the training area each of them should make."""
+    """Copies of the training area in each simulator."""
 
     timeout_wait: PositiveCount = 60
     """Seconds to wait for a simulator."""
 
     seed: Seed = -1
-    """−1 chooses one from 0 to 9999."""
+    """Seed of the run; −1 chooses one from 0 to 9999."""
 
     max_lifetime_restarts: CountOrUnlimited = 10
     """How often one simulator may be restarted; −1 means without limit."""
 
     restarts_rate_limit_n: CountOrUnlimited = 1
-    """How often within restarts_rate_limit_period_s; −1 means without limit."""
+    """How often one may be restarted within restarts_rate_limit_period_s; −1 means without limit."""
 
     restarts_rate_limit_period_s: Count = 60
     """Seconds over which restarts_rate_limit_n counts."""
 
 
 class EngineSettings(Section):
-    """How the engine of a simulator shows and paces itself."""
+    """Display and speed of a simulator's engine."""
 
     width: PositiveCount = 84
     """Pixels of the window."""
@@ -141,24 +141,24 @@ class EngineSettings(Section):
 
 
 class CheckpointSettings(Section):
-    """Which run this is, where it is kept and what it starts from."""
+    """Name and folder of the run, and the weights that it starts from."""
 
     run_id: RunId = "ppo"
-    """Names the run's folder."""
+    """Name of the run's folder."""
 
     initialize_from: RunId | None = None
-    """A run whose weights this one starts from."""
+    """Another run to take initial weights from."""
 
     load_model: Flag = False
     """An old spelling that only warns; resume is meant."""
 
     resume: Resume = False
     """Whether to continue the run: from its newest checkpoint (true, ``latest``), from that of a step, or from the
-    one that scored best (``best``). ML-Agents knows true and false."""
+    one with the best score (``best``). ML-Agents knows true and false."""
 
     autosave_interval_s: PositiveCount = 300
-    """Seconds between two saves of what ``resume`` goes on from, which are what a power cut can cost at most. The
-    numbered checkpoints of ``checkpoint_interval`` come besides. An addition to ML-Agents."""
+    """Seconds between two saves for ``resume``: the most that a power cut can cost. The numbered checkpoints of
+    ``checkpoint_interval`` come besides. An addition to ML-Agents."""
 
     force: Flag = False
     """Whether an existing run of this id may be overwritten."""
@@ -174,14 +174,14 @@ class CheckpointSettings(Section):
 
 
 class TorchSettings(Section):
-    """Where the networks live."""
+    """Device of the networks."""
 
     device: Text | None = None
     """``cpu``, ``cuda``, ``cuda:0`` …; null takes a GPU if there is one."""
 
 
 class EvaluationSettings(Section):
-    """Plays the policies as they are, on a simulator of its own, which training does not notice.
+    """Evaluations of the current policies on a simulator of their own, without influence on training.
 
     An addition to ML-Agents.
     """
@@ -193,20 +193,20 @@ class EvaluationSettings(Section):
     """Episodes of each behavior, counted per agent, and the whole episodes of groups among them."""
 
     seed: Count = 20_000
-    """Of the simulator and the draws, the same at every evaluation."""
+    """Seed of the simulator and of sampled actions, equal for every evaluation."""
 
     stochastic: Flag = False
-    """Whether actions are drawn, instead of the likeliest ones."""
+    """Whether actions are sampled, instead of the likeliest ones."""
 
 
 class RunOptions(Section):
-    """Everything that a run is told. Keys, defaults and meaning are those of ML-Agents."""
+    """All options of a run. Keys, defaults and meaning are those of ML-Agents."""
 
     default_settings: TrainerSettings | None = None
-    """What every behavior starts from, listed below or not."""
+    """Settings that every behavior inherits, listed below or not."""
 
     behaviors: dict[BehaviorName, TrainerSettings] = Field(default_factory=dict)
-    """By behavior name, without the team."""
+    """Settings by behavior name, without the team."""
 
     env_settings: EnvironmentSettings = EnvironmentSettings()
     """The simulators."""
@@ -215,7 +215,7 @@ class RunOptions(Section):
     """The engine inside them."""
 
     environment_parameters: dict[Text, EnvironmentParameter] | None = None
-    """What the simulators are told about their task."""
+    """Parameters of the task in the simulators."""
 
     evaluation: EvaluationSettings | None = None
     """Evaluations while the run goes on; null for none. An addition to ML-Agents."""
@@ -224,10 +224,10 @@ class RunOptions(Section):
     """The run's bookkeeping."""
 
     torch_settings: TorchSettings = TorchSettings()
-    """The learner's device."""
+    """Settings of the learner's device."""
 
     debug: Flag = False
-    """Whether the log tells everything."""
+    """Whether debug messages are logged."""
 
     @classmethod
     def unknown_key(cls, key: str, siblings: Mapping[str, type[Section]]) -> str:
@@ -256,7 +256,7 @@ class RunOptions(Section):
         return f"expected a behavior that is listed, which are {listed}, got '{behavior}'{hint}"
 
     def behavior_settings(self, name: str) -> TrainerSettings:
-        """The settings of behavior ``name`` (without its team).
+        """Returns the settings of behavior ``name`` (without its team).
 
         Raises:
             ConfigError: it is not listed and there are no default_settings.

@@ -1,6 +1,6 @@
-"""The configuration as JSON Schema, so that editors complete keys and mark mistakes while one types.
+"""The configuration as JSON Schema, by which editors complete keys and mark mistakes.
 
-Draft 7, which every editor knows. An editor reads YAML 1.2, where ``3e-4`` is a number, so numbers are numbers here.
+Draft 7, which every editor supports. Editors read YAML 1.2, where ``3e-4`` is a number, so numbers are numbers here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NEVER_EMPTY = {"RunOptions", "CurriculumSettings", "Lesson", "Sampler", "Sample
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema of a YAML file."""
+    """Returns the schema of a YAML file."""
     models: list[type[BaseModel]] = [
         RunOptions,
         *HYPERPARAMETERS.values(),
@@ -65,9 +65,9 @@ def _samplers_by_any_name() -> dict[str, type[BaseModel]]:
 def _choose_by_sibling(
     section: dict[str, Any], kind_key: str, key: str, models: Mapping[str, type[BaseModel]]
 ) -> None:
-    """Says that what is allowed under ``key`` depends on what stands under ``kind_key`` beside it.
+    """Makes the schema of ``key`` depend on the value of ``kind_key`` beside it.
 
-    Where that is not given, it may come from elsewhere (default_settings), so any of the models will do.
+    Without that value, which may come from default_settings, any of the models is allowed.
     """
     section["properties"][kind_key]["enum"] = list(models)
     del section["properties"][key]["$ref"]
@@ -87,7 +87,7 @@ def _choose_by_sibling(
 
 
 def _accept_what_is_old(definitions: dict[str, Any]) -> None:
-    """Keys that are read, or read over, with a warning."""
+    """Adds keys that are read, or ignored, with a warning."""
     old: list[tuple[type[BaseModel], str, str]] = [
         *((TrainerSettings, key, reason) for key, reason in IGNORED_IN_BEHAVIOR.items()),
         (SACSettings, "reward_signal_num_update", "ignored: replaced by reward_signal_steps_per_update"),
@@ -103,7 +103,7 @@ def _accept_what_is_old(definitions: dict[str, Any]) -> None:
 
 
 def _accept_what_is_empty(definitions: dict[str, Any]) -> None:
-    """Keys with nothing after them: most sections then have their defaults, or are absent."""
+    """Allows keys with nothing after them: most sections then have their defaults, or are absent."""
     for name, definition in definitions.items():
         if name not in _NEVER_EMPTY:
             definition["type"] = ["object", "null"]
@@ -119,7 +119,7 @@ def _let_be_empty(schema: dict[str, Any]) -> None:
 
 
 def _tidied(node: Any) -> Any:
-    """Without what only repeats: titles made of names, and defaults of whole sections."""
+    """Returns a schema without repetitions: titles made of names, and defaults of whole sections."""
     if isinstance(node, list):
         return [_tidied(each) for each in node]
     if not isinstance(node, dict):
@@ -136,7 +136,7 @@ def _tidied(node: Any) -> Any:
 
 
 def _add_nothing(schema: dict[str, Any]) -> None:
-    """``anyOf`` with null, in the form about which editors say the clearer things. A $ref allows null already."""
+    """Allows null in the form that gives clearer messages in editors than ``anyOf``. A $ref allows null already."""
     if "type" in schema:
         kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         schema["type"] = [*kinds, "null"]

@@ -1,4 +1,4 @@
-"""What every section of the configuration shares: frozen, strict, and plain-spoken about mistakes."""
+"""The base of all sections of the configuration: frozen and strict, with plain messages about mistakes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Section(BaseModel):
 
 
 def _home_of(key: str, section: type[Section]) -> str | None:
-    """The dotted path of the section below ``section`` that has ``key``, the shallowest first."""
+    """Returns the dotted path of the shallowest section below ``section`` that has ``key``."""
     inner = {name: _section_in(field.annotation) for name, field in section.model_fields.items()}
     homes = [name for name, model in inner.items() if model is not None and key in model.model_fields]
     homes += [
@@ -73,7 +73,7 @@ def _home_of(key: str, section: type[Section]) -> str | None:
 
 
 def _section_in(annotation: Any) -> type[Section] | None:
-    """The section that a field holds, be it optional; None where it holds something else."""
+    """Returns the section that a field holds, even if optional; None where it holds something else."""
     for kind in (annotation, *get_args(annotation)):
         if isinstance(kind, type) and issubclass(kind, Section):
             return kind
@@ -81,7 +81,7 @@ def _section_in(annotation: Any) -> type[Section] | None:
 
 
 def unknown_key_message(key: str, choices: Iterable[str]) -> str:
-    """What to say of a key that is none of ``choices``."""
+    """Returns the message about a key that is none of ``choices``."""
     choices = list(choices)
     if near := nearest_choice(key, choices):
         return f"unknown key (did you mean '{near}'?)"
@@ -89,14 +89,14 @@ def unknown_key_message(key: str, choices: Iterable[str]) -> str:
 
 
 def nearest_choice(word: str, choices: Iterable[str]) -> str | None:
-    """The choice that ``word`` was probably meant to be."""
+    """Returns the choice that is most similar to ``word``; None if none is."""
     by_letters = {choice.lower(): choice for choice in choices}
     near = difflib.get_close_matches(word.lower(), list(by_letters), n=1)
     return by_letters[near[0]] if near else None
 
 
 def require_choice(kind: str, word: Any, choices: Iterable[str]) -> str:
-    """``word`` if it is one of ``choices``; raises a validation error with the nearest one otherwise."""
+    """Returns ``word`` if it is one of ``choices``; raises a validation error with the nearest one otherwise."""
     choices = list(choices)
     if isinstance(word, str) and word in choices:
         return word
@@ -106,7 +106,7 @@ def require_choice(kind: str, word: Any, choices: Iterable[str]) -> str:
 
 
 def build_each(entries: Any, build: Callable[[str, Any], _Built]) -> dict[str, _Built]:
-    """Every entry of a mapping built by ``build(key, value)``; the mistakes of all of them at once."""
+    """Builds every entry of a mapping by ``build(key, value)``; raises the mistakes of all of them at once."""
     if not isinstance(entries, Mapping):
         raise expected("a mapping", entries)
     built: dict[str, _Built] = {}
@@ -124,17 +124,17 @@ def build_each(entries: Any, build: Callable[[str, Any], _Built]) -> dict[str, _
 
 
 def error_at(error: PydanticCustomError, location: Location, value: Any) -> InitErrorDetails:
-    """``error`` at a location below the section that raises it."""
+    """Returns ``error`` at a location below the section that raises it."""
     return InitErrorDetails(type=error, loc=location, input=value)
 
 
 def section_error(location: Location, text: str, value: Any = None) -> ValidationError:
-    """A cross-check's verdict, pointing at the key that should change."""
+    """Returns the error of a check across keys, at the key that should change."""
     return ValidationError.from_exception_data("section", [error_at(problem(text), location, value)])
 
 
 def nested_errors(error: ValidationError, under: Location = ()) -> list[InitErrorDetails]:
-    """The mistakes inside ``error``, each in plain words, moved below ``under``."""
+    """Returns the mistakes inside ``error``, each in plain words, moved below ``under``."""
     return [
         error_at(problem(plain_message(details)), under + details["loc"], details["input"])
         for details in root_errors(error)
@@ -142,7 +142,7 @@ def nested_errors(error: ValidationError, under: Location = ()) -> list[InitErro
 
 
 def root_errors(error: ValidationError) -> list[ErrorDetails]:
-    """The mistakes inside ``error``, without those that merely follow from another one."""
+    """Returns the mistakes inside ``error``, without those that merely follow from another one."""
     return [
         details
         for details in error.errors(include_url=False)
@@ -151,7 +151,7 @@ def root_errors(error: ValidationError) -> list[ErrorDetails]:
 
 
 def plain_message(details: ErrorDetails) -> str:
-    """One mistake in the words of somebody who writes YAML."""
+    """Describes one mistake in the words of YAML."""
     kind, context, got = details["type"], details.get("ctx", {}), shown(details["input"])
     match kind:
         case "missing":

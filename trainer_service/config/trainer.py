@@ -1,4 +1,4 @@
-"""How one behavior is trained."""
+"""The settings of one behavior's training, with its ``self_play`` and ``behavioral_cloning``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OLD_KEYS = {
     "use_recurrent": "'memory: {}' under 'network_settings' switches memory on",
     "use_curiosity": "curiosity is an entry of 'reward_signals'",
 }
-"""Keys of ML-Agents before release 1, and what became of them."""
+"""Keys of ML-Agents before release 1, and their replacements."""
 
 
 class BehavioralCloningSettings(Section):
@@ -43,10 +43,10 @@ class BehavioralCloningSettings(Section):
     """Agent steps over which the cloning fades out; 0 never fades."""
 
     strength: NonNegative = 1.0
-    """What the trainer's initial learning rate is multiplied by for cloning."""
+    """Factor of the trainer's initial learning rate for cloning."""
 
     samples_per_update: Count = 0
-    """Demonstrated steps of each pass, drawn anew; 0 uses all of them."""
+    """Demonstrated steps of each pass, sampled anew; 0 uses all of them."""
 
     num_epoch: PositiveCount | None = None
     """Passes after each policy update; null means 3."""
@@ -55,7 +55,7 @@ class BehavioralCloningSettings(Section):
     """Steps of one gradient step; null means the trainer's batch_size."""
 
     def has_faded_out(self, step: int) -> bool:
-        """Whether it has faded out at this step."""
+        """Whether cloning has faded out at this step."""
         return 0 < self.steps <= step
 
 
@@ -65,7 +65,7 @@ def _five_snapshots(validated: dict[str, Any]) -> int:
 
 
 class SelfPlaySettings(Section):
-    """One team learns; the others act with snapshots of it."""
+    """Self-play: one team learns, the others act with snapshots of it."""
 
     save_steps: PositiveCount = 20000
     """Trainer steps between snapshots."""
@@ -101,19 +101,19 @@ def _build_reward_signal(name: str, settings: Any) -> RewardSignalSettings:
 
 
 class TrainerSettings(Section):
-    """How one behavior is trained. Keys, defaults and meaning are those of ML-Agents."""
+    """Settings of one behavior's training. Keys, defaults and meaning are those of ML-Agents."""
 
     trainer_type: str = "ppo"
-    """The algorithm."""
+    """Name of the algorithm."""
 
     hyperparameters: SerializeAsAny[Hyperparameters] = Field(default_factory=_defaults_of_type)
-    """What the algorithm is tuned with; trainer_type decides which keys exist."""
+    """Hyperparameters of the algorithm; trainer_type decides which keys exist."""
 
     network_settings: NetworkSettings = NetworkSettings()
-    """The policy's network, and the critic's."""
+    """Networks of policy and critic."""
 
     reward_signals: dict[str, SerializeAsAny[RewardSignalSettings]] = Field(default_factory=_only_extrinsic)
-    """By name. Writing this section replaces the default: without ``extrinsic`` the task pays nothing."""
+    """Sources of rewards by name. They replace the default: without ``extrinsic`` the task's rewards do not count."""
 
     init_path: Text | None = None
     """A .pt file to start from: a path, or a bare name below the folder of the run to initialize from."""
@@ -137,13 +137,13 @@ class TrainerSettings(Section):
     """Agent steps between summaries."""
 
     threaded: Flag = False
-    """Accepted for ML-Agents' sake; training never needs a thread of its own here."""
+    """Accepted for compatibility with ML-Agents; training needs no thread of its own here."""
 
     self_play: SelfPlaySettings | None = None
-    """Null where teams do not play against earlier selves."""
+    """Settings of self-play; null for none."""
 
     behavioral_cloning: BehavioralCloningSettings | None = None
-    """Null where nothing is learned from demonstrations."""
+    """Settings of learning from demonstrations; null for none."""
 
     @classmethod
     def unknown_key(cls, key: str, siblings: Mapping[str, type[Section]]) -> str:
@@ -207,7 +207,7 @@ class TrainerSettings(Section):
         return self
 
     def _not_learned(self) -> Iterator[Contradiction]:
-        """Sections and keys that this trainer type has no use for."""
+        """Yields sections and keys that this trainer type does not support."""
         name, hyper, network = self.trainer_type, self.hyperparameters, self.network_settings
         if network.memory is not None and not hyper.supports_memory:
             without = f"nothing, as {name} does not learn with memory"

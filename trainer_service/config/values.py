@@ -1,4 +1,4 @@
-"""How a scalar of a YAML file becomes a number, a flag or a text.
+"""Types of values, and the conversion of YAML scalars to numbers, flags and texts.
 
 YAML 1.1 reads ``3e-4`` and ``1.0e4`` as texts and ``yes`` as true, so numbers are accepted as texts too; and
 a text such as "false" must never become true.
@@ -19,17 +19,17 @@ _LARGEST_WHOLE_NUMBER = 2**63 - 1
 
 
 def problem(text: str) -> PydanticCustomError:
-    """A validation error that says ``text`` and nothing else."""
+    """Returns a validation error with this text."""
     return PydanticCustomError("problem", "{text}", {"text": text})
 
 
 def expected(what: str, value: object) -> PydanticCustomError:
-    """A validation error that says what was expected and what came."""
+    """Returns a validation error with what was expected and what came."""
     return problem(f"expected {what}, got {shown(value)}")
 
 
 def shown(value: object) -> str:
-    """A value in a message, in the words of YAML rather than of Python."""
+    """Formats a value for a message, in the words of YAML rather than of Python."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -45,7 +45,7 @@ def shown(value: object) -> str:
 
 
 def whole_number(value: Any) -> int:
-    """An int from an int, an integral float or the text of either."""
+    """Converts an int, an integral float or the text of either to an int."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise expected("a whole number", value)
     try:
@@ -58,7 +58,7 @@ def whole_number(value: Any) -> int:
 
 
 def _integral(value: int | float | str) -> int:
-    """Raises ValueError or OverflowError where ``value`` is not a whole number."""
+    """Converts a whole number. Raises ValueError or OverflowError for any other value."""
     if isinstance(value, str):
         try:
             return int(value)
@@ -70,7 +70,7 @@ def _integral(value: int | float | str) -> int:
 
 
 def number(value: Any) -> float:
-    """A finite float from a number or the text of one."""
+    """Converts a number or the text of one to a finite float."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise expected("a number", value)
     try:
@@ -83,7 +83,7 @@ def number(value: Any) -> float:
 
 
 def flag(value: Any) -> bool:
-    """A bool from true or false, their texts, 0 or 1; an empty value is false, as in ML-Agents."""
+    """Converts true or false, their texts, 0 or 1 to a bool; an empty value is false, as in ML-Agents."""
     if value is None:
         return False
     if isinstance(value, str):
@@ -94,7 +94,7 @@ def flag(value: Any) -> bool:
 
 
 def text(value: Any) -> str:
-    """A text; numbers and dates become the text they look like, so that ``run_id: 7`` works."""
+    """Converts texts, numbers and dates to the text that was written, so that ``run_id: 7`` works."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | datetime.date):
         raise expected("a text", value)
     return str(value)
@@ -119,7 +119,7 @@ Positive = Annotated[float, Field(gt=0), BeforeValidator(number)]
 UnitInterval = Annotated[float, Field(ge=0, le=1), BeforeValidator(number)]
 
 Seed = Annotated[int, Field(ge=-1, le=2**31 - 1), BeforeValidator(whole_number)]
-"""−1 asks for a seed chosen at random. The wire carries 32 bits."""
+"""A seed of 31 bits, as the wire carries 32; −1 asks for one chosen at random."""
 
 Flag = Annotated[bool, BeforeValidator(flag)]
 Text = Annotated[
@@ -131,6 +131,6 @@ Text = Annotated[
 
 _Value = TypeVar("_Value")
 SHAPES_WEIGHTS = "shapes weights"
-"""Marks the keys on which the names and shapes of weights depend."""
+"""Mark of keys on which the names and shapes of weights depend."""
 ShapesWeights = Annotated[_Value, SHAPES_WEIGHTS]
-"""A key of this type decides how large networks are, so weights of another setting of it do not fit."""
+"""The type of a key that shapes networks, so that weights of another value of it do not fit."""

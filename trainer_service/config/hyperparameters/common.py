@@ -1,4 +1,4 @@
-"""What every trainer type is tuned with, and what the others ask its settings about the learner."""
+"""Hyperparameters of all trainer types, and the attributes that tell kinds of learners apart."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ Schedule = Literal["constant", "linear"]
 
 
 class Contradiction(NamedTuple):
-    """A key that does not go with others of the same behavior."""
+    """A key that contradicts others of the same behavior."""
 
     location: Location
-    """The key, from the behavior's section down."""
+    """Path of the key below the behavior's section."""
 
     expected: str
-    """The values that the others leave room for, in words."""
+    """Values that the other keys allow, in words."""
 
     got: Any
-    """The value that stands there."""
+    """Value of the key."""
 
 
 class Hyperparameters(Section):
-    """What every trainer type has."""
+    """Hyperparameters of all trainer types."""
 
-    # What kind of learner this is, for everyone who would otherwise ask for its class.
+    # Attributes of the learner, so that other modules need not know its class.
     learns: ClassVar[bool] = True
-    """Whether acting makes its policy better."""
+    """Whether the policy improves by acting."""
 
     learns_from_replay: ClassVar[bool] = False
-    """Whether it draws minibatches from a replay buffer."""
+    """Whether minibatches come from a replay buffer."""
 
     learns_by_group: ClassVar[bool] = False
-    """Whether it needs what a whole group did together."""
+    """Whether trajectories of a group are needed together."""
 
     communicates: ClassVar[bool] = False
-    """Whether its agents decide from what everyone in their group sees."""
+    """Whether agents decide from the observations of their whole group."""
 
     needs_actions: ClassVar[bool] = True
-    """Whether it refuses agents that only watch."""
+    """Whether a behavior without actions is refused."""
 
     supports_memory: ClassVar[bool] = True
     """Whether ``network_settings.memory`` may be given."""
@@ -79,12 +79,12 @@ class Hyperparameters(Section):
 
     @property
     def num_agents(self) -> int:
-        """Agents of a group that networks are made for; 1 where each agent learns for itself."""
+        """Number of agents of a group that networks are built for; 1 where each agent learns for itself."""
         return 1
 
     @property
     def max_group_size(self) -> int | None:
-        """Most agents that a group may have; None where any number may be."""
+        """Limit of the agents of a group; None where there is none."""
         return None
 
     @property
@@ -98,11 +98,11 @@ class Hyperparameters(Section):
         return False
 
     def with_group_size(self, group_size: int) -> Self:
-        """Settings for groups of this size where none was given; itself where one was, or where none matters."""
+        """Returns settings for groups of this size, or itself where a size is set or does not matter."""
         return self
 
     def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
-        """Keys that do not go with others. clones: whether there is a ``behavioral_cloning``."""
+        """Yields keys that contradict others. clones: whether there is a ``behavioral_cloning``."""
         if network.memory is not None and network.memory.sequence_length > self.batch_size:
             location = ("network_settings", "memory", "sequence_length")
             most = f"at most the batch_size of {self.batch_size}"
@@ -118,18 +118,18 @@ class Hyperparameters(Section):
 
 
 class GroupSettings(Section):
-    """What learners of whole groups have in common. Not in ML-Agents."""
+    """Hyperparameters of all learners of groups. Not in ML-Agents."""
 
     learns_by_group: ClassVar[bool] = True
 
     group_size: ShapesWeights[PositiveCount | None] = None
-    """Most agents of a group; null means as many as the first message shows in one."""
+    """Limit of the agents of a group; null: as many as the first message has in one."""
 
     share: ShapesWeights[Literal["full", "none"]] = "full"
     """``full``: one actor for all agents of the behavior. ``none``: one for each agent index in the group."""
 
     agent_ids: ShapesWeights[Flag] = False
-    """With one actor for all: whether it is told the agent's index in its group."""
+    """With one actor for all: whether it sees the agent's index in its group."""
 
     @property
     def num_agents(self) -> int:

@@ -1,4 +1,4 @@
-"""What learners of action values, and off-policy actor-critics beside sac, are tuned with. Not in ML-Agents."""
+"""The ``hyperparameters`` of trainer types that learn off policy. Not in ML-Agents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainer_service.config.values import (
 
 
 class RandomSettings(Hyperparameters):
-    """Acts at random and learns nothing: what others are measured against. None of its keys matters."""
+    """Random actions and no learning, as a baseline. None of its keys matters."""
 
     learns: ClassVar[bool] = False
     needs_actions: ClassVar[bool] = False
@@ -29,7 +29,7 @@ class RandomSettings(Hyperparameters):
 
 
 class OffPolicyHyperparameters(Hyperparameters):
-    """What learners from a replay buffer have in common."""
+    """Hyperparameters of all learners from a replay buffer but sac."""
 
     learns_from_replay: ClassVar[bool] = True
     supports_memory: ClassVar[bool] = False
@@ -64,8 +64,8 @@ class OffPolicyHyperparameters(Hyperparameters):
     """How minibatches are drawn."""
 
     n_step: PositiveCount = 1
-    """Rewards that a target adds up before it asks the target network; fewer where the episode, or a segment of
-    experience (four times as long, at most time_horizon), ends before."""
+    """Rewards that a target adds up before the target network's estimate; fewer where the episode, or a segment of
+    it (of four times n_step, at most time_horizon), ends before."""
 
     tau: UnitInterval = 0.01
     """Share of the network that moves into its target at each update."""
@@ -75,30 +75,30 @@ class OffPolicyHyperparameters(Hyperparameters):
 
 
 class ExplorationSettings(Section):
-    """How often a learner of action values acts at random while it learns."""
+    """Exploration of learners of action values: a share of random actions."""
 
     exploration_initial: UnitInterval = 1.0
     """Share of uniformly random actions at the start."""
 
     exploration_final: UnitInterval = 0.05
-    """The same at the end of exploration_steps, and after."""
+    """Share of uniformly random actions from the end of exploration_steps on."""
 
     exploration_steps: PositiveCount = 50000
-    """Over how much the share falls, in exploration_unit; or agent steps over which the noise on continuous actions
-    does."""
+    """Steps or episodes, as exploration_unit says, over which the share falls. For noise on continuous actions: agent
+    steps over which it falls."""
 
     exploration_unit: Literal["steps", "episodes"] = "steps"
-    """What exploration_steps counts: agent steps, or finished episodes of agents."""
+    """Unit of exploration_steps: agent steps, or finished episodes of agents."""
 
 
 class NoiseSettings(Section):
-    """What is added to continuous actions while they are learned."""
+    """Exploration noise on continuous actions."""
 
     exploration_noise: NonNegative = 0.1
     """Deviation of the noise at the start; actions lie between −1 and 1."""
 
     noise_final: NonNegative | None = None
-    """The same at the end of exploration_steps, and after. Null: as at the start."""
+    """Deviation of the noise from the end of exploration_steps on. Null: as at the start."""
 
     noise: Literal["gaussian", "ou"] = "gaussian"
     """``gaussian``: fresh at each step. ``ou``: an Ornstein-Uhlenbeck process, which drifts."""
@@ -108,16 +108,16 @@ class NoiseSettings(Section):
 
 
 class DQNSettings(ExplorationSettings, OffPolicyHyperparameters):
-    """Deep Q-learning (Mnih et al. 2015), by default with two estimates (van Hasselt et al. 2016)."""
+    """Deep Q-learning (Mnih et al. 2015), by default double (van Hasselt et al. 2016)."""
 
     learning_rate: Positive = 5e-4
     """Step size of Adam at the start."""
 
     double: Flag = True
-    """Whether the network itself chooses the action whose value the target network gives."""
+    """Whether the online network chooses the action that the target network values."""
 
     dueling: ShapesWeights[Flag] = False
-    """Whether a state's value and its actions' advantages are learned apart (Wang et al. 2016)."""
+    """Whether a state's value and its actions' advantages have heads of their own (Wang et al. 2016)."""
 
 
 class DDPGSettings(NoiseSettings, OffPolicyHyperparameters):
@@ -131,7 +131,7 @@ class DDPGSettings(NoiseSettings, OffPolicyHyperparameters):
 
 
 class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
-    """What learners of whole groups from a replay buffer have in common."""
+    """Hyperparameters of all learners of groups from a replay buffer."""
 
     share: ShapesWeights[Literal["full", "none"]] = "none"
     """``full``: one network for all agents of the behavior. ``none``: one for each agent index in the group."""
@@ -141,10 +141,10 @@ class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
 
 
 class GroupQSettings(ExplorationSettings, GroupOffPolicySettings):
-    """What learners of a group's action values have in common. Discrete actions."""
+    """Hyperparameters of all learners of a group's action values. Discrete actions."""
 
     double: Flag = True
-    """Whether the network itself chooses the action whose value the target network gives."""
+    """Whether the online network chooses the action that the target network values."""
 
 
 class IDQNSettings(GroupQSettings):
@@ -155,20 +155,21 @@ class VDNSettings(GroupQSettings):
     """Value decomposition networks: agents' values add up to the group's (Sunehag et al. 2018)."""
 
     reward_mode: Literal["team_sum"] = "team_sum"
-    """Nothing else can be learned here: it is the group's value that agents' values make up."""
+    """The only mode: agents' values add up to the value of the group's rewards."""
 
 
 class QMIXSettings(VDNSettings):
-    """Agents' values make up the group's, weighted by what the state says (Rashid et al. 2018)."""
+    """Value decomposition by a mixer: monotonic in agents' values, weighted by the state (Rashid et al. 2018)."""
 
     mixer_units: ShapesWeights[PositiveCount] = 32
     """Width of the network that mixes agents' values."""
 
     hypernet_units: ShapesWeights[PositiveCount] = 64
-    """Width of the networks that make its weights from the state."""
+    """Width of the networks that generate the mixer's weights from the state."""
 
     state: ShapesWeights[Literal["joint", "environment"]] = "joint"
-    """What the mixer sees: all members' observations, or the simulator's sensor ``global_state``."""
+    """State of the mixer. ``joint``: all members' observations. ``environment``: the simulator's sensor
+    ``global_state``."""
 
     @property
     def needs_global_state(self) -> bool:
@@ -176,7 +177,7 @@ class QMIXSettings(VDNSettings):
 
 
 class CommunicatingSettings(GroupQSettings):
-    """What groups whose agents communicate are tuned with, however they do it."""
+    """Hyperparameters of all learners with communication within a group."""
 
     communicates: ClassVar[bool] = True
     supports_layer_norm: ClassVar[bool] = False
@@ -190,27 +191,27 @@ class CommunicatingSettings(GroupQSettings):
 
 
 class ShareSettings(CommunicatingSettings):
-    """Deep Q-learning of a group whose agents share what they think of their observations."""
+    """Deep Q-learning of groups with shared features of observations."""
 
     thought_units: ShapesWeights[PositiveCount] = 32
     """Features that each agent shares."""
 
     share_iterations: Count = 4
-    """How often shared features are averaged with the neighbour's before anybody acts on them."""
+    """How often shared features are averaged with the neighbour's before agents act on them."""
 
     mix: Literal["ring_simultaneous", "ring_sequential"] = "ring_simultaneous"
-    """``ring_simultaneous``: all at once. ``ring_sequential``: one after the other; the last hears the first twice."""
+    """``ring_simultaneous``: all at once. ``ring_sequential``: one after the other; the last gets the first's twice."""
 
 
 class ConsensusSettings(ShareSettings):
-    """The same, with value heads that are averaged over the group from time to time."""
+    """Deep Q-learning with shared features, and value heads that are averaged over the group at intervals."""
 
     consensus_every: PositiveCount = 100
-    """Joint steps of groups after which they are averaged."""
+    """Joint steps of groups after which value heads are averaged."""
 
 
 class SICSettings(CommunicatingSettings):
-    """Deep Q-learning of a group whose agents send each other messages."""
+    """Deep Q-learning of groups with messages between agents."""
 
     message_units: ShapesWeights[PositiveCount] = 32
     """Width of a message."""
@@ -220,10 +221,10 @@ class MADDPGSettings(NoiseSettings, GroupOffPolicySettings):
     """Multi-agent DDPG with central critics (Lowe et al. 2017). Continuous actions, discrete ones, or both."""
 
     gumbel_temperature: Positive = 1.0
-    """Temperature of the softmax that stands for a discrete action while the policy learns."""
+    """Temperature of the softmax that replaces a discrete action while the policy learns."""
 
     hard_gumbel: Flag = False
-    """Whether critics are shown whole discrete actions then, with the gradient of soft ones."""
+    """Whether critics see one-hot actions then, with the gradient of soft ones."""
 
     logits_penalty: NonNegative = 1e-3
     """Weight of the squared outputs of the policy in its loss."""

@@ -1,4 +1,4 @@
-"""What each trainer type is tuned with: the ``hyperparameters`` of a behavior."""
+"""The ``hyperparameters`` of trainer types that learn on policy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _as_learning_rate_schedule(validated: dict[str, Any]) -> Schedule:
 
 
 class OnPolicyHyperparameters(Hyperparameters):
-    """What ppo and its relatives have in common."""
+    """Hyperparameters of all learners on policy."""
 
     max_grad_norm: Positive | None = 0.5
     """Gradients longer than this are scaled down to it; null never does. Not in ML-Agents."""
@@ -49,7 +49,7 @@ class OnPolicyHyperparameters(Hyperparameters):
     """λ of generalized advantage estimation; 0 trusts the critic, 1 trusts the returns."""
 
     num_epoch: PositiveCount = 3
-    """Passes over each rollout before it is thrown away."""
+    """Passes over each rollout before it is dropped."""
 
     beta_schedule: Schedule = Field(default_factory=_as_learning_rate_schedule)
     """How beta moves over max_steps; as learning_rate_schedule where not given."""
@@ -73,7 +73,7 @@ class PPOSettings(OnPolicyHyperparameters):
 
 
 class GroupOnPolicySettings(GroupSettings, OnPolicyHyperparameters):
-    """What learners of whole groups on their own policy have in common."""
+    """Hyperparameters of all learners of groups on policy."""
 
     def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
         yield from super().contradictions(network, clones=clones)
@@ -85,13 +85,13 @@ class GroupOnPolicySettings(GroupSettings, OnPolicyHyperparameters):
 
 
 class CentralCriticSettings(GroupOnPolicySettings):
-    """What learners with a critic of its own pace have in common."""
+    """Hyperparameters of learners with a central critic, which may have a learning rate of its own."""
 
     max_grad_norm: Positive | None = 10.0
     """Gradients of actor and critic longer than this are scaled down to it, each by itself; null never does."""
 
     critic_learning_rate: Positive | None = None
-    """Step size of the critic's Adam; null means learning_rate. Follows the same schedule."""
+    """Step size of the critic's Adam, on the schedule of learning_rate; null: learning_rate."""
 
     @property
     def initial_critic_learning_rate(self) -> float:
@@ -105,23 +105,23 @@ class MAPPOSettings(CentralCriticSettings):
     """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
 
     state: ShapesWeights[Literal["joint", "environment", "agent"]] = "joint"
-    """What the critic sees: all members' observations; the simulator's sensor ``global_state``; or for each member
-    the joint observations, its own and its agent index."""
+    """Input of the critic. ``joint``: all members' observations. ``environment``: the simulator's sensor
+    ``global_state``. ``agent``: for each member the joint observations, its own and its agent index."""
 
     value_normalization: ShapesWeights[Literal["none", "valuenorm", "popart"]] = "valuenorm"
     """Whether the critic works in units of the returns' running scale."""
 
     value_loss: Literal["mse", "huber"] = "huber"
-    """How errors of the critic count."""
+    """Loss of the critic."""
 
     huber_delta: Positive = 10.0
-    """With ``huber``: errors beyond it count linearly, in the critic's units."""
+    """With ``huber``: errors beyond this count linearly, in the critic's units."""
 
     clip_value: Flag = True
-    """Whether values are kept within epsilon of those that the critic had before the update, in its units."""
+    """Whether values are clipped to within epsilon of those before the update, in the critic's units."""
 
     advantage_normalization: Literal["none", "global", "per_agent"] = "global"
-    """Over what advantages get zero mean and unit deviation."""
+    """Whether advantages get zero mean and unit deviation: over all agents, or for each of them."""
 
     @property
     def needs_global_state(self) -> bool:
@@ -132,7 +132,7 @@ class HAPPOSettings(MAPPOSettings):
     """Heterogeneous-agent PPO: agents learn one after the other (Kuba et al. 2022)."""
 
     share: ShapesWeights[Literal["full", "none"]] = "none"
-    """``none``: one actor for each agent index in the group, as the method wants it."""
+    """``none``: one actor for each agent index in the group, as the method requires."""
 
     fixed_order: Flag = False
     """Whether agents always learn in the order of their indices; a weaker method."""
@@ -143,7 +143,7 @@ class POCASettings(GroupOnPolicySettings):
 
     @property
     def max_group_size(self) -> int | None:
-        """Any number where one actor serves all: the critic attends to however many there are."""
+        """None where one actor serves all: the critic attends to any number of agents."""
         return self.num_agents if self.needs_agent_index else None
 
     def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
@@ -178,7 +178,7 @@ class COMASettings(CentralCriticSettings):
     """Share of uniformly random actions at the start."""
 
     exploration_final: UnitInterval = 0.01
-    """The same at the end of exploration_steps, and after."""
+    """Share of uniformly random actions from the end of exploration_steps on."""
 
     exploration_steps: PositiveCount = 100000
     """Agent steps over which the share falls."""
@@ -187,7 +187,8 @@ class COMASettings(CentralCriticSettings):
     """Gradient steps of the critic after which its target becomes a copy of it."""
 
     state: ShapesWeights[Literal["joint", "environment"]] = "joint"
-    """What the critic sees beside actions: all members' observations, or the simulator's sensor ``global_state``."""
+    """Input of the critic beside actions. ``joint``: all members' observations. ``environment``: the simulator's sensor
+    ``global_state``."""
 
     @property
     def needs_global_state(self) -> bool:

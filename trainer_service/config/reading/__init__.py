@@ -1,1 +1,1 @@
-"""From YAML files and flags to a validated configuration, or to every mistake at once."""
+"""The reader of configurations: YAML files and flags become validated settings, or a list of all mistakes."""

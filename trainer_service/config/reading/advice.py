@@ -1,4 +1,4 @@
-"""What is legal in a configuration, yet probably not meant."""
+"""Warnings of settings that are legal, yet probably not meant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainer_service.config.trainer import TrainerSettings
 
 
 def advice(options: RunOptions) -> list[Problem]:
-    """Everything odd about ``options``."""
+    """Lists everything odd about ``options``."""
     return [*_about_behaviors(options), *_about_checkpoints(options)]
 
 

@@ -19,12 +19,12 @@ _DEMO_SUFFIX = ".demo"
 
 @dataclass(frozen=True)
 class FileCheck:
-    """The verdict on one file."""
+    """The result of checking one file."""
 
     path: Path
 
     errors: tuple[str, ...] = ()
-    """One line for each mistake. A file with any cannot be used."""
+    """One line for each mistake. A file with mistakes cannot be used."""
 
     warnings: tuple[str, ...] = ()
     """One line for each oddity."""
@@ -35,7 +35,7 @@ class FileCheck:
         return not self.errors
 
     def __str__(self) -> str:
-        """One line: the path and the verdict."""
+        """Returns one line: the path and the result."""
         if self.errors:
             return f"{self.path}: {_count(len(self.errors), 'error')}"
         remarks = [_count(len(self.warnings), "warning")] if self.warnings else []
@@ -43,21 +43,21 @@ class FileCheck:
 
     @property
     def details(self) -> tuple[str, ...]:
-        """What lies behind the verdict, a line each."""
+        """The errors and warnings, a line each."""
         return (*self.errors, *self.warnings)
 
 
 def check_files(paths: Iterable[Path]) -> list[FileCheck]:
-    """The verdict on each file, in the order given."""
+    """Checks each file, in the order given."""
     return [_check_file(path) for path in paths]
 
 
 def missing_demonstrations(options: RunOptions, steps: Mapping[str, int] | None = None) -> list[str]:
-    """Every ``demo_path`` that leads to no .demo file and no folder with one, each naming its key.
+    """Lists every ``demo_path`` that leads to no .demo file and no folder with one, each by its key.
 
-    Relative paths start from the current folder. ``default_settings`` count where no behavior is listed: who comes
-    from them beside others is known only when it shows up. steps: where behaviors stand that are gone on with;
-    cloning that is over there needs no files any more.
+    Relative paths start from the current folder. ``default_settings`` count where no behavior is listed; beside
+    listed ones it is unknown whether a behavior will use them. steps: the steps of resumed behaviors; cloning that
+    has faded out by then needs no files any more.
     """
     missing: list[str] = []
     for name, settings in options.behaviors.items():

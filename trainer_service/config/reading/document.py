@@ -1,4 +1,4 @@
-"""A YAML file as plain values that remember their lines, so that a mistake can be pointed at."""
+"""YAML files as plain values with their line numbers, so that messages can point at mistakes."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _LARGEST_FILE = 2**18
 _MAX_VALUES = 10_000
 _MAX_DEPTH = 50
 _LONGEST_NUMBER = 100
-"""Characters of whatever is no text: numbers, dates, flags."""
+"""Limit of the characters of scalars that are no texts: numbers, dates, flags."""
 _MAPPING, _SEQUENCE, _TEXT, _MERGE = (f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str", "merge"))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something to say about one place of a configuration."""
+    """A message about one key of a configuration."""
 
     location: Location
     text: str
     line: int | None = None
-    """Where the location alone does not tell it."""
+    """Line, where the location alone does not tell it."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a file says, and where. A document without a file has no lines."""
+    """The values of a file with their lines. A document without a file has no lines."""
 
     label: str
-    """How messages name the file."""
+    """Name of the file in messages."""
 
     values: dict[str, Any]
 
@@ -122,7 +122,7 @@ def _where(path: Path, error: yaml.YAMLError, text: str) -> str:
 
 
 def _nearest_file(missing: Path) -> str:
-    """Which YAML file beside it may have been meant; empty if none looks like it."""
+    """Suggests a YAML file beside a missing one, as the end of a message; empty if none has a similar name."""
     beside = [each.name for ending in ("*.yaml", "*.yml") for each in missing.parent.glob(ending)]
     near = difflib.get_close_matches(missing.name, [*beside, *(Path(name).stem for name in beside)], n=1)
     file = next((name for name in beside if near and near[0] in (name, Path(name).stem)), None)
@@ -141,7 +141,7 @@ def _why(error: yaml.YAMLError) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's, which looks at every open bracket for each further one, and has no limit of its own."""
+    """PyYAML's loader with limits of depth and size; its own time is quadratic in open brackets."""
 
     def __init__(self, text: str, label: str) -> None:
         super().__init__(text)
@@ -175,7 +175,7 @@ def _too_much(label: str, mark: yaml.Mark) -> ConfigError:
 
 
 class _Builder:
-    """Builds values from YAML nodes.
+    """A builder of values from YAML nodes.
 
     Not PyYAML's own constructor, because that keeps the last of duplicate keys silently and forgets the
     lines. An alias is built anew wherever it is used, so the number of values is bounded.
@@ -218,7 +218,7 @@ class _Builder:
             ) from None
 
     def _is_too_much(self, node: Node) -> bool:
-        """Sets and the like, whose parts nobody would count, and numbers of a thousand digits."""
+        """Whether a node is a number of too many digits, or a set or the like: their parts are not counted."""
         if isinstance(node, ScalarNode):
             return len(node.value) > _LONGEST_NUMBER
         return node.tag in self._loader.yaml_constructors
@@ -233,7 +233,7 @@ class _Builder:
         return values
 
     def _own_entries(self, node: MappingNode, location: Location) -> Iterator[tuple[Node, Node]]:
-        """Entries whose keys are texts, each key once; complains about the others."""
+        """Yields entries with text keys, each key once; reports the others."""
         first: dict[str, int] = {}
         for key_node, value_node in node.value:
             if key_node.tag == _MERGE:
@@ -250,7 +250,7 @@ class _Builder:
                 yield key_node, value_node
 
     def _merged_entries(self, node: MappingNode, depth: int) -> Iterator[tuple[Node, Node]]:
-        """Entries that ``<<: *name`` brings in, nearest first; a key may come more than once."""
+        """Yields the entries that ``<<: *name`` merges, nearest first; a key may come more than once."""
         for key_node, value_node in node.value:
             if key_node.tag != _MERGE:
                 continue

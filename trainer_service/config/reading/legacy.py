@@ -1,4 +1,4 @@
-"""Keys and spellings of other ML-Agents versions: accepted, translated where they mean something, told."""
+"""Keys and spellings of other ML-Agents versions: accepted with a warning, and translated where they matter."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAMPLERS_ALSO_CALLED = {"multirange_uniform": "multirangeuniform"}
 
 
 def modernized(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
-    """A copy of ``raw`` in today's spelling, and what to warn of. Malformed parts pass through untouched."""
+    """Returns a copy of ``raw`` in today's spelling, and warnings. Malformed parts pass through unchanged."""
     options = copy.deepcopy(dict(raw))
     _drop_empty(options, EMPTY_MEANS_DEFAULTS_ON_TOP)
     _empty_entries_to_mappings(options.get("behaviors"))
@@ -45,7 +45,7 @@ def _behaviors(options: dict[str, Any]) -> Iterator[tuple[Location, dict[str, An
 
 
 def _mappings(section: Any, location: Location) -> Iterator[tuple[Location, dict[str, Any]]]:
-    """The entries of a mapping or list that are mappings themselves."""
+    """Yields the entries of a mapping or list that are mappings themselves."""
     if isinstance(section, dict):
         yield from (((*location, key), value) for key, value in section.items() if isinstance(value, dict))
     elif isinstance(section, list):
@@ -53,14 +53,14 @@ def _mappings(section: Any, location: Location) -> Iterator[tuple[Location, dict
 
 
 def _drop_empty(section: dict[str, Any], keys: tuple[str, ...]) -> None:
-    """``env_settings:`` with nothing after it adds nothing."""
+    """Removes keys with nothing after them, such as ``env_settings:``."""
     for key in keys:
         if key in section and section[key] is None:
             del section[key]
 
 
 def _empty_entries_to_mappings(section: Any) -> None:
-    """``Walker:`` or ``extrinsic:`` with nothing after it is that entry with its defaults."""
+    """Replaces entries with nothing after them, such as ``Walker:``, by empty mappings."""
     if isinstance(section, dict):
         section.update({key: {} for key, value in section.items() if value is None})
 

@@ -1,4 +1,4 @@
-"""From a YAML file and the command line to RunOptions, or to every mistake at once."""
+"""The loader of RunOptions from a YAML file and the command line; it reports all mistakes at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 @dataclass(frozen=True)
 class LoadedOptions:
-    """What a run is told, and what the person who wrote it should hear."""
+    """The options of a run, with warnings for their author."""
 
     options: RunOptions
 
@@ -33,7 +33,7 @@ class LoadedOptions:
 
 
 def load_run_options(path: str | Path | None, overrides: Mapping[str, Any] = _NOTHING) -> LoadedOptions:
-    """The options of a run.
+    """Loads the options of a run.
 
     Args:
         path: a YAML file; None trains any behavior with the built-in defaults.
@@ -53,7 +53,7 @@ def load_run_options(path: str | Path | None, overrides: Mapping[str, Any] = _NO
 
 
 def parse_run_options(values: Mapping[str, Any], *, label: str = "configuration") -> LoadedOptions:
-    """The options in a mapping with the structure of the YAML file; ``label`` names it in messages.
+    """Reads options from a mapping with the structure of the YAML file; ``label`` names it in messages.
 
     Raises:
         ConfigError: one line for every mistake.
@@ -62,7 +62,7 @@ def parse_run_options(values: Mapping[str, Any], *, label: str = "configuration"
 
 
 def options_from_document(document: Document, overrides: Mapping[str, Any] = _NOTHING) -> LoadedOptions:
-    """What ``document`` and the command line say together. Raises ConfigError with every mistake."""
+    """Combines a document and the command line. Raises ConfigError with all mistakes."""
     reporter = Reporter(document, overrides)
     modern, notices = modernized(document.values)
     raw = combined(modern, overrides)
@@ -77,7 +77,7 @@ def options_from_document(document: Document, overrides: Mapping[str, Any] = _NO
 
 
 def dump_run_options(options: RunOptions) -> str:
-    """``options`` as a YAML file with every default written out, which loads as equal options."""
+    """Returns ``options`` as YAML with every default written out, which loads as equal options."""
     text: str = yaml.safe_dump(options.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     return text
 
@@ -90,7 +90,7 @@ def _mistakes(error: ValidationError) -> Iterator[Problem]:
 
 
 def _with_one_start(options: RunOptions, overrides: Mapping[str, Any]) -> tuple[RunOptions, list[Problem]]:
-    """A run either resumes or starts from another one. The command line decides, then ``resume`` does."""
+    """Keeps one of ``resume`` and ``initialize_from``: that of the command line, or else ``resume``."""
     settings = options.checkpoint_settings
     if not settings.resume or settings.initialize_from is None:
         return options, []
@@ -106,7 +106,7 @@ def _with_one_start(options: RunOptions, overrides: Mapping[str, Any]) -> tuple[
 
 
 def _untyped(raw: Mapping[str, Any]) -> Iterator[Problem]:
-    """Hyperparameters that do not say whose they are. ``raw`` is valid."""
+    """Yields a warning for hyperparameters without a trainer_type. ``raw`` is valid."""
     places: list[tuple[Location, Any]] = [(("default_settings",), raw.get("default_settings"))]
     places += ((("behaviors", name), behavior) for name, behavior in raw.get("behaviors", {}).items())
     for location, behavior in places:

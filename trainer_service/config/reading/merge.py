@@ -1,7 +1,7 @@
-"""How defaults, behaviors and the command line come together, before anything is validated.
+"""The merge of defaults, behaviors and the command line, before validation.
 
-Merging raw mappings, not validated settings: what nobody wrote must not count as written when a behavior
-changes its trainer type, or when a schedule follows the learning rate's.
+Raw mappings are merged, not validated settings: a default must not count as written when a behavior changes its
+trainer type, or when a schedule follows the learning rate's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _DEFAULT_TRAINER_TYPE = "ppo"
 
 
 def combined(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The file's mapping with the command line laid over it, and every behavior on top of ``default_settings``."""
+    """Lays the command line over the file's mapping, and every behavior over ``default_settings``."""
     return _with_inheritance(_with_command_line(raw, overrides))
 
 
@@ -30,7 +30,7 @@ def _with_command_line(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dic
 
 
 def _override(base: Any, over: Any) -> Any:
-    """``over`` laid on ``base``; a malformed section stays, to be reported."""
+    """Lays ``over`` on ``base``; a malformed section stays, to be reported."""
     if isinstance(over, Mapping) and base is not None:
         return merged(base, over) if isinstance(base, Mapping) else base
     return over
@@ -53,7 +53,7 @@ def _with_inheritance(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_defaults(default_settings: Any, behavior: Any) -> Any:
-    """One behavior's mapping on top of ``default_settings``.
+    """Lays one behavior's mapping over ``default_settings``.
 
     As in ML-Agents a behavior inherits the default's reward signals, memory, cloning and self-play. Unlike
     there it may change the trainer type: hyperparameters that the new type does not have are left behind.
@@ -68,7 +68,7 @@ def _with_defaults(default_settings: Any, behavior: Any) -> Any:
 
 
 def _trainer_type_of(settings: Mapping[str, Any]) -> Any:
-    """The trainer type that a behavior's mapping asks for."""
+    """Returns the trainer type of a behavior's mapping."""
     return settings.get("trainer_type", _DEFAULT_TRAINER_TYPE)
 
 
@@ -80,7 +80,7 @@ def _known_to(trainer_type: Any, hyperparameters: Any) -> Any:
 
 
 def merged(base: Any, over: Any) -> Any:
-    """``over`` laid on ``base``: mappings merge key by key, everything else replaces."""
+    """Lays ``over`` on ``base``: mappings merge key by key, everything else replaces."""
     if not isinstance(base, Mapping) or not isinstance(over, Mapping):
         return over
     return {**base, **{key: merged(base.get(key), value) for key, value in over.items()}}

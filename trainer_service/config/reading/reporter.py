@@ -1,4 +1,4 @@
-"""Problems as lines for the user, each at the place where the value was written."""
+"""Messages about problems, each with the file, line and key where the value was written."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from trainer_service.config.section import Location
 
 
 class Reporter:
-    """Knows the three places a value can come from: the file, its default_settings, the command line."""
+    """A reporter of problems by the origin of a value: the file, its default_settings or the command line."""
 
     def __init__(self, document: Document, overrides: Mapping[str, Any]) -> None:
         self._document = document
         self._overrides = overrides
 
     def lines(self, problems: Iterable[Problem]) -> tuple[str, ...]:
-        """One line for each problem, in the order of the file."""
+        """Returns one line for each problem, in the order of the file."""
         problems = list(problems)
         seen = set(problems)
         placed = [self._placed(problem, seen) for problem in problems]
@@ -26,7 +26,7 @@ class Reporter:
         return tuple(dict.fromkeys(self._line(problem) for problem in placed))
 
     def _placed(self, problem: Problem, seen: set[Problem]) -> Problem:
-        """Blames default_settings for what a behavior inherited, once."""
+        """Returns the problem of an inherited value at default_settings, where it is reported once."""
         location = self._inherited_from(problem.location)
         if location is None:
             return problem
