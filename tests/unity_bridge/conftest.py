@@ -1,4 +1,4 @@
-"""What a simulator says, message by message, and simulators that say it over a real channel."""
+"""Messages of a simulator, and simulators that send them over a real channel."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class FakeSimulator:
         self._thread = ThreadPoolExecutor(1)
 
     def exchange(self, message: UnityMessageProto) -> UnityMessageProto:
-        """Says something and waits for the answer."""
+        """Sends a message and waits for the answer."""
         data = self.exchange_bytes(message.SerializeToString(), wait_for_ready=True, timeout=60)
         return UnityMessageProto.FromString(data)
 
@@ -116,7 +116,7 @@ class FakeSimulator:
 
     @staticmethod
     def refusal(future: Future[Any]) -> str:
-        """The text with which a call was refused."""
+        """Returns the text with which a call was refused."""
         error = future.exception(LONG_S)
         assert isinstance(error, grpc.RpcError)
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -132,10 +132,10 @@ class FakeSimulator:
 
 
 class DrivenBridge(Bridge):
-    """A bridge whose trainer is the test."""
+    """A bridge with the test as its trainer."""
 
     def next_events(self, count: int = 1) -> list[Any]:
-        """At least that many events, however many receives they take."""
+        """Returns at least that many events, however many receives they take."""
         events: list[Any] = []
         while len(events) < count:
             events += self.receive(LONG_S)
@@ -162,7 +162,7 @@ class DrivenBridge(Bridge):
         self.reply(tick.simulator, answers)
 
     def answered(self, future: Future[Any]) -> Any:
-        """What a call that is no event gets, while the bridge serves."""
+        """Serves until a call that is no event is answered; returns the answer."""
         while not future.done():
             assert self.receive(0.02) == []
         return future.result()
@@ -170,7 +170,7 @@ class DrivenBridge(Bridge):
 
 @pytest.fixture
 def make_bridge(tmp_path: Path) -> Iterator[Callable[..., DrivenBridge]]:
-    """Makes bridges with patience."""
+    """Makes bridges with long timeouts."""
     bridges: list[DrivenBridge] = []
 
     def make(**settings: Any) -> DrivenBridge:

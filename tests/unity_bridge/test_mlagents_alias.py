@@ -38,7 +38,7 @@ def test_without_the_alias_the_real_environment_cannot_be_imported() -> None:
     assert "Descriptors cannot be created directly" in result.stderr
 
 
-def test_modules_that_were_there_before_are_not_replaced_behind_their_users_backs() -> None:
+def test_modules_imported_before_are_not_replaced() -> None:
     result = run(
         """
 import sys

@@ -1,4 +1,4 @@
-"""What kind of thing a sensor shows, told from its shape and from what is said of its dimensions."""
+"""The kind of observation, told from its shape and its dimensions' properties."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_rows_look_as_unity_writes_them() -> None:
     assert (speed.name, list(speed.float_data.data), speed.observation_type) == ("speed", [1.0] * 3, 1)
 
 
-def test_masks_are_sent_for_all_as_soon_as_one_forbids_something() -> None:
+def test_one_mask_makes_all_rows_send_theirs() -> None:
     spec = BehaviorSpec((ObservationSpec("camera", (3, 3, 4), PICTURE),), ActionSpec(0, (2,)))
     pictures = np.zeros((2, 3, 3, 4), np.uint8)
     masked = batch_of(pictures, allowed_actions=np.array([[True, True], [True, False]]))
@@ -108,7 +108,7 @@ def test_masks_are_sent_for_all_as_soon_as_one_forbids_something() -> None:
     assert [list(info.action_mask) for info in infos(batch_of(pictures), spec)] == [[], []]
 
 
-def test_bytes_of_a_sensor_that_is_no_picture_are_sent_as_parts_of_one() -> None:
+def test_bytes_of_no_picture_are_sent_as_floats_of_one() -> None:
     spec = BehaviorSpec((ObservationSpec("bits", (2,)),), ActionSpec(0, (2,)))
     (info,) = infos(batch_of(np.array([[0, 255]], np.uint8)), spec)
     assert list(info.observations[0].float_data.data) == [0.0, 1.0]

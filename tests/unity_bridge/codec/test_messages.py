@@ -208,7 +208,7 @@ def test_names_are_limited_and_quoted() -> None:
     assert "\x1b" not in str(refusal.value)
 
 
-def test_properties_that_we_do_not_know_are_left_out_and_not_remembered_for_ever() -> None:
+def test_unknown_properties_are_left_out_and_not_remembered() -> None:
     known = len(DimensionProperty._value2member_map_)
     for flags in (9, 1 << 20, -8):
         odd = ObservationProto(name="a", shape=[1], dimension_properties=[flags], float_data={"data": [1.0]})

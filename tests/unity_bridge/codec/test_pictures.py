@@ -21,7 +21,7 @@ HEIGHT, WIDTH = 2, 3
 
 
 def file(*channels: int, mode: str = "RGB") -> bytes:
-    """A PNG file whose pixels are all alike."""
+    """Returns a PNG file of equal pixels."""
     data = io.BytesIO()
     colour = channels if len(channels) > 1 else channels[0]
     Image.new(mode, (WIDTH, HEIGHT), colour).save(data, "PNG")
@@ -42,7 +42,7 @@ def assert_bytes(values: NDArray[Any], expected: list[int]) -> None:
 
 
 def assert_floats(values: NDArray[Any], expected: list[float]) -> None:
-    """Of 255."""
+    """A share of 255."""
     assert values.dtype == np.float32
     np.testing.assert_array_equal(values, np.float32(np.array(expected) / 255))
 
@@ -88,7 +88,7 @@ class TestMapping:
         assert_floats(decode(file(10, 20, 40), 1, (0, 0, 0)), [70 / 3])
         assert_floats(decode(file(10, 21, 40), 2, (0, 0, 1)), [15.5, 40])
 
-    def test_channels_that_are_not_averaged_are_exact_beside_those_that_are(self) -> None:
+    def test_channels_beside_averaged_ones_are_exact(self) -> None:
         assert_floats(decode(file(1, 2, 3) + file(4, 5, 7), 4, (0, 1, 2, 3, 3, 3)), [1, 2, 3, 16 / 3])
 
     def test_a_mean_of_equal_channels_stays_a_byte(self) -> None:
@@ -138,9 +138,7 @@ class TestStackedSensorsThatRememberNothingYet:
             with pytest.raises(WireError, match=r"^here: expected 12 channels for the mapping, got"):
                 decode(data, 8, mapping)
 
-    def test_are_not_decoded_before_the_whole_message_is_known_to_fit(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_are_not_decoded_before_the_message_is_checked(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(png_files.PngFile, "pixels", lambda *_: pytest.fail("decoded"))
         data = self.BLACK + file(5, 6, 7) + file(8, 0, 0)
         picture = parse_picture(data, (8, HEIGHT, WIDTH), (0, 1, 2, 3, -1, -1, 4, 5, 6, 7, -1, -1), "here")
@@ -194,7 +192,7 @@ class TestFilesThatUnityDoesNotSend:
         (1, 3, (0, 1, 2**31 - 1), "expected a mapping to channels 0 to 2, got [0, 1, 2147483647]"),
     ],
 )
-def test_files_and_mappings_that_do_not_make_the_picture_are_refused_before_decoding(
+def test_wrong_files_and_mappings_are_refused_before_decoding(
     files: int, channels: int, mapping: tuple[int, ...], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = file(1, 2, 3) * files
@@ -204,7 +202,7 @@ def test_files_and_mappings_that_do_not_make_the_picture_are_refused_before_deco
     assert str(refusal.value) == f"here: {reason}"
 
 
-def test_files_that_would_be_dropped_after_unfolding_are_refused_if_they_are_many(
+def test_many_files_that_would_be_dropped_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = file(1, 2, 3) + file(4, 5, 6) * 9
@@ -215,7 +213,7 @@ def test_files_that_would_be_dropped_after_unfolding_are_refused_if_they_are_man
     assert str(refusal.value) == "here: expected PNG files of 174 numbers at most, got 10 of 3 x 2 pixels"
 
 
-def test_a_mapping_that_is_far_longer_than_its_picture_is_refused_before_it_is_looked_at(
+def test_an_overlong_mapping_is_refused_before_it_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every way to repeat itself would be tried on it."""
@@ -225,7 +223,7 @@ def test_a_mapping_that_is_far_longer_than_its_picture_is_refused_before_it_is_l
     assert str(refusal.value) == "here: expected a mapping of at most 44 decoded channels to 3, got 300000"
 
 
-def test_no_more_files_are_looked_at_than_a_picture_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_files_are_read_than_a_picture_has(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []
     read = png_files._read_file
     monkeypatch.setattr(png_files, "_read_file", lambda *args: looked_at.append(1) or read(*args))
@@ -235,7 +233,7 @@ def test_no_more_files_are_looked_at_than_a_picture_can_have(monkeypatch: pytest
     assert len(looked_at) == 44
 
 
-def test_a_long_mapping_that_is_wrong_is_not_repeated_in_full() -> None:
+def test_a_long_wrong_mapping_is_not_quoted_in_full() -> None:
     with pytest.raises(WireError, match=r"got \[7(, 7){23}\]… \(30 channels\)$"):
         parse_picture(file(1, 2, 3) * 10, (3, HEIGHT, WIDTH), (7,) * 30, "here")
 
@@ -255,7 +253,7 @@ def test_every_picture_comes_back_as_it_was_sent(picture: NDArray[np.uint8]) -> 
 
 @settings(deadline=None, max_examples=200)
 @given(data=st.data(), files=st.integers(1, 3), channels=st.integers(1, 9))
-def test_any_mapping_is_the_mean_of_what_it_names_or_refused(
+def test_any_mapping_averages_its_channels_or_is_refused(
     data: st.DataObject, files: int, channels: int
 ) -> None:
     sent = data.draw(hnp.arrays(np.uint8, (3 * files, 2, 2)))
@@ -275,9 +273,7 @@ def test_any_mapping_is_the_mean_of_what_it_names_or_refused(
     ("channels", "mapping"),
     [(1, (0, 0, 0)), (2, (0, 1, -1)), (3, ()), (4, (0, 1, 2, 3, -1, -1)), (6, ())],
 )
-def test_the_mapping_is_said_where_channels_do_not_fill_their_files(
-    channels: int, mapping: tuple[int, ...]
-) -> None:
+def test_a_mapping_is_sent_where_channels_do_not_fill_files(channels: int, mapping: tuple[int, ...]) -> None:
     assert channel_mapping(channels) == mapping
 
 

@@ -98,7 +98,7 @@ BOMBS = [
 
 
 @pytest.mark.parametrize(("claim", "got"), BOMBS)
-def test_a_header_of_another_size_is_refused_before_anything_is_decoded(
+def test_a_header_of_another_size_is_refused_before_decoding(
     claim: bytes, got: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("decoded"))
@@ -107,12 +107,12 @@ def test_a_header_of_another_size_is_refused_before_anything_is_decoded(
     assert str(refusal.value) == f"here, PNG file 1: expected 3 x 2 pixels (width x height), {got}"
 
 
-def test_a_second_header_does_not_overrule_the_one_that_was_checked() -> None:
+def test_a_second_header_does_not_overrule_the_first() -> None:
     (pixels,) = decode(SIGNATURE + header() + header(50_000, 50_000) + PIXELS + END)
     assert pixels.shape == (2, 3, 3)
 
 
-def test_chunks_are_walked_up_to_a_number_that_follows_from_the_pixels(
+def test_the_number_of_pixels_limits_the_number_of_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each costs time, and none needs more than twelve bytes."""
@@ -127,7 +127,7 @@ def test_chunks_are_walked_up_to_a_number_that_follows_from_the_pixels(
     assert len(walked) == 65
 
 
-def test_pixels_may_come_in_as_many_chunks_as_any_encoder_writes() -> None:
+def test_pixels_may_come_in_chunks_of_any_encoder() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (84, 1 + 3 * 84), np.uint8)
     noise[:, 0] = 0
     stream = zlib.compress(noise.tobytes())
@@ -215,7 +215,7 @@ def test_pixels_that_cannot_be_decoded_are_refused(body: bytes) -> None:
         decode(SIGNATURE + header() + body + END)
 
 
-def test_black_pixels_with_a_wrong_checksum_of_their_own_are_refused() -> None:
+def test_black_pixels_with_a_wrong_checksum_are_refused() -> None:
     """Found by random files: the decoder does not look at a checksum that is split, what counts black rows does."""
     stream = zlib.compress(bytes(2 * 10))[:-4] + b"\0\0\0\7"
     parts = chunk(b"IDAT", stream[:-1]) + chunk(b"IDAT", stream[-1:])

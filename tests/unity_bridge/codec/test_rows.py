@@ -80,7 +80,7 @@ def test_a_row_of_another_size_does_not_fit() -> None:
     assert not LAYOUT.fits(EXAMPLE[:-1])
 
 
-def test_a_layout_that_is_mostly_values_is_told_by_the_few_bytes_that_are_none() -> None:
+def test_a_layout_of_mostly_values_compares_its_few_fixed_bytes() -> None:
     size = 4 * 1000
     layout = RowLayout(
         b"A" + bytes(size) + b"B\x05C",

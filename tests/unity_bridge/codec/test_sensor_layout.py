@@ -65,7 +65,7 @@ def test_others_that_say_nothing_send_channels_first(
 
 @pytest.mark.parametrize("properties", [(), PICTURE])
 @pytest.mark.parametrize("version", ["3.0.0-exp.1", "3.0.0", "3.0.0-pre.2", "4.0.0", "4.0.0-exp.1"])
-def test_three_versions_write_otherwise_than_they_declare_and_this_is_said_once(
+def test_versions_that_scramble_pictures_are_corrected_and_logged_once(
     properties: tuple[DimensionProperty, ...], version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "unity_bridge")

@@ -46,7 +46,7 @@ def decode(*infos: AgentInfoProto) -> StepBatch:
 
 
 def read_by_protobuf(rows: Sequence[bytes]) -> StepBatch:
-    """The same, object by object, for rows in which no agent owns a deciding row before its terminal one."""
+    """Decodes object by object rows in which no agent owns a deciding row before its terminal one."""
     infos = sorted(map(AgentInfoProto.FromString, rows), key=lambda message: not message.done)
     n, mask_size = len(infos), SPEC.action_spec.mask_size
     allowed = np.ones((n, mask_size), np.bool_)
@@ -110,7 +110,7 @@ def messages(draw: st.DrawFn) -> list[bytes]:
 
 @settings(deadline=None, max_examples=100)
 @given(stream=st.lists(messages(), min_size=1, max_size=4))
-def test_a_decoder_reads_every_message_of_a_stream_as_protobuf_does(stream: list[list[bytes]]) -> None:
+def test_a_decoder_reads_each_message_as_protobuf_does(stream: list[list[bytes]]) -> None:
     decoder = StepDecoder(BALL, SPEC)
     for rows in stream * 2:  # the second time, every layout is known
         assert_equal(decoder.decode(rows), read_by_protobuf(rows))
@@ -124,7 +124,7 @@ def test_rows_of_equal_length_but_different_layout_are_told_apart() -> None:
         assert_equal(decoder.decode(rows), read_by_protobuf(rows))
 
 
-def test_a_short_id_and_what_follows_it_are_not_taken_for_a_long_id() -> None:
+def test_a_short_id_is_not_read_as_a_long_one() -> None:
     short = info(1).SerializeToString().replace(b"\x50\x01", b"\x50\x01\x58\x01", 1)
     rows = [info(70_000).SerializeToString(), short]
     assert len(set(map(len, rows))) == 1
@@ -152,7 +152,7 @@ TAG = {"reward": b"\x3d", "done": b"\x40", "id": b"\x50", "action_mask": b"\x58"
     ],
 )
 @pytest.mark.parametrize("first", [True, False])
-def test_rows_that_no_usual_library_writes_are_read_all_the_same(unusual: bytes, first: bool) -> None:
+def test_unusually_written_rows_are_read_as_well(unusual: bytes, first: bool) -> None:
     plain = info(7, reward=1.0).SerializeToString()
     odd = unusual + info(0).SerializeToString() if first else info(3).SerializeToString() + unusual
     decoder = StepDecoder(BALL, SPEC)
@@ -180,7 +180,7 @@ def test_no_rows_make_an_empty_batch_of_the_right_shapes() -> None:
     assert batch.allowed_actions.shape == (0, 5)
 
 
-def test_a_mask_of_another_length_forbids_nothing_and_is_complained_of(
+def test_a_mask_of_another_length_forbids_nothing_and_is_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(step_decoder, "_throttled", ThrottledLogger(logging.getLogger()))
@@ -210,9 +210,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("lengths", [1, 40, 400], ids="{} lengths".format)
-def test_rows_that_are_all_laid_out_otherwise_are_compared_a_bounded_number_of_times(
-    lengths: int, compared: list[int]
-) -> None:
+def test_rows_of_many_layouts_are_compared_a_few_times(lengths: int, compared: list[int]) -> None:
     """Each gives its sensor another name, and its behavior has none for it."""
     spec = BehaviorSpec((ObservationSpec("", (1,)),), ActionSpec(1))
     sensors = [ObservationSpec(f"{n:04}" + "x" * (n % lengths), (1,)) for n in range(2000)]
@@ -229,8 +227,8 @@ def test_rows_that_are_all_laid_out_otherwise_are_compared_a_bounded_number_of_t
         )
 
 
-def test_layouts_that_nobody_used_lately_are_forgotten_before_those_in_use() -> None:
-    """Else whoever met sixteen odd rows once would read the ordinary ones row by row for ever."""
+def test_layouts_used_least_recently_are_forgotten_first() -> None:
+    """Otherwise a decoder that met sixteen odd rows would read ordinary ones row by row for ever."""
     spec = BehaviorSpec((ObservationSpec("", (1,)),), ActionSpec(1))
     usual = AgentInfoProto(id=1, observations=[observation(ObservationSpec("0000", (1,)), [1])])
     decoder = StepDecoder(BALL, spec)
@@ -258,7 +256,7 @@ class TestOneAgentInOneMessage:
         np.testing.assert_array_equal(batch.rewards, [1.0, 0.0, 2.0])
         assert batch.num_terminal == 1
 
-    def test_that_ends_after_it_asked_keeps_all_it_earned_in_the_episode_that_ends(self) -> None:
+    def test_that_ends_after_it_asked_keeps_its_rewards(self) -> None:
         batch = decode(
             info(3, reward=1.0, group_reward=0.5), info(4), info(3, done=True, reward=2.0, group_reward=0.25)
         )
@@ -282,13 +280,13 @@ class TestOneAgentInOneMessage:
         with pytest.raises(WireError, match=r"'Ball\?team=0', agent 3: two rows .* end the same episode"):
             decode(*(info(3, done=row == "T") for row in rows))
 
-    def test_may_earn_as_much_as_can_be_used_in_each_row(self) -> None:
+    def test_may_earn_the_largest_usable_reward_twice(self) -> None:
         batch = decode(info(3, reward=1e10), info(3, done=True, reward=1e10))
         np.testing.assert_array_equal(batch.rewards, np.float32([2e10, 0]))
 
 
 class TestRefusals:
-    """Each must be found in the first message, and in a later one, whose layouts are known already."""
+    """Mistakes that must be found in the first message, and in a later one with layouts that are known already."""
 
     def refuse(self, bad: AgentInfoProto | bytes, reason: str) -> None:
         row = bad if isinstance(bad, bytes) else bad.SerializeToString()
@@ -354,7 +352,7 @@ def test_a_refused_message_leaves_the_decoder_as_it_was() -> None:
     assert_equal(decoder.decode(rows), read_by_protobuf(rows))
 
 
-def test_shapes_and_names_that_are_left_out_are_those_of_the_first_message() -> None:
+def test_omitted_shapes_and_names_are_those_of_the_first_message() -> None:
     terse = info(1)
     for sensor in terse.observations:
         sensor.ClearField("shape")
@@ -379,7 +377,7 @@ class TestRowsThatAreTooLong:
         assert decoder._most_bytes < 22_000
 
     @pytest.mark.parametrize("shape", [(300,), (20, 30), (3, 1, 1), (1, 84, 84), (3, 84, 84), (7, 5, 1)])
-    def test_are_longer_than_any_that_is_written_in_the_longest_way(self, shape: tuple[int, ...]) -> None:
+    def test_are_longer_than_any_legal_row(self, shape: tuple[int, ...]) -> None:
         """Each float with a tag of its own, each mask bit too, or pictures of noise with a colour profile."""
         spec = BehaviorSpec((ObservationSpec("x" * 100, shape),), ActionSpec(0, (1000,)))
         numbers = b"\x0d\x00\x00\x80\x3f" * spec.observation_specs[0].size

@@ -87,7 +87,7 @@ def test_bytes_beside_floats_become_floats() -> None:
     assert_camera(decode(*rows), as_floats(sent))
 
 
-def test_a_sensor_may_send_bytes_in_one_message_and_floats_in_the_next() -> None:
+def test_a_sensor_may_send_bytes_and_then_floats() -> None:
     decoder, sent = StepDecoder(BALL, SPEC), frames(2)
     for _ in range(2):
         assert_camera(decoder.decode([row(compressed(f), n) for n, f in enumerate(sent)]), sent)
@@ -95,7 +95,7 @@ def test_a_sensor_may_send_bytes_in_one_message_and_floats_in_the_next() -> None
         assert_camera(decoder.decode([row(plain(f), n) for n, f in enumerate(floats)]), floats)
 
 
-def test_one_mean_that_is_no_byte_makes_the_sensor_floats_for_the_message() -> None:
+def test_one_fractional_mean_makes_the_whole_message_floats() -> None:
     sent = frames(3)
     mixed = compressed(sent[1])
     mixed.compressed_data = encode_png(np.concatenate([sent[1], sent[2][:1]]))
@@ -106,7 +106,7 @@ def test_one_mean_that_is_no_byte_makes_the_sensor_floats_for_the_message() -> N
     assert_camera(batch, expected)
 
 
-def test_pictures_follow_their_agents_when_terminal_rows_move_to_the_front() -> None:
+def test_pictures_follow_agents_when_terminal_rows_move_first() -> None:
     sent = frames(3)
     batch = decode(
         row(compressed(sent[0]), 4), row(compressed(sent[1]), 5), row(compressed(sent[2]), 4, done=True)
@@ -163,7 +163,7 @@ def test_the_last_of_two_kinds_of_data_counts() -> None:
 
 
 def row_of_fields(*camera: ObservationProto) -> bytes:
-    """A row whose first sensor's fields come in the order given."""
+    """Returns a row with the fields of its first sensor in the given order."""
     sensors = [b"".join(field.SerializeToString() for field in camera), SPEED.SerializeToString()]
     return b"".join(b"\x6a" + bytes([len(data) & 0x7F | 0x80, len(data) >> 7]) + data for data in sensors)
 
@@ -193,7 +193,7 @@ def test_any_stream_of_bytes_and_floats_is_what_was_sent(
 
 
 class TestOtherOrders:
-    """What the first message declares, and what the simulator's version makes of it."""
+    """Declarations of the first message, as the simulator's version interprets them."""
 
     FRAME = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
 
@@ -227,7 +227,7 @@ class TestOtherOrders:
                 np.testing.assert_array_equal(batch.observations[0], expected[None], strict=True)
 
     @pytest.mark.parametrize("version", ["3.0.0-exp.1", "3.0.0", "4.0.0"])
-    def test_floats_that_were_written_in_the_old_order_are_put_right(self, version: str) -> None:
+    def test_floats_in_the_old_order_are_reordered(self, version: str) -> None:
         scrambled = np.ascontiguousarray(as_floats(self.FRAME).transpose(1, 2, 0)).reshape(3, 4, 5)
         floats = self.observation(scrambled, (1, 2, 2))
         files = self.observation(self.FRAME, (1, 2, 2))
@@ -240,7 +240,7 @@ class TestOtherOrders:
         with pytest.raises(WireError, match=r"'camera': expected shape \(4, 5, 3\), got \(3, 4, 5\)"):
             self.seen(first, "2.3.0", self.observation(as_floats(self.FRAME), (1, 2, 2)))
 
-    def test_numbers_that_cannot_be_used_are_named_by_channel_row_and_column(
+    def test_unusable_numbers_are_named_by_channel_row_and_column(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(unusable_values, "_throttled", ThrottledLogger(logging.getLogger()))
@@ -349,7 +349,7 @@ def test_pictures_of_several_sensors_count_together(monkeypatch: pytest.MonkeyPa
         StepDecoder(BALL, spec).decode(rows)
 
 
-def test_pictures_that_unfold_to_far_more_than_any_camera_sends_are_not_decoded(
+def test_pictures_that_decode_to_far_too_much_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A simulator says itself how large its pictures are: 16 KB of black may be 16 million pixels."""

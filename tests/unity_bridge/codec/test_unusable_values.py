@@ -115,7 +115,7 @@ def test_pictures_of_bytes_are_as_good_as_any() -> None:
     assert decoder.replaced == 1
 
 
-def test_one_in_ten_thousand_never_ends_a_conversation_and_every_one_is_counted() -> None:
+def test_few_unusable_values_are_counted_and_end_no_conversation() -> None:
     rng = np.random.default_rng(0)
     decoder = StepDecoder(BALL, SPEC)
     injected = counted = 0
@@ -156,7 +156,7 @@ class TestASimulationThatCameApart:
     def test_ends_soon_where_the_only_agent_is(self) -> None:
         assert self.messages_until_refused([bad(1)]) <= 10
 
-    def test_ends_where_one_of_many_agents_is_though_its_share_is_small(self) -> None:
+    def test_ends_for_one_of_many_agents_with_a_small_share(self) -> None:
         rows = [*(good(agent) for agent in range(2, 400)), bad(1)]
         assert self.messages_until_refused(rows) == MOST_ROWS_IN_A_ROW + 1
 
@@ -193,7 +193,7 @@ class TestASimulationThatCameApart:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_who_asks_for_it_gets_such_messages_refused_and_recordings_always_are(value: float) -> None:
+def test_refusal_is_optional_for_messages_and_fixed_for_recordings(value: float) -> None:
     sent = np.ones(IN_A_ROW, np.float32)
     sent[-1] = value
     rows = [good(3), row(sent, 4)]

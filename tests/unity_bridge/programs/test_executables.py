@@ -77,7 +77,7 @@ def test_macos_players_are_found_inside_their_bundle(tmp_path: Path, written: st
     assert find_executable(str(tmp_path / written), "Darwin") == player
 
 
-def test_a_bundle_holds_its_program_by_its_name_first_and_nothing_hidden(tmp_path: Path) -> None:
+def test_a_bundles_program_has_its_name_and_is_not_hidden(tmp_path: Path) -> None:
     binaries = tmp_path / "Ball.app" / "Contents" / "MacOS"
     touch(binaries / ".DS_Store", executable=False)
     other = touch(binaries / "Another")
@@ -136,7 +136,7 @@ def test_a_missing_program_is_reported_with_what_was_tried(tmp_path: Path) -> No
         ("Walker", None),
     ],
 )
-def test_who_forgot_or_misspelt_a_scheme_is_told_what_they_may_have_meant(
+def test_a_forgotten_or_misspelt_scheme_gets_a_suggestion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, meant: str | None
 ) -> None:
     pytest.importorskip("gymnasium")
@@ -160,9 +160,7 @@ def test_a_folder_is_reported_as_such(tmp_path: Path) -> None:
         ("ball.py", "begin it with the line '#!/usr/bin/env python3' and run"),
     ],
 )
-def test_a_program_that_is_not_executable_is_reported_with_the_cure(
-    tmp_path: Path, name: str, hint: str
-) -> None:
+def test_a_non_executable_program_is_reported_with_the_remedy(tmp_path: Path, name: str, hint: str) -> None:
     touch(tmp_path / name, executable=False)
     with pytest.raises(LaunchError, match=f"{name} is not executable; {hint}"):
         resolve_program(str(tmp_path / name), system="Linux")

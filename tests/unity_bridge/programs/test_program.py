@@ -94,7 +94,7 @@ def test_a_signal_is_called_by_its_name(start: Callable[..., Started]) -> None:
     assert process.program.exit_text() == "was killed by SIGSEGV"
 
 
-def test_what_was_printed_before_a_kill_is_not_lost_in_a_buffer(start: Callable[..., Started]) -> None:
+def test_output_before_a_kill_is_not_lost(start: Callable[..., Started]) -> None:
     process = start("import os\nprint('nearly there')\nos.kill(os.getpid(), 9)")
     process.wait()
     assert process.program.last_lines() == ["nearly there"]
@@ -110,7 +110,7 @@ def test_the_log_of_a_restarted_program_follows_its_predecessors(
     assert (tmp_path / "Player-0.log").read_text() == "first\nsecond\n"
 
 
-def test_the_log_of_a_unity_build_is_set_aside_when_it_is_started_again(
+def test_a_restarted_unity_build_keeps_its_previous_log(
     start: Callable[..., Started], tmp_path: Path
 ) -> None:
     source = "import sys\nopen(sys.argv[sys.argv.index('-logFile') + 1], 'w').write('first')"
@@ -120,13 +120,11 @@ def test_the_log_of_a_unity_build_is_set_aside_when_it_is_started_again(
     assert (tmp_path / "Player-0.log").read_text() == "second"
 
 
-def test_a_unity_build_without_a_log_is_started_again_all_the_same(start: Callable[..., Started]) -> None:
+def test_a_unity_build_without_a_log_is_restarted(start: Callable[..., Started]) -> None:
     start("", is_unity_build=True, keep_log=True).wait()
 
 
-def test_a_unity_build_that_prints_nothing_is_quoted_from_its_log(
-    start: Callable[..., Started], tmp_path: Path
-) -> None:
+def test_a_silent_unity_build_is_quoted_from_its_log(start: Callable[..., Started], tmp_path: Path) -> None:
     source = (
         "import sys\nopen(sys.argv[sys.argv.index('-logFile') + 1], 'w').write('Initialize engine\\nCrash!')"
     )
@@ -191,7 +189,7 @@ def test_a_script_whose_interpreter_is_missing_is_explained(tmp_path: Path) -> N
         Started(script, tmp_path)
 
 
-def test_a_program_that_may_not_be_executed_is_reported_with_the_cure(tmp_path: Path) -> None:
+def test_a_program_without_permission_is_reported_with_the_remedy(tmp_path: Path) -> None:
     interpreter = make_script(tmp_path / "interpreter", "", mode=0o644)
     script = make_script(tmp_path / "simulate", f"#!{interpreter}\n")
     with pytest.raises(LaunchError, match=r"cannot be started: Permission denied; .* chmod -R 755"):

@@ -45,7 +45,7 @@ def test_an_attached_simulator_steps_and_gets_its_actions(
     assert actions_in(reply.result(LONG_S)) == [[0.25, 0.25], [0.25, 0.25]]
 
 
-def test_every_simulator_gets_a_seed_of_its_own_and_the_areas_of_all(
+def test_simulators_get_seeds_of_their_own_and_equal_areas(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:
     bridge = make_bridge(seed=2**31 - 2, num_areas=3)
@@ -92,9 +92,7 @@ def test_messages_beyond_four_mebibytes_pass_both_ways(make_bridge: Any, connect
     assert actions_in(reply.result(LONG_S)) == [[1.0, 1.0]]
 
 
-def test_a_message_without_waiting_agents_is_a_tick_all_the_same(
-    make_bridge: Any, connect: Any, messages: Any
-) -> None:
+def test_a_message_without_waiting_agents_is_a_tick(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge()
     simulator = connect(bridge.listen(port=0))
     reply = simulator.later(simulator.start, messages.first_step(done=True))
@@ -120,7 +118,7 @@ def test_a_message_without_waiting_agents_is_a_tick_all_the_same(
         ),
     ],
 )
-def test_a_bad_message_is_refused_by_name_and_the_others_go_on(
+def test_a_bad_message_ends_only_its_own_simulator(
     make_bridge: Any, connect: Any, messages: Any, spoil: Callable[[UnityMessageProto], Any], complaint: str
 ) -> None:
     bridge = make_bridge()
@@ -143,7 +141,7 @@ def test_a_bad_message_is_refused_by_name_and_the_others_go_on(
 
 
 @pytest.mark.parametrize("broken", ["_parse", "_rows"])
-def test_a_mistake_of_ours_while_a_message_is_read_costs_its_simulator_only(
+def test_an_internal_error_while_reading_ends_only_its_simulator(
     make_bridge: Any,
     connect: Any,
     messages: Any,
@@ -174,9 +172,7 @@ def test_a_mistake_of_ours_while_a_message_is_read_costs_its_simulator_only(
     assert good_reply.result(LONG_S).header.status == 200
 
 
-def test_a_greeting_that_fails_costs_the_one_who_was_to_hear_it(
-    make_bridge: Any, connect: Any, messages: Any
-) -> None:
+def test_a_failing_greeting_ends_only_its_simulator(make_bridge: Any, connect: Any, messages: Any) -> None:
     def greeting(simulator: int) -> list[SideChannelRecord]:
         return [] if simulator == 0 else [][simulator]
 
@@ -191,7 +187,7 @@ def test_a_greeting_that_fails_costs_the_one_who_was_to_hear_it(
     assert reply.result(LONG_S).header.status == 200
 
 
-def test_an_answer_that_cannot_be_written_costs_the_one_who_waits_for_it(
+def test_an_answer_that_cannot_be_written_ends_only_its_simulator(
     make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bridge = make_bridge()
@@ -210,7 +206,7 @@ def test_an_answer_that_cannot_be_written_costs_the_one_who_waits_for_it(
     assert first_reply.result(LONG_S).header.status == 200
 
 
-def test_bytes_that_are_no_message_are_refused_and_then_met_with_stop(
+def test_bytes_that_are_no_message_are_refused_then_stopped(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:
     bridge = make_bridge()
@@ -297,9 +293,7 @@ def test_a_simulator_that_introduces_itself_anew_is_another_one(
     assert list(tick.new_specs) == [BALL]
 
 
-def test_two_simulators_on_one_connection_are_told_to_open_their_own(
-    make_bridge: Any, connect: Any, messages: Any
-) -> None:
+def test_two_simulators_on_one_connection_are_refused(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge()
     simulator = connect(bridge.listen(port=0))
     first = simulator.later(simulator.start, messages.first_step())
@@ -312,9 +306,7 @@ def test_two_simulators_on_one_connection_are_told_to_open_their_own(
     assert first.result(LONG_S).header.status == 200
 
 
-def test_the_trainer_may_reject_a_simulator_for_reasons_of_its_own(
-    make_bridge: Any, connect: Any, messages: Any
-) -> None:
+def test_the_trainer_may_reject_a_simulator(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge()
     simulator = connect(bridge.listen(port=0))
     reply = simulator.later(simulator.start, messages.first_step())
@@ -334,7 +326,7 @@ def test_a_second_reply_is_our_mistake(make_bridge: Any, connect: Any, messages:
         bridge.act(tick)
 
 
-def test_the_editor_may_stop_and_play_on_one_connection_as_often_as_it_likes(
+def test_the_editor_may_stop_and_play_on_one_connection(
     make_bridge: Any, connect: Any, messages: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     bridge = make_bridge(greeting=lambda simulator: [SideChannelRecord(UUID(int=7), bytes([simulator]))])
@@ -359,7 +351,7 @@ def test_the_editor_may_stop_and_play_on_one_connection_as_often_as_it_likes(
         )
 
 
-def test_an_editor_that_was_killed_may_come_back_beside_its_own_silence(
+def test_a_killed_editor_may_return_before_its_timeout(
     make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -382,7 +374,7 @@ def test_an_editor_that_was_killed_may_come_back_beside_its_own_silence(
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not tell")
-def test_one_that_dies_while_it_is_its_turn_is_noticed_long_before_its_time_is_up(
+def test_a_death_is_noticed_long_before_the_timeout(
     make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("unity_bridge.server.timeouts.CHECK_INTERVAL_S", 0.02)
@@ -446,7 +438,7 @@ def test_nothing_is_kept_of_those_that_left(make_bridge: Any, connect: Any, mess
         gc.enable()
 
 
-def test_a_simulator_that_misses_what_every_one_can_do_is_pointed_out(
+def test_a_simulator_without_base_capabilities_is_logged(
     make_bridge: Any, connect: Any, messages: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     bridge = make_bridge()

@@ -27,7 +27,7 @@ SHORT_S = 1.0  # long enough for an answer on loopback when both cores are busy
 
 
 def said_to(reply: UnityMessageProto) -> list[SideChannelRecord]:
-    """What a reply says on side channels."""
+    """Returns the side channel records of a reply."""
     return unpack_records(reply.unity_input.rl_input.side_channel)
 
 
@@ -40,7 +40,7 @@ def pid_of(tick: Tick) -> int:
     return int(tick.steps[BALL].observations[0][0, 0])
 
 
-def test_launched_simulators_get_a_port_a_seed_and_a_log_each(
+def test_launched_simulators_get_ports_seeds_and_logs(
     make_bridge: Any, simulator_program: Callable[[str], Command], tmp_path: Path
 ) -> None:
     bridge = make_bridge()
@@ -111,7 +111,7 @@ def free_port() -> int:
         (["introduction", "confirmation"], "its first step, after the reset"),
     ],
 )
-def test_a_program_that_goes_silent_in_the_handshake_is_named_with_what_it_owes(
+def test_a_timeout_in_the_handshake_names_the_message_owed(
     make_bridge: Any,
     connect: Any,
     messages: Any,
@@ -151,7 +151,7 @@ def test_a_bad_introduction_of_a_launched_program_ends_the_run(
         ("goodbye", "stopped by itself (status 400), then exited with code 0; starting it again"),
     ],
 )
-def test_a_launched_simulator_that_ends_is_started_again_and_the_others_go_on(
+def test_a_launched_simulator_that_ends_is_started_again_alone(
     make_bridge: Any, simulator_program: Callable[[str], Command], end: str, reason: str
 ) -> None:
     bridge = make_bridge()
@@ -171,7 +171,7 @@ def test_a_launched_simulator_that_ends_is_started_again_and_the_others_go_on(
     assert pid_of(bridge.next_tick()) == pid_of(survivor)
 
 
-def test_a_launched_simulator_that_was_started_again_is_greeted_again_with_what_holds_then(
+def test_a_restarted_simulator_gets_the_greeting_of_that_time(
     make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
 ) -> None:
     lesson = 1
@@ -199,7 +199,7 @@ def test_a_launched_simulator_that_was_started_again_is_greeted_again_with_what_
     assert said_to(reply.result(LONG_S)) == []
 
 
-def test_a_launched_simulator_killed_while_it_waits_for_actions_is_started_again(
+def test_a_simulator_killed_while_waiting_is_started_again(
     make_bridge: Any, simulator_program: Callable[[str], Command]
 ) -> None:
     bridge = make_bridge()
@@ -211,7 +211,7 @@ def test_a_launched_simulator_killed_while_it_waits_for_actions_is_started_again
     assert pid_of(bridge.next_tick()) != pid_of(tick)
 
 
-def test_a_launched_simulator_that_falls_silent_is_killed_and_started_again(
+def test_a_simulator_that_times_out_is_killed_and_restarted(
     make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
 ) -> None:
     bridge = make_bridge(timeout_wait_s=SHORT_S, base_port=free_port)
@@ -226,7 +226,7 @@ def test_a_launched_simulator_that_falls_silent_is_killed_and_started_again(
         os.kill(int(re.search(r"pid (\d+)", reason)[1]), 0)  # type: ignore[index]  # it is there
 
 
-def test_a_launched_simulator_that_says_goodbye_and_stays_is_killed_and_started_again(
+def test_a_stopped_simulator_that_stays_is_killed_and_restarted(
     make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
 ) -> None:
     bridge = make_bridge(base_port=free_port)
@@ -257,7 +257,7 @@ def test_restarts_that_are_used_up_end_the_run(
     assert str(failure.value).endswith("  the ball is lost")
 
 
-def test_one_that_was_started_again_and_dies_while_it_starts_up_spends_from_the_same_budget(
+def test_a_death_during_a_restart_spends_from_its_budget(
     make_bridge: Any, make_program: Callable[[str, str], Path], simulator_program: Callable[[str], Command]
 ) -> None:
     working = simulator_program("introduce confirm first die")
@@ -280,7 +280,7 @@ def test_one_that_was_started_again_and_dies_while_it_starts_up_spends_from_the_
         bridge.receive(LONG_S)
 
 
-def test_one_that_dies_while_it_starts_up_is_started_again_where_another_of_its_program_works(
+def test_a_death_at_startup_is_retried_for_working_programs(
     make_bridge: Any, simulator_program: Callable[[str], Command]
 ) -> None:
     bridge = make_bridge(max_lifetime_restarts=-1, restarts_rate_limit_n=-1)
@@ -297,9 +297,7 @@ def test_one_that_dies_while_it_starts_up_is_started_again_where_another_of_its_
     assert bridge.next_tick().simulator == survivor.simulator
 
 
-def test_who_is_killed_at_the_very_first_start_spends_from_its_budget(
-    make_bridge: Any, idle_program: Command
-) -> None:
+def test_a_kill_at_the_first_start_spends_from_the_budget(make_bridge: Any, idle_program: Command) -> None:
     bridge = make_bridge(max_lifetime_restarts=1)
     bridge.launch(idle_program)
     for started_again in (False, True):
@@ -323,7 +321,7 @@ linux = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the syste
 
 
 @linux
-def test_strangers_at_a_launched_programs_port_are_refused_and_cost_it_nothing(
+def test_strangers_at_a_launched_port_are_refused(
     make_bridge: Any,
     connect: Any,
     messages: Any,
@@ -345,7 +343,7 @@ def test_strangers_at_a_launched_programs_port_are_refused_and_cost_it_nothing(
     assert "somebody else (127.0.0.1:" in caplog.text
 
 
-def test_a_stranger_that_calls_again_and_again_is_looked_up_once(
+def test_a_repeated_stranger_is_looked_up_once(
     make_bridge: Any,
     connect: Any,
     messages: Any,
@@ -369,7 +367,7 @@ def test_a_stranger_that_calls_again_and_again_is_looked_up_once(
 
 
 @linux
-def test_a_stranger_that_is_first_gives_way_to_the_program_itself(
+def test_an_earlier_stranger_gives_way_to_the_program(
     make_bridge: Any,
     make_program: Callable[[str, str], Path],
     connect: Any,
@@ -416,7 +414,7 @@ def test_a_launched_program_may_open_another_connection(
     ][: len(again)]
 
 
-def test_where_nobody_tells_whose_a_connection_is_the_first_to_introduce_itself_has_the_port(
+def test_without_system_tables_the_first_introduction_takes_the_port(
     make_bridge: Any,
     connect: Any,
     messages: Any,

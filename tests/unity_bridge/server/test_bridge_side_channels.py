@@ -1,4 +1,4 @@
-"""The bridge and side channels: what is heard, what is said, when, and to whom."""
+"""Side channels of the bridge: records that come with ticks, and records that ride on replies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORT_S = 1.0  # long enough for an answer on loopback when both cores are busy
 
 
 def said_to(reply: UnityMessageProto) -> list[SideChannelRecord]:
-    """What a reply says on side channels."""
+    """Returns the side channel records of a reply."""
     return unpack_records(reply.unity_input.rl_input.side_channel)
 
 
@@ -37,9 +37,7 @@ def actions_in(reply: UnityMessageProto) -> list[list[float]]:
     return [list(row.continuous_actions) for row in reply.unity_input.rl_input.agent_actions[BALL].value]
 
 
-def test_what_a_simulator_says_on_side_channels_comes_with_its_tick(
-    make_bridge: Any, connect: Any, messages: Any
-) -> None:
+def test_side_channel_messages_come_with_their_tick(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge()
     simulator = connect(bridge.listen(port=0))
     message = messages.first_step()
@@ -52,7 +50,7 @@ def test_what_a_simulator_says_on_side_channels_comes_with_its_tick(
     assert bridge.next_tick().messages == ()
 
 
-def test_garbage_on_side_channels_is_refused_by_name_and_the_others_go_on(
+def test_garbage_on_side_channels_ends_only_its_simulator(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:
     bridge = make_bridge()
@@ -69,7 +67,7 @@ def test_garbage_on_side_channels_is_refused_by_name_and_the_others_go_on(
     assert reply.result(LONG_S).header.status == 200
 
 
-def test_the_engine_comes_first_in_the_first_reset_then_the_greeting_then_what_was_sent(
+def test_the_first_reset_orders_engine_greeting_and_sent_records(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:
     bridge = make_bridge(engine=EngineConfiguration(), greeting=lambda simulator: [mark(simulator + 10)])
@@ -100,9 +98,7 @@ def test_a_greeting_may_depend_on_what_the_simulator_can_do(
     assert bridge.simulators == {}
 
 
-def test_what_is_sent_rides_on_the_next_reply_in_its_order(
-    make_bridge: Any, connect: Any, messages: Any
-) -> None:
+def test_sent_records_ride_in_order_on_the_next_reply(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge()
     port = bridge.listen(port=0)
     replies, ticks = [], []
@@ -131,7 +127,7 @@ def test_what_was_sent_is_not_said_again(make_bridge: Any, connect: Any, message
     assert said_to(second.result(LONG_S)) == []
 
 
-def test_those_who_come_later_are_greeted_and_hear_nothing_that_was_sent_before(
+def test_later_simulators_get_the_greeting_and_no_earlier_records(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:
     bridge = make_bridge(greeting=lambda simulator: [mark(100 + simulator)])
@@ -145,7 +141,7 @@ def test_those_who_come_later_are_greeted_and_hear_nothing_that_was_sent_before(
     assert said_to(bridge.answered(late.later(late.exchange, messages.confirmation()))) == [mark(101)]
 
 
-def test_more_than_unity_takes_in_a_reply_is_spread_over_several(
+def test_more_than_one_reply_holds_is_spread_over_several(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:
     bridge = make_bridge()
@@ -161,7 +157,7 @@ def test_more_than_unity_takes_in_a_reply_is_spread_over_several(
     assert said_to(second.result(LONG_S)) == records[3:]
 
 
-def test_who_departed_hears_nothing_and_who_never_was_is_our_mistake(
+def test_sending_to_departed_is_allowed_and_to_unknown_an_error(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:
     bridge = make_bridge()

@@ -1,4 +1,4 @@
-"""What waits for a reply that can carry it."""
+"""Records that wait for a reply which can carry them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_record_that_fits_exactly_goes_with_the_others() -> None:
     assert outbox.take() == records[2:]
 
 
-def test_one_record_larger_than_that_goes_alone_because_it_cannot_be_divided() -> None:
+def test_an_overlarge_record_goes_alone() -> None:
     outbox = Outbox()
     records = [record(4), record(2 * REPLY_BYTES), record(4)]
     outbox.put(records)

@@ -87,9 +87,7 @@ def test_the_introduction_is_answered_with_seed_versions_capabilities_and_areas(
 
 
 @pytest.mark.parametrize("package", ["1.0.8", "1.0.0-preview.2", "1.9.1-preview"])
-def test_unity_packages_before_2_hear_a_trainer_version_that_they_accept(
-    session: Session, messages: Any, package: str
-) -> None:
+def test_old_unity_packages_get_a_version_they_accept(session: Session, messages: Any, package: str) -> None:
     reply = answer(session, messages.introduction(version="1.0.0", package=package))
     assert reply.unity_input.rl_initialization_input.package_version == "0.20.0"
 
@@ -121,7 +119,7 @@ def test_the_confirmation_is_answered_with_reset_and_the_side_channels(messages:
     assert reply.unity_input.rl_input.side_channel == pack_records(records)
 
 
-def test_a_step_waits_for_actions_and_gets_them_in_its_rows_order(session: Session, messages: Any) -> None:
+def test_a_step_gets_its_actions_in_row_order(session: Session, messages: Any) -> None:
     shake_hands(session, messages)
     first = step(session, messages.first_step([(1, 2, 3), (4, 5, 6)]))
     assert first.batches[BALL].observations[0].tolist() == [[1, 2, 3], [4, 5, 6]]
@@ -325,9 +323,7 @@ def test_a_cut_side_channel_is_refused(session: Session, messages: Any) -> None:
         hear(session, message)
 
 
-def test_what_is_said_on_side_channels_comes_with_the_step_in_its_order(
-    session: Session, messages: Any
-) -> None:
+def test_side_channel_messages_come_with_the_step_in_order(session: Session, messages: Any) -> None:
     shake_hands(session, messages)
     assert step(session, messages.first_step()).messages == ()
     session.reply({})
@@ -356,9 +352,7 @@ def test_a_reply_carries_records_beside_the_actions(session: Session, messages: 
     assert unpack_records(rl_input.side_channel) == RECORDS
 
 
-def test_a_step_may_be_answered_with_reset_and_the_conversation_goes_on(
-    session: Session, messages: Any
-) -> None:
+def test_a_step_may_be_answered_with_reset(session: Session, messages: Any) -> None:
     shake_hands(session, messages)
     step(session, messages.first_step())
     rl_input = UnityMessageProto.FromString(session.reset(RECORDS)).unity_input.rl_input
@@ -370,7 +364,7 @@ def test_a_step_may_be_answered_with_reset_and_the_conversation_goes_on(
     assert reply.unity_input.rl_input.command == STEP
 
 
-def test_a_greeting_is_asked_for_when_the_first_reset_is_due(messages: Any) -> None:
+def test_the_greeting_is_made_for_the_first_reset(messages: Any) -> None:
     asked: list[str] = []
     session = Session(seed=0, num_areas=1, greeting=lambda: [asked.append(session.package_version)][:0])
     answer(session, messages.introduction(package="2.0.1"))
@@ -443,7 +437,7 @@ def test_the_package_version_tells_in_which_order_pictures_lie(
 
 
 def test_a_simulator_may_describe_so_many_behaviors_and_no_more(session: Session, messages: Any) -> None:
-    """With agents or without, said once or again."""
+    """Descriptions with agents or without, sent once or again."""
     shake_hands(session, messages)
     for n in range(MOST_BEHAVIORS // 2):
         step(session, messages.describe(messages.step(behavior=f"B{n}"), behavior=f"B{n}"))
@@ -468,9 +462,7 @@ def test_a_simulator_may_describe_so_many_behaviors_and_no_more(session: Session
         ),
     ],
 )
-def test_what_a_simulator_says_is_quoted_and_cut_in_what_is_said_of_it(
-    session: Session, messages: Any, spoil: Any
-) -> None:
+def test_errors_quote_and_cut_the_simulators_text(session: Session, messages: Any, spoil: Any) -> None:
     shake_hands(session, messages)
     step(session, messages.first_step())
     session.reply({"Ball?team=0": actions((0, 0))})

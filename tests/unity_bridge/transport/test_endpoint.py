@@ -68,9 +68,7 @@ def test_a_refusal_of_any_length_arrives(endpoint: Endpoint, inbox: Inbox, conne
     assert set(sent.details()) == {"🎱"}
 
 
-def test_a_client_that_is_gone_is_news_only_while_its_call_is_open(
-    endpoint: Endpoint, inbox: Inbox, connect: Any
-) -> None:
+def test_a_hang_up_is_reported_only_for_open_calls(endpoint: Endpoint, inbox: Inbox, connect: Any) -> None:
     client = connect(endpoint.port)
     answered = client.raw_call(b"first")
     parked(inbox).answer(b"")
@@ -103,7 +101,7 @@ def test_more_calls_than_there_is_room_for_are_refused(
 
 
 @pytest.mark.parametrize("compression", [None, grpc.Compression.Gzip], ids=["plain", "gzip"])
-def test_both_sides_hear_that_a_message_is_too_large_also_when_it_is_small_until_inflated(
+def test_both_sides_hear_that_an_inflated_message_is_too_large(
     inbox: Inbox,
     connect: Any,
     compression: grpc.Compression | None,
@@ -135,7 +133,7 @@ def test_stopping_lets_parked_calls_go(inbox: Inbox, connect: Callable[[int], An
 
 
 @pytest.mark.skipif(not can_serve_directly(), reason="the installed grpcio has another core interface")
-def test_a_call_that_nobody_has_read_when_stopping_begins_is_let_go(
+def test_a_call_that_is_unread_when_stopping_is_ended(
     connect: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inbox = Inbox(direct=True)

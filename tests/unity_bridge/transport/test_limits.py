@@ -3,7 +3,7 @@ from __future__ import annotations
 from unity_bridge.transport.limits import WaitingCalls
 
 
-def test_the_first_call_of_a_connection_has_a_place_however_many_others_call() -> None:
+def test_a_connections_first_call_always_has_a_place() -> None:
     places = WaitingCalls(shared=2)
     assert [places.enter("flood") for _ in range(5)] == [True, True, True, False, False]
     assert places.enter("simulator")

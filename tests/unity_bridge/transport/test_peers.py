@@ -29,7 +29,7 @@ def server() -> Iterator[socket.socket]:
 
 @pytest.mark.parametrize("family", ["4", "6"])
 @pytest.mark.parametrize("wrapper", [[], ["sh", "-c", '"$@"; true', "wrapper"]], ids=["itself", "wrapped"])
-def test_a_connection_is_of_the_process_that_opened_it_and_of_its_ancestors(
+def test_a_connection_belongs_to_its_process_and_its_ancestors(
     server: socket.socket, family: str, wrapper: list[str]
 ) -> None:
     port = server.getsockname()[1]
@@ -61,6 +61,6 @@ def test_a_connection_is_of_no_other_process(server: socket.socket) -> None:
 @pytest.mark.parametrize(
     "peer", ["", "unix:/tmp/socket", "ipv4:nowhere:1", "ipv4:127.0.0.1:port", "ipv6:[::1"]
 )
-def test_what_is_no_address_of_a_connection_is_not_told_anything(peer: str) -> None:
+def test_a_malformed_peer_is_not_looked_up(peer: str) -> None:
     assert is_connected(peer, 5004) is None
     assert not belongs_to_process(peer, 5004, os.getpid())

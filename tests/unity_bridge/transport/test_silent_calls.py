@@ -1,4 +1,4 @@
-"""Calls that are begun and say nothing, at the gRPC edge: they never cost those who speak."""
+"""Calls that are begun and bring no message: they never cost other clients their turn."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_they_take_no_place_of_those_who_speak(
         assert exchange(healthy, inbox) == b"an answer"
 
 
-def test_calls_that_are_taken_back_at_once_do_not_stop_the_others(
+def test_cancelled_calls_do_not_stop_the_others(
     endpoint: Endpoint, inbox: Inbox, connect: Any, attack: Any
 ) -> None:
     healthy = connect(endpoint.port)
