@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.errors import UserError
-from trainer_service.networks.allowance import Allowance
+from trainer_service.networks.size_limit import SizeLimit
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, load_checkpoint
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
@@ -41,7 +41,7 @@ class Policy:
                 f"behavior '{self.behavior}' was trained by '{trainer_type}'; this version has {list(ALGORITHMS)}"
             )
         try:
-            with Allowance(checkpoint.algorithm):
+            with SizeLimit(checkpoint.algorithm):
                 self._selector = selector_for(checkpoint.spec, checkpoint.settings)
                 self._algorithm = ALGORITHMS[trainer_type](
                     self._selector.spec, checkpoint.settings, Compute(torch.device(device), seed)

@@ -25,11 +25,9 @@ from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.metrics import Statistics, Summary
 from trainer_service.rollout.agent_indices import AgentIndexAllocator, GroupMembership, reported_agent_indices
-from trainer_service.rollout.agents import Keys
+from trainer_service.rollout.agents import MAX_AGENTS, Keys, TooManyAgents
 from trainer_service.rollout.assembler import Observed, TrajectoryAssembler
-from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns
-from trainer_service.rollout.outcomes import outcomes
-from trainer_service.rollout.silence import MOST_AGENTS, TooManyAgents
+from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns, game_results
 from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, spec_mismatch
 from trainer_service.runs.replay_file import load_replay_file
@@ -153,10 +151,10 @@ class Behavior:
             WireError: it is more than is taken from one simulator.
         """
         training = self.training
-        if len(steps.batch) > 2 * MOST_AGENTS:
+        if len(steps.batch) > 2 * MAX_AGENTS:
             # Before anything is done with them: each takes memory, and time.
             raise WireError(
-                f"behavior '{self.name}': expected at most {MOST_AGENTS} agents in one simulator, got a message of "
+                f"behavior '{self.name}': expected at most {MAX_AGENTS} agents in one simulator, got a message of "
                 f"{len(steps.batch)} rows"
             )
         if not self._waiting:
@@ -241,7 +239,7 @@ class Behavior:
         if observed.episodes is None and not len(groups):
             return
         ended = np.empty(0, np.intp) if observed.episodes is None else observed.episodes.rows
-        results = outcomes(steps.batch, steps.team, ended, groups.keys)
+        results = game_results(steps.batch, steps.team, ended, groups.keys)
         for rating in opponents.rate(results.tolist()):
             self._statistics.add("Self-play/ELO", rating)
 

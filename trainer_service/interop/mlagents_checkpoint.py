@@ -27,7 +27,7 @@ from trainer_service.interop.mlagents_names import (
     statistic_location,
     tensor_keys,
 )
-from trainer_service.networks.allowance import Allowance
+from trainer_service.networks.size_limit import SizeLimit
 from trainer_service.runs.checkpoint import Checkpoint, parse_checkpoint, read_archive
 from unity_bridge.specs import BehaviorSpec
 
@@ -103,7 +103,7 @@ def convert_checkpoint(
     where = f"behavior '{behavior}': '{source.path}'"
     hyper = _require_supported(source, settings, where)
     try:
-        with Allowance(source.modules):  # an imported run brings its settings along
+        with SizeLimit(source.modules):  # an imported run brings its settings along
             algorithm = ALGORITHMS[settings.trainer_type](spec, settings, Compute(torch.device("cpu"), seed))
     except ValueError as error:
         raise UserError(f"behavior '{behavior}': {error}") from None

@@ -1,12 +1,16 @@
-"""All parameters of a network as one vector, their gradients as another, and Adam for the two."""
+"""All parameters of a network as one vector, their gradients as another; Adam and target networks on such vectors."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
+
+Network = TypeVar("Network", bound=nn.Module)
 
 
 class FlatParameters:
@@ -120,3 +124,18 @@ class FlatOptimizer:
         """One step against a gradient that is known."""
         self.parameters.gradient.copy_(gradient)
         self.adam.step(rate)
+
+
+class TargetNetwork(Generic[Network]):
+    """A copy of a network that follows it slowly, for targets that do not run away from what learns them."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = copy.deepcopy(network).requires_grad_(False)
+        self._vector = FlatParameters(self.network.parameters()).vector
+
+    def soft_update(self, online: FlatParameters, tau: float) -> None:
+        """θ' ← θ' + τ (θ − θ'); with a τ of 1 a copy, with 0 nothing. online: of the network that it is a copy of."""
+        if tau == 1.0:
+            self._vector.copy_(online.vector)
+        elif tau:
+            self._vector.lerp_(online.vector, tau)

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from trainer_service.replay.priorities import Priorities
 from trainer_service.replay.transitions import Arrays, Rows, Sample, SequencesOfSample, TransitionReplay
-from trainer_service.rollout.sequences import StepRanges
-from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.rollout.trajectories import StepRanges, Trajectories
 from unity_bridge.specs import BehaviorSpec
 
 _SHARE_OF_WORST = 0.9

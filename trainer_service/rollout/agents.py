@@ -1,8 +1,14 @@
-"""Which row of the preallocated arrays belongs to which agent."""
+"""Rows of preallocated arrays for agents, and which agents are taken for gone.
+
+An agent that leaves should say that its episode ends. Some never do: a scene destroys them, or hides them for ever.
+Others are only slow, in games of turns or where decisions are rare. Both are silent, so patience is long, and short
+only where very many are.
+"""
 
 from __future__ import annotations
 
 import heapq
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,3 +140,52 @@ class AgentRows:
         rows = np.array([*reused, *range(self.capacity, self.capacity + fresh)], np.int64)
         self.capacity += fresh
         return rows
+
+
+MAX_SILENT_TICKS = 10_000
+"""Ticks of its simulator that an agent may stay silent for."""
+
+CROWD_SIZE = 4096
+"""Agents of one simulator that may be silent for so long, at least."""
+
+MAX_SILENT_TICKS_IN_CROWD = 256
+"""The same for the agents of a simulator that has a crowd of silent ones, more than four times those it mentions."""
+
+MAX_SILENT_AGENTS = 8192
+"""Agents of one simulator that may be silent at all; beyond, those go that have been silent for longest."""
+
+MAX_AGENTS = 65_536
+"""Of one behavior in one simulator."""
+
+_CHECK_EVERY = 64
+
+
+class TooManyAgents(Exception):
+    """A simulator has more agents of one behavior at a time than are served."""
+
+
+def is_time_to_check(tick: int, known: int, mentioned: int) -> bool:
+    """Whether to ask now who is gone: seldom, for usually everybody is there or soon will be again.
+
+    known: agents of the simulator; mentioned: those of them that this tick speaks of.
+    """
+    return known > mentioned and (tick % _CHECK_EVERY == 0 or known - mentioned > _max_silent(mentioned))
+
+
+def vanished_agents(silent_for: NDArray[Any], mentioned: int) -> NDArray[np.bool_]:
+    """Tells of each known agent whether it is taken for gone.
+
+    silent_for: ticks of its simulator since it was mentioned, 0 for those that this tick speaks of. Shape [K].
+    """
+    crowded = len(silent_for) > max(CROWD_SIZE, 4 * mentioned)
+    gone: NDArray[np.bool_] = silent_for > (MAX_SILENT_TICKS_IN_CROWD if crowded else MAX_SILENT_TICKS)
+    silent, room = len(silent_for) - mentioned, _max_silent(mentioned)
+    if silent - int(np.count_nonzero(gone)) > room:
+        # More than needed, so that the next newcomers do not make us look at everybody again.
+        longest = np.argsort(-silent_for, kind="stable")
+        gone[longest[: silent - room * 3 // 4]] = True
+    return gone
+
+
+def _max_silent(mentioned: int) -> int:
+    return max(0, min(MAX_SILENT_AGENTS, MAX_AGENTS - mentioned))

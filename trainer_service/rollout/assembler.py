@@ -9,9 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.rollout.agent_indices import GroupMembership
-from trainer_service.rollout.agents import AgentRows, Keys, agent_keys
+from trainer_service.rollout.agents import (
+    MAX_AGENTS,
+    AgentRows,
+    Keys,
+    TooManyAgents,
+    agent_keys,
+    is_time_to_check,
+    vanished_agents,
+)
 from trainer_service.rollout.group_trajectories import GroupTrajectoryAssembler
-from trainer_service.rollout.silence import MOST_AGENTS, TooManyAgents, is_time_to_look, who_is_gone
 from trainer_service.rollout.trajectories import GroupIndex, Trajectories
 from unity_bridge.arrays import Rows
 from unity_bridge.specs import BehaviorSpec
@@ -96,7 +103,7 @@ class TrajectoryAssembler:
 
     For who learns from groups, the segments of a group are cut together and handed out together.
 
-    An agent that its simulator does not mention for long (see silence.py) is taken for gone. What it did is handed out
+    An agent that its simulator does not mention for long (see agents.py) is taken for gone. What it did is handed out
     but for its last action, whose consequence nobody saw: the segment is truncated at what the agent saw last.
     """
 
@@ -158,11 +165,11 @@ class TrajectoryAssembler:
             self._agent_indices[waiting] = membership.agent_indices[ended:]
         vanished = None
         known = len(self._agents.known(home)[0])
-        if is_time_to_look(self._tick, known, len(waiting)):
-            vanished, segment = self._part_with_silent(simulator, home, len(waiting))
+        if is_time_to_check(self._tick, known, len(waiting)):
+            vanished, segment = self._remove_vanished(simulator, home, len(waiting))
             segments.append(segment)
-        if self._agents.in_use > MOST_AGENTS:
-            self._require_few(simulator)
+        if self._agents.in_use > MAX_AGENTS:
+            self._require_at_most_max_agents(simulator)
         found = [segment for segment in segments if segment is not None]
         return Observed(
             waiting, transitions, Trajectories.concatenate(found) if found else None, episodes, vanished
@@ -251,12 +258,12 @@ class TrajectoryAssembler:
             self._agents.release(home, gone)
         return len(known), segment, episodes
 
-    def _part_with_silent(
+    def _remove_vanished(
         self, simulator: int, home: int, mentioned: int
     ) -> tuple[Keys | None, Trajectories | None]:
         """Forgets the agents that were silent for too long; returns who they are, and what they did."""
         keys, rows = self._agents.known(home)
-        gone = who_is_gone(self._tick - self._asked[rows], mentioned)
+        gone = vanished_agents(self._tick - self._asked[rows], mentioned)
         if not gone.any():
             return None, None
         keys, rows = keys[gone], rows[gone]
@@ -279,10 +286,10 @@ class TrajectoryAssembler:
         self._agents.release(home, keys)
         return keys, segment
 
-    def _require_few(self, simulator: int) -> None:
+    def _require_at_most_max_agents(self, simulator: int) -> None:
         agents = sum(len(self._agents.known(_home(simulator, team))[0]) for team in self._clocks[simulator])
-        if agents > MOST_AGENTS:
-            raise TooManyAgents(f"expected at most {MOST_AGENTS} agents in one simulator, got {agents}")
+        if agents > MAX_AGENTS:
+            raise TooManyAgents(f"expected at most {MAX_AGENTS} agents in one simulator, got {agents}")
 
     def _write_rewards(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> None:
         """Gives the last action of each row its reward; ``at`` are the rows' positions in the batch."""

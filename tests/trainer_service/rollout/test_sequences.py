@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainer_service.rollout.sequences import cut
+from trainer_service.rollout.trajectories import split_into_sequences
 
 
 def test_trajectories_are_cut_from_their_starts() -> None:
-    ranges = cut(np.array([5, 2, 4]), longest=2)
+    ranges = split_into_sequences(np.array([5, 2, 4]), longest=2)
     assert ranges.starts.tolist() == [0, 2, 4, 5, 7, 9]
     assert ranges.lengths.tolist() == [2, 2, 1, 2, 2, 2]
 
 
 def test_steps_of_some_come_in_their_order_and_fill_rows_from_the_left() -> None:
-    ranges = cut(np.array([5, 2, 4]), longest=3).chosen(np.array([3, 1]))
+    ranges = split_into_sequences(np.array([5, 2, 4]), longest=3).select(np.array([3, 1]))
     assert ranges.steps().tolist() == [7, 8, 9, 3, 4]
     assert ranges.filled().tolist() == [[True, True, True], [True, True, False]]
 
@@ -24,7 +24,7 @@ def test_steps_of_some_come_in_their_order_and_fill_rows_from_the_left() -> None
 def test_every_step_is_in_exactly_one_run_of_its_own_trajectory(longest: int) -> None:
     rng = np.random.default_rng(longest)
     lengths = rng.integers(1, 100, size=30)
-    ranges = cut(lengths, longest)
+    ranges = split_into_sequences(lengths, longest)
     assert ranges.steps().tolist() == list(range(lengths.sum()))
     assert ranges.lengths.max() <= longest
     owner = np.repeat(np.arange(30), lengths)

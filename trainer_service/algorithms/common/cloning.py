@@ -23,7 +23,7 @@ from trainer_service.networks.policies.group_actors import TeamActors
 from trainer_service.networks.policies.soft_actor import SoftActor
 from trainer_service.ops.distributions import masked_log_softmax
 from trainer_service.ops.imitation import cloning_loss
-from trainer_service.rollout.sequences import StepRanges, cut
+from trainer_service.rollout.trajectories import StepRanges, split_into_sequences
 from unity_bridge.specs import BehaviorSpec
 
 _EPOCHS = 3
@@ -82,7 +82,7 @@ class BehavioralCloning:
         if self.has_faded_out(step) or not rate:
             return {}
         demonstrations = self.demonstrations.read()
-        sequences = cut(demonstrations.lengths, self._sequence_length)
+        sequences = split_into_sequences(demonstrations.lengths, self._sequence_length)
         losses = [
             self._learn(demonstrations, sequences, minibatch, rate)
             for _ in range(self._settings.num_epoch or _EPOCHS)
@@ -113,7 +113,7 @@ class BehavioralCloning:
     ) -> Tensor:
         """One gradient step. Returns the loss."""
         memories = self._starting_memories(demonstrations, sequences)
-        batch = sequences.chosen(chosen)
+        batch = sequences.select(chosen)
         steps = demonstrations.take(torch.from_numpy(batch.steps()), self._device)
         order = None
         if memories is not None:

@@ -35,7 +35,7 @@ class PolicyNetwork(nn.Module):
         super().__init__()
         self.normalizer = copy.deepcopy(normalizer).cpu()
         self.network = copy.deepcopy(network).cpu()
-        self.memory_size = _memory_of(network)
+        self.memory_size = network.policy_memory_size
         """Floats that the policy carries from one decision to the next; 0 without memory."""
         self.input_sensors: Sequence[int] | None = None
         """Which of the observations it looks at, in order; None for all of them."""
@@ -106,9 +106,3 @@ class UniformPolicyNetwork(PolicyNetwork):
         """One draw, twice: forbidden choices have no probability, all others the same."""
         drawn, _ = super().discrete_actions(logits)
         return drawn, drawn
-
-
-def _memory_of(network: ActorNetwork) -> int:
-    if isinstance(network, GroupActors | GreedyNetwork | UniformNetwork):
-        return network.memory_size
-    return network.actor.memory_size

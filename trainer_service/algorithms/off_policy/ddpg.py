@@ -26,9 +26,8 @@ from trainer_service.algorithms.common.schedules import learning_rate_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import DDPGSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.flat import FlatOptimizer
+from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.policies.deterministic_actor import ActionCritic, DeterministicActor
-from trainer_service.networks.target import Target
 from trainer_service.ops.q_learning import td_loss, td_targets
 from trainer_service.replay.transitions import Sample, TransitionReplay
 from trainer_service.rollout.assembler import Decisions
@@ -60,7 +59,7 @@ class DDPG(ReplayLearner[Sample]):
             torch.manual_seed(compute.seed)
             self._actor = DeterministicActor(spec, network).to(self._device)
             self._critic = ActionCritic(spec, network).to(self._device)
-        self._target_actor, self._target_critic = Target(self._actor), Target(self._critic)
+        self._target_actor, self._target_critic = TargetNetwork(self._actor), TargetNetwork(self._critic)
         self._actor_optimizer = FlatOptimizer(self._actor.parameters())
         self._critic_optimizer = FlatOptimizer(self._critic.parameters())
         self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=network.normalize).to(

@@ -28,9 +28,8 @@ from trainer_service.algorithms.common.schedules import learning_rate_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import DQNSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.flat import FlatOptimizer
+from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.policies.q_network import QNetwork
-from trainer_service.networks.target import Target
 from trainer_service.ops import q_learning
 from trainer_service.replay.transitions import Sample, TransitionReplay
 from trainer_service.rollout.assembler import Decisions
@@ -56,7 +55,7 @@ class DQN(ReplayLearner[Sample]):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
             self._network = QNetwork(spec, settings.network_settings, dueling=hyper.dueling).to(self._device)
-        self._target = Target(self._network)
+        self._target = TargetNetwork(self._network)
         self._optimizer = FlatOptimizer(self._network.parameters())
         normalize = settings.network_settings.normalize
         self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=normalize).to(self._device)

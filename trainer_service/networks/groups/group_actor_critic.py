@@ -26,7 +26,7 @@ from unity_bridge.specs import BehaviorSpec
 class GroupActors(nn.Module):
     """μ_i(o_i): numbers before tanh, and logits of choices."""
 
-    memory_size = 0
+    memory_size = policy_memory_size = 0
     """They remember nothing."""
 
     def __init__(

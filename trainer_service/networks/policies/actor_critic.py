@@ -40,6 +40,7 @@ class ActorCritic(nn.Module):
         self.actor = Trunk(spec, settings)
         self.critic = None if shared_critic else Trunk(spec, settings, memory_start=self.actor.memory_size)
         self.memory_size = self.actor.memory_size + (self.critic.memory_size if self.critic else 0)
+        self.policy_memory_size = self.actor.memory_size
         """Floats that an agent remembers from step to step, 0 without memory."""
         self.actions = ActionHeads(self.actor.output_size, spec.action_spec)
         self.value = xavier_linear(self.actor.output_size, value_heads)

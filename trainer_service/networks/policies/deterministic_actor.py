@@ -65,7 +65,7 @@ class DirectActions(nn.Module):
 class DeterministicActor(nn.Module):
     """μ(o), for continuous actions."""
 
-    memory_size = 0
+    memory_size = policy_memory_size = 0
 
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings) -> None:
         """Raises ValueError where a sensor does not fit the networks that the settings ask for."""

@@ -54,7 +54,7 @@ class TeamActors(nn.Module):
         agent_spec = replace(spec, observation_specs=tuple(spec.observation_specs[i] for i in agent_sensors))
         count = 1 if index_sensor is None else spec.observation_specs[index_sensor].size
         self.each = nn.ModuleList(Actor(agent_spec, settings) for _ in range(count))
-        self.memory_size = self.actor.memory_size
+        self.memory_size = self.policy_memory_size = self.actor.memory_size
 
     def __iter__(self) -> Iterator[Actor]:
         return iter(cast(Sequence[Actor], self.each))

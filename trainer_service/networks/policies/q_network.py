@@ -39,7 +39,7 @@ class GreedyChoices:
 class GreedyNetwork(nn.Module, ABC):
     """What decides by the values of discrete actions: the part of a learner of values that is exported."""
 
-    memory_size = 0
+    memory_size = policy_memory_size = 0
     """It remembers nothing."""
 
     def __init__(self, branches: Sequence[int]) -> None:

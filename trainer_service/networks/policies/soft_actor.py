@@ -130,7 +130,7 @@ class SoftActor(nn.Module):
         """Raises ValueError where a sensor does not fit the networks that the settings ask for."""
         super().__init__()
         self.actor = Trunk(spec, settings)
-        self.memory_size = self.actor.memory_size
+        self.memory_size = self.policy_memory_size = self.actor.memory_size
         self.actions = SquashedHeads(self.actor.output_size, spec.action_spec)
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:

@@ -50,7 +50,7 @@ class UniformHeads:
 class UniformNetwork(nn.Module):
     """Knows how many numbers and choices there are, and nothing else."""
 
-    memory_size = 0
+    memory_size = policy_memory_size = 0
 
     def __init__(self, spec: BehaviorSpec) -> None:
         super().__init__()

@@ -29,9 +29,8 @@ from trainer_service.algorithms.common.schedules import learning_rate_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import GroupQSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.flat import FlatOptimizer
+from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.groups.group_q_network import OwnQNetworks, SharedQNetwork, TeamQNetwork
-from trainer_service.networks.target import Target
 from trainer_service.ops.q_learning import best_value, chosen_value, double_q_value, td_targets
 from trainer_service.replay.joint_transitions import JointReplay, JointSample
 from trainer_service.rollout.assembler import Decisions
@@ -107,7 +106,7 @@ class GroupQLearner(ReplayLearner[JointSample]):
             self._online = GroupNetworks(self._make_network(agent_spec), self._make_mixer(agent_spec)).to(
                 self._device
             )
-        self._target = Target(self._online)
+        self._target = TargetNetwork(self._online)
         self._optimizer = FlatOptimizer(self._online.parameters())
         self._normalizer = self._make_normalizer().to(self._device)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)

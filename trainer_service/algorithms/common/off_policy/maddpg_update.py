@@ -14,10 +14,9 @@ from torch import Tensor
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
 from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.flat import FlatOptimizer
+from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.groups.group_actor_critic import GroupActors, GroupCritics
 from trainer_service.networks.policies.action_heads import ActionParameters
-from trainer_service.networks.target import Target
 from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_softmax, one_hot_choices
 from trainer_service.ops.q_learning import td_targets
 from unity_bridge.specs import BehaviorSpec
@@ -71,7 +70,7 @@ class MADDPGUpdate:
             ids=hyper.agent_ids,
         ).to(device)
         self._critics = GroupCritics(agent_spec, network, num_agents=num_agents, shared=shared).to(device)
-        self._target_actors, self._target_critics = Target(self.actors), Target(self._critics)
+        self._target_actors, self._target_critics = TargetNetwork(self.actors), TargetNetwork(self._critics)
         self._actor_optimizer = FlatOptimizer(self.actors.parameters())
         self._critic_optimizer = FlatOptimizer(self._critics.parameters())
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from trainer_service.config import MemorySettings
 from trainer_service.networks.encoders.memory import Sequences
-from trainer_service.rollout.sequences import StepRanges, cut
-from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.rollout.trajectories import StepRanges, Trajectories, split_into_sequences
 
 _T = TypeVar("_T")
 
@@ -86,7 +85,7 @@ class SequenceSampler:
         self, trajectories: Trajectories, sequence_length: int, batch_size: int, device: torch.device
     ) -> None:
         """A minibatch is as many sequences as fill ``batch_size`` if none is short, at least one."""
-        self._ranges = cut(trajectories.lengths, sequence_length)
+        self._ranges = split_into_sequences(trajectories.lengths, sequence_length)
         self._sequences_per_minibatch = max(batch_size // sequence_length, 1)
         self._memories = torch.from_numpy(trajectories.memories).to(device)
         self.sequences = self._sequences(self._ranges)
@@ -96,14 +95,14 @@ class SequenceSampler:
     def shuffle(self, generator: torch.Generator) -> Epoch:
         """Sequences in random order, their steps in time."""
         order = torch.randperm(len(self._ranges), generator=generator, device=generator.device)
-        ranges = self._ranges.chosen(order.cpu().numpy())
+        ranges = self._ranges.select(order.cpu().numpy())
         steps = torch.from_numpy(ranges.steps()).to(self._memories.device)
         return Epoch(steps, list(self._minibatches(ranges)))
 
     def _minibatches(self, ranges: StepRanges) -> Iterator[Minibatch]:
         end = 0
         for first in range(0, len(ranges), self._sequences_per_minibatch):
-            chosen = ranges.chosen(slice(first, first + self._sequences_per_minibatch))
+            chosen = ranges.select(slice(first, first + self._sequences_per_minibatch))
             start, end = end, end + int(chosen.lengths.sum())
             yield slice(start, end), self._sequences(chosen)
 

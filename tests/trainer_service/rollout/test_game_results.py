@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from trainer_service.rollout.group_returns import GroupReturns
-from trainer_service.rollout.outcomes import outcomes
+from trainer_service.rollout.group_returns import GroupReturns, game_results
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import StepBatch
 
@@ -42,7 +41,7 @@ def played(*ticks: StepBatch, team: int = 0) -> list[list[float]]:
     results = []
     for batch in ticks:
         over = groups.observe(0, team, batch)
-        results.append(outcomes(batch, team, np.arange(batch.num_terminal), over.keys).tolist())
+        results.append(game_results(batch, team, np.arange(batch.num_terminal), over.keys).tolist())
     return results
 
 
@@ -91,4 +90,4 @@ def test_a_group_that_was_left_by_going_elsewhere_has_no_result() -> None:
 
 def test_those_who_never_acted_have_no_result() -> None:
     batch = tick([4, 5], rewards=[1.0, -1.0])
-    assert outcomes(batch, 0, np.array([1]), np.empty(0, np.int64)).tolist() == [0.0]
+    assert game_results(batch, 0, np.array([1]), np.empty(0, np.int64)).tolist() == [0.0]

@@ -12,20 +12,20 @@ from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior, TeamSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.common import GroupSettings
-from trainer_service.rollout import agents, assembler, silence
+from trainer_service.rollout import agents, assembler
 from trainer_service.rollout.agent_indices import AgentIndexAllocator, _FreeIndices
-from trainer_service.rollout.agents import AgentRows
-from trainer_service.rollout.assembler import Decisions, Observed, TrajectoryAssembler
-from trainer_service.rollout.silence import (
-    CROWD,
-    LONGEST_SILENCE,
-    LONGEST_SILENCE_IN_A_CROWD,
-    MOST_AGENTS,
-    MOST_SILENT,
+from trainer_service.rollout.agents import (
+    CROWD_SIZE,
+    MAX_AGENTS,
+    MAX_SILENT_AGENTS,
+    MAX_SILENT_TICKS,
+    MAX_SILENT_TICKS_IN_CROWD,
+    AgentRows,
     TooManyAgents,
-    is_time_to_look,
-    who_is_gone,
+    is_time_to_check,
+    vanished_agents,
 )
+from trainer_service.rollout.assembler import Decisions, Observed, TrajectoryAssembler
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.errors import WireError
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -37,8 +37,8 @@ SPEC = BehaviorSpec((ObservationSpec("clock", (1,)),), ActionSpec(1, (3,)))
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> int:
     """Agents may be silent for so many ticks, and every tick looks for them."""
-    monkeypatch.setattr(silence, "LONGEST_SILENCE", 3)
-    monkeypatch.setattr(silence, "_LOOK_EVERY", 1)
+    monkeypatch.setattr(agents, "MAX_SILENT_TICKS", 3)
+    monkeypatch.setattr(agents, "_CHECK_EVERY", 1)
     return 3
 
 
@@ -77,35 +77,39 @@ class Driver:
 
 
 def test_everybody_is_waited_for_who_may_only_be_slow() -> None:
-    assert not who_is_gone(np.array([0, 1, LONGEST_SILENCE]), mentioned=1).any()
-    assert who_is_gone(np.array([0, 1, LONGEST_SILENCE + 1]), mentioned=1).tolist() == [False, False, True]
-    in_turns = np.arange(CROWD) * (LONGEST_SILENCE // CROWD)
-    assert not who_is_gone(in_turns, mentioned=1).any()
+    assert not vanished_agents(np.array([0, 1, MAX_SILENT_TICKS]), mentioned=1).any()
+    assert vanished_agents(np.array([0, 1, MAX_SILENT_TICKS + 1]), mentioned=1).tolist() == [
+        False,
+        False,
+        True,
+    ]
+    in_turns = np.arange(CROWD_SIZE) * (MAX_SILENT_TICKS // CROWD_SIZE)
+    assert not vanished_agents(in_turns, mentioned=1).any()
 
 
 def test_a_crowd_of_silent_agents_is_waited_for_less_long() -> None:
-    silent = np.full(CROWD + 1, LONGEST_SILENCE_IN_A_CROWD + 1)
-    silent[:10] = LONGEST_SILENCE_IN_A_CROWD
-    gone = who_is_gone(silent, mentioned=10)
+    silent = np.full(CROWD_SIZE + 1, MAX_SILENT_TICKS_IN_CROWD + 1)
+    silent[:10] = MAX_SILENT_TICKS_IN_CROWD
+    gone = vanished_agents(silent, mentioned=10)
     assert not gone[:10].any()
     assert gone[10:].all()
-    assert not who_is_gone(silent, mentioned=len(silent) // 4 + 1).any()
+    assert not vanished_agents(silent, mentioned=len(silent) // 4 + 1).any()
 
 
 def test_beyond_the_limit_the_longest_silent_make_room() -> None:
-    silent = np.concatenate([np.zeros(100, np.int64), np.arange(1, MOST_SILENT + 2) % 200 + 1])
-    assert not who_is_gone(silent[:-1], mentioned=100).any()
-    gone = who_is_gone(silent, mentioned=100)
+    silent = np.concatenate([np.zeros(100, np.int64), np.arange(1, MAX_SILENT_AGENTS + 2) % 200 + 1])
+    assert not vanished_agents(silent[:-1], mentioned=100).any()
+    gone = vanished_agents(silent, mentioned=100)
     assert not gone[:100].any()
-    assert np.count_nonzero(gone) == MOST_SILENT // 4 + 1
+    assert np.count_nonzero(gone) == MAX_SILENT_AGENTS // 4 + 1
     assert silent[gone].min() >= silent[~gone].max() >= 140
-    assert not who_is_gone(np.zeros(MOST_AGENTS + 5, np.int64), mentioned=MOST_AGENTS + 5).any()
-    assert who_is_gone(np.array([1, *[0] * MOST_AGENTS]), mentioned=MOST_AGENTS).tolist().index(True) == 0
+    assert not vanished_agents(np.zeros(MAX_AGENTS + 5, np.int64), mentioned=MAX_AGENTS + 5).any()
+    assert vanished_agents(np.array([1, *[0] * MAX_AGENTS]), mentioned=MAX_AGENTS).tolist().index(True) == 0
 
 
 def test_the_usual_tick_asks_nobody() -> None:
-    assert not any(is_time_to_look(tick, 96, 96) for tick in range(1000))
-    assert sum(is_time_to_look(tick, 97, 96) for tick in range(1, 641)) == 10
+    assert not any(is_time_to_check(tick, 96, 96) for tick in range(1000))
+    assert sum(is_time_to_check(tick, 97, 96) for tick in range(1, 641)) == 10
 
 
 def test_who_vanished_leaves_what_it_did_up_to_what_it_saw_last(impatient: int) -> None:
@@ -192,7 +196,7 @@ def test_who_vanished_from_a_group_waits_for_the_others(impatient: int) -> None:
     assert sorted(segment.lengths.tolist()) == [1, 7]
 
 
-def test_rows_of_who_is_gone_are_given_back() -> None:
+def test_rows_of_vanished_agents_are_given_back() -> None:
     """Also where others came while the crowd was there, whose rows are the highest."""
     drive, at_home = Driver(), [1, 2, 3]
     drive(tick(at_home))
@@ -200,7 +204,7 @@ def test_rows_of_who_is_gone_are_given_back() -> None:
     for clock in range(5):
         drive(tick([7, 8], clock=clock), simulator=2)
     assert len(drive.assembler._lengths) > 6000
-    for _ in range(LONGEST_SILENCE_IN_A_CROWD + 64):
+    for _ in range(MAX_SILENT_TICKS_IN_CROWD + 64):
         drive(tick([0]), simulator=1)
         drive.assembler.tidy()
     assert drive.assembler._agents.in_use == 6
@@ -245,26 +249,26 @@ def test_many_ids_of_which_a_tenth_vanishes_keep_the_rows_of_those_who_live() ->
         assert len(observed.waiting) == 100
         rows.add(len(drive.assembler._lengths))
     # A crowd is tolerated, and the tenth of a hundred agents that vanishes until somebody looks.
-    assert max(rows) <= 2 * (CROWD + 64 * 10 + 200)
+    assert max(rows) <= 2 * (CROWD_SIZE + 64 * 10 + 200)
 
 
 def test_a_message_of_too_many_agents_is_refused(make_behavior) -> None:
     behavior = make_behavior(name="Walker", continuous=1)
-    crowd = np.arange(2 * MOST_AGENTS + 1)
+    crowd = np.arange(2 * MAX_AGENTS + 1)
     batch = StepBatch(
         crowd, (np.zeros((len(crowd), 1), np.float32),), np.zeros(len(crowd), np.float32),
         *(np.zeros(len(crowd), np.bool_),) * 2, np.ones((len(crowd), 0), np.bool_),
         np.zeros(len(crowd), np.int64), np.zeros(len(crowd), np.float32),
     )  # fmt: skip
-    with pytest.raises(WireError, match=f"'Walker': expected at most {MOST_AGENTS} agents in one simulator"):
+    with pytest.raises(WireError, match=f"'Walker': expected at most {MAX_AGENTS} agents in one simulator"):
         behavior.observe(TeamSteps(0, 0, batch))
 
 
 def test_too_many_agents_at_a_time_are_refused_in_several_messages_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (silence, assembler):
-        monkeypatch.setattr(module, "MOST_AGENTS", 100)
+    for module in (agents, assembler):
+        monkeypatch.setattr(module, "MAX_AGENTS", 100)
     drive = Driver()
     drive(tick(list(range(100))), team=0)
     with pytest.raises(TooManyAgents, match="expected at most 100 agents in one simulator, got 101"):

@@ -17,7 +17,7 @@ _SIZED = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.ra
 _SIZED_LIKE = {Tensor.new_empty, Tensor.new_zeros, Tensor.new_ones, Tensor.new_full}
 
 
-class Allowance(TorchFunctionMode):
+class SizeLimit(TorchFunctionMode):
     """While it is entered, no tensors are made beyond a small multiple of those that are there.
 
     What is made is counted before it is made, so networks of a billion units cost nothing.

@@ -10,7 +10,7 @@ import torch
 
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
-from trainer_service.networks.allowance import Allowance
+from trainer_service.networks.size_limit import SizeLimit
 from trainer_service.policy import Policy
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -32,12 +32,12 @@ MANY = 2**40
     ],
 )
 def test_nothing_is_made_that_is_far_larger_than_what_is_there(make: Any) -> None:
-    with Allowance({"weights": torch.zeros(100)}), pytest.raises(ValueError, match="far larger than"):
+    with SizeLimit({"weights": torch.zeros(100)}), pytest.raises(ValueError, match="far larger than"):
         make()
 
 
 def test_nor_a_million_small_things() -> None:
-    with Allowance({}):
+    with SizeLimit({}):
         for _ in range(2000):
             torch.empty(1)
         with pytest.raises(ValueError, match="far larger than"):
@@ -46,7 +46,7 @@ def test_nor_a_million_small_things() -> None:
 
 def test_what_is_there_may_be_made_anew() -> None:
     there = {"policy": {"weights": [torch.zeros(2**22)]}, "optimizer": (torch.zeros(2**22),)}
-    with Allowance(there):
+    with SizeLimit(there):
         assert torch.empty(2**24).numel() == 2**24
     assert torch.empty(2**25).numel() == 2**25
 
