@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.networks.policies.action_heads import SQUASH_LIMIT, ActionParameters
+from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.rollout.assembler import Decisions
 from unity_bridge.steps import Observation
 
@@ -52,15 +52,6 @@ def sample_actions(
             parameters = network.policy(inputs)
         continuous, discrete, log_probs = sample(parameters, allowed_or_none(allowed_actions, device))
         return Decisions(to_array(continuous), to_array(discrete), to_array(log_probs), memories)
-
-
-def clip_actions(decisions: Decisions) -> NDArray[np.float32]:
-    """Continuous actions as the simulator gets them, clip(a, −3, 3)/3: a unit Gaussian's bulk covers [−1, 1]."""
-    if not decisions.continuous_actions.shape[1]:
-        return decisions.continuous_actions
-    scaled = decisions.continuous_actions / np.float32(SQUASH_LIMIT)
-    clipped: NDArray[np.float32] = np.minimum(np.maximum(scaled, -1.0), 1.0)
-    return clipped
 
 
 def to_tensor(array: NDArray[Any], device: torch.device) -> Tensor:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common import reward_models
-from trainer_service.algorithms.common.acting import clip_actions, sample_actions
+from trainer_service.algorithms.common.acting import sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning
@@ -26,7 +26,7 @@ from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatOptimizer
-from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.policies.action_heads import SQUASH_LIMIT, ActionParameters
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.policies.group_actors import TeamActors
 from trainer_service.rewards import Experience
@@ -137,8 +137,12 @@ class OnPolicyLearner(ABC):
         return self._policy.actions.sample(parameters, allowed, self._acting)
 
     def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """Continuous actions between −1 and 1."""
-        return clip_actions(decisions)
+        """Continuous actions as the simulator gets them, clip(a, −3, 3)/3: a unit Gaussian's bulk covers [−1, 1]."""
+        if not decisions.continuous_actions.shape[1]:
+            return decisions.continuous_actions
+        scaled = decisions.continuous_actions / np.float32(SQUASH_LIMIT)
+        clipped: NDArray[np.float32] = np.minimum(np.maximum(scaled, -1.0), 1.0)
+        return clipped
 
     def record(self, trajectories: Trajectories) -> None:
         """Adds experience of the present policy, and lets the normalizer see it."""
