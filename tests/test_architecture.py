@@ -79,7 +79,7 @@ MOST_FILES = 16
 """Files of a folder that one glance takes in."""
 
 RANKED = ("trainer_service", "unity_bridge")
-"""Packages whose folders each have a rank."""
+"""Packages that rank each of their folders."""
 
 STILL_TIED = {
     (

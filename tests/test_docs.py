@@ -58,7 +58,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def command_lines(program: str) -> list[list[str]]:
-    """What stands after ``program`` in the indented lines of all pages, and in code spans."""
+    """The words after ``program`` in the indented lines of all pages, and in code spans."""
     text = everything()
     lines = [match["line"] for match in COMMAND_LINE.finditer(text)]
     lines += [match["text"] for match in CODE_SPAN.finditer(text)]

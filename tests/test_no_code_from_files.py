@@ -1,4 +1,4 @@
-"""Nothing that comes over the wire or out of a file is ever run: the words for that are nowhere in the packages."""
+"""A guard that nothing from the wire or a file is ever run: the words for that are nowhere in the packages."""
 
 from __future__ import annotations
 

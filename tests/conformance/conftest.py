@@ -94,9 +94,9 @@ def finish() -> Iterator[Callable[[subprocess.Popen[str]], str]]:
 
 @pytest.fixture
 def build(tmp_path: Path) -> Callable[..., Path]:
-    """An executable that is called like a Unity build and runs this command line before its own arguments.
+    """An executable named like a Unity build, which runs this command line before its own arguments.
 
-    Whoever starts it, it finds our packages if the first word is our Python.
+    It finds our packages, wherever it is started, if the first word is our Python.
     """
 
     def make(*words: object) -> Path:
@@ -128,7 +128,7 @@ def low_level() -> ModuleType:
 
 @pytest.fixture
 def our_record(low_level: ModuleType) -> Callable[[dict[str, Any]], Record]:
-    """What our UnityEnvironment hears, playing as planned."""
+    """The record of our UnityEnvironment, playing as planned."""
 
     def play(plan: dict[str, Any]) -> Record:
         record: Record = low_level.play(UnityEnvironment, plan)
@@ -141,7 +141,7 @@ def our_record(low_level: ModuleType) -> Callable[[dict[str, Any]], Record]:
 def real_record(
     peer: Peer, tmp_path: Path, finish: Callable[[subprocess.Popen[str]], str]
 ) -> Callable[..., Record]:
-    """What the real UnityEnvironment hears, playing as planned."""
+    """The record of the real UnityEnvironment, playing as planned."""
 
     def play(plan: dict[str, Any], *, meanwhile: Callable[[], object] = lambda: None) -> Record:
         (tmp_path / "plan.json").write_text(json.dumps(plan))
@@ -156,7 +156,7 @@ def real_record(
 
 @pytest.fixture
 def free_port() -> Callable[[], int]:
-    """Ports where nobody listened a moment ago."""
+    """Ports that were free a moment ago."""
 
     def find() -> int:
         with socket.create_server(("127.0.0.1", 0)) as probe:

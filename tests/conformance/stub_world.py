@@ -1,4 +1,4 @@
-"""What a build of each Unity package shows: sensors, agents, episodes, masks and groups.
+"""The world of a build of each Unity package: sensors, agents, episodes, masks and groups.
 
     behaviors_of("2.0.1")
 
@@ -158,7 +158,7 @@ class Behavior:
         return mask
 
     def _mask(self, rng):
-        """At least one choice of each branch stays."""
+        """A mask that leaves at least one choice of each branch."""
         forbidden = []
         for size in self.branches:
             branch = rng.rand(size) < 0.4
@@ -185,7 +185,7 @@ class Behavior:
 
 
 def behaviors_of(package):
-    """What a build with this package may hold."""
+    """The parts that a build with this package may hold."""
     if package.startswith("1.0"):
         pictures = {"order": "hwc", "memory": "hwc"}
         sensors = [

@@ -24,7 +24,7 @@ Loaded = dict[str, Any]
 
 @pytest.fixture
 def load(peer: Any, finish: Any, tmp_path: Path) -> Callable[[Path], Loaded]:
-    """What the real loader makes of a file."""
+    """The arrays that the real loader makes of a file."""
 
     def read(path: Path) -> Loaded:
         finish(peer.start(PROGRAM, "read", path, tmp_path / "loaded.npz", folder=tmp_path))
@@ -35,8 +35,10 @@ def load(peer: Any, finish: Any, tmp_path: Path) -> Callable[[Path], Loaded]:
 
 
 def require_same(loaded: Loaded, segments: list[DemonstratedSegment], spec: BehaviorSpec) -> None:
-    """Its rows are ours, each with the action of the row before (its loader knows nothing of that), and one
-    between every two episodes, which it makes of an end and a beginning."""
+    """Asserts that its rows are ours, each with the action of the row before (its loader knows nothing of that).
+
+    Between every two episodes it has one more, which it makes of an end and a beginning.
+    """
     described = json.loads(str(loaded["spec"]))
     assert described == {
         "continuous": spec.action_spec.continuous_size,

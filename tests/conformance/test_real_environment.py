@@ -33,7 +33,7 @@ every_environment = pytest.mark.parametrize(
 
 
 def parameters_of(env: str) -> dict[str, float]:
-    """Another value than its own for each parameter that a scene reads."""
+    """A value other than the default for each parameter that a scene reads."""
     scene = SCENES.get(env.removeprefix("sim:"))
     return {name: value + 1 for name, value in scene.parameters.items()} if scene else {}
 
@@ -43,7 +43,7 @@ def size_of(env: str) -> tuple[str, int]:
 
 
 def declared(env: str) -> Any:
-    """What the scene itself says of its behaviors."""
+    """The scene's own specs of its behaviors."""
     return {name: low_level_spec(spec) for name, spec in open_scene(env).behaviors.items()}
 
 
@@ -55,7 +55,7 @@ def require_equal(real: dict[str, Any], ours: dict[str, Any]) -> None:
 
 
 @every_environment
-def test_it_plays_a_launched_scene_to_its_end_and_hears_what_ours_hears(
+def test_real_environment_gets_the_steps_that_ours_gets(
     env: str,
     options: tuple[str, ...],
     low_level: Any,
@@ -106,7 +106,10 @@ def test_it_waits_like_for_the_editor_and_a_scene_attaches(
 def test_it_hears_from_an_odd_simulator_what_ours_hears(
     build: Any, our_record: Any, real_record: Any, free_port: Any
 ) -> None:
-    """Without the two behaviors that it cannot serve: messages over 4 MiB, and a description without agents."""
+    """The two behaviors that the real class cannot serve are left out.
+
+    It takes no messages over 4 MiB, and no description without agents.
+    """
     program = build(sys.executable, ODD, "--only", "Plain", "Chor", "Seer")
     setting = {"file_name": str(program), "seed": 0, "timeout_wait": 60}
     plan = {"steps": 60, "reset_at": None, "actions_seed": 8, "environment": setting}

@@ -56,13 +56,13 @@ def start_learning(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
 
 
 def report_of(said: str) -> dict[str, Any]:
-    """What the stub saw of the trainer: its last line."""
+    """The stub's report about the trainer, its last line."""
     report: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
     return report
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_what_the_agents_of_each_package_see_arrives_as_it_was_meant(
+def test_observations_of_each_package_arrive_unchanged(
     package: str, stub: Any, our_record: Any, tmp_path: Path
 ) -> None:
     truth_file = tmp_path / "truth.npz"
@@ -82,7 +82,7 @@ def test_what_the_agents_of_each_package_see_arrives_as_it_was_meant(
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_build_of_each_package_finds_nothing_wrong_with_our_replies(
+def test_builds_of_each_package_accept_our_replies(
     package: str, stub: Any, start_learning: Any, finish: Any, tmp_path: Path
 ) -> None:
     run = start_learning(
@@ -107,7 +107,7 @@ def test_a_build_of_each_package_finds_nothing_wrong_with_our_replies(
         assert (tmp_path / "results" / "run" / f"{name}.onnx").is_file()
 
 
-def test_the_editor_stops_and_plays_again_while_the_run_goes_on(
+def test_editor_may_stop_and_play_during_a_run(
     peer: Any, start_learning: Any, finish: Any, free_port: Any, tmp_path: Path
 ) -> None:
     port = free_port()

@@ -1,4 +1,4 @@
-"""Lets behaviors live in worlds made by hand, tick by tick, and compares what became of them."""
+"""Worlds made by hand, ticked with behaviors in them, and comparisons of their states."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from unity_bridge.steps import ActionBatch, StepBatch
 
 
 class World(Protocol):
-    """Agents that are all asked at every tick."""
+    """A world with agents that are all asked at every tick."""
 
     seen: np.ndarray
-    """What they see now, a row each."""
+    """The observations now, a row for each agent."""
 
     def begin(self) -> StepBatch: ...
 
     def step(self, actions: ActionBatch) -> StepBatch: ...
 
     def rows(self, rewards: np.ndarray) -> StepBatch:
-        """They see ``seen`` and are paid."""
+        """The rows of all agents, which see ``seen`` and earn these rewards."""
         ...
 
 
@@ -67,7 +67,7 @@ def begin_world(behavior: Behavior, world: Kind) -> tuple[Kind, StepBatch]:
 
 
 def run_ticks(behavior: Behavior, world: World, batch: StepBatch, ticks: int) -> StepBatch:
-    """Lives through so many ticks, and learns whenever it can. Returns the tick that waits for an answer."""
+    """Runs so many ticks, and updates whenever the behavior is ready. Returns the tick that waits for an answer."""
     for _ in range(ticks):
         batch = world.step(behavior.act()[0])
         behavior.observe(TeamSteps(0, 0, batch))
@@ -91,7 +91,7 @@ def flat(content: Any, path: str = "") -> dict[str, Any]:
 
 
 def assert_equal_states(some: dict[str, Any], others: dict[str, Any]) -> None:
-    """Of two results of ``flat``: the same to the last bit."""
+    """Asserts that two results of ``flat`` are equal to the last bit."""
     assert some.keys() == others.keys()
     for name, value in some.items():
         equal = torch.equal(value, others[name]) if isinstance(value, torch.Tensor) else value == others[name]
@@ -101,9 +101,9 @@ def assert_equal_states(some: dict[str, Any], others: dict[str, Any]) -> None:
 def assert_resumes_exactly(
     make: Callable[..., Behavior], world: World, folder: Path, ticks: int, *, more: int
 ) -> Behavior:
-    """Saved after so many ticks, and loaded, it lives through ``more`` of them as if it had never stopped.
+    """Asserts that a behavior saved after so many ticks, and loaded, goes through ``more`` as if it had never stopped.
 
-    Returns the behavior that never did. make: the same behavior each time, of a ``seed``.
+    Returns the behavior that never stopped. make: the same behavior each time, of a ``seed``.
     """
     straight = make(seed=1)
     batch = run_ticks(straight, *begin_world(straight, world), ticks)

@@ -1,4 +1,4 @@
-"""How long tests/fuzz search. ``FUZZ=100 python -m pytest tests/fuzz`` tries a hundred times as many, at random."""
+"""The length of searches in tests/fuzz: ``FUZZ=100 python -m pytest tests/fuzz`` tries a hundred times as many."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 def examples(count: int) -> Callable[[Any], Any]:
-    """So many inputs: always the same ones, so that CI is not red by chance, or other ones where FUZZ is set."""
+    """Tests with so many inputs: always the same ones, so that CI is not red by chance, others where FUZZ is set."""
     chosen = settings(
         max_examples=max(1, int(count * TIMES)),
         derandomize=TIMES == 1,

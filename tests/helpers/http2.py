@@ -67,7 +67,7 @@ def _text(text: str) -> bytes:
 
 
 class Line:
-    """A connection to a port of this machine, whose answers nobody reads unless asked to."""
+    """A connection to a port of this machine, which reads answers only when asked to."""
 
     def __init__(self, port: int, *, greet: bool = True) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=20.0)

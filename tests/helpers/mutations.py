@@ -44,7 +44,7 @@ def require_fit_to_print(text: str, longest: int = LONGEST_REFUSAL) -> None:
 
 
 def conversation(dice: random.Random, behavior: str, *, continuous: int = 2, size: int = 8) -> list[bytes]:
-    """What a simulator says from its introduction on: valid, and rarely twice the same."""
+    """A simulator's messages from its introduction on: valid, and rarely twice the same."""
     return [message.SerializeToString() for message in _messages(dice, behavior, continuous, size)]
 
 
@@ -88,7 +88,7 @@ def _ok() -> UnityMessageProto:
 
 
 def pictures(dice: random.Random, behavior: str) -> list[bytes]:
-    """A conversation of an agent with a camera, whose pictures travel as files, with a mask of three choices."""
+    """A conversation of an agent with a camera, that sends pictures as files, with a mask of three choices."""
     messages = [introduction(), _ok().SerializeToString()]
     channels = dice.choice([1, 3, 4, 6])
     for step in range(2):
@@ -112,7 +112,7 @@ def pictures(dice: random.Random, behavior: str) -> list[bytes]:
 
 
 def side_channel(dice: random.Random) -> bytes:
-    """A statistic, and something that nobody knows."""
+    """A statistic, and a message on an unknown channel."""
     name = b"score"
     body = struct.pack("<i", len(name)) + name + struct.pack("<fi", dice.random(), dice.randrange(4))
     return pack_records([SideChannelRecord(STATS, body)])
@@ -226,7 +226,7 @@ def mutated_bytes(dice: random.Random, data: bytes) -> bytes:
 
 
 def mutated_png(dice: random.Random, data: bytes) -> bytes:
-    """A PNG file with other chunks, whose checksums are right, or with a header of other sizes."""
+    """A PNG file with other chunks (their checksums are right), or with a header of other sizes."""
     chunks = list(_chunks(data))
     way = dice.randrange(5)
     if way == 0:

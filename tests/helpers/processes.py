@@ -1,4 +1,4 @@
-"""Runs of the command line as processes that may be hit, and simulators beside them whose waits are measured.
+"""Runs of the command line as processes that may be hit, and simulators beside them that measure their waits.
 
 ``warm`` runs are forked from a process that has loaded torch already: hundreds of starts then cost a second each.
 """
@@ -33,11 +33,11 @@ _STEP = re.compile(r"Step: (\d+)")
 
 
 class WaitTimeout(AssertionError):
-    """What a test waited for did not come."""
+    """An event that a test waited for and that never came."""
 
 
 def wait_until(happened: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """What a condition returns as soon as that is true; looks a hundred times a second."""
+    """Waits for a condition, looking a hundred times a second. Returns what it returned."""
     end = time.monotonic() + timeout_s
     while not (outcome := happened()):
         if time.monotonic() > end:
@@ -126,7 +126,7 @@ class Process:
         return [pid for pid in _pids() if pid != self.pid and wanted in _environment(pid)]
 
     def orphans(self, patience_s: float = 30.0) -> list[int]:
-        """Who of the family outlives it, after a while for leaving."""
+        """The descendants that outlive it, after a while for leaving."""
         try:
             wait_until(lambda: not self.descendants(), "its family to end", patience_s)
         except WaitTimeout:
@@ -230,7 +230,7 @@ def _forks() -> Any:
 
 
 def _run(arguments: list[str], folder: str, log: str, before: str, environment: dict[str, str]) -> None:
-    """In the forked process: what the console script does."""
+    """Does what the console script does, in the forked process."""
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for descriptor in (1, 2):
         os.dup2(out, descriptor)

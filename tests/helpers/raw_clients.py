@@ -1,4 +1,4 @@
-"""Clients that say whatever they are told, each on a connection of its own."""
+"""Clients that send any bytes, each on a connection of its own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RawClient:
         self._channel.close()
 
     def say(self, data: bytes) -> bytes:
-        """The answer. Raises Refused."""
+        """Sends a message and returns the answer. Raises Refused."""
         try:
             reply: bytes = self._exchange(data, timeout=ANSWER_S)
         except grpc.RpcError as error:
@@ -48,12 +48,12 @@ class RawClient:
         return reply
 
     def begin(self, data: bytes) -> grpc.Future:
-        """A call whose answer nobody waits for yet."""
+        """Begins a call without waiting for its answer."""
         return self._exchange.future(data, timeout=ANSWER_S)
 
 
 def first_refusal(port: int, messages: Iterable[bytes]) -> Refused | None:
-    """Says the messages one after another on a connection. What the first that was refused heard; None for none."""
+    """Sends the messages one after another on a connection. Returns the first refusal; None without one."""
     with RawClient(port) as caller:
         for message in messages:
             try:

@@ -60,7 +60,7 @@ class WireSimulator:
         records: Iterable[SideChannelRecord] = (),
         continuous: int = 1,
     ) -> UnityMessageProto:
-        """One tick: who asks for an action, by behavior id; ``done`` of these have ended an episode before."""
+        """Sends one tick: agents that ask for an action, by behavior id; those in ``done`` ended an episode before."""
         message, done = UnityMessageProto(), set(done)
         output = message.unity_output
         for behavior, ids in agents.items():

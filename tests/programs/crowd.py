@@ -1,7 +1,7 @@
-"""A restless simulator: two behaviors and two teams, whose agents come, go, change order and skip messages.
+"""A restless simulator: two behaviors and two teams, with agents that come, go, change order and skip messages.
 
 Every walker gets 0.5 for each of six decisions; every flyer −0.5 for each of four, after which it is gone for
-ever and another one comes. So every walker's return is 3 and every flyer's −2, or somebody mixed them up.
+ever and another one comes. So every walker's return is 3 and every flyer's −2, unless they were mixed up.
 """
 
 from __future__ import annotations

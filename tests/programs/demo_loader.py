@@ -47,7 +47,7 @@ def picture(value: int) -> bytes:
 
 
 def write(path: str) -> None:
-    """As its RecordEnvironment does: a pair holds what was seen after a step and that step's action."""
+    """Writes as its RecordEnvironment does: a pair holds the observation after a step and that step's action."""
     brain = BrainParametersProto(
         brain_name="Recorded",
         action_spec=ActionSpecProto(

@@ -1,4 +1,4 @@
-"""A group of ``--size`` agents whose behavior is the same whatever the size; its episodes end after five decisions."""
+"""A group of ``--size`` agents, with the same behavior whatever the size; its episodes end after five decisions."""
 
 from __future__ import annotations
 

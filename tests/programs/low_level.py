@@ -44,7 +44,7 @@ def play(environment_class, plan):
 
 
 def act(env, name, spec, decisions, rng, step):
-    """Every third step everybody, then one agent only, then nobody."""
+    """Sets actions of all agents, then of one agent only, then of none, in turns of three steps."""
     if step % 3 == 0:
         env.set_actions(name, random_actions(spec, decisions, range(len(decisions)), rng))
     elif step % 3 == 1 and len(decisions):

@@ -1,8 +1,8 @@
-"""A PettingZoo environment whose agents leave one by one and come late; nothing in it is left to chance.
+"""A PettingZoo environment with agents that leave one by one and come late; nothing in it is left to chance.
 
 Children kid_0 … kid_2 choose one of three and earn what they choose; kid_i goes home (terminated) in step i + 1,
 but the last stays. A nurse comes after step 2 and earns the number that she says, from 0 to 10. After ``limit``
-steps all who are there are truncated; so is, in the step in which it goes home, who would have been anyhow.
+steps all present agents are truncated; an agent that goes home in that step is both.
 """
 
 from __future__ import annotations

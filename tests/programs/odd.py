@@ -1,17 +1,17 @@
-"""A simulator that nobody would write, and that keeps to the protocol all the same.
+"""A simulator that uses every oddity that the protocol allows.
 
 It puts its messages together byte by byte: fields in any order and some of them twice, numbers packed, unpacked or
-in pieces, submessages in two halves, fields that nobody knows. Nothing that may be left out is there. Its agents:
+in pieces, submessages in two halves, unknown fields. Nothing that may be left out is there. Its agents:
 
 Plain          (no team in its id) a new id for each episode, negative or huge; three sensors without names or
                properties, one of rank 2; described again in each message, actions in the fields of old. Return 5.
 Späher?team=7  described long before its first agent; ends right after asking, twice in one message, asks and ends in
                any order; a mask of the wrong length; a sensor of rank 3 that is no picture. Return −2.
-Chor?team=0/1  two teams of one name, groups whose members come and go without a word, group rewards. Group return 3.
+Chor?team=0/1  two teams of one name, groups with members that come and go without a word, group rewards. Group return 3.
 Wide?team=0    one message of more than 4 MiB, then one agent at a time. Return 1.
 Seer?team=0    one camera without properties, now as a file, now as floats, now as both in one message. Return 0.5.
 
-One more is described, and never has an agent. Between them come messages in which nobody says anything. It ends
+One more is described, and never has an agent. Between them come messages without agents. It ends
 with code 5 if a reply is not what it asked for. ``--only Plain Seer`` leaves the other behaviors out.
 """
 

@@ -1,4 +1,4 @@
-"""Twelve balanced balls, some of whose numbers are none, or far too large.
+"""Twelve balanced balls with some numbers that are NaN, infinite or far too large.
 
 Arguments: KIND SHARE SEED --mlagents-port N. KIND is ``nan``, ``inf``, ``reward=X`` or ``observation=X``; SHARE is how
 many of all numbers (of rewards, of observations) are replaced. The last line that it prints is how many were.
@@ -21,7 +21,7 @@ from unity_bridge.steps import ActionBatch, StepBatch
 
 
 class Poisoned:
-    """A scene whose messages are spoilt on their way out."""
+    """A scene with messages that are spoilt on their way out."""
 
     frame_s = ThreeDBall.frame_s
 

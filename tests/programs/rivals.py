@@ -1,8 +1,8 @@
 """A simulator without chance in which teams play against each other, and which begins every episode alike.
 
-Two agents of each behavior id that is named on the command line walk for four decisions; who has come farther than
-all agents of other teams did on average wins. What is seen depends on what was done in this episode, and on nothing
-before it. With ``--groups`` the agents of an id are a group, and the group gets the reward.
+Two agents of each behavior id that is named on the command line walk for four decisions; an agent wins that has come
+farther than all agents of other teams did on average. Observations depend on the actions of this episode, and on
+nothing before it. With ``--groups`` the agents of an id are a group, and the group gets the reward.
 """
 
 from __future__ import annotations

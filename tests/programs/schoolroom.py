@@ -1,4 +1,4 @@
-"""A simulator whose task is an environment parameter: every decision earns the ``height`` at its episode's start.
+"""A simulator with an environment parameter as its task: every decision earns the ``height`` at its episode's start.
 
 Four pupils decide three times an episode, without chance, so every return is three times the height. It prints the
 id of its process, ``reset`` for every reset, and the height of each episode that differs from the one before. Each

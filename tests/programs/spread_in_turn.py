@@ -1,4 +1,4 @@
-"""simple_spread of mpe2 as a module that only makes environments whose agents act in turn."""
+"""simple_spread of mpe2 as a module that only makes environments with agents that act in turn."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def tool(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def runs(tool: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, str]]]:
-    """What would be run, with which variables; it would end with code 5."""
+    """The commands that would be run, with their variables; each would end with code 5."""
     calls: list[tuple[list[str], dict[str, str]]] = []
 
     def run(command: list[str], *, env: dict[str, str], **_: Any) -> subprocess.CompletedProcess[str]:
@@ -70,7 +70,7 @@ def test_one_that_is_made_leaves_a_stamp(
     ("environ", "could_be_made", "code"),
     [({}, False, 0), ({}, True, 0), ({"CI": "true"}, False, 0), ({"CI": "true"}, True, 1)],
 )
-def test_where_none_can_be_made_it_says_so_and_fails_only_in_ci_and_only_if_one_could_be_before(
+def test_missing_environment_fails_only_in_ci(
     environ: dict[str, str],
     could_be_made: bool,
     code: int,

@@ -34,7 +34,7 @@ def checkpoint() -> dict[str, Any]:
 def recorded(
     out: Path, content: dict[str, Any] | None = None, *, loss: str = "value_loss", rate: float = 0.5
 ) -> Path:
-    """A recording of one run, whose metrics have a loss of that name and a last learning rate."""
+    """A recording of one run, with metrics of a loss of that name and a last learning rate."""
     folder = out / "run" / "run"
     (folder / "Ball").mkdir(parents=True)
     lines = [
@@ -80,7 +80,7 @@ def test_one_changed_bit_of_a_tensor_is_named(compare, tmp_path: Path) -> None:
     assert "0 of 1 runs say the same." in said
 
 
-def test_a_changed_number_is_told_beside_the_one_that_was_expected(compare, tmp_path: Path) -> None:
+def test_changed_number_is_shown_beside_the_expected_one(compare, tmp_path: Path) -> None:
     content = checkpoint()
     content["algorithm"]["optimizer"]["steps"] = 9
     code, said = compare(recorded(tmp_path / "new", content))
@@ -133,7 +133,7 @@ def test_values_that_changed_places_under_their_old_names_are_listed(compare, tm
     assert "  renamed: step -> algorithm/optimizer/steps\n" in said
 
 
-def test_a_file_or_a_run_that_is_missing_is_a_difference(compare, tmp_path: Path) -> None:
+def test_missing_file_or_run_is_a_difference(compare, tmp_path: Path) -> None:
     new = recorded(tmp_path / "new")
     (new / "run" / "run" / "Ball" / "replay.npz").unlink()
     code, said = compare(new)

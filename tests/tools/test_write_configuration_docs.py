@@ -39,7 +39,7 @@ def test_nothing_is_stale(tool: ModuleType, capsys: pytest.CaptureFixture[str]) 
     assert stale == 0, capsys.readouterr().out
 
 
-def test_what_is_stale_is_named_and_left_alone_by_a_check(
+def test_check_names_stale_files_and_changes_none(
     tool: ModuleType, copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = copy / "docs" / "configuration.md"

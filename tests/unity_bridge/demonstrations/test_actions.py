@@ -19,7 +19,7 @@ def packed(field: int, value: float) -> bytes:
     return bytes([field << 3 | 2, 4]) + number(value)
 
 
-def test_rows_of_equal_length_that_are_written_otherwise_keep_their_own() -> None:
+def test_unusual_rows_of_equal_length_keep_their_actions() -> None:
     usual = [packed(1, 9.0) + packed(6, value) for value in (0.25, 0.5)]
     turned = packed(6, 0.75) + packed(1, 9.0)
     assert {len(row) for row in (*usual, turned)} == {12}

@@ -48,7 +48,7 @@ def test_an_action_answers_what_was_seen_a_row_before(hand: Any) -> None:
     assert (second.terminated, second.truncated, second.starts_episode) == (False, True, True)
 
 
-def test_without_a_copy_of_the_head_actions_lie_beside_what_they_answer(hand: Any) -> None:
+def test_without_header_copy_actions_lie_beside_their_observations(hand: Any) -> None:
     rows = [
         hand.row(1.0, [0.5]),
         hand.row(2.0, [-0.5], reward=10.0),
@@ -67,7 +67,7 @@ def test_without_a_copy_of_the_head_actions_lie_beside_what_they_answer(hand: An
     assert not second.truncated
 
 
-def test_a_recording_that_was_never_closed_is_read_to_its_end(hand: Any) -> None:
+def test_unclosed_recording_is_read_to_its_end(hand: Any) -> None:
     file = DemonstrationFile(hand.file(episode_by_hand(hand), closed=False))
     assert file.is_shifted
     assert file.num_rows == 5
@@ -99,7 +99,7 @@ def test_rows_without_a_step_between_them_make_no_segment(hand: Any) -> None:
 
 
 @pytest.mark.parametrize("longest", range(1, 9))
-def test_long_episodes_are_cut_and_no_step_is_lost_or_told_twice(hand: Any, longest: int) -> None:
+def test_long_episodes_are_cut_without_losing_steps(hand: Any, longest: int) -> None:
     ends = {4, 5, 12}
     rows = [hand.row(float(row), [row / 16], reward=float(row), done=row in ends) for row in range(15)]
     segments = list(DemonstrationFile(hand.file(rows)).segments(longest))
@@ -197,7 +197,7 @@ def damaged(hand: Any, change: Any, **how: Any) -> Path:
     return path
 
 
-def test_a_file_that_ends_too_early_is_refused_wherever_it_ends(hand: Any) -> None:
+def test_file_that_ends_too_early_is_refused(hand: Any) -> None:
     whole = hand.file(episode_by_hand(hand), copy=False).read_bytes()
     for size in range(len(whole)):
         with pytest.raises(DemonstrationError, match=r"expert\.demo': .*(expected|ends)"):
@@ -267,7 +267,7 @@ def test_a_behavior_that_does_nothing_is_refused(hand: Any) -> None:
         (lambda hand: b"\x0a\x02\x08\x08\x12\x03\xff\xff\xff", "expected 1 sensors, got 0"),
     ],
 )
-def test_a_row_that_does_not_fit_is_refused_with_its_place(hand: Any, row: Any, complaint: str) -> None:
+def test_unfitting_row_is_refused_with_its_place(hand: Any, row: Any, complaint: str) -> None:
     rows = episode_by_hand(hand)
     rows[1] = row(hand)
     with pytest.raises(DemonstrationError, match=r"expert\.demo'") as refused:
@@ -322,7 +322,7 @@ def test_a_file_that_changes_under_its_reader_is_refused(hand: Any) -> None:
         list(file.segments())
 
 
-def test_whatever_happens_to_its_bytes_a_file_is_read_or_refused(
+def test_changed_bytes_are_read_or_refused(
     tmp_path: Path, rich: BehaviorSpec, make_segment: Any, rng: np.random.Generator
 ) -> None:
     path = tmp_path / "x.demo"
@@ -348,7 +348,7 @@ def test_whatever_happens_to_its_bytes_a_file_is_read_or_refused(
 
 
 @pytest.mark.parametrize("row", [b"", b"\n\x00", b"\n\x04\x0a\x02\x08\x01"])
-def test_rows_in_which_nobody_sees_anything_are_not_counted_but_refused(tmp_path: Path, row: bytes) -> None:
+def test_rows_without_observations_are_refused(tmp_path: Path, row: bytes) -> None:
     path = tmp_path / "empty.demo"
     head = encode_header(DemonstrationMetaProto(api_version=1, number_steps=1000, number_episodes=1))
     brain = delimited(BrainParametersProto(brain_name="Walker").SerializeToString())

@@ -1,4 +1,4 @@
-"""What was written is read, whatever the behavior."""
+"""Round trips: recordings of any behavior are read as they were written."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_an_episode_goes_on_where_the_segment_before_ended(
     assert len({row.id for row in rows}) == 1
 
 
-def test_an_episode_without_an_end_does_not_run_into_the_next(
+def test_unended_episode_does_not_join_the_next(
     tmp_path: Path, rich: BehaviorSpec, make_segment: Any
 ) -> None:
     with DemonstrationWriter(tmp_path / "x.demo", "B", rich) as writer:
@@ -198,7 +198,7 @@ def test_a_full_disk_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_where_nothing_can_be_written_is_told_at_once(tmp_path: Path) -> None:
+def test_unwritable_place_is_an_error_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DemonstrationError, match="cannot write"):
         DemonstrationWriter(tmp_path / "file" / "x.demo", "B", SMALL)

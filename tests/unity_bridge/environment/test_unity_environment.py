@@ -87,7 +87,7 @@ def open_env() -> Iterator[Callable[..., UnityEnvironment]]:
 
 @pytest.fixture
 def mirror(simulator: Callable[..., str], open_env: Callable[..., UnityEnvironment]) -> Any:
-    """An environment whose agents see what they were told; see tests/programs/mirror.py."""
+    """An environment with agents that observe their last actions; see tests/programs/mirror.py."""
     return lambda **keywords: open_env(simulator(PROGRAMS / "mirror.py"), **keywords)
 
 
@@ -98,7 +98,7 @@ def commands(env: UnityEnvironment) -> list[float]:
 
 
 def deeds(env: UnityEnvironment) -> list[list[float]]:
-    """What each agent was told to do last: two continuous actions, two choices."""
+    """The last action of each agent: two continuous numbers, two choices."""
     values: list[list[float]] = env.get_steps(MIRROR)[0].obs[1].tolist()
     return values
 
@@ -122,7 +122,7 @@ def low_level() -> ModuleType:
 
 
 def published_record(plan: dict[str, Any], folder: Path) -> dict[str, np.ndarray]:
-    """What the published class, on our messages, hears from the same simulator; in a process of its own."""
+    """The record of the published class, on our messages, with an equal simulator; in a process of its own."""
     plan["environment"]["base_port"] = free_port()
     (folder / "plan.json").write_text(json.dumps(plan))
     command = [sys.executable, str(PROGRAMS / "low_level.py"), "aliased", "plan.json", "out.npz"]
@@ -142,7 +142,7 @@ def published_record(plan: dict[str, Any], folder: Path) -> dict[str, np.ndarray
     ],
     ids=["3dball", "hybrid with masks", "gym", "two behaviors, three teams"],
 )
-def test_the_same_program_hears_the_same_from_ours_and_from_the_published_class(
+def test_program_gets_equal_steps_from_ours_and_the_published_class(
     words: tuple[object, ...], seed: int, reset_at: int | None, simulator: Callable[..., str], tmp_path: Path
 ) -> None:
     setting = {"file_name": simulator(*words), "seed": seed, "timeout_wait": 60}
@@ -182,7 +182,7 @@ def test_a_bundled_environment_is_opened_by_its_name(open_env: Any) -> None:
     assert [mask.shape for mask in decisions.action_mask] == [(3, 3)]
 
 
-def test_the_first_step_is_a_reset_and_a_later_reset_reaches_the_simulator(mirror: Any) -> None:
+def test_first_step_resets_and_later_resets_arrive(mirror: Any) -> None:
     env = mirror(seed=42)
     env.step()
     assert commands(env) == [RESET_COMMAND, 1, 0, 42]
@@ -278,7 +278,7 @@ def test_channels_carry_messages_both_ways_in_order_and_once(mirror: Any) -> Non
     assert other.heard == ["before the first reset", "with a reset"]
 
 
-def test_what_a_handler_raises_reaches_the_program_and_the_environment_goes_on(mirror: Any) -> None:
+def test_environment_continues_after_a_handlers_exception(mirror: Any) -> None:
     channel = Notes(1)
     env = mirror(side_channels=[channel])
     env.reset()
@@ -336,7 +336,7 @@ def test_nobody_in_time_is_a_timeout(open_env: Any) -> None:
     socket.create_server(("127.0.0.1", port)).close()  # the port is free again
 
 
-def test_a_program_that_says_nothing_is_a_timeout_and_is_ended(actor: Any, open_env: Any) -> None:
+def test_silent_program_times_out_and_is_ended(actor: Any, open_env: Any) -> None:
     with pytest.raises(UnityTimeOutException, match=r"(?s)owes its introduction.*hello there"):
         open_env(actor("print=hello_there", "silence"), timeout_wait=1.5)
 

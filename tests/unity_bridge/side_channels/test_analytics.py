@@ -1,4 +1,4 @@
-"""What the Editor's usage statistics are told."""
+"""Messages for the Editor's usage statistics."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_what_is_said_comes_out_again(message: AnalyticsMessage) -> None:
     assert parse_analytics(record.body) == message
 
 
-def test_a_message_is_packed_under_the_name_that_unity_looks_for() -> None:
+def test_messages_are_packed_under_the_name_unity_expects() -> None:
     (record,) = analytics_records([BEHAVIOR])
     envelope = Any.FromString(record.body)
     assert envelope.type_url == "type.googleapis.com/communicator_objects.TrainingBehaviorInitialized"
     assert WireBehavior.FromString(envelope.value).num_network_hidden_units == 128
 
 
-def test_a_name_is_hashed_with_the_key_that_all_trainers_share() -> None:
+def test_names_are_hashed_with_the_shared_key() -> None:
     # echo -n 3DBall | openssl dgst -sha256 -hmac unity.ml-agents
     assert hashed_name("3DBall") == "7fb08c31c9c1eb51cb6e40d0b764d4a18e77d367627c0a6072d9d128fd5e3b6b"
     assert hashed_name("Größe") != hashed_name("Grosse")

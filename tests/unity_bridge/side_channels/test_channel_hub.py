@@ -69,7 +69,7 @@ def said(text: str) -> SideChannelRecord:
     return SideChannelRecord(CHAT, bytes(message.buffer))
 
 
-def test_a_property_that_was_set_before_anybody_came_is_said_to_each_that_comes() -> None:
+def test_earlier_properties_reach_every_later_simulator() -> None:
     channel = FloatPropertiesChannel()
     channel.set_property("gravity", -9.5)
     hub = ChannelHub([channel])
@@ -80,7 +80,7 @@ def test_a_property_that_was_set_before_anybody_came_is_said_to_each_that_comes(
         assert hub.outgoing(simulator) == []
 
 
-def test_what_is_queued_later_is_said_once_to_all_that_are_there() -> None:
+def test_later_messages_reach_present_simulators_once() -> None:
     channel = FloatPropertiesChannel()
     hub = ChannelHub([channel])
     assert (hub.greeting(0), hub.greeting(1)) == ([], [])
@@ -90,7 +90,7 @@ def test_what_is_queued_later_is_said_once_to_all_that_are_there() -> None:
     assert [len(hub.outgoing(simulator)) for simulator in (0, 1, 2)] == [0, 0, 0]
 
 
-def test_messages_keep_the_order_of_their_channels_and_of_each_queue() -> None:
+def test_messages_keep_the_order_of_channels_and_queues() -> None:
     raw, chat = RawBytesChannel(RAW), Chat()
     hub = ChannelHub([raw, chat])
     chat.say("first")
@@ -123,7 +123,7 @@ def test_raw_bytes_and_statistics_arrive_as_they_were_sent() -> None:
     assert (value, aggregation.name) == (2.0, "SUM")
 
 
-def test_a_message_on_a_channel_that_nobody_registered_is_left_to_others() -> None:
+def test_messages_on_unregistered_channels_are_left_alone() -> None:
     hub = ChannelHub([Chat()])
     assert not hub.deliver(0, said("too early"))
     hub.greeting(0)
@@ -193,8 +193,8 @@ def test_a_simulator_that_departed_is_spoken_to_no_longer(shared: bool) -> None:
     assert not hub.deliver(0, said("me"))
 
 
-def test_a_channel_may_be_filled_by_another_thread_at_any_moment() -> None:
-    """What arrives while the queue is read is neither lost nor said twice."""
+def test_another_thread_may_fill_a_channel_anytime() -> None:
+    """A message that arrives while the queue is read is sent exactly once."""
 
     class Busy(list[bytes]):
         def __iter__(self) -> Any:

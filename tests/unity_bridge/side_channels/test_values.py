@@ -62,7 +62,7 @@ def test_a_number_cut_in_its_middle_is_refused(read: Callable[[BodyReader], Any]
         read(reader(b"\0" * left))
 
 
-def test_a_text_that_is_cut_is_just_shorter_and_the_last() -> None:
+def test_cut_text_is_shorter_and_last() -> None:
     cut = reader(BodyWriter().string("gravity").body()[:-3])
     assert cut.string() == "grav"
     assert cut.int32() == 0

@@ -47,7 +47,7 @@ def test_where_nobody_listens_the_address_is_named(unused_port: int) -> None:
         run(Basic(), unused_port, connect_timeout_s=0.2)
 
 
-def test_a_server_that_is_no_trainer_is_told_from_a_trainer() -> None:
+def test_a_server_that_is_no_trainer_is_an_error() -> None:
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -104,7 +104,7 @@ def broken_after(first, then, messages: int):
     return exchange
 
 
-def test_another_trainer_on_the_same_port_gets_a_conversation_of_its_own(trainer, serve) -> None:
+def test_next_trainer_on_the_port_gets_its_own_conversation(trainer, serve) -> None:
     said: list[str] = []
     trainer.begins().says(trainer.act(BASIC, discrete=[[1]]))
     another = type(trainer)().begins().says(trainer.act(BASIC, discrete=[[1]]))

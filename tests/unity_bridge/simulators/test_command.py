@@ -46,7 +46,7 @@ def test_a_process_plays_until_the_trainer_has_enough(trainer, serve, start) -> 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows ends a process without asking it")
-def test_sigterm_is_answered_with_a_goodbye_even_while_the_trainer_thinks(trainer, serve, start) -> None:
+def test_sigterm_says_goodbye_while_the_trainer_computes(trainer, serve, start) -> None:
     thinking, left = threading.Event(), threading.Event()
 
     def exchange(data: bytes, context: object) -> bytes:
@@ -105,14 +105,14 @@ def test_a_trainer_that_makes_no_sense_gives_exit_code_1(trainer, serve, capsys)
 
 
 @pytest.mark.parametrize("env", ["sim:bsic", "gym:CartPol-v1", "pettingzoo:mpe2.simple_spred_v3"])
-def test_an_environment_that_cannot_be_opened_gives_one_line_and_exit_code_2(env: str, capsys) -> None:
+def test_unopenable_environment_gives_one_line_and_code_2(env: str, capsys) -> None:
     assert main([env]) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"error: {env}: ")
     assert err.count("\n") == 1
 
 
-def test_an_environment_that_fails_on_the_way_gives_exit_code_2(trainer, serve, capsys) -> None:
+def test_environment_that_fails_later_gives_code_2(trainer, serve, capsys) -> None:
     act = trainer.act("Pendulum-v1?team=0", continuous=[[float("nan")]])
     with serve(trainer.begins().says(act).exchange) as port:
         kwargs = '{"g": "heavy"}'

@@ -135,7 +135,7 @@ def test_every_behavior_of_the_scene_is_named_even_without_agents(trainer) -> No
     assert infos(trainer.heard[2], "B?team=1") == []
 
 
-def test_a_description_holds_the_actions_and_the_first_info_the_sensors(trainer) -> None:
+def test_spec_is_split_between_description_and_first_info(trainer) -> None:
     trainer.begins()
     converse(trainer.exchange, Hybrid(2))
     (brain,) = trainer.heard[2].unity_output.rl_initialization_output.brain_parameters
@@ -164,7 +164,7 @@ def test_zero_fields_are_left_out(trainer) -> None:
     assert row[0] == 13 << 3 | 2
 
 
-def test_an_end_and_the_next_beginning_travel_together_under_the_agents_own_id(trainer) -> None:
+def test_end_and_next_start_share_message_and_agent_id(trainer) -> None:
     trainer.begins().says(*[trainer.act(BASIC, discrete=[[0], [LEFT]])] * 6)
     converse(trainer.exchange, Basic(2))
     for message in (trainer.heard[5], trainer.heard[8]):
@@ -200,7 +200,7 @@ def test_only_the_first_reset_brings_a_seed(trainer) -> None:
 
 
 @pytest.mark.parametrize(("given", "own", "used"), [(12, 5, 5), (12, 0, 0), (-1, None, 2**31 - 1)])
-def test_an_own_seed_wins_over_the_trainers_and_none_is_negative(trainer, given: int, own, used: int) -> None:
+def test_own_seed_wins_and_seeds_are_never_negative(trainer, given: int, own, used: int) -> None:
     scene = Latecomer()
     trainer.begins(seed=given)
     converse(trainer.exchange, scene, seed=own)
@@ -241,7 +241,7 @@ def test_parameters_that_come_with_the_first_reset_hold_for_it(trainer) -> None:
     assert [tiles(info) for info in infos(trainer.heard[2], SORTER)] == [7, 7, 7]
 
 
-def test_parameters_hold_from_the_reply_that_brings_them_for_the_episodes_that_start_then(trainer) -> None:
+def test_parameters_apply_to_episodes_that_start_after_them(trainer) -> None:
     academy = Academy()
     scene = Sorter(1, academy)
     idle = [trainer.act(SORTER, discrete=[[0]]) for _ in range(PATIENCE)]
@@ -267,7 +267,7 @@ def test_a_parameter_rides_along_with_a_reset(trainer) -> None:
     assert after == [(0, 9, False), (1, 9, False)]
 
 
-def test_statistics_leave_with_the_message_of_the_step_that_they_are_about(trainer) -> None:
+def test_statistics_leave_with_the_message_of_their_step(trainer) -> None:
     academy = Academy()
     trainer.begins().says(trainer.act(SORTER, discrete=[[0]]), trainer.act(SORTER, discrete=[[0]]))
     converse(trainer.exchange, Sorter(1, academy), academy=academy)
@@ -312,7 +312,7 @@ def test_quit_ends_it_at_once(trainer, before: int) -> None:
     assert len(trainer.heard) == before + 1
 
 
-def test_after_enough_episodes_it_delivers_the_last_rows_and_says_goodbye(trainer) -> None:
+def test_last_rows_are_sent_before_the_goodbye(trainer) -> None:
     trainer.begins().says(*[trainer.act(BASIC, discrete=[[LEFT]])] * 20)
     assert converse(trainer.exchange, Basic(), episodes=2) == "2 episodes are complete"
     *_, last, goodbye = trainer.heard
@@ -322,7 +322,7 @@ def test_after_enough_episodes_it_delivers_the_last_rows_and_says_goodbye(traine
     assert len(trainer.heard) == 2 + 7 + 1
 
 
-def test_the_scene_is_watched_after_the_reset_and_after_each_step(trainer) -> None:
+def test_watch_is_called_after_reset_and_each_step(trainer) -> None:
     seen: list[int] = []
     trainer.begins().says(*[trainer.act(BASIC, discrete=[[0]])] * 3)
     converse(trainer.exchange, Basic(), watch=lambda steps: seen.append(len(trainer.heard)))

@@ -56,7 +56,7 @@ def test_an_expert_earns_what_there_is_to_earn(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_an_expert_acts_for_the_waiting_rows_as_the_scene_allows(name: str) -> None:
+def test_experts_take_allowed_actions_for_waiting_rows(name: str) -> None:
     scene = open_scene(f"sim:{name}", agents=7)
     assert isinstance(scene, Demonstrator)
     told = scene.reset(3)

@@ -26,7 +26,7 @@ def test_what_nobody_set_is_the_default() -> None:
     assert EnvironmentParameters().read("height", 2.5, 3).tolist() == [2.5, 2.5, 2.5]
 
 
-def test_a_number_is_the_same_at_every_reading_until_another_comes() -> None:
+def test_numbers_stay_until_the_next_one_arrives() -> None:
     parameters = EnvironmentParameters()
     parameters.set(FloatParameter("height", 4))
     assert parameters.read("height", 2.5, 2).tolist() == [4, 4]
@@ -49,7 +49,7 @@ def test_a_gaussian_sampler_has_its_moments() -> None:
     assert drawn.std() == pytest.approx(0.5, abs=0.02)
 
 
-def test_of_several_intervals_one_is_as_likely_as_it_is_long() -> None:
+def test_intervals_are_as_likely_as_they_are_long() -> None:
     drawn = read(MultiRangeUniformSampler("height", 3, ((0.0, 1.0), (10.0, 13.0), (20.0, 20.0))))
     short, long = drawn < 5, (drawn >= 10) & (drawn <= 13)
     assert (short | long).all()
@@ -75,7 +75,7 @@ SAMPLERS = [
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_sampler_draws_anew_at_every_reading_as_its_seed_says(sampler) -> None:
+def test_samplers_draw_at_every_reading_from_their_seed(sampler) -> None:
     def twice(seed: int) -> list[float]:
         parameters = EnvironmentParameters()
         parameters.set(sampler(seed))

@@ -49,13 +49,13 @@ def hear(tmp_path: Path) -> Callable[..., tuple[dict[str, BehaviorSpec], Heard]]
 
 @pytest.fixture
 def programs_can_be_imported(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the processes that a test starts."""
+    """Makes the programs importable in the processes that a test starts."""
     search = (str(repository / "tests" / "programs"), os.environ["PYTHONPATH"])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(search))
 
 
 def chosen_of(agent: int, asked: int) -> int:
-    """What an agent does when it is asked for the n-th time: anything, but always the same."""
+    """The action of an agent that is asked for the n-th time: arbitrary, but always the same."""
     return (agent * 7 + asked * asked) % 3
 
 

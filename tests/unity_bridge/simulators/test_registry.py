@@ -9,7 +9,7 @@ from unity_bridge.simulators.scene import Scene, SceneError
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_scene_has_its_own_number_of_agents_unless_told_otherwise(name: str) -> None:
+def test_scenes_have_their_own_default_number_of_agents(name: str) -> None:
     def waiting(scene: Scene) -> int:
         return sum(map(len, scene.reset(0).values()))
 

@@ -113,7 +113,7 @@ STILL = np.zeros((1, 2, 1))
 
 
 @pytest.mark.parametrize("side", [-1, 1])
-def test_a_paddle_returns_the_ball_faster_and_as_steeply_as_it_was_hit_off_center(side: int) -> None:
+def test_paddles_return_the_ball_faster_and_steeper_off_center(side: int) -> None:
     made = court((side * 0.85, 0.5 * HALF_PADDLE), (side * 0.1, 0))
     assert made.advance(STILL).tolist() == [0]
     np.testing.assert_allclose(made.ball, [[side * PADDLE_X, 0.5 * HALF_PADDLE]])
@@ -135,7 +135,7 @@ def test_a_fast_ball_does_not_slip_through_a_paddle() -> None:
     assert made.speed[0, 0] < 0
 
 
-def test_the_nearer_paddle_of_a_side_comes_first_and_lets_pass_what_comes_from_behind() -> None:
+def test_paddles_are_sorted_by_distance_and_pass_balls_from_behind() -> None:
     made = DuelCourt(1, 2)
     made.ball[0], made.speed[0] = (0, 0), (2, 0)
     made.advance(np.zeros((1, 2, 2)))
@@ -145,7 +145,7 @@ def test_the_nearer_paddle_of_a_side_comes_first_and_lets_pass_what_comes_from_b
     assert made.ball[0, 0] == pytest.approx(0.55)
 
 
-def test_paddles_move_so_far_in_a_step_and_not_beyond_the_walls() -> None:
+def test_paddles_stop_at_their_speed_and_at_the_walls() -> None:
     made = court((0, 0), (0.001, 0))
     made.advance(np.array([[[1.0], [-0.5]]]))
     np.testing.assert_allclose(made.paddles[0, :, 0], [PADDLE_STEP, -0.5 * PADDLE_STEP])
@@ -155,7 +155,7 @@ def test_paddles_move_so_far_in_a_step_and_not_beyond_the_walls() -> None:
 
 
 @pytest.mark.parametrize("paddles", [1, 2])
-def test_both_sides_see_the_court_as_if_they_played_to_the_right(paddles: int) -> None:
+def test_both_sides_observe_the_court_playing_to_the_right(paddles: int) -> None:
     scene = Duel(copies=2, agents_per_copy=paddles)
     scene.reset(1)
     made = scene._court
@@ -176,7 +176,7 @@ def test_both_sides_see_the_court_as_if_they_played_to_the_right(paddles: int) -
     np.testing.assert_allclose(others[::2], [1.9, 1.65][:paddles])
 
 
-def test_each_side_of_a_court_is_a_group_of_its_own() -> None:
+def test_each_side_of_a_court_is_one_group() -> None:
     scene = Duel(copies=2, agents_per_copy=3)
     left, right = (scene.reset(0)[side] for side in SIDES)
     assert left.agent_ids.tolist() == list(range(6))
@@ -202,7 +202,7 @@ def test_the_result_is_an_agents_own_or_its_teams(paddles: int, own: bool) -> No
     assert ends
 
 
-def test_a_duel_without_a_winner_is_cut_off_as_a_draw() -> None:
+def test_a_duel_without_a_winner_is_truncated() -> None:
     academy = Academy()
     scene = Duel(copies=2, steps=4, academy=academy)
     scene.reset(0)

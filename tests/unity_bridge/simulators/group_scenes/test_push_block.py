@@ -30,7 +30,7 @@ Policy = Callable[[StepBatch], ActionBatch]
 def room(
     *places: tuple[int, int], blocks: tuple[int, int, int] = (2, 2, 2), heavy: int = 0
 ) -> PushBlockWorld:
-    """One room whose agents stand at these rows and columns, with the trap at row 6, column 3."""
+    """One room with agents at these rows and columns, with the trap at row 6, column 3."""
     world = PushBlockWorld(1, len(places))
     world.places[0] = places
     world.alive[:] = True
@@ -87,7 +87,7 @@ def test_who_stands_in_the_way_holds_a_block_up() -> None:
     assert world.blocks[0, 1] == 3
 
 
-def test_nothing_passes_the_gate_until_somebody_has_died_on_the_trap() -> None:
+def test_gate_is_closed_until_an_agent_dies() -> None:
     world = room((3, GATE - 1), (0, GATE), (6, 2), blocks=(2, GATE, 2))
     assert act(world, RIGHT, RIGHT, STAY) == (0, [False] * 3)
     assert world.places[0].tolist() == [[3, GATE - 1], [0, GATE], [6, 2]]
@@ -98,7 +98,7 @@ def test_nothing_passes_the_gate_until_somebody_has_died_on_the_trap() -> None:
     assert world.blocks[0, 1] == GATE + 1
 
 
-def test_the_trap_is_used_up_by_those_who_step_on_it_first() -> None:
+def test_trap_kills_only_the_agents_that_reach_it_first() -> None:
     world = room((6, 2), (6, 4), (6, 1))
     assert act(world, RIGHT, LEFT, RIGHT) == (0, [True, True, False])
     assert act(world, STAY, STAY, RIGHT) == (0, [False] * 3)
@@ -115,7 +115,7 @@ def test_the_dead_neither_push_nor_stand_in_the_way() -> None:
     assert world.blocks[0, 0] == 3
 
 
-def test_a_block_earns_its_weight_in_the_last_column_and_is_gone() -> None:
+def test_delivered_block_earns_its_weight_and_is_gone() -> None:
     world = room((1, GATE), (1, GATE), (3, GATE), blocks=(GATE + 1, GATE + 1, 2))
     world.open[:] = True
     assert act(world, RIGHT, RIGHT, RIGHT) == (HEAVY + LIGHT, [False] * 3)
@@ -144,7 +144,7 @@ def test_everybody_in_another_order_does_the_same() -> None:
 
 
 class Books:
-    """What every group earned, and who was there, from the messages alone."""
+    """A ledger of groups' rewards and members, from the messages alone."""
 
     def __init__(self, scene: PushBlock, seed: int = 0) -> None:
         self.scene = scene
@@ -213,7 +213,7 @@ def test_the_expert_brings_everything_home_at_the_price_of_one(agents: int, seed
         assert np.mean(books.returns) == pytest.approx(EXPERT_RETURN, abs=0.01)
 
 
-def test_a_group_of_which_nobody_dies_is_cut_off_with_nothing() -> None:
+def test_group_without_a_death_is_truncated_with_nothing() -> None:
     scene = PushBlock(copies=3, steps=50)
     books = Books(scene)
     for _ in range(50):
@@ -225,7 +225,7 @@ def test_a_group_of_which_nobody_dies_is_cut_off_with_nothing() -> None:
     assert not books.told.group_rewards[books.told.num_terminal :].any()
 
 
-def test_agents_earn_nothing_on_their_own_and_random_ones_little_together() -> None:
+def test_only_groups_earn_and_random_ones_little() -> None:
     scene, rng = PushBlock(copies=30), np.random.default_rng(0)
     books = Books(scene, seed=5)
     for _ in range(400):
@@ -258,7 +258,7 @@ def test_the_dead_are_away_until_their_group_begins_anew() -> None:
     assert set(books.deaths) >= {1}
 
 
-def test_the_dead_come_back_into_the_same_group_where_they_may() -> None:
+def test_respawned_agents_return_to_their_group() -> None:
     scene = PushBlock(copies=1, agents_per_copy=3, respawn=4)
     told = scene.reset(2)[BEHAVIOR]
     while not told.num_terminal:
@@ -277,7 +277,7 @@ def test_the_dead_come_back_into_the_same_group_where_they_may() -> None:
     assert not told.observations[0][back, 1].any()  # in the first column
 
 
-def test_a_team_that_dies_all_at_once_is_over_even_if_the_dead_may_come_back() -> None:
+def test_group_that_dies_at_once_ends_despite_respawning() -> None:
     scene = PushBlock(copies=1, agents_per_copy=3, respawn=2)
     scene.reset(0)
     world = scene._world

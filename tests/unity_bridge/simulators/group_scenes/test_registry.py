@@ -1,4 +1,4 @@
-"""What all scenes with teams have in common: ids, groups and ends, seeds, experts, options, pictures, the wire."""
+"""Properties of all scenes with groups: ids, groups and ends, seeds, experts, options, pictures, the wire."""
 
 from __future__ import annotations
 
@@ -87,9 +87,7 @@ def test_a_scene_describes_what_its_rows_hold(name: str, options: dict[str, Any]
 
 
 @every_variant
-def test_agents_and_groups_keep_their_ids_and_each_agent_its_group(
-    name: str, options: dict[str, Any]
-) -> None:
+def test_ids_of_agents_and_groups_never_change(name: str, options: dict[str, Any]) -> None:
     scene = open_(name, options)
     groups: dict[int, int] = {}
     for told in games(scene, 500):
@@ -103,9 +101,7 @@ def test_agents_and_groups_keep_their_ids_and_each_agent_its_group(
 
 
 @every_variant
-def test_who_acted_either_ends_or_waits_again_and_groups_end_as_a_whole(
-    name: str, options: dict[str, Any]
-) -> None:
+def test_acting_agents_end_or_wait_and_groups_end_whole(name: str, options: dict[str, Any]) -> None:
     scene = open_(name, options)
     before: dict[str, dict[int, list[int]]] = {}
     ends = early = 0
@@ -180,9 +176,7 @@ def test_a_reset_in_mid_episode_begins_anew_and_ends_nothing(name: str, options:
 
 
 @every_variant
-def test_an_expert_acts_for_the_waiting_rows_and_asking_it_changes_nothing(
-    name: str, options: dict[str, Any]
-) -> None:
+def test_asking_an_expert_changes_nothing(name: str, options: dict[str, Any]) -> None:
     scene, twin = open_(name, options), open_(name, options)
     assert isinstance(scene, Demonstrator)
     assert isinstance(twin, Demonstrator)
@@ -246,7 +240,7 @@ def require_same(heard: Steps, told: Steps) -> None:
 
 
 @pytest.mark.parametrize("name", GROUP_SCENES)
-def test_the_default_options_are_those_that_a_scene_has_by_itself(name: str) -> None:
+def test_default_options_are_those_of_the_scene_class(name: str) -> None:
     scene = GROUP_SCENES[name]
     assert set(scene.options) <= set(OPTIONS)
     assert digest(scene.make().reset(0)) == digest(open_scene(f"sim:{name}").reset(0))

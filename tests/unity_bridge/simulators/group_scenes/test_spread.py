@@ -99,7 +99,7 @@ def test_it_is_mpe2_step_for_step(agents: int, steps: int, seed: int, continuous
 def random_action(
     rng: np.random.Generator, agents: int, *, continuous: bool
 ) -> tuple[ActionBatch, Sequence[object]]:
-    """The same for ours and for theirs."""
+    """Starts both worlds, ours and mpe2's, alike."""
     if not continuous:
         chosen = rng.integers(5, size=agents)
         return choices(chosen), chosen.tolist()
@@ -144,7 +144,7 @@ def test_agents_in_another_order_earn_the_same_in_that_order() -> None:
     assert bumped
 
 
-def test_each_copy_is_a_group_that_is_cut_off_as_a_whole_and_begins_anew() -> None:
+def test_each_copy_is_one_group_truncated_as_a_whole() -> None:
     scene = Spread(copies=4, agents_per_copy=3, steps=5)
     first = scene.reset(2)[BEHAVIOR]
     assert first.agent_ids.tolist() == list(range(12))
@@ -185,7 +185,7 @@ def test_the_expert_returns_what_an_assignment_and_steering_can(seed: int, conti
     assert sum(earned) == pytest.approx(EXPERT_RETURN, abs=0.35)
 
 
-def test_random_agents_and_agents_that_stand_still_return_what_mpe2_says() -> None:
+def test_random_and_still_agents_return_what_mpe2_measures() -> None:
     scene, rng = Spread(copies=1500), np.random.default_rng(4)
     scene.reset(3)
     random = play(scene, [choices(rng.integers(5, size=4500)) for _ in range(25)])

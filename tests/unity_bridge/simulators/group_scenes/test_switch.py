@@ -25,7 +25,7 @@ FOUR = "0000 3020 3030 3230 3030 3130 2032 0001 0001 0101 0101 0100 0101 0100 02
 
 
 class Referee:
-    """The same rules, written down for one copy and one agent at a time."""
+    """The rules of Switch, written down for one copy and one agent at a time."""
 
     def __init__(self, agents: int, copy: int, limit: int = 50) -> None:
         self.ids = [copy * agents + agent for agent in range(agents)]
@@ -40,7 +40,7 @@ class Referee:
     def step(
         self, chosen: Mapping[int, int]
     ) -> tuple[list[tuple[int, float, bool]], list[tuple[int, float]]]:
-        """Who ended with what, and whether by coming home; and who waits with what, in the order of their ids."""
+        """Makes a step. Returns (agent, reward, is home) of those that ended, (agent, reward) of those that wait."""
         self.steps += 1
         rewards = {}
         for agent, name in enumerate(self.ids):
@@ -73,7 +73,7 @@ def told_by(scene: Switch, actions: Sequence[int] | ActionBatch) -> StepBatch:
 
 
 def team_rewards(scene: Switch) -> list[float]:
-    """What the team earns, step by step, in the episode that its expert plays."""
+    """The team's rewards, step by step, in the episode that its expert plays."""
     (behavior,) = scene.behaviors
     agents = len(scene.reset()[behavior])
     earned: list[float] = []

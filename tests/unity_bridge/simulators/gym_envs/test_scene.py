@@ -74,7 +74,7 @@ def test_the_behavior_is_called_like_the_environment_without_its_namespace() -> 
     assert list(GymScene("gymnasium.envs:CartPole-v1").behaviors) == ["CartPole-v1?team=0"]
 
 
-def test_a_truncated_episode_shows_its_last_observation_and_the_next_ones_first(act) -> None:
+def test_truncation_sends_the_last_and_the_next_first_observation(act) -> None:
     scene = counter(end=100, limit=2)
     scene.reset(5)
     scene.step(act(BEHAVIOR, discrete=[[1]]))
@@ -87,7 +87,7 @@ def test_a_truncated_episode_shows_its_last_observation_and_the_next_ones_first(
 
 
 @pytest.mark.parametrize("limit", [3, 100])
-def test_termination_is_termination_even_on_the_last_tick_of_the_clock(act, limit: int) -> None:
+def test_termination_wins_over_truncation_in_the_same_step(act, limit: int) -> None:
     scene = counter(end=3, limit=limit)
     scene.reset()
     for _ in range(3):
@@ -162,7 +162,7 @@ def test_numbers_too_large_for_the_wire_become_the_largest() -> None:
     assert seen[0, 0] == np.finfo(np.float32).max
 
 
-def test_what_is_no_number_is_left_for_the_trainer_to_refuse() -> None:
+def test_nan_and_infinity_are_passed_on_to_the_trainer() -> None:
     assert np.isnan(counter(trouble="nan").reset()[BEHAVIOR].observations[0][0, 0])
 
 
@@ -219,7 +219,7 @@ def test_the_traceback_of_an_environment_begins_in_its_own_file(act) -> None:
 
 
 @pytest.mark.parametrize("env_id", ["CartPol-v1", "no_such_module:Env-v0"])
-def test_where_no_code_of_an_environment_ran_there_is_no_traceback_to_read(env_id: str) -> None:
+def test_no_traceback_without_code_of_an_environment(env_id: str) -> None:
     with pytest.raises(SceneError) as failure:
         GymScene(env_id)
     assert users_traceback(failure.value) == ""

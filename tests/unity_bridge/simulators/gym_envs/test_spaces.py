@@ -50,7 +50,7 @@ def test_a_flat_space_is_one_vector(space: Space, observation: Any, seen: list[f
     assert read(space, observation) == {"observation": seen}
 
 
-def test_a_dict_gives_sensors_by_sorted_key_and_a_tuple_by_index() -> None:
+def test_dict_sensors_sort_by_key_and_tuple_sensors_by_index() -> None:
     space = spaces.Dict(
         {
             "wheel": spaces.Discrete(2),
@@ -90,9 +90,7 @@ PIXELS = np.random.default_rng(3).integers(0, 256, (24, 31, 3), np.uint8)
     ],
     ids=str,
 )
-def test_a_picture_has_its_channels_first_and_stays_bytes_if_it_was(
-    space: Space, observation: Any, seen: Any
-) -> None:
+def test_pictures_have_channels_first_and_keep_bytes(space: Space, observation: Any, seen: Any) -> None:
     [sensor] = sensors(space)
     assert sensor.spec.is_picture
     assert sensor.spec.shape == seen.shape
@@ -111,7 +109,7 @@ def test_a_picture_has_its_channels_first_and_stays_bytes_if_it_was(
     ],
     ids=str,
 )
-def test_an_observation_that_is_no_member_of_its_space_is_refused(observation: Any, complaint: str) -> None:
+def test_observation_outside_its_space_is_refused(observation: Any, complaint: str) -> None:
     [sensor] = sensors(spaces.Box(-1, 1, (2,)))
     with pytest.raises(SceneError, match=complaint):
         sensor.read_all([observation])

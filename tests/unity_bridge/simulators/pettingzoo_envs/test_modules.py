@@ -26,7 +26,7 @@ from unity_bridge.simulators.scene import SceneError
         ("thirsty", "it needs water_1234, which is not installed$"),
     ],
 )
-def test_a_module_that_makes_no_environment_is_refused_in_one_line(
+def test_module_without_environment_is_refused_in_one_line(
     module: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "in_turn.py").write_text("class env:\n    metadata = {'render_modes': []}\n")

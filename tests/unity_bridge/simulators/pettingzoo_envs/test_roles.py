@@ -34,9 +34,7 @@ def names(env: Any, *wanted: tuple[str, str]) -> dict[str, tuple[Any, ...]]:
         (simple_world_comm_v3, {"Env_leadadversary": 1, "Env_adversary": 3, "Env_agent": 2}),
     ],
 )
-def test_agents_with_equal_spaces_share_a_behavior_that_is_called_like_them(
-    module: Any, expected: dict[str, int]
-) -> None:
+def test_agents_with_equal_spaces_share_a_behavior(module: Any, expected: dict[str, int]) -> None:
     found = names(module.parallel_env())
     assert {behavior: len(agents) for behavior, agents in found.items()} == {
         f"{name}?team=0": count for name, count in expected.items()
@@ -67,7 +65,7 @@ def test_action_spaces_tell_agents_apart_too() -> None:
     assert list(names(env)) == ["Env_a?team=0", "Env_b?team=0"]
 
 
-def test_the_user_may_name_behaviors_and_teams_and_the_first_pattern_that_fits_counts() -> None:
+def test_first_fitting_pattern_names_behavior_and_team() -> None:
     env = env_of({"red_0": SMALL, "red_1": SMALL, "blue_0": SMALL, "blue_1": SMALL})
     assert names(env, ("red_0", "Boss"), ("red_*", "Duel?team=0"), ("*", "Duel?team=1")) == {
         "Boss?team=0": ("red_0",),
@@ -111,9 +109,7 @@ def test_agents_that_see_differently_cannot_share_a_behavior() -> None:
     ],
     ids=str,
 )
-def test_sensors_are_called_so_that_a_state_sorts_after_them_and_masks_are_none(
-    seen: Any, sensors: list[str]
-) -> None:
+def test_state_sorts_after_sensors_and_masks_are_no_sensors(seen: Any, sensors: list[str]) -> None:
     [role] = assign_roles(env_of({"a": seen}), "Env")
     assert [sensor.spec.name for sensor in role.sensors] == sensors
     sample = seen.sample()
@@ -130,6 +126,6 @@ def test_sensors_are_called_so_that_a_state_sorts_after_them_and_masks_are_none(
         (SMALL, spaces.Text(4), "agent 'a': action is a Text space; expected Box, Discrete"),
     ],
 )
-def test_a_space_that_cannot_be_sent_is_named_with_its_agent(seen: Any, done: Any, complaint: str) -> None:
+def test_unsupported_space_is_named_with_its_agent(seen: Any, done: Any, complaint: str) -> None:
     with pytest.raises(SceneError, match=complaint):
         assign_roles(env_of({"a": seen}, done), "Env")

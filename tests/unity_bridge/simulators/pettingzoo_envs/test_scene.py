@@ -74,7 +74,7 @@ def test_who_comes_late_gets_rows_from_then_on() -> None:
     assert (steps[KID].agent_ids.tolist(), steps[NURSE].agent_ids.tolist()) == ([2], [3])
 
 
-def test_when_nobody_is_left_the_last_observations_and_the_next_first_ones_come_together() -> None:
+def test_last_and_next_first_observations_share_a_message() -> None:
     scene = nursery()
     steps = scene.reset(8)
     for _ in range(4):
@@ -94,7 +94,7 @@ def test_who_is_terminated_and_truncated_at_once_is_terminated() -> None:
     assert steps[KID].truncated.tolist() == [False, True, True, False, False, False]
 
 
-def test_rewards_belong_to_who_acted_and_never_to_the_next_episode() -> None:
+def test_rewards_never_reach_the_next_episode() -> None:
     scene = nursery(2)
     steps = scene.reset()
     rewards: dict[int, list[float]] = {}
@@ -144,7 +144,7 @@ def test_masks_are_found_in_observations_and_infos(masks: str) -> None:
     assert steps[KID].allowed_actions[0].any()
 
 
-def test_without_a_state_all_observations_are_joined_and_who_is_absent_is_zero() -> None:
+def test_missing_state_joins_observations_with_zeros_for_absent_agents() -> None:
     scene = nursery(with_state=None)
     assert [spec.name for spec in scene.behaviors[NURSE].observation_specs] == ["observation", "global_state"]
     steps = scene.reset(5)
@@ -205,7 +205,7 @@ def test_a_copy_is_the_environment_itself_with_its_seed(module: Any, continuous:
 
 
 def rows_of_copy(steps: Steps, env: Any, copy: int, *, terminal: bool) -> dict[str, tuple[str, int]]:
-    """Where each agent's row is."""
+    """The row of each agent."""
     places = {}
     for behavior, batch in steps.items():
         rows = range(batch.num_terminal) if terminal else range(batch.num_terminal, len(batch))
@@ -274,7 +274,7 @@ class Gallery:
         return {"guard_0": np.zeros(2), "visitor_0": self.painting}, {}
 
 
-def test_agents_may_see_pictures_and_then_a_state_must_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_pictures_state_must_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gallery", SimpleNamespace(parallel_env=Gallery))
     scene = PettingZooScene("gallery")
     [seen] = scene.reset()["gallery_visitor?team=0"].observations

@@ -47,7 +47,7 @@ def said(asking: Sequence[int], ended: Sequence[int] = (), behavior: str = "B?te
 
 
 def frames_of(path: Path, size: tuple[int, int] = (0, 0)) -> np.ndarray:
-    """What a film shows, [frames, H, W, 3]; the size of an MP4 must be known."""
+    """The frames of a film, [frames, H, W, 3]; the size of an MP4 must be known."""
     if path.suffix == ".gif":
         with Image.open(path) as picture:
             shown = []
@@ -113,7 +113,7 @@ def test_a_recording_may_be_told_to_end_sooner_or_later(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("frame_s", "every", "duration_ms"), [(0.01, 2, 20), (0.004, 5, 20), (0.02, 1, 20)])
-def test_frames_too_quick_for_viewers_are_left_out_and_time_stays_true(
+def test_too_quick_frames_are_left_out_at_true_speed(
     tmp_path: Path, frame_s: float, every: int, duration_ms: int
 ) -> None:
     path = tmp_path / "quick.gif"
@@ -155,7 +155,7 @@ def test_without_a_frame_there_is_no_file(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".gif", pytest.param(".mp4", marks=needs_ffmpeg)])
-def test_a_recording_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path, suffix: str) -> None:
+def test_failed_recording_leaves_nothing_behind(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"taken{suffix}"
     path.mkdir()
     recorder = FilmRecorder(Fading(), path)

@@ -71,7 +71,7 @@ def test_a_ball_beside_the_platform_falls_freely() -> None:
     assert balls.position[1, 0] == pytest.approx(0.5 - 9.81 * 0.0004 * 15)
 
 
-def test_a_ball_far_below_the_platform_is_not_lifted_through_it() -> None:
+def test_platform_does_not_lift_a_ball_far_below() -> None:
     balls = ball()
     balls.position[1] = -0.5
     balls.advance(LEVEL)
@@ -79,7 +79,7 @@ def test_a_ball_far_below_the_platform_is_not_lifted_through_it() -> None:
 
 
 @pytest.mark.parametrize(("aside", "turn"), [((2, 0), (1, 0)), ((-2, 2), (-1, -1)), ((1, 1), (0.3, -0.1))])
-def test_a_rising_platform_carries_the_ball_and_never_lets_it_sink(
+def test_rising_platform_never_lets_the_ball_sink(
     aside: tuple[float, float], turn: tuple[float, float]
 ) -> None:
     balls = ball(aside=aside)
@@ -97,7 +97,7 @@ def test_a_landing_is_dead() -> None:
     np.testing.assert_allclose(balls.velocity[:, 0], 0, atol=1e-9)
 
 
-def test_an_advance_tilts_ten_degrees_for_a_full_action_and_more_counts_as_full() -> None:
+def test_full_action_tilts_ten_degrees_and_more_is_clipped() -> None:
     balls = ball()
     balls.advance(np.array([[0.5], [-7.0]]))
     np.testing.assert_allclose(np.degrees(balls.tilt[:, 0]), [5, -10])

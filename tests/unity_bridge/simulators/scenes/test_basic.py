@@ -36,7 +36,7 @@ def test_the_cell_is_seen_one_hot(act) -> None:
     assert steps.observations[0].tolist() == [np.eye(20)[9].tolist()]
 
 
-def test_the_terminal_row_shows_the_goal_and_the_next_row_the_start(act) -> None:
+def test_terminal_row_shows_the_goal_next_the_start(act) -> None:
     scene = Basic()
     scene.reset()
     for _ in range(3):

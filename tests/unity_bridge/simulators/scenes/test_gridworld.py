@@ -49,7 +49,7 @@ def neighbours(cell: tuple[int, int]) -> Iterator[tuple[int, tuple[int, int]]]:
 
 
 def first_moves(goal: tuple[int, int], wrong: tuple[int, int]) -> dict[tuple[int, int], tuple[int, int]]:
-    """From each cell the length of the shortest way around the wrong goal, and its first move."""
+    """The length of the shortest way around the wrong goal from each cell, and its first move."""
     ways = {goal: (0, STAY)}
     queue = deque([goal])
     while queue:
@@ -72,7 +72,7 @@ def walk(steps: StepBatch, *, rightly: bool = True) -> ActionBatch:
     return ActionBatch(np.zeros((len(moves), 0), np.float32), np.array(moves, np.int32))
 
 
-def test_the_best_policy_earns_one_less_a_hundredth_for_each_cell(play) -> None:
+def test_best_return_loses_a_hundredth_per_cell(play) -> None:
     episodes = [episode for ended in play(GridWorld(9), walk, steps=40).values() for episode in ended]
     assert len(episodes) > 60
     for return_, decisions, terminated in episodes:
@@ -80,7 +80,7 @@ def test_the_best_policy_earns_one_less_a_hundredth_for_each_cell(play) -> None:
         assert terminated
 
 
-def test_the_best_mean_return_is_that_of_the_shortest_ways_on_all_boards() -> None:
+def test_best_mean_return_averages_shortest_ways_over_boards() -> None:
     cells = [(row, column) for row in range(SIDE) for column in range(SIDE)]
     ways = [
         length
@@ -111,7 +111,7 @@ def test_who_stays_is_interrupted_after_a_hundred_decisions(play) -> None:
 
 
 @pytest.mark.parametrize(("asked", "size"), [(2.0, 2), (3.9, 3), (4.0, 4), (0.0, 2), (99.0, SIDE)])
-def test_a_smaller_grid_is_used_from_the_corner_and_never_left(asked: float, size: int) -> None:
+def test_smaller_grid_is_never_left(asked: float, size: int) -> None:
     academy = Academy()
     academy.parameters.set(FloatParameter("gridSize", asked))
     world, rng = GridWorld(100, academy), np.random.default_rng(1)
@@ -165,7 +165,7 @@ def test_moves_into_the_wall_are_masked_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("move", range(5))
-def test_a_move_leads_to_the_next_cell_or_nowhere_when_it_is_forbidden(act, move: int) -> None:
+def test_moves_reach_the_next_cell_unless_forbidden(act, move: int) -> None:
     scene = GridWorld(60)
     before = scene.reset(move)[BEHAVIOR]
     steps = scene.step(act(BEHAVIOR, discrete=[[move]] * 60))[BEHAVIOR]
@@ -197,7 +197,7 @@ def test_the_sensors_are_declared_as_unity_declares_them() -> None:
     assert goal.dimension_property == (DimensionProperty.NONE,)
 
 
-def test_a_seed_decides_everything_and_a_reset_without_one_goes_on() -> None:
+def test_seed_decides_everything_and_reset_without_one_continues() -> None:
     first, same, other = GridWorld(9), GridWorld(9), GridWorld(9)
     a, b, c = (scene.reset(seed)[BEHAVIOR] for scene, seed in ((first, 4), (same, 4), (other, 5)))
     np.testing.assert_array_equal(a.observations[0], b.observations[0])
@@ -209,7 +209,7 @@ def test_a_seed_decides_everything_and_a_reset_without_one_goes_on() -> None:
     assert not np.array_equal(a.observations[0], again.observations[0])
 
 
-def test_a_picture_frames_each_board_in_the_colour_of_its_goal() -> None:
+def test_picture_frames_boards_in_their_goals_colours() -> None:
     scene = GridWorld(4)
     goals = scene.reset(2)[BEHAVIOR].observations[1].argmax(axis=1)
     page = scene.render()

@@ -39,7 +39,7 @@ def with_length(length: float, agents: int = 16) -> Hallway:
 
 
 def rays(steps: StepBatch) -> tuple[np.ndarray, np.ndarray]:
-    """What each ray hits and how many cells off that is. Shapes [N, 5]."""
+    """The thing that each ray hits and its distance in cells. Shapes [N, 5]."""
     seen = steps.observations[0].reshape(len(steps), 5, 6)
     np.testing.assert_array_equal(seen[:, :, :5].sum(axis=2), 1)
     return seen[:, :, :5].argmax(axis=2), np.rint(seen[:, :, 5] * 21).astype(int)
@@ -79,7 +79,7 @@ def test_who_remembers_the_symbol_earns_the_best_return(play, length: int) -> No
         assert ended == [(pytest.approx(1 - 0.01 * (length + 1)), length + 1, True)] * 4
 
 
-def test_the_best_return_is_that_of_the_length_that_is_usual(play) -> None:
+def test_best_return_is_that_of_the_default_length(play) -> None:
     (episode,) = play(Hallway(1), Rememberer(1), steps=10)[0]
     assert episode == (pytest.approx(BEST_RETURN), 10, True)
 
@@ -163,7 +163,7 @@ def test_walls_hold_who_bumps_into_them() -> None:
     np.testing.assert_array_equal(scene.step(everybody(FORWARD, 1))[BEHAVIOR].observations[0], there)
 
 
-def test_symbols_and_sides_are_drawn_evenly_and_without_regard_to_each_other() -> None:
+def test_symbols_and_sides_are_even_and_independent() -> None:
     scene = Hallway(4000)
     symbols = rays(scene.reset(2)[BEHAVIOR])[0][:, TO_LEFT] == CIRCLE_SYMBOL
     for _ in range(9):

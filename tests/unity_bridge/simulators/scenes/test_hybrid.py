@@ -80,7 +80,7 @@ def test_an_ended_episode_is_told_before_the_agents_turn_comes() -> None:
     assert steps.rewards[0] == pytest.approx(-1.01)
 
 
-def test_at_each_decision_one_shelf_is_empty_and_never_the_ordered_one() -> None:
+def test_one_shelf_is_empty_but_never_the_ordered_one() -> None:
     scene = Hybrid(1)
     steps = scene.reset(0)[BEHAVIOR]
     empty = set()
@@ -127,7 +127,7 @@ def test_the_wrong_crate_costs_a_little_and_is_not_loaded() -> None:
     assert steps.observations[1][0, 1] == 0
 
 
-def test_a_new_order_comes_in_with_each_release_and_not_before() -> None:
+def test_new_orders_come_only_with_releases() -> None:
     scene = Hybrid(1)
     steps = scene.reset(0)[BEHAVIOR]
     orders, released = [], []

@@ -59,7 +59,7 @@ def cells(kind: str) -> list[Cell]:
 
 
 def places(steps: StepBatch) -> list[Cell]:
-    """Where the agents are, by what they feel."""
+    """The agents' places, as they observe them."""
     felt = steps.observations[1].reshape(len(steps), 2, 22)
     np.testing.assert_array_equal(felt.sum(axis=(1, 2)), 2)
     columns, rows = felt[:, :, :19].any(axis=1).argmax(axis=1), felt[:, :, 19:].any(axis=1).argmax(axis=1)
@@ -67,12 +67,12 @@ def places(steps: StepBatch) -> list[Cell]:
 
 
 def pressed(steps: StepBatch) -> np.ndarray:
-    """Whose switch was pressed. Shape [N]."""
+    """The agents that have pressed their switch. Shape [N]."""
     return steps.observations[1][:, 22:].any(axis=1)
 
 
 def rays(steps: StepBatch) -> tuple[np.ndarray, np.ndarray]:
-    """What each ray hits and how many cells off that is. Shapes [N, 8]."""
+    """The thing that each ray hits and its distance in cells. Shapes [N, 8]."""
     seen = steps.observations[0].reshape(len(steps), 8, 5)
     np.testing.assert_array_equal(seen[:, :, :4].sum(axis=2), 1)
     return seen[:, :, :4].argmax(axis=2), np.rint(seen[:, :, 4] * 19).astype(int)
@@ -124,7 +124,7 @@ def test_the_best_mean_return_is_that_of_the_shortest_ways() -> None:
 
 
 def chances_of_a_random_walk(decisions: int) -> tuple[float, float]:
-    """That the switch is pressed and that the brick is taken, exactly, over all places."""
+    """The exact probabilities that the switch is pressed and that the brick is taken, over all places."""
     order = {cell: index for index, cell in enumerate(FLOOR)}
     walk = np.zeros((len(order), len(order)))
     for cell, move in itertools.product(FLOOR, MOVES):
@@ -159,7 +159,7 @@ def arrivals(entering: np.ndarray, walk: np.ndarray, goal: int) -> np.ndarray:
     return reached
 
 
-def test_chance_presses_the_switch_now_and_then_and_takes_hardly_any_brick() -> None:
+def test_random_agents_press_switches_but_hardly_take_bricks() -> None:
     pressing, taking = chances_of_a_random_walk(MAX_DECISIONS)
     assert pressing == pytest.approx(0.082, abs=0.001)
     assert 1e-6 < taking < 3e-6
@@ -201,7 +201,7 @@ def test_a_pyramid_is_in_the_way_until_it_falls() -> None:
     assert stood[1] == lies[1]
 
 
-def test_who_presses_sees_it_and_the_pyramid_stands_at_the_other_end() -> None:
+def test_pressing_is_observed_and_raises_the_pyramid() -> None:
     scene = Pyramids(50)
     steps = scene.reset(0)[BEHAVIOR]
     assert not pressed(steps).any()
@@ -218,7 +218,7 @@ def test_who_presses_sees_it_and_the_pyramid_stands_at_the_other_end() -> None:
 
 
 @pytest.mark.parametrize("move", MOVES)
-def test_a_move_leads_to_the_next_cell_and_no_further_than_the_wall(move: int) -> None:
+def test_moves_reach_the_next_cell_unless_walled(move: int) -> None:
     scene = Pyramids(40)
     steps = scene.reset(move)[BEHAVIOR]
     for _ in range(12):

@@ -142,7 +142,7 @@ def test_the_order_of_the_rows_says_nothing() -> None:
     np.testing.assert_allclose(np.bincount(tiles[:, :, COSINE].argmax(axis=1)) / 3000, 0.25, atol=0.03)
 
 
-def test_the_number_of_tiles_is_read_for_each_episode_of_each_agent() -> None:
+def test_tile_number_is_read_for_each_episode() -> None:
     academy = Academy()
     academy.parameters.set(UniformSampler("num_tiles", 1, 3.0, 6.0))
     counts = Sorter(200, academy).reset(0)[BEHAVIOR].observations[0].any(axis=2).sum(axis=1)

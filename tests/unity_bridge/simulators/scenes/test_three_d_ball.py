@@ -24,7 +24,7 @@ def do_nothing(steps: StepBatch) -> ActionBatch:
     return act(np.zeros((len(steps), 2)))
 
 
-def test_a_controller_by_hand_reaches_the_best_return_in_every_area(play) -> None:
+def test_handmade_controller_reaches_the_best_return(play) -> None:
     episodes = play(ThreeDBall(24), balance, steps=1000)
     assert sorted(episodes) == list(range(24))
     for (return_, decisions, terminated), *others in episodes.values():
@@ -47,7 +47,7 @@ def test_random_actions_fail_soon(play) -> None:
     assert np.mean(returns) < 5
 
 
-def test_a_fall_ends_the_episode_and_begins_the_next_in_one_message() -> None:
+def test_fall_and_next_start_share_one_message() -> None:
     scene = ThreeDBall(4)
     steps = scene.reset(0)[BEHAVIOR]
     while not steps.num_terminal:
@@ -64,7 +64,7 @@ def test_a_fall_ends_the_episode_and_begins_the_next_in_one_message() -> None:
     assert np.all(steps.observations[0][again, 5:8] == 0)
 
 
-def test_the_first_rows_show_a_ball_at_rest_on_a_tilted_platform() -> None:
+def test_first_rows_show_resting_balls_on_tilted_platforms() -> None:
     seen = ThreeDBall(200).reset(1)[BEHAVIOR].observations[0]
     assert seen.shape == (200, 8)
     assert np.all(np.abs(seen[:, 0:2]) <= np.sin(np.radians(5)) + 1e-6)
@@ -86,7 +86,7 @@ def test_rotation_is_seen_as_a_quaternions_z_and_x() -> None:
     np.testing.assert_allclose((normal * seen[:, 2:5]).sum(axis=1), 0.5, atol=1e-5)
 
 
-def test_the_first_action_turns_about_z_and_the_second_about_x() -> None:
+def test_actions_turn_about_z_and_x() -> None:
     scene = ThreeDBall(1)
     before = scene.reset(2)[BEHAVIOR].observations[0][0, 0:2]
     after = scene.step({BEHAVIOR: act(np.array([[1.0, 0.0]]))})[BEHAVIOR].observations[0][0, 0:2]

@@ -112,7 +112,7 @@ def fewest_decisions(x: float, block: float, wall: float) -> int:
 
 
 @pytest.mark.parametrize(("block", "best"), [(-2.5, 12), (-4.5, 13)])
-def test_the_best_way_over_eight_metres_takes_12_or_13_decisions(block: float, best: int) -> None:
+def test_eight_metres_take_12_or_13_decisions_at_best(block: float, best: int) -> None:
     assert fewest_decisions(-7.5, block, 8.0) == best
 
 
@@ -199,7 +199,7 @@ def test_a_seed_decides_everything() -> None:
     assert first[SMALL].observations[0].tolist() != other[SMALL].observations[0].tolist()
 
 
-def test_a_reset_in_the_middle_ends_nothing_and_keeps_the_ids() -> None:
+def test_reset_ends_no_episode_and_keeps_ids() -> None:
     scene = with_walls()
     told = scene.reset(1)
     scene.step({name: decide(stand, told[name]) for name in told})

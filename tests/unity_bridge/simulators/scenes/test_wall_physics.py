@@ -32,7 +32,7 @@ def test_running_makes_a_metre_in_each_advance() -> None:
     assert courses.y == 0
 
 
-def test_a_jump_rises_4_9_metres_and_lands_after_1_4_seconds() -> None:
+def test_jump_height_and_duration_match_their_formulas() -> None:
     # v = 14, g = 20: v²/2g = 4.9 m, 2v/g = 1.4 s = 7 advances. In between y = 14 t − 10 t².
     courses = course(x=-7)
     advance(courses, HOLD, jump=True)
@@ -132,7 +132,7 @@ def test_who_steps_off_a_block_falls() -> None:
     assert courses.block < -5
 
 
-def test_a_wall_of_eight_metres_is_climbed_from_a_block_before_it() -> None:
+def test_block_helps_over_a_wall_of_eight_metres() -> None:
     courses = course(x=-4, block=-2, wall=8)
     advance(courses, RIGHT, jump=True)
     advance(courses, RIGHT, 4)
