@@ -3,11 +3,11 @@
 from trainer_service.config.changes import changed_networks
 from trainer_service.config.environment_parameters import CurriculumSettings, Lesson, Sampler
 from trainer_service.config.hyperparameters.common import Hyperparameters, Schedule
+from trainer_service.config.hyperparameters.off_policy import SACSettings
 from trainer_service.config.hyperparameters.on_policy import (
     OnPolicyHyperparameters,
     POCASettings,
     PPOSettings,
-    SACSettings,
 )
 from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
 from trainer_service.config.names import validate_behavior_name, validate_run_id

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from trainer_service.config.environment_parameters import SAMPLERS
-from trainer_service.config.hyperparameters.on_policy import SACSettings
+from trainer_service.config.hyperparameters.off_policy import SACSettings
 from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.reading.legacy import (

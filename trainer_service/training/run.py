@@ -16,8 +16,8 @@ from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import CallbackList
-from trainer_service.config import RunOptions, SACSettings, dump_run_options
-from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
+from trainer_service.config import RunOptions, dump_run_options
+from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
 from trainer_service.curriculum import Curriculum, lesson_mismatches
 from trainer_service.errors import UserError
 from trainer_service.evaluation.periodic import PeriodicEvaluator
@@ -299,19 +299,17 @@ def restore_replay(behavior: Behavior, path: Path, *, is_newest: bool) -> None:
     is_newest: the buffer was saved with the checkpoint that the behavior goes on from.
     """
     tuning = behavior.settings.hyperparameters
-    if not isinstance(tuning, SACSettings | OffPolicyHyperparameters) or not behavior.training:
+    if not isinstance(tuning, ReplayHyperparameters) or not behavior.training:
         return
     if tuning.save_replay_buffer and path.is_file():
         behavior.restore_replay(path)
         of_when = "" if is_newest else ", as it was at the end: checkpoints have none of their own"
         _logger.info("'%s' goes on with its replay buffer%s.", behavior.name, of_when)
         return
-    # A batch is of joint steps where groups learn, and each of them takes a step of every agent.
-    least = max(tuning.buffer_init_steps, tuning.num_agents * tuning.batch_size)
     why = f"'{path}' is missing" if tuning.save_replay_buffer else "save_replay_buffer is false"
     _logger.warning(
         "'%s' starts with an empty replay buffer (%s) and learns again after %d steps.",
-        behavior.name, why, least,
+        behavior.name, why, tuning.learning_starts,
     )  # fmt: skip
 
 

@@ -26,15 +26,15 @@ def test_a_run_that_saves_its_replay_buffer_goes_on_with_it(mlagents_style, conf
     said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--seed=1")
     assert said.code == 0, said.err
     with np.load(FILES / "replay.npz", allow_pickle=False) as arrays:
-        before = arrays["paces"].tolist()
+        before = arrays["schedules"].tolist()
     assert before[0] >= 140
     configure("Basic", **sac(save_replay_buffer=True), max_steps=300)
     said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--seed=2", "--resume")
     assert said.code == 0, said.err
     assert "'Basic' goes on with its replay buffer." in said.out + said.err
     with np.load(FILES / "replay.npz", allow_pickle=False) as arrays:
-        assert arrays["paces"][0] >= before[0] + 140
-        assert arrays["paces"][1] >= before[1] + 30
+        assert arrays["schedules"][0] >= before[0] + 140
+        assert arrays["schedules"][1] >= before[1] + 30
 
 
 def test_a_run_that_does_not_says_that_it_begins_with_an_empty_one(mlagents_style, configure) -> None:

@@ -33,8 +33,8 @@ def test_a_run_is_trained_resumed_scored_and_exported(mlagents_style, configure)
         assert said.code == 0, said.err
     assert "'Basic' goes on with its replay buffer." in said.out + said.err
     with np.load(RUN / "Basic" / "replay.npz", allow_pickle=False) as arrays:
-        assert arrays["paces"][0] >= 280
-        assert arrays["paces"][1] >= 55
+        assert arrays["schedules"][0] >= 280
+        assert arrays["schedules"][1] >= 55
     lines = [json.loads(line) for line in (RUN / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["step"] == 300
     said = mlagents_style("evaluate", "ppo", "--episodes=2", "--json")

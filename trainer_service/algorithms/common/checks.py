@@ -27,6 +27,15 @@ def require_discrete(name: str, actions: ActionSpec) -> None:
         )
 
 
+def require_continuous(name: str, actions: ActionSpec) -> None:
+    """Raises ValueError where actions are not numbers alone."""
+    if actions.discrete_branches or not actions.continuous_size:
+        raise ValueError(
+            f"{name} needs continuous actions alone; the behavior has {actions.continuous_size} "
+            f"continuous and {len(actions.discrete_branches)} discrete"
+        )
+
+
 def require_actions(settings: TrainerSettings, actions: ActionSpec) -> None:
     """Raises ValueError where there is nothing to decide and the learner cannot do without."""
     none = not actions.continuous_size and not actions.discrete_size

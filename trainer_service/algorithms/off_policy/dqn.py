@@ -7,112 +7,54 @@ priorities, several steps at once, and dueling heads. For discrete actions, of o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from trainer_service.algorithms.common.acting import allowed_or_none, sample_actions, to_tensor
-from trainer_service.algorithms.common.algorithm import Compute, Metrics
-from trainer_service.algorithms.common.checks import require_discrete, require_settings
-from trainer_service.algorithms.common.off_policy.epsilon_greedy import EpsilonGreedy
-from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
-from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler, horizon_of
-from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule, target_tau
+from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
+from trainer_service.algorithms.common.checks import require_discrete
+from trainer_service.algorithms.common.off_policy.exploration import EpsilonGreedy
+from trainer_service.algorithms.common.off_policy.transition_learner import TransitionLearner
+from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
 from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork, PolicyNetwork
-from trainer_service.algorithms.common.schedules import learning_rate_at
-from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import DQNSettings
-from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.policies.q_network import QNetwork
 from trainer_service.ops import q_learning
-from trainer_service.replay.transitions import Sample, TransitionReplay
-from trainer_service.rollout.assembler import Decisions
-from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import Observation
+from trainer_service.replay.transitions import Sample
 
 
-class DQN(ReplayLearner[Sample]):
+class DQN(TransitionLearner):
     """One behavior's action values, their target, and its replay buffer."""
 
-    _exploration: EpsilonGreedy
+    _settings_type = DQNSettings
+    _hyper: DQNSettings
+    _tags = ("Losses/Value Loss", "Losses/TD Error", "Policy/Mean Q", "Policy/Extrinsic Reward")
 
-    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior has actions that are no choices."""
-        hyper = require_settings(settings, DQNSettings)
-        require_discrete("dqn", spec.action_spec)
-        task = settings.reward_signals["extrinsic"]
-        self._settings = settings
-        self._hyper = hyper
-        self._gamma, self._strength = task.gamma, task.strength
-        self._device = compute.device
-        self._branches = spec.action_spec.discrete_branches
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(compute.seed)
-            self._network = QNetwork(spec, settings.network_settings, dueling=hyper.dueling).to(self._device)
+    def _make_networks(self) -> None:
+        require_discrete("dqn", self._spec.action_spec)
+        self._branches = self._spec.action_spec.discrete_branches
+        network = QNetwork(self._spec, self._settings.network_settings, dueling=self._hyper.dueling)
+        self._network = network.to(self._device)
         self._target = TargetNetwork(self._network)
         self._optimizer = FlatOptimizer(self._network.parameters())
-        normalize = settings.network_settings.normalize
-        self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=normalize).to(self._device)
-        self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
-        self._exploration = EpsilonGreedy(hyper)
-        self.horizon = horizon_of(settings, hyper.n_step)
-        alpha, n_step = hyper.replay.priority_exponent, hyper.n_step
-        replay = TransitionReplay(spec, hyper.buffer_size, alpha=alpha, n_step=n_step, gamma=task.gamma)
-        schedule = UpdateSchedule(max(hyper.buffer_init_steps, hyper.batch_size), hyper.steps_per_update)
-        self._replay = ReplaySampler(replay, hyper, compute.seed, schedule)
+        self._replay_metrics: dict[str, float] = {}
 
-    def act(
-        self,
-        observations: Sequence[Observation],
-        allowed_actions: NDArray[np.bool_],
-        memories: NDArray[np.float32],
-        *,
-        deterministic: bool,
-    ) -> Decisions:
-        """Decides for M agents in one forward pass: the best actions, or while it learns now and then any."""
-        heads = self._network.actions
-        best = deterministic or not self._training
-        return sample_actions(
-            self._network,
-            self._normalizer.forward,
-            observations,
-            allowed_actions,
-            memories,
-            device=self._device,
-            sample=heads.most_likely
-            if best
-            else partial(self._exploration.sample_actions, heads, self._acting),
-        )
+    def _make_exploration(self) -> EpsilonGreedy:
+        return EpsilonGreedy(self._hyper)
 
-    def update(self, step: int) -> Metrics:
-        """As many gradient steps as were earned since the last call."""
-        rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
-        metrics = {"Policy/Learning Rate": rate, "Policy/Exploration Rate": self._exploration.epsilon}
-        reports: list[Tensor] = []
-        for sample in self._replay.minibatches(self._replay.rng()):
-            metrics |= self._replay.metrics()
-            reports.append(self._learn(sample, rate))
-        if reports:
-            tags = ("Losses/Value Loss", "Losses/TD Error", "Policy/Mean Q", "Policy/Extrinsic Reward")
-            metrics |= zip(tags, torch.stack(reports).mean(dim=0).tolist(), strict=True)
-        return metrics
+    @property
+    def _policy(self) -> QNetwork:
+        return self._network
 
-    def _learn(self, sample: Sample, rate: float) -> Tensor:
-        """One gradient step, and one of the target. Returns means: loss, |δ|, Q of what was done, rewards. [4]"""
-        rewards = self._strength * to_tensor(sample.task_rewards, self._device)
+    def _gradient_step(self, sample: Sample, rate: float) -> Tensor:
+        self._replay_metrics = self._replay.metrics()
+        rewards = self._rewards(sample)
         targets = self._targets(sample, rewards)
         actions = to_tensor(sample.discrete_actions, self._device)
-        weights = None if sample.weights is None else to_tensor(sample.weights, self._device)
         q = self._network.q_values(self._inputs(sample.observations))
         chosen = q_learning.chosen_value(q, actions, self._branches)
         errors = chosen - targets
-        loss = q_learning.td_loss(errors, weights)
+        loss = q_learning.td_loss(errors, self._importance_weights(sample))
         self._optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
         absolute = errors.detach().abs()
         self._replay.finish_update(sample.rows, absolute)
@@ -120,44 +62,26 @@ class DQN(ReplayLearner[Sample]):
         return torch.stack([loss.detach(), absolute.mean(), chosen.detach().mean(), rewards.mean()])
 
     def _targets(self, sample: Sample, rewards: Tensor) -> Tensor:
-        """What the values of the actions should have been. [B]"""
+        """r + γ Q'(o', a'), what the values of the actions should have been. [B]"""
         with torch.no_grad():
             inputs = self._inputs(sample.next_observations)
             allowed = allowed_or_none(sample.next_allowed_actions, self._device)
             q = self._target.network.q_values(inputs)
-            chooser = self._network.q_values(inputs) if self._hyper.double else q
-            values = q_learning.double_q_value(chooser, q, allowed, self._branches)
+            online_q = self._network.q_values(inputs) if self._hyper.double else q
+            values = q_learning.double_q_value(online_q, q, allowed, self._branches)
             terminated = to_tensor(sample.terminated, self._device)
-            discounts: Tensor | float = self._gamma
-            if sample.discounts is not None:
-                discounts = to_tensor(sample.discounts, self._device)
-            return q_learning.td_targets(rewards, discounts, values, terminated)
+            return q_learning.td_targets(rewards, self._discounts(sample), values, terminated)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything but the replay buffer: see ``replay_state``."""
-        return {
-            "network": self._network.state_dict(),
-            "target": self._target.network.state_dict(),
-            "optimizer": self._optimizer.adam.state_dict(),
-            "normalizer": self._normalizer.state_dict(),
-            "acting": self._acting.get_state(),
-            **self._replay.state_dict(),
-            "exploration": self._exploration.state_dict(),
-        }
+    def _own_metrics(self) -> dict[str, float]:
+        # As they were when the last minibatch was drawn; none where none was.
+        metrics, self._replay_metrics = self._replay_metrics, {}
+        return metrics
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
-        self.load_weights(state)
-        self._optimizer.adam.load_state_dict(state["optimizer"])
-        self._acting.set_state(state["acting"].cpu())
-        self._replay.load_state_dict(state)
-        self._exploration.load_state_dict(state["exploration"])
+    def _weights(self) -> dict[str, nn.Module]:
+        return {"network": self._network, "target": self._target.network}
 
-    def load_weights(self, state: Mapping[str, Any]) -> None:
-        """The network, its target and the normalizer."""
-        self._network.load_state_dict(state["network"])
-        self._target.network.load_state_dict(state["target"])
-        self._normalizer.load_state_dict(state["normalizer"])
+    def _optimizers(self) -> dict[str, FlatOptimizer]:
+        return {"optimizer": self._optimizer}
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and values as they are now, to be exported: it never explores."""

@@ -65,7 +65,8 @@ class DQNConsensus(DQNShare):
 
     def _own_metrics(self) -> dict[str, float]:
         found, self._found = self._found, []
-        return {"Consensus/Disagreement": sum(found) / len(found)} if found else {}
+        metrics = super()._own_metrics()
+        return {**metrics, "Consensus/Disagreement": sum(found) / len(found)} if found else metrics
 
     def state_dict(self) -> dict[str, Any]:
         """As GroupQLearner, with how far agreeing has come."""

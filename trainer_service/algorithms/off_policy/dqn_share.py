@@ -9,7 +9,6 @@ from trainer_service.algorithms.common.off_policy.communicating_learner import C
 from trainer_service.config.hyperparameters.off_policy import ShareSettings
 from trainer_service.networks.groups.group_q_network import TeamQNetwork
 from trainer_service.networks.groups.shared_features import SharedFeaturesNetwork
-from unity_bridge.specs import BehaviorSpec
 
 
 class DQNShare(CommunicatingLearner):
@@ -18,7 +17,7 @@ class DQNShare(CommunicatingLearner):
     _settings_type = ShareSettings
     _hyper: ShareSettings
 
-    def _make_network(self, agent_spec: BehaviorSpec) -> TeamQNetwork:
+    def _make_network(self) -> TeamQNetwork:
         return SharedFeaturesNetwork(
-            agent_spec, self._settings.network_settings, self._hyper, self._num_agents
+            self._agent_spec, self._settings.network_settings, self._hyper, self._num_agents
         )

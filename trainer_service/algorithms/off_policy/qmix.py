@@ -15,7 +15,7 @@ from trainer_service.algorithms.off_policy.vdn import VDN
 from trainer_service.config.hyperparameters.off_policy import QMIXSettings
 from trainer_service.networks.groups.group_q_network import require_vectors
 from trainer_service.networks.groups.mixers import MonotonicMixer
-from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
+from unity_bridge.specs import GLOBAL_STATE
 
 
 class QMIX(VDN):
@@ -24,15 +24,15 @@ class QMIX(VDN):
     _settings_type = QMIXSettings
     _hyper: QMIXSettings
 
-    def _make_mixer(self, agent_spec: BehaviorSpec) -> nn.Module:
+    def _make_mixer(self) -> nn.Module:
         hyper = self._hyper
         if hyper.state == "environment":
             sensors = [each for each in self._spec.observation_specs if each.name == GLOBAL_STATE]
             require_vectors("state: environment", sensors)
             size = sum(sensor.size for sensor in sensors)
         else:
-            require_vectors("state: joint", agent_spec.observation_specs)
-            size = self._num_agents * sum(sensor.size for sensor in agent_spec.observation_specs)
+            require_vectors("state: joint", self._agent_spec.observation_specs)
+            size = self._num_agents * sum(sensor.size for sensor in self._agent_spec.observation_specs)
         return MonotonicMixer(
             self._num_agents,
             size,

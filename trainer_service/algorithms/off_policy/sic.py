@@ -6,7 +6,6 @@ from trainer_service.algorithms.common.off_policy.communicating_learner import C
 from trainer_service.config.hyperparameters.off_policy import SICSettings
 from trainer_service.networks.groups.group_q_network import TeamQNetwork
 from trainer_service.networks.groups.messages import MessageNetwork
-from unity_bridge.specs import BehaviorSpec
 
 
 class SIC(CommunicatingLearner):
@@ -15,5 +14,7 @@ class SIC(CommunicatingLearner):
     _settings_type = SICSettings
     _hyper: SICSettings
 
-    def _make_network(self, agent_spec: BehaviorSpec) -> TeamQNetwork:
-        return MessageNetwork(agent_spec, self._settings.network_settings, self._hyper, self._num_agents)
+    def _make_network(self) -> TeamQNetwork:
+        return MessageNetwork(
+            self._agent_spec, self._settings.network_settings, self._hyper, self._num_agents
+        )

@@ -11,7 +11,6 @@ from torch import nn
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.config.hyperparameters.off_policy import VDNSettings
 from trainer_service.networks.groups.mixers import SumMixer
-from unity_bridge.specs import BehaviorSpec
 
 
 class VDN(GroupQLearner):
@@ -20,5 +19,5 @@ class VDN(GroupQLearner):
     _settings_type = VDNSettings
     _hyper: VDNSettings
 
-    def _make_mixer(self, agent_spec: BehaviorSpec) -> nn.Module:
+    def _make_mixer(self) -> nn.Module:
         return SumMixer()

@@ -1,11 +1,19 @@
-"""The ``hyperparameters`` of trainer types that learn off policy. Not in ML-Agents."""
+"""The ``hyperparameters`` of trainer types that learn from a replay buffer; ML-Agents has sac alone."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
 
-from trainer_service.config.hyperparameters.common import GroupSettings, Hyperparameters, Schedule
-from trainer_service.config.hyperparameters.on_policy import ReplaySettings
+from pydantic import Field
+
+from trainer_service.config.hyperparameters.common import (
+    Contradiction,
+    GroupSettings,
+    Hyperparameters,
+    Schedule,
+)
+from trainer_service.config.network import NetworkSettings
 from trainer_service.config.section import Section
 from trainer_service.config.values import (
     Count,
@@ -28,13 +36,31 @@ class RandomSettings(Hyperparameters):
     supports_cloning: ClassVar[bool] = False
 
 
-class OffPolicyHyperparameters(Hyperparameters):
-    """Hyperparameters of all learners from a replay buffer but sac."""
+class ReplaySettings(Section):
+    """How a minibatch is drawn from the replay buffer. Not in ML-Agents."""
+
+    type: Literal["uniform", "prioritized"] = "uniform"
+    """``prioritized`` draws more often what the critic was wrong about (Schaul et al. 2016)."""
+
+    alpha: UnitInterval = 0.6
+    """With ``prioritized``: how much the error counts; 0 draws uniformly, 1 in proportion."""
+
+    beta: UnitInterval = 0.4
+    """With ``prioritized``: how much of the bias this brings is corrected at the start; 1 is all of it."""
+
+    beta_updates: Count = 5000
+    """With ``prioritized``: updates over which beta rises to 1; 0 is there at once."""
+
+    @property
+    def priority_exponent(self) -> float | None:
+        """``alpha`` where priorities count, None where all rows are drawn alike."""
+        return self.alpha if self.type == "prioritized" else None
+
+
+class ReplayHyperparameters(Hyperparameters):
+    """Hyperparameters of all learners from a replay buffer."""
 
     learns_from_replay: ClassVar[bool] = True
-    supports_memory: ClassVar[bool] = False
-    supports_reward_models: ClassVar[bool] = False
-    supports_cloning: ClassVar[bool] = False
 
     batch_size: PositiveCount = 128
     """Rows of one gradient step, drawn from the replay buffer; for learners of groups a row is a joint step."""
@@ -42,14 +68,8 @@ class OffPolicyHyperparameters(Hyperparameters):
     buffer_size: PositiveCount = 50000
     """Rows that the replay buffer holds; for learners of groups a row is a joint step."""
 
-    learning_rate: Positive = 1e-3
-    """Step size of Adam at the start."""
-
     learning_rate_schedule: Schedule = "constant"
     """How the learning rate moves over max_steps."""
-
-    max_grad_norm: Positive | None = 10.0
-    """Gradients longer than this are scaled down to it; null never does."""
 
     buffer_init_steps: Count = 0
     """Agent steps recorded before the first update; at least a batch."""
@@ -61,7 +81,62 @@ class OffPolicyHyperparameters(Hyperparameters):
     """Whether the replay buffer is saved and resumed with the run."""
 
     replay: ReplaySettings = ReplaySettings()
-    """How minibatches are drawn."""
+    """How minibatches are drawn. Not in ML-Agents."""
+
+    tau: UnitInterval = 0.005
+    """Share of the networks that moves into their targets at each update."""
+
+    @property
+    def learning_starts(self) -> int:
+        """Agent steps recorded before the first update."""
+        # A batch of a group's learner is of joint steps, and each of them took a step of every agent.
+        return max(self.buffer_init_steps, self.batch_size * self.num_agents)
+
+    @property
+    def target_steps(self) -> int:
+        """Rewards that a target adds up at most."""
+        return 1
+
+
+def _as_steps_per_update(validated: dict[str, Any]) -> float:
+    steps: float = validated["steps_per_update"]
+    return steps
+
+
+class SACSettings(ReplayHyperparameters):
+    """Soft actor-critic (Haarnoja et al. 2018)."""
+
+    supports_layer_norm: ClassVar[bool] = False
+
+    tau: UnitInterval = 0.005
+    """Share of the critics that moves into their targets at each update."""
+
+    init_entcoef: NonNegative = 1.0
+    """Entropy coefficient at the start; it is tuned from there."""
+
+    reward_signal_steps_per_update: Positive = Field(default_factory=_as_steps_per_update)
+    """Agent steps for each update of the reward signals; as steps_per_update where not given."""
+
+    def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
+        yield from super().contradictions(network, clones=clones)
+        if network.memory is not None and self.buffer_size < network.memory.sequence_length:
+            longest = network.memory.sequence_length
+            sequence = f"at least the {longest} steps of a sequence (memory.sequence_length)"
+            yield Contradiction(("hyperparameters", "buffer_size"), sequence, self.buffer_size)
+
+
+class OffPolicyHyperparameters(ReplayHyperparameters):
+    """Hyperparameters of all learners from a replay buffer but sac, which learn from the task's rewards alone."""
+
+    supports_memory: ClassVar[bool] = False
+    supports_reward_models: ClassVar[bool] = False
+    supports_cloning: ClassVar[bool] = False
+
+    learning_rate: Positive = 1e-3
+    """Step size of Adam at the start."""
+
+    max_grad_norm: Positive | None = 10.0
+    """Gradients longer than this are scaled down to it; null never does."""
 
     n_step: PositiveCount = 1
     """Rewards that a target adds up before the target network's estimate; fewer where the episode, or a segment of
@@ -72,6 +147,10 @@ class OffPolicyHyperparameters(Hyperparameters):
 
     target_update: PositiveCount | None = None
     """Updates after which the target becomes a copy of the network; tau is not used then. Null: tau."""
+
+    @property
+    def target_steps(self) -> int:
+        return self.n_step
 
 
 class ExplorationSettings(Section):

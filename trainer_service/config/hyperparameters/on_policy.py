@@ -14,9 +14,7 @@ from trainer_service.config.hyperparameters.common import (
     Schedule,
 )
 from trainer_service.config.network import NetworkSettings
-from trainer_service.config.section import Section
 from trainer_service.config.values import (
-    Count,
     Flag,
     NonNegative,
     Positive,
@@ -199,73 +197,3 @@ class COMASettings(CentralCriticSettings):
         if self.num_epoch > 1 and self.ratio_clip is None:
             once = "1, because coma learns from a rollout once unless there is a ratio_clip"
             yield Contradiction(("hyperparameters", "num_epoch"), once, self.num_epoch)
-
-
-def _as_steps_per_update(validated: dict[str, Any]) -> float:
-    steps: float = validated["steps_per_update"]
-    return steps
-
-
-class ReplaySettings(Section):
-    """How a minibatch is drawn from the replay buffer. Not in ML-Agents."""
-
-    type: Literal["uniform", "prioritized"] = "uniform"
-    """``prioritized`` draws more often what the critic was wrong about (Schaul et al. 2016)."""
-
-    alpha: UnitInterval = 0.6
-    """With ``prioritized``: how much the error counts; 0 draws uniformly, 1 in proportion."""
-
-    beta: UnitInterval = 0.4
-    """With ``prioritized``: how much of the bias this brings is corrected at the start; 1 is all of it."""
-
-    beta_updates: Count = 5000
-    """With ``prioritized``: updates over which beta rises to 1; 0 is there at once."""
-
-    @property
-    def priority_exponent(self) -> float | None:
-        """``alpha`` where priorities count, None where all rows are drawn alike."""
-        return self.alpha if self.type == "prioritized" else None
-
-
-class SACSettings(Hyperparameters):
-    """Soft actor-critic (Haarnoja et al. 2018)."""
-
-    learns_from_replay: ClassVar[bool] = True
-    supports_layer_norm: ClassVar[bool] = False
-
-    batch_size: PositiveCount = 128
-    """Rows of one gradient step, drawn from the replay buffer."""
-
-    buffer_size: PositiveCount = 50000
-    """Rows that the replay buffer holds."""
-
-    learning_rate_schedule: Schedule = "constant"
-    """How the learning rate moves over max_steps."""
-
-    buffer_init_steps: Count = 0
-    """Rows collected before the first update."""
-
-    init_entcoef: NonNegative = 1.0
-    """Entropy coefficient at the start; it is tuned from there."""
-
-    save_replay_buffer: Flag = False
-    """Whether the replay buffer is saved and resumed with the run."""
-
-    tau: UnitInterval = 0.005
-    """Share of the critic that moves into its target at each update."""
-
-    steps_per_update: Positive = 1.0
-    """Agent steps for each policy update."""
-
-    reward_signal_steps_per_update: Positive = Field(default_factory=_as_steps_per_update)
-    """Agent steps for each update of the reward signals; as steps_per_update where not given."""
-
-    replay: ReplaySettings = ReplaySettings()
-    """How minibatches are drawn. Not in ML-Agents."""
-
-    def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
-        yield from super().contradictions(network, clones=clones)
-        if network.memory is not None and self.buffer_size < network.memory.sequence_length:
-            longest = network.memory.sequence_length
-            sequence = f"at least the {longest} steps of a sequence (memory.sequence_length)"
-            yield Contradiction(("hyperparameters", "buffer_size"), sequence, self.buffer_size)

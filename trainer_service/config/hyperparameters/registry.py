@@ -11,6 +11,7 @@ from trainer_service.config.hyperparameters.off_policy import (
     MADDPGSettings,
     QMIXSettings,
     RandomSettings,
+    SACSettings,
     ShareSettings,
     SICSettings,
     VDNSettings,
@@ -21,7 +22,6 @@ from trainer_service.config.hyperparameters.on_policy import (
     MAPPOSettings,
     POCASettings,
     PPOSettings,
-    SACSettings,
 )
 
 HYPERPARAMETERS: dict[str, type[Hyperparameters]] = {

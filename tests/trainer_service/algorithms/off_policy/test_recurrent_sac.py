@@ -147,7 +147,10 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
     batch, learner = algorithm._minibatches.build(sample), algorithm._update_rule
     with torch.inference_mode():
         now, after = learner.actor.policy_from(batch.seen), learner.actor.policy_from(batch.next_seen)
-        critics, targets = learner._critics.encode(batch.seen), learner._targets.encode(batch.next_seen)
+        critics, targets = (
+            learner._critics.encode(batch.seen),
+            learner._target_critics.network.encode(batch.next_seen),
+        )
         # Step by step, as when acting.
         end = 0
         for length, memories in zip(
@@ -161,7 +164,9 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
                 sums = [trunk.step(seen, kept)[0][0] for trunk in learner._critics._trunks()]
                 _, kept = learner.step(seen, kept)
                 expected_after, _ = learner.actor.step(following, kept)
-                sums_after = [trunk.step(following, kept)[0][0] for trunk in learner._targets._trunks()]
+                sums_after = [
+                    trunk.step(following, kept)[0][0] for trunk in learner._target_critics.network._trunks()
+                ]
                 for found, wanted in zip((now, after), (expected, expected_after), strict=True):
                     for part, value in zip(found, wanted, strict=True):
                         torch.testing.assert_close(part[step], value[0], atol=1e-5, rtol=0)
@@ -187,7 +192,7 @@ def judged(algorithm: SAC, numbers: np.ndarray) -> tuple[torch.Tensor, torch.Ten
     replay = algorithm._replay.buffer
     assert isinstance(replay, SequenceReplay)
     sample, learner = replay._gather_whole(numbers, None), algorithm._update_rule
-    made = learner.learn(algorithm._minibatches.build(sample), 0.0, torch.Generator())
+    made = learner.gradient_step(algorithm._minibatches.build(sample), 0.0, torch.Generator())
     gradients = [learner._critic_optimizer.parameters.gradient, learner.actor_optimizer.parameters.gradient]
     return made.losses, torch.cat(gradients).clone(), len(sample.rows)
 

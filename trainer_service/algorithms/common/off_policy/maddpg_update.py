@@ -5,11 +5,11 @@ B joint steps, n agents; an action is C numbers and K choices, one-hot by branch
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
 from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
@@ -74,7 +74,7 @@ class MADDPGUpdate:
         self._actor_optimizer = FlatOptimizer(self.actors.parameters())
         self._critic_optimizer = FlatOptimizer(self._critics.parameters())
 
-    def taken(self, numbers: Tensor, choices: Tensor) -> Tensor:
+    def joint_actions(self, numbers: Tensor, choices: Tensor) -> Tensor:
         """What agents did. [B, n, C] and int64 [B, n, branches] to [B, n, C + K]."""
         return (
             torch.cat([numbers, one_hot_choices(choices, self._branches)], dim=2)
@@ -175,29 +175,18 @@ class MADDPGUpdate:
         )
         return torch.cat([numbers, choices], dim=2)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Networks and the optimizers' moments."""
+    def weights(self) -> dict[str, nn.Module]:
+        """Networks and targets, by the keys of a checkpoint."""
         return {
-            "actors": self.actors.state_dict(),
-            "critics": self._critics.state_dict(),
-            "target_actors": self._target_actors.network.state_dict(),
-            "target_critics": self._target_critics.network.state_dict(),
-            "actors_optimizer": self._actor_optimizer.adam.state_dict(),
-            "critics_optimizer": self._critic_optimizer.adam.state_dict(),
+            "actors": self.actors,
+            "critics": self._critics,
+            "target_actors": self._target_actors.network,
+            "target_critics": self._target_critics.network,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from there."""
-        self.load_weights(state)
-        self._actor_optimizer.adam.load_state_dict(state["actors_optimizer"])
-        self._critic_optimizer.adam.load_state_dict(state["critics_optimizer"])
-
-    def load_weights(self, state: Mapping[str, Any]) -> None:
-        """The same without the moments."""
-        self.actors.load_state_dict(state["actors"])
-        self._critics.load_state_dict(state["critics"])
-        self._target_actors.network.load_state_dict(state["target_actors"])
-        self._target_critics.network.load_state_dict(state["target_critics"])
+    def optimizers(self) -> dict[str, FlatOptimizer]:
+        """The optimizers, by the keys of a checkpoint."""
+        return {"actor_optimizer": self._actor_optimizer, "critic_optimizer": self._critic_optimizer}
 
 
 def _sum_of_means(parts: Tensor, there: Tensor) -> Tensor:

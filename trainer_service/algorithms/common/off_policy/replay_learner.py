@@ -1,49 +1,163 @@
-"""What learners share that try things out and learn from a replay buffer of the task's rewards."""
+"""What every learner from a replay buffer shares: acting, remembering, when it learns, and what it saves."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic
+from functools import partial
+from typing import Any, ClassVar, Generic, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from trainer_service.algorithms.common.acting import to_tensor
-from trainer_service.algorithms.common.off_policy.action_noise import ActionNoise
-from trainer_service.algorithms.common.off_policy.epsilon_greedy import EpsilonGreedy
+from trainer_service.algorithms.common.acting import ActionSampler, ActorNetwork, sample_actions, to_tensor
+from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.common.checks import require_settings
+from trainer_service.algorithms.common.group_metrics import value_loss_by_agent
+from trainer_service.algorithms.common.off_policy.exploration import ActionHeads, Exploration
 from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler, SampleT
+from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
+from trainer_service.algorithms.common.policy_network import PolicyNetwork
+from trainer_service.algorithms.common.schedules import learning_rate_at
+from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.networks.flat import FlatOptimizer
+from trainer_service.replay.replay_buffer import ReplayBuffer
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
 
+_HORIZON = 8
 
-class ReplayLearner(Generic[SampleT]):
-    """Acting, remembering and saving of learners whose methods differ in what they make of a minibatch.
+_NEW_KEYS = {
+    "actors_optimizer": "actor_optimizer",
+    "critics_optimizer": "critic_optimizer",
+    "drawing": "sampling_seed",
+    "moments": "joint_steps",
+}
+"""Keys of checkpoints that version 0.1 wrote, and what stands for them now."""
 
-    Who inherits sets what is declared here.
+
+class ActingNetwork(ActorNetwork, Protocol):
+    """A network that decides, and its action heads."""
+
+    @property
+    def actions(self) -> ActionHeads: ...
+
+
+class ReplayLearner(ABC, Generic[SampleT]):
+    """One behavior's networks and replay buffer; methods differ in their networks and in one gradient step.
+
+    Top to bottom as in Mnih et al. 2015: act, remember, and for every few steps one gradient step on a minibatch.
     """
 
-    memory_size = 0
-    """Floats that it carries from one decision of an agent to the next."""
+    _settings_type: ClassVar[type[ReplayHyperparameters]]
+    """The hyperparameters of the method."""
 
-    _device: torch.device
-    _normalizer: ObservationNormalizer
-    _replay: ReplaySampler[SampleT]
-    _exploration: EpsilonGreedy | ActionNoise
-    """What it tries out while it learns."""
+    _tags: ClassVar[tuple[str, ...]] = ()
+    """Metrics of the numbers that ``_gradient_step`` reports; those after them are value losses of agents."""
 
-    _training = False
-    """Who only acts does not try anything out."""
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """Raises ValueError where the behavior has sensors or actions that do not fit.
+
+        spec: as the learner sees it, with what observation selection adds.
+        """
+        self._spec = spec
+        self._settings = settings
+        self._hyper = require_settings(settings, self._settings_type)
+        self._device = compute.device
+        self._seed = compute.seed
+        self._generators: dict[str, torch.Generator] = {}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(compute.seed)
+            self._make_networks()
+        self._normalizer = self._make_normalizer().to(self._device)
+        self._acting = self._make_generator("acting", 1)
+        self._exploration = self._make_exploration()
+        self.memory_size = self._exploration.memory_size
+        """Floats that it carries from one decision of an agent to the next."""
+        self.horizon = self._make_horizon()
+        """Steps after which it wants a trajectory that has not come to its end."""
+        self._replay = self._make_sampler()
+        self._training = False
+        """Whether it learns; a policy that only acts does not explore."""
+
+    @abstractmethod
+    def _make_networks(self) -> None:
+        """Builds networks, targets and optimizers; random numbers are seeded."""
+
+    @abstractmethod
+    def _make_buffer(self) -> ReplayBuffer[SampleT]:
+        """An empty replay buffer."""
+
+    @property
+    @abstractmethod
+    def _policy(self) -> ActingNetwork:
+        """The network that decides."""
+
+    @abstractmethod
+    def policy_network(self) -> PolicyNetwork:
+        """Normalizer and policy as they are now, to be exported: without exploration."""
+
+    def _make_normalizer(self) -> ObservationNormalizer:
+        normalize = self._settings.network_settings.normalize
+        return ObservationNormalizer(self._spec.observation_specs, normalize=normalize)
+
+    def _make_exploration(self) -> Exploration:
+        return Exploration()
+
+    def _make_horizon(self) -> int:
+        # The observation after a segment is stored a second time, so with 1 pictures would take twice the memory;
+        # with hundreds, learning would lag behind. A segment's last targets look less far ahead: they shall be few.
+        return min(self._settings.time_horizon, max(_HORIZON, 4 * self._hyper.target_steps))
+
+    def _make_sampler(self) -> ReplaySampler[SampleT]:
+        schedule = UpdateSchedule(self._hyper.learning_starts, self._hyper.steps_per_update)
+        return ReplaySampler(self._make_buffer(), self._hyper, self._seed, schedule)
+
+    def _make_generator(self, name: str, stream: int) -> torch.Generator:
+        """A random stream that is saved under its name."""
+        self._generators[name] = torch.Generator(self._device).manual_seed(self._seed + stream)
+        return self._generators[name]
 
     def prepare(self, step: int) -> None:
-        """It is going to learn."""
+        """Begins to explore: it is going to learn."""
         self._training = True
 
+    def act(
+        self,
+        observations: Sequence[Observation],
+        allowed_actions: NDArray[np.bool_],
+        memories: NDArray[np.float32],
+        *,
+        deterministic: bool,
+    ) -> Decisions:
+        """Decides for M agents in one forward pass, and explores while it learns, unless ``deterministic``."""
+        heads, explores = self._policy.actions, self._training and not deterministic
+        sample: ActionSampler
+        if deterministic:
+            sample = heads.most_likely
+        elif explores:
+            sample = self._exploration.sampler(heads, self._acting)
+        else:
+            sample = partial(heads.sample, generator=self._acting)
+        decisions = sample_actions(
+            self._policy,
+            self._normalizer.forward,
+            observations,
+            allowed_actions,
+            memories,
+            device=self._device,
+            sample=sample,
+        )
+        return self._exploration.perturb(decisions, self._acting) if explores else decisions
+
     def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """As they are: in [−1, 1] already."""
+        """Continuous actions as they are: in [−1, 1] already."""
         return decisions.continuous_actions
 
     def record(self, trajectories: Trajectories) -> None:
@@ -56,12 +170,72 @@ class ReplayLearner(Generic[SampleT]):
         self._replay.record(trajectories)
 
     def ready(self) -> bool:
-        """An update was earned."""
+        """Whether an update was earned."""
         return self._replay.schedule.due > 0
 
     def collected(self) -> tuple[int, int] | None:
-        """Of those before the first update."""
+        """Steps recorded, of those before the first update."""
         return self._replay.schedule.collected
+
+    def update(self, step: int) -> Metrics:
+        """Makes as many gradient steps as were earned since the last call."""
+        rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
+        minibatches = self._replay.minibatches(self._replay.rng())
+        reports = [self._gradient_step(sample, rate) for sample in minibatches]
+        metrics = {"Policy/Learning Rate": rate, **self._exploration.metrics()}
+        if reports:
+            means, known = torch.stack(reports).mean(dim=0).tolist(), len(self._tags)
+            metrics |= zip(self._tags, means[:known], strict=True)
+            metrics |= value_loss_by_agent(means[known:])
+        return metrics | self._own_metrics()
+
+    @abstractmethod
+    def _gradient_step(self, sample: SampleT, rate: float) -> Tensor:
+        """Makes one gradient step of everything, and one of the targets. Returns what is reported of it, ``_tags``."""
+
+    def _own_metrics(self) -> dict[str, float]:
+        """What else a method reports of an update; how the replay is drawn from, unless it says otherwise."""
+        return self._replay.metrics()
+
+    def _inputs(self, observations: Sequence[Observation]) -> list[Tensor]:
+        """What networks are shown of sensors, one array [B, …] each."""
+        return self._normalizer.forward([to_tensor(sensor, self._device) for sensor in observations])
+
+    def _weights(self) -> Mapping[str, nn.Module]:
+        """Networks and targets, by the keys of a checkpoint."""
+        return {}
+
+    def _optimizers(self) -> Mapping[str, FlatOptimizer]:
+        """Optimizers, by the keys of a checkpoint."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the replay buffer: see ``replay_state``."""
+        return {
+            **{key: network.state_dict() for key, network in self._weights().items()},
+            **{key: optimizer.adam.state_dict() for key, optimizer in self._optimizers().items()},
+            "normalizer": self._normalizer.state_dict(),
+            **{name: generator.get_state() for name, generator in self._generators.items()},
+            "exploration": self._exploration.state_dict(),
+            **self._replay.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
+        state = with_new_keys(state)
+        self.load_weights(state)
+        for key, optimizer in self._optimizers().items():
+            optimizer.adam.load_state_dict(state[key])
+        for name, generator in self._generators.items():
+            generator.set_state(state[name].cpu())
+        self._exploration.load_state_dict(state.get("exploration", {}))
+        self._replay.load_state_dict(state)
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Takes networks, targets and normalizer. Raises KeyError or RuntimeError where they do not fit."""
+        for key, network in self._weights().items():
+            network.load_state_dict(state[key])
+        self._normalizer.load_state_dict(state["normalizer"])
 
     def replay_state(self) -> dict[str, NDArray[Any]] | None:
         """The replay buffer and how far learning from it has come, if they shall be saved."""
@@ -71,6 +245,10 @@ class ReplayLearner(Generic[SampleT]):
         """Continues with that buffer."""
         self._replay.load_replay_state(state)
 
-    def _inputs(self, observations: Sequence[Observation]) -> list[Tensor]:
-        """What networks are shown of sensors, one array [B, …] each."""
-        return self._normalizer.forward([to_tensor(sensor, self._device) for sensor in observations])
+
+def with_new_keys(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A learner's state with the keys of today, whichever version saved it."""
+    renamed = {_NEW_KEYS.get(key, key): value for key, value in state.items()}
+    if "lived" in renamed:
+        renamed["exploration"] = {"steps": renamed.pop("lived")}
+    return renamed

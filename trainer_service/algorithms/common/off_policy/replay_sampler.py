@@ -12,25 +12,13 @@ from torch import Tensor
 from trainer_service.algorithms.common.acting import to_array
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.algorithms.common.schedules import linear_decay
-from trainer_service.config import SACSettings, TrainerSettings
-from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
+from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
 from trainer_service.replay.replay_buffer import ReplayBuffer
 from trainer_service.replay.ring import Arrays
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.arrays import Rows
 
 SampleT = TypeVar("SampleT")
-
-_HORIZON = 8
-
-
-def horizon_of(settings: TrainerSettings, n_step: int = 1) -> int:
-    """Steps after which an unfinished trajectory is learned from.
-
-    What was seen after it is stored a second time, so with 1 pictures would take twice the memory; with hundreds,
-    learning would lag behind. The last of its ``n_step`` targets look less far ahead: they shall be few of all.
-    """
-    return min(settings.time_horizon, max(_HORIZON, 4 * n_step))
 
 
 class ReplaySampler(Generic[SampleT]):
@@ -43,7 +31,7 @@ class ReplaySampler(Generic[SampleT]):
     def __init__(
         self,
         buffer: ReplayBuffer[SampleT],
-        hyper: OffPolicyHyperparameters | SACSettings,
+        hyper: ReplayHyperparameters,
         seed: int,
         *schedules: UpdateSchedule,
         sample_size: int | None = None,
@@ -101,22 +89,23 @@ class ReplaySampler(Generic[SampleT]):
 
     def state_dict(self) -> dict[str, int]:
         """Everything but the buffer: see ``replay_state``."""
-        return {"drawing": self._seed, "updates": self.updates}
+        return {"sampling_seed": self._seed, "updates": self.updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there with an empty buffer. Raises KeyError where something is missing."""
-        self._seed, self.updates = state["drawing"], state["updates"]
+        self._seed, self.updates = state["sampling_seed"], state["updates"]
 
     def replay_state(self) -> Arrays | None:
         """The buffer and how far each schedule has come, if they shall be saved."""
         if not self._saves:
             return None
-        schedules = [count for schedule in self._schedules for count in (schedule.steps, schedule.updates)]
-        return {**self.buffer.state(), "paces": np.array(schedules, np.int64)}
+        counts = [count for schedule in self._schedules for count in (schedule.steps, schedule.updates)]
+        return {**self.buffer.state(), "schedules": np.array(counts, np.int64)}
 
     def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continues with that buffer. Raises KeyError or ValueError where it does not fit."""
         self.buffer.load_state(state)
-        counts = state["paces"].reshape(-1, 2).tolist()
+        # Version 0.1 called them paces.
+        counts = state["schedules" if "schedules" in state else "paces"].reshape(-1, 2).tolist()
         for schedule, (steps, updates) in zip(self._schedules, counts, strict=True):
             schedule.steps, schedule.updates = steps, updates

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from trainer_service.algorithms.common.off_policy.sac_minibatch import SACMinibatch
 from trainer_service.config import SACSettings, TrainerSettings
 from trainer_service.networks.encoders.layers import observations_as_floats
-from trainer_service.networks.flat import FlatOptimizer, FlatParameters
+from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.soft_actor import SoftActor, SoftCritics
 from trainer_service.ops import soft_actor_critic as soft
 from unity_bridge.specs import BehaviorSpec
 
 
-class Step(NamedTuple):
+class StepResult(NamedTuple):
     """What one gradient step of everything met: B rows, S reward signals."""
 
     losses: Tensor
@@ -73,8 +73,7 @@ class SACUpdate:
         heads = len(discounts)
         self.actor = SoftActor(spec, network).to(device)
         self._critics = SoftCritics(spec, network, value_heads=heads).to(device)
-        self._targets = SoftCritics(spec, network, value_heads=heads).to(device)
-        self._targets.load_state_dict(self._critics.state_dict())
+        self._target_critics = TargetNetwork(self._critics)
         self.memory_size = self.actor.memory_size + self._critics.memory_size
         """Floats that an agent remembers: the actor's, then the critics'."""
         parts = len(self._branches) + (self._continuous_size > 0)
@@ -82,7 +81,8 @@ class SACUpdate:
         self.actor_optimizer = FlatOptimizer(self.actor.parameters())
         self._critic_optimizer = FlatOptimizer(self._critics.parameters())
         self._alpha_optimizer = FlatOptimizer([self._log_alpha])
-        self._target_vector = FlatParameters(self._targets.parameters()).vector
+        self.actions = self.actor.actions
+        """The policy's action heads."""
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
         """The distribution of each agent's action. observations: normalized."""
@@ -99,7 +99,7 @@ class SACUpdate:
             kept = torch.cat([kept, self._critics.remember(observations, memories)], dim=1)
         return parameters, kept
 
-    def learn(self, batch: SACMinibatch, rate: float, noise: torch.Generator) -> Step:
+    def gradient_step(self, batch: SACMinibatch, rate: float, noise: torch.Generator) -> StepResult:
         """One gradient step of everything. noise: what actions are drawn with."""
         alpha = self._log_alpha.detach().exp()
         losses, errors = self._update_critics(batch, alpha, rate, noise)
@@ -107,8 +107,8 @@ class SACUpdate:
         with torch.no_grad():
             target = soft.target_entropies(self._continuous_size, batch.allowed, self._branches)
             self._alpha_optimizer.apply_gradient(soft.temperature_gradient(entropy, target), rate)
-            self._target_vector.lerp_(self._critic_optimizer.parameters.vector, self._hyper.tau)
-            return Step(
+            self._target_critics.soft_update(self._critic_optimizer.parameters, self._hyper.tau)
+            return StepResult(
                 losses=losses,
                 policy_loss=policy_loss,
                 entropy=entropy.sum(dim=1).mean(),
@@ -125,7 +125,8 @@ class SACUpdate:
         with torch.no_grad():
             parameters = self.actor.policy_from(batch.next_seen)
             drawn = self.actor.actions.draw(parameters, batch.next_allowed_or_none, noise)
-            q = self._targets.values(self._targets.encode(batch.next_seen), drawn.continuous)
+            target = self._target_critics.network
+            q = target.values(target.encode(batch.next_seen), drawn.continuous)
             values = soft.soft_values(q, drawn, alpha, self._branches)
             targets = soft.soft_targets(batch.rewards, batch.continues, values, self._discounts)
         q = self._critics.values(self._critics.encode(batch.seen), batch.continuous_actions)
@@ -175,7 +176,7 @@ class SACUpdate:
         return {
             "actor": self.actor.state_dict(),
             "critics": self._critics.state_dict(),
-            "targets": self._targets.state_dict(),
+            "targets": self._target_critics.network.state_dict(),
             "log_alpha": self._log_alpha.detach(),
             "actor_optimizer": self.actor_optimizer.adam.state_dict(),
             "critic_optimizer": self._critic_optimizer.adam.state_dict(),
@@ -197,7 +198,10 @@ class SACUpdate:
         known: value heads of the state.
         """
         self.actor.load_state_dict(state["actor"])
-        for critics, theirs in ((self._critics, state["critics"]), (self._targets, state["targets"])):
+        for critics, theirs in (
+            (self._critics, state["critics"]),
+            (self._target_critics.network, state["targets"]),
+        ):
             critics.load_state_dict({**theirs, **critics.heads_from(theirs, heads, known)})
         with torch.no_grad():
             self._log_alpha.copy_(state["log_alpha"])

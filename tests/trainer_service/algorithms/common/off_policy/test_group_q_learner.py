@@ -311,7 +311,7 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(
     one, other = behavior.checkpoint().algorithm, again.checkpoint().algorithm
     for part in ("network", "target"):
         assert all(torch.equal(one[part][name], other[part][name]) for name in one[part])
-    for counter in ("updates", "moments", "exploration"):
+    for counter in ("updates", "joint_steps", "exploration"):
         assert one[counter] == other[counter]
 
 

@@ -61,9 +61,8 @@ def noise() -> torch.Generator:
 
 
 def vectors(rule: MADDPGUpdate) -> dict[str, torch.Tensor]:
-    state = rule.state_dict()
     return {
-        part: torch.cat([value.flatten() for value in state[part].values()]).clone()
+        part: torch.cat([value.flatten() for value in rule.weights()[part].state_dict().values()]).clone()
         for part in ("actors", "critics", "target_actors", "target_critics")
     }
 
@@ -85,7 +84,7 @@ def test_actors_learn_by_critics_that_do_not_move_and_critics_by_actors_that_do_
     assert not torch.equal(before["actors"], after["actors"])
     assert torch.equal(before["critics"], after["critics"])
     assert not rule._critic_optimizer.parameters.gradient.any()
-    assert rule.state_dict()["critics_optimizer"]["steps"] == 0
+    assert rule.optimizers()["critic_optimizer"].adam.state_dict()["steps"] == 0
     rule.update_critics(minibatch, actions, 0.01)
     last = vectors(rule)
     assert torch.equal(after["actors"], last["actors"])

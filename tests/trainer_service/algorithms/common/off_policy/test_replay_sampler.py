@@ -99,7 +99,7 @@ def test_everything_that_learns_from_it_keeps_its_own_pace() -> None:
     slow.updates = 1
     saved = experience.replay_state()
     assert saved is not None
-    assert saved["paces"].tolist() == [18, 0, 18, 1]
+    assert saved["schedules"].tolist() == [18, 0, 18, 1]
     other = UpdateSchedule(10, 4.0)
     replay(other).load_replay_state(saved)
     assert (other.steps, other.updates) == (18, 1)

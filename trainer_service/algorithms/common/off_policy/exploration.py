@@ -1,0 +1,173 @@
+"""How learners from a replay buffer try actions beside those that they think best, and how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainer_service.algorithms.common.acting import ActionSampler, to_array, to_tensor
+from trainer_service.algorithms.common.schedules import linear_decay
+from trainer_service.config.hyperparameters.off_policy import ExplorationSettings, NoiseSettings
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.ops.exploration_noise import drifted, explored, unit_noise
+from trainer_service.ops.q_learning import exploring
+from trainer_service.rollout.assembler import Decisions
+from trainer_service.rollout.trajectories import Trajectories
+
+
+class ActionHeads(Protocol):
+    """What turns a network's outputs into actions: likeliest ones, or sampled ones."""
+
+    @property
+    def branches(self) -> Sequence[int]: ...
+
+    def most_likely(
+        self, parameters: ActionParameters, allowed: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]: ...
+
+    def sample(
+        self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]: ...
+
+
+class Exploration:
+    """What a stochastic policy needs, and the interface of the others: nothing is added to what it samples."""
+
+    memory_size = 0
+    """Floats that an agent carries from one decision to the next for it."""
+
+    def sampler(self, heads: ActionHeads, generator: torch.Generator) -> ActionSampler:
+        """How actions are chosen from distributions while it learns."""
+        return partial(heads.sample, generator=generator)
+
+    def perturb(self, decisions: Decisions, generator: torch.Generator) -> Decisions:
+        """What is done instead of what was decided, while it learns."""
+        return decisions
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Counts experience in."""
+
+    def metrics(self) -> dict[str, float]:
+        """How much is explored now, by tag."""
+        return {}
+
+    def state_dict(self) -> dict[str, int]:
+        """What was counted."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Continues from there. Raises KeyError where it is no such count."""
+
+
+class EpsilonGreedy(Exploration):
+    """ε falls from its first value straight to its last one, over agent steps or over agents' finished episodes."""
+
+    def __init__(self, settings: ExplorationSettings) -> None:
+        self._settings = settings
+        self._counts = {"steps": 0, "episodes": 0}
+
+    @property
+    def epsilon(self) -> float:
+        """Share of random actions now."""
+        settings = self._settings
+        count = self._counts[settings.exploration_unit]
+        return linear_decay(
+            settings.exploration_initial, settings.exploration_final, count, settings.exploration_steps
+        )
+
+    def sampler(self, heads: ActionHeads, generator: torch.Generator) -> ActionSampler:
+        """How actions are chosen from values: the best, or now and then any."""
+        return partial(self.sample_actions, heads, generator)
+
+    def sample_actions(
+        self,
+        heads: ActionHeads,
+        generator: torch.Generator,
+        parameters: ActionParameters,
+        allowed: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As ``heads.most_likely``, but each agent for itself at random now and then."""
+        continuous, best, log_probs = heads.most_likely(parameters, allowed)
+        if allowed is None:
+            allowed = torch.ones_like(parameters.logits, dtype=torch.bool)
+        # Off policy, nobody asks how likely an action was.
+        return continuous, exploring(best, allowed, self.epsilon, generator, heads.branches), log_probs
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Counts experience in."""
+        self._counts["steps"] += len(trajectories)
+        if trajectories.ended is not None:
+            self._counts["episodes"] += int(np.count_nonzero(trajectories.ended))
+
+    def metrics(self) -> dict[str, float]:
+        """How much is explored now, by tag."""
+        return {"Policy/Exploration Rate": self.epsilon}
+
+    def state_dict(self) -> dict[str, int]:
+        """What was counted."""
+        return dict(self._counts)
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Continues from there. Raises KeyError where it is no such count."""
+        self._counts = {unit: int(state[unit]) for unit in self._counts}
+
+
+class ActionNoise(Exploration):
+    """Noise that falls with agent steps, after a time in which actions are uniform.
+
+    The state of a process that drifts belongs to an agent and its episode. So it is part of the agent's memory: it
+    begins at 0 with an episode, whichever row of a batch the agent is.
+    """
+
+    def __init__(self, settings: NoiseSettings, size: int, uniform_until: int) -> None:
+        """size: numbers of an action. uniform_until: agent steps for which actions are uniform in [−1, 1]."""
+        self._settings = settings
+        self._size = size
+        self._uniform_until = uniform_until
+        self.env_steps = 0
+        """Agent steps recorded over the whole run."""
+        self.memory_size = size if settings.noise == "ou" else 0
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise now."""
+        settings = self._settings
+        final = settings.exploration_noise if settings.noise_final is None else settings.noise_final
+        return linear_decay(settings.exploration_noise, final, self.env_steps, settings.exploration_steps)
+
+    def perturb(self, decisions: Decisions, generator: torch.Generator) -> Decisions:
+        """Adds noise to the numbers of actions, which stay in [−1, 1], and to what agents remember of it.
+
+        Their memories: [M, memory_size]; or [M, 0] without memory, where noise is drawn afresh.
+        """
+        actions = to_tensor(decisions.continuous_actions, generator.device)
+        if self.env_steps < self._uniform_until:
+            uniform = torch.empty_like(actions).uniform_(-1.0, 1.0, generator=generator)
+            return replace(decisions, continuous_actions=to_array(uniform))
+        noise = unit_noise(actions, generator)
+        if decisions.memories.shape[1]:
+            noise = drifted(to_tensor(decisions.memories, generator.device), noise)
+            decisions = replace(decisions, memories=to_array(noise))
+        return replace(decisions, continuous_actions=to_array(explored(actions, noise, self.deviation)))
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Counts experience in."""
+        self.env_steps += len(trajectories)
+
+    def metrics(self) -> dict[str, float]:
+        """How much is explored now, by tag; nothing where actions have no numbers."""
+        return {"Policy/Exploration Noise": self.deviation} if self._size else {}
+
+    def state_dict(self) -> dict[str, int]:
+        """What was counted."""
+        return {"steps": self.env_steps}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Continues from there. Raises KeyError where it is no such count."""
+        self.env_steps = int(state["steps"])

@@ -1,0 +1,65 @@
+"""What learners of groups from a replay buffer share: what an agent sees itself, and a replay of joint steps."""
+
+from __future__ import annotations
+
+from trainer_service.algorithms.common.algorithm import Compute
+from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatchBuilder
+from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
+from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters.off_policy import GroupOffPolicySettings
+from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.replay.joint_transitions import JointReplay, JointSample
+from trainer_service.rollout.observation_selector import AGENT_ID, TEAM_OBSERVATIONS
+from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
+
+
+class GroupReplayLearner(ReplayLearner[JointSample]):
+    """A learner for agents that come in groups. Its replay holds joint steps: what all of a group saw, did and got."""
+
+    _hyper: GroupOffPolicySettings
+
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """Raises ValueError where the behavior has sensors or actions that do not fit.
+
+        spec: as the learner sees it: with agents' ids last, where there are some.
+        """
+        names = [sensor.name for sensor in spec.observation_specs]
+        kept = [i for i, name in enumerate(names) if name not in (AGENT_ID, TEAM_OBSERVATIONS)]
+        self._kept_sensors = kept
+        """Sensors that the replay holds, by their number in the spec."""
+        self._agent_sensors = [i for i in kept if names[i] != GLOBAL_STATE]
+        """Those of them that an agent's own network sees."""
+        sensors = tuple(spec.observation_specs[i] for i in self._agent_sensors)
+        self._agent_spec = BehaviorSpec(sensors, spec.action_spec)
+        """What an agent sees itself, and what it can do."""
+        super().__init__(spec, settings, compute)
+        strength = settings.reward_signals["extrinsic"].strength
+        self._minibatches = JointMinibatchBuilder(
+            self._normalizer, self._kept_sensors, self._agent_sensors, strength, self._device
+        )
+
+    @property
+    def _num_agents(self) -> int:
+        """Most agents of a group, n."""
+        return self._hyper.num_agents
+
+    def _make_normalizer(self) -> ObservationNormalizer:
+        normalize = self._settings.network_settings.normalize
+        return ObservationNormalizer(self._spec.observation_specs, normalize=normalize, except_for=AGENT_ID)
+
+    def _follows_each(self) -> bool:
+        """Whether what comes next is each agent's own next decision, or the group's next joint step."""
+        return False
+
+    def _make_buffer(self) -> JointReplay:
+        hyper = self._hyper
+        return JointReplay(
+            self._spec,
+            hyper.buffer_size,
+            num_agents=self._num_agents,
+            discount=self._settings.reward_signals["extrinsic"].gamma,
+            alpha=hyper.replay.priority_exponent,
+            n_step=hyper.n_step,
+            follow_each=self._follows_each(),
+            sensors=self._kept_sensors,
+        )
