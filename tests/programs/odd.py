@@ -7,7 +7,7 @@ Plain          (no team in its id) a new id for each episode, negative or huge; 
                properties, one of rank 2; described again in each message, actions in the fields of old. Return 5.
 Späher?team=7  described long before its first agent; ends right after asking, twice in one message, asks and ends in
                any order; a mask of the wrong length; a sensor of rank 3 that is no picture. Return −2.
-Chor?team=0/1  two teams of one name, groups with members that come and go without a word, group rewards. Group return 3.
+Chor?team=0/1  two teams of one name, groups that change without a word, group rewards. Group return 3.
 Wide?team=0    one message of more than 4 MiB, then one agent at a time. Return 1.
 Seer?team=0    one camera without properties, now as a file, now as floats, now as both in one message. Return 0.5.
 
