@@ -18,7 +18,7 @@ from trainer_service.algorithms.common.checks import require_actions
 from trainer_service.algorithms.common.frozen_policy import ActingPolicy
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.behaviors.opponents import OpponentPolicies
-from trainer_service.behaviors.self_play import TurnScheduler
+from trainer_service.behaviors.self_play import SelfPlay, TurnScheduler
 from trainer_service.callbacks import CallbackList, EndedEpisodes
 from trainer_service.config import TrainerSettings, changed_networks
 from trainer_service.curriculum import Progress
@@ -28,7 +28,6 @@ from trainer_service.rollout.agent_indices import AgentIndexAllocator, GroupMemb
 from trainer_service.rollout.agents import MAX_AGENTS, Keys, TooManyAgents
 from trainer_service.rollout.assembler import Observed, TrajectoryAssembler
 from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns, game_results
-from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, spec_mismatch
 from trainer_service.runs.replay_file import load_replay_file
 from unity_bridge.arrays import Rows
@@ -104,11 +103,10 @@ class Behavior:
         except ValueError as error:
             raise UserError(f"behavior '{name}': {error}") from None
         self.opponents: OpponentPolicies | None = None
-        """Whom its teams act as, under self-play."""
+        """What its teams act with, under self-play."""
         if settings.self_play is not None and learns:
-            self.opponents = OpponentPolicies(
-                settings.self_play, turn_scheduler or TurnScheduler(), self._algorithm, compute
-            )
+            rules = SelfPlay(settings.self_play, turn_scheduler or TurnScheduler(), compute.seed)
+            self.opponents = OpponentPolicies(rules, self._algorithm, compute)
         self._agent_indices = AgentIndexAllocator() if settings.hyperparameters.learns_by_group else None
         self._max_group_size = settings.hyperparameters.max_group_size
         self._assembler = TrajectoryAssembler(
@@ -167,14 +165,14 @@ class Behavior:
         if observed.vanished is not None:
             self._forget_vanished(steps, observed.vanished)
         group_episodes = self._groups.observe(steps.simulator, steps.team, steps.batch)
-        if self.opponents is None or self.opponents.learns(steps.team):
+        if self.opponents is None or self.opponents.rules.learns(steps.team):
             self._count_steps(observed, group_episodes, reported_agent_indices(steps.batch, membership))
             if self.opponents is not None:
-                self._rate_games(self.opponents, steps, observed, group_episodes)
+                self._rate_games(self.opponents.rules, steps, observed, group_episodes)
             if observed.trajectories is not None and training:
-                self._algorithm.record(self._shape_rewards(observed.trajectories))
+                self._algorithm.record(self._callbacks.on_collection(self.name, observed.trajectories))
         else:
-            self.opponents.count_ghost_steps(observed.transitions)
+            self.opponents.rules.ghost_steps += observed.transitions
         first = batch.num_terminal
         waiting = _Waiting(
             observed.waiting,
@@ -233,19 +231,15 @@ class Behavior:
         )
 
     def _rate_games(
-        self, opponents: OpponentPolicies, steps: TeamSteps, observed: Observed, groups: GroupEpisodes
+        self, rules: SelfPlay, steps: TeamSteps, observed: Observed, groups: GroupEpisodes
     ) -> None:
         """Counts the games that ended, once per agent, or once per group."""
         if observed.episodes is None and not len(groups):
             return
         ended = np.empty(0, np.intp) if observed.episodes is None else observed.episodes.rows
         results = game_results(steps.batch, steps.team, ended, groups.keys)
-        for rating in opponents.rate(results.tolist()):
+        for rating in rules.rate(results.tolist()):
             self._statistics.add("Self-play/ELO", rating)
-
-    def _shape_rewards(self, trajectories: Trajectories) -> Trajectories:
-        """What the learner gets; what is reported stays as it is."""
-        return self._callbacks.on_collection(self.name, trajectories)
 
     def add_stat(self, stat: StatMessage) -> bool:
         """Takes what a simulator says of itself into the next summary. False where it has too many names."""
@@ -260,7 +254,7 @@ class Behavior:
         waiting, self._waiting = self._waiting, []
         if self.opponents is None:
             return self._sample_actions(self._algorithm, [part for _, _, part in waiting])
-        actors = [self.opponents.actor(team) for _, team, _ in waiting]
+        actors = [self.opponents.policy(team) for _, team, _ in waiting]
         decided: dict[int, ActionBatch] = {}
         for actor in dict.fromkeys(actors):
             at = [i for i, each in enumerate(actors) if each is actor]

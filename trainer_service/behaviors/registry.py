@@ -157,7 +157,7 @@ class Behaviors(Mapping[str, Behavior]):
                 f"behavior {quoted(behavior_id)} differs from what was declared before: {changed[:_LONGEST_DIFFERENCE]}"
             )
         if behavior.opponents is not None:
-            behavior.opponents.register_team(declared.team)
+            behavior.opponents.rules.register_team(declared.team)
         ids[behavior_id] = declared
         self._absent_since.pop(name, None)
         self._teams_absent_since.pop(declared, None)
@@ -189,9 +189,12 @@ class Behaviors(Mapping[str, Behavior]):
         """Lets self-play go on by what was observed. Returns whether another team learns from now on."""
         players = [(each, each.opponents) for each in self.values() if each.opponents is not None]
         changes = [self._remove_absent_teams()]
-        changes += [opponents.advance(each.step, finished=each.finished) for each, opponents in players]
+        changes += [
+            opponents.rules.advance(each.step, opponents.weights, finished=each.finished)
+            for each, opponents in players
+        ]
         for each, opponents in players:
-            opponents.choose_opponents(each.step)
+            opponents.rules.choose_opponents(each.step)
         return any(changes)
 
     def drop(self, simulator: int) -> None:
@@ -219,7 +222,7 @@ class Behaviors(Mapping[str, Behavior]):
         for team in late:
             del self._teams_absent_since[team]
             opponents = self._by_name[team.name].opponents
-            changed |= opponents is not None and opponents.remove_team(team.team)
+            changed |= opponents is not None and opponents.rules.remove_team(team.team)
         return changed
 
     def drain_progress(self) -> dict[str, Progress]:

@@ -267,7 +267,7 @@ class Recorder:
 
     def _write_status(self, status: BehaviorStatus, behavior: Behavior) -> None:
         """Writes what is saved of a behavior, and where its lessons stood then."""
-        elo = None if behavior.opponents is None else behavior.opponents.rating
+        elo = None if behavior.opponents is None else behavior.opponents.rules.rating
         status = replace(status, lesson_history=self._curriculum.history_of(behavior.name), elo=elo)
         lessons = {name: lesson.number for name, lesson in self._curriculum.lessons.items()}
         self._status = replace(
@@ -292,7 +292,7 @@ class Recorder:
 
 
 def _ghost_steps(behavior: Behavior) -> int:
-    return 0 if behavior.opponents is None else behavior.opponents.ghost_steps
+    return 0 if behavior.opponents is None else behavior.opponents.rules.ghost_steps
 
 
 def _versions() -> dict[str, str]:

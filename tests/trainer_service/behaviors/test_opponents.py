@@ -163,7 +163,7 @@ def test_only_who_learns_is_learned_from_and_counted() -> None:
     play(behaviors, OneThrow(higher_wins, IDS), games=11)
     duel = behaviors["Duel"]
     assert duel.opponents is not None
-    assert duel.step == duel.opponents.ghost_steps == 10 * AGENTS
+    assert duel.step == duel.opponents.rules.ghost_steps == 10 * AGENTS
     stats = duel.summarize(1.0).stats
     assert stats.episodes == 10 * AGENTS
     assert len(stats.group_returns) == 10 * COPIES
@@ -188,7 +188,7 @@ def test_opponents_keep_their_weights_while_the_learner_moves_on() -> None:
     duel = behaviors["Duel"]
     assert duel.opponents is not None
     # It wins most of 1900 games; by luck alone 0.5 √1900 = 22 points would be one standard deviation.
-    assert duel.opponents.rating > 1200 + 5 * 22
+    assert duel.opponents.rules.rating > 1200 + 5 * 22
 
 
 def test_opponents_that_play_as_the_latest_move_with_the_learner() -> None:

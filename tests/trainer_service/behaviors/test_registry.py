@@ -7,6 +7,7 @@ import pytest
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors, parse_behavior_id
+from trainer_service.callbacks import CallbackList
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.rollout.agent_indices import AgentIndexAllocator
@@ -274,7 +275,7 @@ HALF_WAY: list[tuple[str, type, str]] = [
             (TrajectoryAssembler, "observe"),
             (GroupReturns, "observe"),
             (Behavior, "_count_steps"),
-            (Behavior, "_shape_rewards"),
+            (CallbackList, "on_collection"),
         )
     ),
 ]
@@ -330,11 +331,11 @@ def test_when_the_team_that_learns_is_gone_for_too_long_another_learns(make_beha
     behaviors.declare(1, "Walker?team=0", SPEC)
     for team in (1, 2):
         behaviors.declare(0, f"Walker?team={team}", SPEC)
-    opponents = behaviors["Walker"].opponents
-    assert opponents is not None
+    assert behaviors["Walker"].opponents is not None
+    rules = behaviors["Walker"].opponents.rules
     assert not behaviors.advance_turns()
-    assert opponents.learns(0)
+    assert rules.learns(0)
     behaviors.remove_simulator(1)
     assert behaviors.advance_turns()
-    assert opponents.learns(1)
+    assert rules.learns(1)
     assert not behaviors.advance_turns()

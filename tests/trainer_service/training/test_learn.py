@@ -402,10 +402,10 @@ def test_when_another_team_learns_everybody_begins_anew_at_their_next_tick(tmp_p
     behaviors = run(bridge, tmp_path, behaviors={"B": {"max_steps": 50, "self_play": rules}})
     assert bridge.resets == [1, 0, 0, 1]
     assert [simulator for simulator, _ in bridge.replies] == [0, 1, 0, 0, 1]
-    opponents = behaviors["B"].opponents
-    assert opponents is not None
-    assert (behaviors["B"].step, opponents.ghost_steps) == (4, 4)
-    assert [opponents.learns(team) for team in (0, 1)] == [True, False]
+    assert behaviors["B"].opponents is not None
+    rules = behaviors["B"].opponents.rules
+    assert (behaviors["B"].step, rules.ghost_steps) == (4, 4)
+    assert [rules.learns(team) for team in (0, 1)] == [True, False]
 
 
 def test_a_behavior_that_is_finished_goes_on_acting_while_the_others_learn(tmp_path: Path) -> None:
