@@ -13,7 +13,7 @@ def throttled(caplog: pytest.LogCaptureFixture) -> ThrottledLogger:
     return ThrottledLogger(logging.getLogger("unity_bridge.throttled_test"))
 
 
-def test_a_kind_is_said_a_few_times_and_then_counted(
+def test_a_kind_is_logged_a_few_times_then_counted(
     throttled: ThrottledLogger, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(25):
@@ -44,7 +44,7 @@ def test_endless_kinds_are_as_quiet_as_one(
     assert len(caplog.messages) == MAX_KINDS + MAX_LOGGED
 
 
-def test_an_error_is_told_with_its_traceback(
+def test_an_error_is_logged_with_its_traceback(
     throttled: ThrottledLogger, caplog: pytest.LogCaptureFixture
 ) -> None:
     try:

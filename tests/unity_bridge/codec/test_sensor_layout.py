@@ -19,12 +19,12 @@ CHANNELS_LAST = (MOVES, MOVES, NONE)
 
 
 @pytest.fixture(autouse=True)
-def nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh_logger(monkeypatch: pytest.MonkeyPatch) -> None:
     throttled = ThrottledLogger(logging.getLogger(sensor_layout.__name__))
     monkeypatch.setattr(sensor_layout, "_THROTTLED", throttled)
 
 
-def tell(
+def detect(
     shape: tuple[int, ...], properties: tuple[DimensionProperty, ...], version: str
 ) -> tuple[tuple[int, ...], tuple[DimensionProperty, ...], SensorLayout]:
     declared = ObservationSpec("camera", shape, properties, ObservationType.GOAL_SIGNAL)
@@ -36,12 +36,12 @@ def tell(
 @pytest.mark.parametrize("version", ["", "2.3.0-exp.3", "3.0.0", "3.0.1", "of mine"])
 def test_channels_last_are_told_by_their_properties(version: str) -> None:
     expected = ((3, 8, 9), PICTURE, SensorLayout((8, 9, 3), channels_last=True))
-    assert tell((8, 9, 3), CHANNELS_LAST, version) == expected
+    assert detect((8, 9, 3), CHANNELS_LAST, version) == expected
 
 
 @pytest.mark.parametrize("version", ["", "1.0.8", "2.3.0", "3.0.1", "of mine"])
 def test_channels_first_are_told_by_their_properties(version: str) -> None:
-    assert tell((3, 8, 9), PICTURE, version) == ((3, 8, 9), PICTURE, SensorLayout((3, 8, 9)))
+    assert detect((3, 8, 9), PICTURE, version) == ((3, 8, 9), PICTURE, SensorLayout((3, 8, 9)))
 
 
 @pytest.mark.parametrize("properties", [(), (UNSPECIFIED,) * 3])
@@ -50,7 +50,7 @@ def test_old_versions_that_say_nothing_send_channels_last(
     properties: tuple[DimensionProperty, ...], version: str
 ) -> None:
     expected = ((3, 8, 9), PICTURE, SensorLayout((8, 9, 3), channels_last=True))
-    assert tell((8, 9, 3), properties, version) == expected
+    assert detect((8, 9, 3), properties, version) == expected
 
 
 @pytest.mark.parametrize("properties", [(), (UNSPECIFIED,) * 3])
@@ -60,7 +60,7 @@ def test_old_versions_that_say_nothing_send_channels_last(
 def test_others_that_say_nothing_send_channels_first(
     properties: tuple[DimensionProperty, ...], version: str
 ) -> None:
-    assert tell((3, 8, 9), properties, version) == ((3, 8, 9), PICTURE, SensorLayout((3, 8, 9)))
+    assert detect((3, 8, 9), properties, version) == ((3, 8, 9), PICTURE, SensorLayout((3, 8, 9)))
 
 
 @pytest.mark.parametrize("properties", [(), PICTURE])
@@ -71,14 +71,14 @@ def test_versions_that_scramble_pictures_are_corrected_and_logged_once(
     caplog.set_level(logging.INFO, "unity_bridge")
     for _ in range(2):
         layout = SensorLayout((3, 8, 9), channels_last=True)
-        assert tell((3, 8, 9), properties, version) == ((3, 8, 9), PICTURE, layout)
+        assert detect((3, 8, 9), properties, version) == ((3, 8, 9), PICTURE, layout)
     (said,) = caplog.messages
     assert said.startswith(f"Unity package {version} declares")
 
 
 def test_a_single_channel_lies_alike_in_both_orders(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "unity_bridge")
-    assert tell((1, 8, 9), PICTURE, "3.0.0") == ((1, 8, 9), PICTURE, SensorLayout((1, 8, 9)))
+    assert detect((1, 8, 9), PICTURE, "3.0.0") == ((1, 8, 9), PICTURE, SensorLayout((1, 8, 9)))
     assert not caplog.records
 
 
@@ -97,7 +97,7 @@ def test_a_single_channel_lies_alike_in_both_orders(caplog: pytest.LogCaptureFix
 def test_what_is_no_picture_stays_as_it_is(
     shape: tuple[int, ...], properties: tuple[DimensionProperty, ...], version: str
 ) -> None:
-    assert tell(shape, properties, version) == (shape, properties, SensorLayout(shape))
+    assert detect(shape, properties, version) == (shape, properties, SensorLayout(shape))
 
 
 def test_every_number_finds_its_channel_row_and_column() -> None:

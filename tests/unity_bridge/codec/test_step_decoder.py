@@ -337,7 +337,7 @@ class TestRefusals:
         self.refuse(bad, "agent 2, sensor 0 'a': expected 2 floats, got compressed data of type 1")
 
 
-def test_a_shape_that_nobody_could_hold_takes_no_memory() -> None:
+def test_an_impossible_shape_takes_no_memory() -> None:
     spec = BehaviorSpec((ObservationSpec("camera", (10**6, 10**6, 10**6)),), ActionSpec(1))
     picture = ObservationProto(shape=[10**6] * 3, compression_type=PNG, compressed_data=b"...")
     with pytest.raises(WireError, match="sensor 0 'camera': expected a PNG file, got 3 other bytes"):

@@ -15,6 +15,7 @@ from uuid import UUID
 import grpc
 import numpy as np
 import pytest
+from bridge_replies import BALL, actions_in
 
 from unity_bridge.errors import BridgeError, LaunchError, PortInUse, SimulatorLost
 from unity_bridge.programs.executables import Command
@@ -23,13 +24,8 @@ from unity_bridge.side_channels import SideChannelRecord, unpack_records
 from unity_bridge.transport.endpoint import Call
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
-BALL = "Ball?team=0"
 LONG_S = 60.0
 SHORT_S = 1.0  # long enough for an answer on loopback when both cores are busy
-
-
-def actions_in(reply: UnityMessageProto) -> list[list[float]]:
-    return [list(row.continuous_actions) for row in reply.unity_input.rl_input.agent_actions[BALL].value]
 
 
 def test_an_attached_simulator_steps_and_gets_its_actions(
@@ -255,7 +251,7 @@ def test_a_simulator_that_hangs_up_while_it_waits_departs(
         bridge.act(tick)
 
 
-def test_silence_is_named_with_what_is_owed(make_bridge: Any, connect: Any, messages: Any) -> None:
+def test_a_timeout_names_the_message_owed(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge(timeout_wait_s=SHORT_S)
     simulator = connect(bridge.listen(port=0))
     simulator.later(simulator.start, messages.first_step())
@@ -393,7 +389,7 @@ def test_a_death_is_noticed_long_before_the_timeout(
     assert bridge.next_tick().simulator == 0
 
 
-def test_who_keeps_us_waiting_is_named_once(
+def test_a_long_wait_is_logged_once(
     make_bridge: Any,
     connect: Any,
     messages: Any,
@@ -480,14 +476,14 @@ def test_an_address_of_another_machine_is_refused(make_bridge: Any) -> None:
         make_bridge().listen("192.0.2.1", 5999)
 
 
-def test_nobody_attaching_is_an_error_that_says_what_to_do(make_bridge: Any) -> None:
+def test_no_simulator_is_an_error_with_advice(make_bridge: Any) -> None:
     bridge = make_bridge(timeout_wait_s=0.05)
     port = bridge.listen(port=0)
     with pytest.raises(LaunchError, match=f"nobody attached to 127.0.0.1:{port} within 0.05 s .*press Play"):
         bridge.receive(LONG_S)
 
 
-def test_nobody_coming_back_is_an_error_that_says_who_left(
+def test_no_simulator_returning_is_an_error_naming_the_last(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:
     bridge = make_bridge(timeout_wait_s=SHORT_S)
@@ -500,7 +496,7 @@ def test_nobody_coming_back_is_an_error_that_says_who_left(
         bridge.receive(LONG_S)
 
 
-def test_closing_answers_those_who_wait_with_stop(make_bridge: Any, connect: Any, messages: Any) -> None:
+def test_closing_answers_waiting_simulators_with_stop(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge()
     port = bridge.listen(port=0)
     replies = []
@@ -512,7 +508,9 @@ def test_closing_answers_those_who_wait_with_stop(make_bridge: Any, connect: Any
     assert [reply.result(LONG_S).header.status for reply in replies] == [400, 400]
 
 
-def test_closing_waits_for_those_whose_turn_it_is(make_bridge: Any, connect: Any, messages: Any) -> None:
+def test_closing_waits_for_simulators_that_owe_a_message(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
     bridge = make_bridge(shutdown_grace_s=LONG_S)
     simulator = connect(bridge.listen(port=0))
     first = simulator.later(simulator.start, messages.first_step())

@@ -9,30 +9,18 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
+from bridge_replies import BALL, numbered, records_in
 
 from unity_bridge.errors import LaunchError, PortInUse, SimulatorLost
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Tick
-from unity_bridge.side_channels import SideChannelRecord, unpack_records
-from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="scripts are programs, and signals have names")
 
-BALL = "Ball?team=0"
 LONG_S = 60.0
 SHORT_S = 1.0  # long enough for an answer on loopback when both cores are busy
-
-
-def said_to(reply: UnityMessageProto) -> list[SideChannelRecord]:
-    """Returns the side channel records of a reply."""
-    return unpack_records(reply.unity_input.rl_input.side_channel)
-
-
-def mark(number: int) -> SideChannelRecord:
-    return SideChannelRecord(UUID(int=7), bytes([number]))
 
 
 def pid_of(tick: Tick) -> int:
@@ -175,15 +163,15 @@ def test_a_restarted_simulator_gets_the_greeting_of_that_time(
     make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
 ) -> None:
     lesson = 1
-    bridge = make_bridge(base_port=free_port, greeting=lambda simulator: [mark(lesson)])
+    bridge = make_bridge(base_port=free_port, greeting=lambda simulator: [numbered(lesson)])
     bridge.launch(idle_program)
     first = connect(free_port)
     first.later(first.exchange, messages.introduction())
     reset = first.later(first.exchange, messages.confirmation())
     first.later(first.exchange, messages.first_step())
     tick = bridge.next_tick()
-    assert said_to(reset.result(LONG_S)) == [mark(1)]
-    bridge.send([mark(50)])
+    assert records_in(reset.result(LONG_S)) == [numbered(1)]
+    bridge.send([numbered(50)])
     (info,) = bridge.simulators.values()
     assert info.package_version == "3.0.0"
     bridge.reject(tick.simulator, "for a reason")
@@ -194,9 +182,9 @@ def test_a_restarted_simulator_gets_the_greeting_of_that_time(
     reset = again.later(again.exchange, messages.confirmation())
     reply = again.later(again.exchange, messages.first_step())
     tick = bridge.next_tick()
-    assert said_to(reset.result(LONG_S)) == [mark(2)]  # and nothing that was meant for its predecessor
+    assert records_in(reset.result(LONG_S)) == [numbered(2)]  # and nothing that was meant for its predecessor
     bridge.act(tick)
-    assert said_to(reply.result(LONG_S)) == []
+    assert records_in(reply.result(LONG_S)) == []
 
 
 def test_a_simulator_killed_while_waiting_is_started_again(

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from bridge_replies import BALL, actions_in, numbered, records_in
 
 from unity_bridge.server.bridge import SimulatorInfo
 from unity_bridge.side_channels import (
@@ -13,38 +14,22 @@ from unity_bridge.side_channels import (
     SideChannelRecord,
     engine_records,
     pack_records,
-    unpack_records,
 )
 from unity_bridge.side_channels.channel_hub import ChannelHub
 from unity_bridge.wire.command_pb2 import RESET
-from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
-BALL = "Ball?team=0"
 LONG_S = 60.0
 SHORT_S = 1.0  # long enough for an answer on loopback when both cores are busy
-
-
-def said_to(reply: UnityMessageProto) -> list[SideChannelRecord]:
-    """Returns the side channel records of a reply."""
-    return unpack_records(reply.unity_input.rl_input.side_channel)
-
-
-def mark(number: int) -> SideChannelRecord:
-    return SideChannelRecord(UUID(int=7), bytes([number]))
-
-
-def actions_in(reply: UnityMessageProto) -> list[list[float]]:
-    return [list(row.continuous_actions) for row in reply.unity_input.rl_input.agent_actions[BALL].value]
 
 
 def test_side_channel_messages_come_with_their_tick(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge()
     simulator = connect(bridge.listen(port=0))
     message = messages.first_step()
-    message.unity_output.rl_output.side_channel = pack_records([mark(1), mark(2)])
+    message.unity_output.rl_output.side_channel = pack_records([numbered(1), numbered(2)])
     simulator.later(simulator.start, message)
     tick = bridge.next_tick()
-    assert tick.messages == (mark(1), mark(2))
+    assert tick.messages == (numbered(1), numbered(2))
     bridge.act(tick)
     simulator.later(simulator.exchange, messages.step())
     assert bridge.next_tick().messages == ()
@@ -70,13 +55,13 @@ def test_garbage_on_side_channels_ends_only_its_simulator(
 def test_the_first_reset_orders_engine_greeting_and_sent_records(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:
-    bridge = make_bridge(engine=EngineConfiguration(), greeting=lambda simulator: [mark(simulator + 10)])
+    bridge = make_bridge(engine=EngineConfiguration(), greeting=lambda simulator: [numbered(simulator + 10)])
     simulator = connect(bridge.listen(port=0))
     bridge.answered(simulator.later(simulator.exchange, messages.introduction()))
-    bridge.send([mark(1)], 0)
-    bridge.send([mark(2)])  # to those who are greeted already: nobody
+    bridge.send([numbered(1)], 0)
+    bridge.send([numbered(2)])  # to those who are greeted already: nobody
     reset = bridge.answered(simulator.later(simulator.exchange, messages.confirmation()))
-    assert said_to(reset) == [*engine_records(EngineConfiguration()), mark(10), mark(1)]
+    assert records_in(reset) == [*engine_records(EngineConfiguration()), numbered(10), numbered(1)]
 
 
 def test_a_greeting_may_depend_on_what_the_simulator_can_do(
@@ -105,40 +90,40 @@ def test_sent_records_ride_in_order_on_the_next_reply(make_bridge: Any, connect:
     for simulator in (connect(port), connect(port)):
         replies.append(simulator.later(simulator.start, messages.first_step()))
         ticks.append(bridge.next_tick())
-    bridge.send([mark(1)], 0)
-    bridge.send(mark(number) for number in (2, 3))
-    bridge.send([mark(4)], 1)
+    bridge.send([numbered(1)], 0)
+    bridge.send(numbered(number) for number in (2, 3))
+    bridge.send([numbered(4)], 1)
     for tick in ticks:
         bridge.act(tick)
-    assert said_to(replies[0].result(LONG_S)) == [mark(1), mark(2), mark(3)]
-    assert said_to(replies[1].result(LONG_S)) == [mark(2), mark(3), mark(4)]
+    assert records_in(replies[0].result(LONG_S)) == [numbered(1), numbered(2), numbered(3)]
+    assert records_in(replies[1].result(LONG_S)) == [numbered(2), numbered(3), numbered(4)]
 
 
-def test_what_was_sent_is_not_said_again(make_bridge: Any, connect: Any, messages: Any) -> None:
+def test_sent_records_are_not_sent_again(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge()
     simulator = connect(bridge.listen(port=0))
     first = simulator.later(simulator.start, messages.first_step())
     tick = bridge.next_tick()
-    bridge.send([mark(1)])
+    bridge.send([numbered(1)])
     bridge.act(tick)
     second = simulator.later(simulator.exchange, messages.step())
     bridge.act(bridge.next_tick())
-    assert said_to(first.result(LONG_S)) == [mark(1)]
-    assert said_to(second.result(LONG_S)) == []
+    assert records_in(first.result(LONG_S)) == [numbered(1)]
+    assert records_in(second.result(LONG_S)) == []
 
 
 def test_later_simulators_get_the_greeting_and_no_earlier_records(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:
-    bridge = make_bridge(greeting=lambda simulator: [mark(100 + simulator)])
+    bridge = make_bridge(greeting=lambda simulator: [numbered(100 + simulator)])
     port = bridge.listen(port=0)
     early = connect(port)
     early.later(early.start, messages.first_step())
     bridge.act(bridge.next_tick())
     late = connect(port)
     bridge.answered(late.later(late.exchange, messages.introduction()))
-    bridge.send([mark(1)])
-    assert said_to(bridge.answered(late.later(late.exchange, messages.confirmation()))) == [mark(101)]
+    bridge.send([numbered(1)])
+    assert records_in(bridge.answered(late.later(late.exchange, messages.confirmation()))) == [numbered(101)]
 
 
 def test_more_than_one_reply_holds_is_spread_over_several(
@@ -153,8 +138,8 @@ def test_more_than_one_reply_holds_is_spread_over_several(
     bridge.act(tick)
     second = simulator.later(simulator.exchange, messages.step())
     bridge.act(bridge.next_tick())
-    assert said_to(first.result(LONG_S)) == records[:3]
-    assert said_to(second.result(LONG_S)) == records[3:]
+    assert records_in(first.result(LONG_S)) == records[:3]
+    assert records_in(second.result(LONG_S)) == records[3:]
 
 
 def test_sending_to_departed_is_allowed_and_to_unknown_an_error(
@@ -166,11 +151,11 @@ def test_sending_to_departed_is_allowed_and_to_unknown_an_error(
     bridge.act(bridge.next_tick())
     simulator.later(simulator.exchange, messages.goodbye())
     bridge.next_departure()
-    bridge.send([mark(1)], 0)
-    bridge.send([mark(1)])
+    bridge.send([numbered(1)], 0)
+    bridge.send([numbered(1)])
     for number in (1, -1):
         with pytest.raises(ValueError, match=f"there is no simulator {number}"):
-            bridge.send([mark(1)], number)
+            bridge.send([numbered(1)], number)
 
 
 def test_a_tick_may_be_answered_with_reset(make_bridge: Any, connect: Any, messages: Any) -> None:
@@ -178,11 +163,11 @@ def test_a_tick_may_be_answered_with_reset(make_bridge: Any, connect: Any, messa
     simulator = connect(bridge.listen(port=0))
     first = simulator.later(simulator.start, messages.first_step())
     tick = bridge.next_tick()
-    bridge.send([mark(1)])
-    bridge.reset(tick.simulator, [mark(2)])
+    bridge.send([numbered(1)])
+    bridge.reset(tick.simulator, [numbered(2)])
     rl_input = first.result(LONG_S).unity_input.rl_input
     assert (rl_input.command, dict(rl_input.agent_actions)) == (RESET, {})
-    assert said_to(first.result(LONG_S)) == [mark(1), mark(2)]
+    assert records_in(first.result(LONG_S)) == [numbered(1), numbered(2)]
     with pytest.raises(ValueError, match=r"simulator 0 \(.*\) has no tick to answer"):
         bridge.reset(tick.simulator)
     second = simulator.later(simulator.exchange, messages.step([(7, 8, 9)]))
@@ -192,7 +177,7 @@ def test_a_tick_may_be_answered_with_reset(make_bridge: Any, connect: Any, messa
     assert actions_in(second.result(LONG_S)) == [[0.5, 0.5]]
 
 
-def test_silence_after_a_reset_is_named_too(make_bridge: Any, connect: Any, messages: Any) -> None:
+def test_a_timeout_after_a_reset_is_named_too(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge(timeout_wait_s=SHORT_S)
     simulator = connect(bridge.listen(port=0))
     simulator.later(simulator.start, messages.first_step())
@@ -200,7 +185,7 @@ def test_silence_after_a_reset_is_named_too(make_bridge: Any, connect: Any, mess
     assert "silent for 1 s (timeout_wait)" in bridge.next_departure().reason
 
 
-def test_who_departed_is_reset_in_vain(make_bridge: Any, connect: Any, messages: Any) -> None:
+def test_resetting_a_departed_simulator_is_no_error(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge()
     simulator = connect(bridge.listen(port=0))
     simulator.later(simulator.start, messages.first_step())
@@ -209,7 +194,7 @@ def test_who_departed_is_reset_in_vain(make_bridge: Any, connect: Any, messages:
     tick = bridge.next_tick()
     call.cancel()
     bridge.next_departure()
-    bridge.reset(tick.simulator, [mark(1)])
+    bridge.reset(tick.simulator, [numbered(1)])
     with pytest.raises(ValueError, match="simulator 0 has no tick to answer"):
         bridge.reset(tick.simulator)
 
@@ -235,11 +220,11 @@ def test_users_channels_answer_the_simulator_that_spoke(
     for number in (1, 2):
         simulator = connect(port)
         message = messages.first_step()
-        message.unity_output.rl_output.side_channel = pack_records([mark(number)])
+        message.unity_output.rl_output.side_channel = pack_records([numbered(number)])
         replies.append(simulator.later(simulator.start, message))
     for tick in bridge.next_events(2):
         for record in tick.messages:
             assert hub.deliver(tick.simulator, record)
         bridge.send(hub.outgoing(tick.simulator), tick.simulator)
         bridge.act(tick)
-    assert [said_to(reply.result(LONG_S)) for reply in replies] == [[mark(1)], [mark(2)]]
+    assert [records_in(reply.result(LONG_S)) for reply in replies] == [[numbered(1)], [numbered(2)]]

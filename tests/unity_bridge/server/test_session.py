@@ -45,18 +45,18 @@ def session() -> Session:
     return Session(seed=7, num_areas=3)
 
 
-def hear(session: Session, message: UnityMessageProto) -> Any:
+def receive(session: Session, message: UnityMessageProto) -> Any:
     return session.receive(message.SerializeToString())
 
 
 def answer(session: Session, message: UnityMessageProto) -> UnityMessageProto:
-    reply = hear(session, message)
+    reply = receive(session, message)
     assert isinstance(reply, Reply)
     return UnityMessageProto.FromString(reply.data)
 
 
 def step(session: Session, message: UnityMessageProto) -> Step:
-    outcome = hear(session, message)
+    outcome = receive(session, message)
     assert isinstance(outcome, Step)
     return outcome
 
@@ -93,7 +93,7 @@ def test_old_unity_packages_get_a_version_they_accept(session: Session, messages
 
 
 @pytest.mark.parametrize("package", ["2.0.1", "3.0.0-exp.1", "10.0.0", ""])
-def test_other_packages_hear_the_trainer_version_that_we_stand_for(
+def test_other_packages_get_the_trainer_version_we_stand_for(
     session: Session, messages: Any, package: str
 ) -> None:
     reply = answer(session, messages.introduction(package=package))
@@ -209,7 +209,7 @@ def test_other_versions_are_refused_naming_both(
     session: Session, messages: Any, version: str, complaint: str
 ) -> None:
     with pytest.raises(WireError, match=complaint):
-        hear(session, messages.introduction(version))
+        receive(session, messages.introduction(version))
 
 
 @pytest.mark.parametrize("version", ["1.0.0", "1.5", "1.99.0a1"])
@@ -220,7 +220,7 @@ def test_versions_of_the_same_major_are_accepted(session: Session, messages: Any
 
 def test_a_first_message_that_is_no_introduction_is_refused(session: Session, messages: Any) -> None:
     with pytest.raises(WireError, match="first message: expected an introduction"):
-        hear(session, messages.step())
+        receive(session, messages.step())
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff", b"\x0a\x7f", b"GET / HTTP/1.1\r\n\r\n"])
@@ -233,12 +233,12 @@ def test_bytes_that_are_no_message_are_refused(session: Session, data: bytes) ->
 def test_a_handshake_that_is_too_long_is_not_even_read(session: Session, messages: Any, heard: int) -> None:
     message = [messages.introduction(), messages.confirmation()][heard]
     for before in [messages.introduction()][:heard]:
-        hear(session, before)
+        receive(session, before)
     message.unity_output.rl_output.side_channel = bytes(LARGEST_HANDSHAKE)
     with pytest.raises(
         WireError, match=rf"handshake.*: expected at most {LARGEST_HANDSHAKE} bytes, got 4194"
     ):
-        hear(session, message)
+        receive(session, message)
 
 
 def test_the_handshake_may_come_without_a_status(session: Session, messages: Any) -> None:
@@ -258,11 +258,11 @@ def test_a_step_without_a_status_is_refused(session: Session, messages: Any) -> 
 def test_any_other_status_is_refused_at_any_time(session: Session, messages: Any, heard: int) -> None:
     conversation = (messages.introduction(), messages.confirmation(), messages.first_step())
     for message in conversation[:heard]:
-        hear(session, message)
+        receive(session, message)
     wrong = conversation[heard]
     wrong.header.status = 500
     with pytest.raises(WireError, match=r"header\.status: expected 200 or 400, got 500"):
-        hear(session, wrong)
+        receive(session, wrong)
 
 
 def test_nothing_at_all_is_no_introduction(session: Session) -> None:
@@ -273,7 +273,7 @@ def test_nothing_at_all_is_no_introduction(session: Session) -> None:
 def test_an_agent_of_an_unknown_behavior_is_refused(session: Session, messages: Any) -> None:
     shake_hands(session, messages)
     with pytest.raises(WireError, match=r"behavior 'Ball\?team=0': expected brain_parameters"):
-        hear(session, messages.step())
+        receive(session, messages.step())
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_a_behavior_whose_actions_change_is_refused(
     step(session, messages.first_step())
     session.reply({})
     with pytest.raises(WireError, match=r"behavior 'Ball\?team=0': " + complaint):
-        hear(session, messages.describe(messages.step(), **change))
+        receive(session, messages.describe(messages.step(), **change))
 
 
 def test_a_behavior_whose_sensor_changes_is_refused(session: Session, messages: Any) -> None:
@@ -301,7 +301,7 @@ def test_a_behavior_whose_sensor_changes_is_refused(session: Session, messages: 
     step(session, messages.first_step([(1, 2, 3)]))
     session.reply({})
     with pytest.raises(WireError, match=r"a sensor changed from .*shape=\(3,\).* to .*shape=\(4,\)"):
-        hear(session, messages.first_step([(1, 2, 3, 4)]))
+        receive(session, messages.first_step([(1, 2, 3, 4)]))
 
 
 def test_a_behavior_that_gains_a_sensor_is_refused(session: Session, messages: Any) -> None:
@@ -312,7 +312,7 @@ def test_a_behavior_that_gains_a_sensor_is_refused(session: Session, messages: A
     info = message.unity_output.rl_output.agentInfos[BALL].value[0]
     info.observations.add(shape=[1], name="extra").float_data.data.append(0)
     with pytest.raises(WireError, match="changed from 1 to 2 sensors"):
-        hear(session, message)
+        receive(session, message)
 
 
 def test_a_cut_side_channel_is_refused(session: Session, messages: Any) -> None:
@@ -320,7 +320,7 @@ def test_a_cut_side_channel_is_refused(session: Session, messages: Any) -> None:
     message = messages.first_step()
     message.unity_output.rl_output.side_channel = b"too short"
     with pytest.raises(WireError, match="side channel record 0: expected 20 bytes of id and length, got 9"):
-        hear(session, message)
+        receive(session, message)
 
 
 def test_side_channel_messages_come_with_the_step_in_order(session: Session, messages: Any) -> None:
@@ -377,7 +377,7 @@ def test_the_greeting_is_made_for_the_first_reset(messages: Any) -> None:
 
 def test_status_400_is_a_goodbye_at_any_time(session: Session, messages: Any) -> None:
     shake_hands(session, messages)
-    assert isinstance(hear(session, messages.goodbye()), Stopped)
+    assert isinstance(receive(session, messages.goodbye()), Stopped)
     assert session.awaited is Awaited.NOTHING
 
 
@@ -392,17 +392,17 @@ def test_after_an_error_everything_is_answered_with_stop(session: Session, messa
 def test_after_an_error_a_simulator_may_begin_anew(session: Session, messages: Any) -> None:
     with pytest.raises(WireError):
         session.receive(b"")
-    assert isinstance(hear(session, messages.introduction()), Restarted)
+    assert isinstance(receive(session, messages.introduction()), Restarted)
 
 
 def test_another_introduction_belongs_to_another_conversation(session: Session, messages: Any) -> None:
     shake_hands(session, messages)
     step(session, messages.first_step())
-    assert isinstance(hear(session, messages.introduction()), Restarted)
+    assert isinstance(receive(session, messages.introduction()), Restarted)
     assert session.awaited is Awaited.NOTHING
 
 
-def test_a_version_said_again_beside_agents_is_no_introduction(session: Session, messages: Any) -> None:
+def test_a_repeated_version_beside_agents_is_no_introduction(session: Session, messages: Any) -> None:
     shake_hands(session, messages)
     message = messages.first_step()
     message.unity_output.rl_initialization_output.communication_version = "1.5.0"
@@ -414,7 +414,7 @@ def test_a_version_said_again_beside_agents_is_no_introduction(session: Session,
 def test_what_is_awaited_follows_the_handshake(session: Session, messages: Any) -> None:
     seen = [session.awaited]
     for message in (messages.introduction(), messages.confirmation(), messages.first_step()):
-        hear(session, message)
+        receive(session, message)
         seen.append(session.awaited)
     assert seen == [Awaited.INTRODUCTION, Awaited.CONFIRMATION, Awaited.FIRST_STEP, Awaited.STEP]
 
@@ -469,7 +469,7 @@ def test_errors_quote_and_cut_the_simulators_text(session: Session, messages: An
     message = messages.first_step()
     spoil(message, "\x1b[31m" + "x" * 1_000_000)
     with pytest.raises(WireError) as refusal:
-        hear(session, message)
+        receive(session, message)
     assert len(str(refusal.value)) < 1000
     assert "\x1b" not in str(refusal.value)
 
@@ -484,4 +484,4 @@ def test_a_message_may_hold_so_many_rows_and_no_more(session: Session, messages:
     with pytest.raises(
         WireError, match=f"at most {MOST_ROWS} rows of agents in one message, got {MOST_ROWS + 2}"
     ):
-        hear(session, message)
+        receive(session, message)

@@ -69,7 +69,7 @@ def exchange(client: Any, inbox: Inbox) -> bytes:
     return answer
 
 
-def test_they_take_no_place_of_those_who_speak(
+def test_they_take_no_place_of_other_calls(
     endpoint: Endpoint, inbox: Inbox, connect: Any, attack: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (grpc_direct, grpc_threads):
@@ -128,7 +128,7 @@ def test_one_message_of_a_connection_is_read_at_a_time(connect: Any, attack: Any
 
 
 @needs_core
-def test_calls_that_are_over_are_kept_by_nobody(connect: Any) -> None:
+def test_nothing_keeps_calls_that_are_over(connect: Any) -> None:
     inbox = Inbox(direct=True)
     endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2)
     client = connect(endpoint.port)
