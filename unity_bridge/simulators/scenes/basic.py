@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unity_bridge.arrays import Bools
 from unity_bridge.simulators.rendering.drawing import Canvas
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
-from unity_bridge.simulators.scenes.single_behavior import Rows, SingleBehaviorScene
+from unity_bridge.simulators.scenes.single_behavior import AgentSelection, SingleBehaviorScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -66,15 +66,15 @@ class Basic(SingleBehaviorScene):
     def expert(self) -> Mapping[str, ActionBatch]:
         return {BEHAVIOR: choices(np.full(len(self._cells), RIGHT))}
 
-    def _start(self, which: Rows) -> None:
+    def _start(self, which: AgentSelection) -> None:
         """Puts agents on the start; there is no chance in it, so the seed makes no difference."""
         self._cells[which] = START
         self._decisions[which] = 0
 
-    def _observe(self, rows: Rows) -> list[Observation]:
+    def _observe(self, rows: AgentSelection) -> list[Observation]:
         return [np.eye(CELLS, dtype=np.float32)[self._cells[rows]]]
 
-    def _allowed_actions(self, rows: Rows) -> Bools:
+    def _allowed_actions(self, rows: AgentSelection) -> Bools:
         return np.ones((self._num(rows), len(_MOVES)), np.bool_)
 
     def render(self) -> NDArray[np.uint8]:

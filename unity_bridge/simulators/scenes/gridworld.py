@@ -25,7 +25,7 @@ from unity_bridge.simulators.scenes.grid_camera import (
     BoardCamera,
     PictureFormat,
 )
-from unity_bridge.simulators.scenes.single_behavior import Rows, SingleBehaviorScene
+from unity_bridge.simulators.scenes.single_behavior import AgentSelection, SingleBehaviorScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationType
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -109,7 +109,7 @@ class GridWorld(SingleBehaviorScene):
         distances = _distances()[self._sizes[:, None], right_goals[:, None], wrong_goals[:, None], there]
         return {BEHAVIOR: choices(distances.argmin(axis=1))}
 
-    def _start(self, which: Rows) -> None:
+    def _start(self, which: AgentSelection) -> None:
         count = self._num(which)
         asked = self._academy.parameters.read("gridSize", PARAMETERS["gridSize"], count)
         sizes = np.clip(asked, SMALLEST_GRID, SIDE).astype(np.int64)
@@ -126,11 +126,11 @@ class GridWorld(SingleBehaviorScene):
         self._agents = _NEXT[self._sizes, self._agents, chosen]
         self._decisions += 1
 
-    def _observe(self, rows: Rows) -> list[Observation]:
+    def _observe(self, rows: AgentSelection) -> list[Observation]:
         boards = self._camera.observe((*self._goals[:, rows], self._agents[rows]))
         return [boards, np.eye(2, dtype=np.float32)[self._wanted[rows]]]
 
-    def _allowed_actions(self, rows: Rows) -> Bools:
+    def _allowed_actions(self, rows: AgentSelection) -> Bools:
         allowed: Bools = _ALLOWED[self._sizes[rows], self._agents[rows]]
         return allowed
 

@@ -11,7 +11,7 @@ from unity_bridge.arrays import Bools, Integers
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.rendering.drawing import INK, Canvas, Color, grid_cells
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
-from unity_bridge.simulators.scenes.single_behavior import Rows, SingleBehaviorScene
+from unity_bridge.simulators.scenes.single_behavior import AgentSelection, SingleBehaviorScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -96,7 +96,7 @@ class Hallway(SingleBehaviorScene):
         aside = np.where(self._right_sides() < 0, LEFT, RIGHT)
         return {BEHAVIOR: choices(np.where(at_the_goals, aside, FORWARD))}
 
-    def _start(self, which: Rows) -> None:
+    def _start(self, which: AgentSelection) -> None:
         count = self._num(which)
         asked = self._academy.parameters.read("hallway_length", PARAMETERS["hallway_length"], count)
         self._lengths[which] = np.clip(asked, SHORTEST, LONGEST)
@@ -113,7 +113,7 @@ class Hallway(SingleBehaviorScene):
     def _right_sides(self) -> Integers:
         return np.where(self._left_goals == self._symbols, -1, 1)
 
-    def _observe(self, rows: Rows) -> list[Observation]:
+    def _observe(self, rows: AgentSelection) -> list[Observation]:
         cells, sides = self._cells[rows], self._sides[rows]
         left = self._lengths[rows] - cells
         places = np.minimum(left, _INSIDE)
@@ -123,7 +123,7 @@ class Hallway(SingleBehaviorScene):
         seen[:, _AHEAD, -1] = (left + 1) / FARTHEST
         return [seen.reshape(len(seen), RAYS * RAY_SIZE)]
 
-    def _allowed_actions(self, rows: Rows) -> Bools:
+    def _allowed_actions(self, rows: AgentSelection) -> Bools:
         return np.ones((self._num(rows), len(_MOVES)), np.bool_)
 
     def render(self) -> NDArray[np.uint8]:

@@ -12,7 +12,7 @@ from unity_bridge.arrays import Bools, Floats, Integers
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.rendering.drawing import INK, Canvas, grid_cells
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
-from unity_bridge.simulators.scenes.single_behavior import Rows, SingleBehaviorScene
+from unity_bridge.simulators.scenes.single_behavior import AgentSelection, SingleBehaviorScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -90,7 +90,7 @@ class Pyramids(SingleBehaviorScene):
         distances = _distances()[_NEXT[self._agents], self._things[:, None]]
         return {BEHAVIOR: choices(distances.argmin(axis=1))}
 
-    def _start(self, which: Rows) -> None:
+    def _start(self, which: AgentSelection) -> None:
         count = self._num(which)
         self._agents[which] = self._rng.choice(_STARTS, count)
         self._things[which] = self._rng.choice(_SWITCHES, count)
@@ -112,11 +112,11 @@ class Pyramids(SingleBehaviorScene):
         self._count("Brick/Taken", taken)
         return taken
 
-    def _observe(self, rows: Rows) -> list[Observation]:
+    def _observe(self, rows: AgentSelection) -> list[Observation]:
         agents, kinds = self._agents[rows], self._kinds[rows]
         return [self._ray_features(agents, self._things[rows], kinds), _agent_features(agents, kinds)]
 
-    def _allowed_actions(self, rows: Rows) -> Bools:
+    def _allowed_actions(self, rows: AgentSelection) -> Bools:
         return np.ones((self._num(rows), len(_ROW_MOVES)), np.bool_)
 
     @staticmethod

@@ -15,8 +15,8 @@ from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.scene import Steps, concatenate, step_batch
 from unity_bridge.steps import Observation, StepBatch
 
-Rows = Bools | slice
-"""Which agents, as an index: a mask of shape [N], or ``ALL``."""
+AgentSelection = Bools | slice
+"""An index of agents: a mask of shape [N], or ``ALL``."""
 
 ALL = slice(None)
 
@@ -36,15 +36,15 @@ class SingleBehaviorScene(ABC):
         self._rng = np.random.default_rng()
 
     @abstractmethod
-    def _start(self, which: Rows) -> None:
+    def _start(self, which: AgentSelection) -> None:
         """Draws new episodes for these agents."""
 
     @abstractmethod
-    def _observe(self, rows: Rows) -> Sequence[Observation]:
+    def _observe(self, rows: AgentSelection) -> Sequence[Observation]:
         """The observations of these agents, an array per sensor."""
 
     @abstractmethod
-    def _allowed_actions(self, rows: Rows) -> Bools:
+    def _allowed_actions(self, rows: AgentSelection) -> Bools:
         """The action masks of these agents. Shape [M, sum of branches]."""
 
     def reset(self, seed: int | None = None) -> Steps:
@@ -74,7 +74,7 @@ class SingleBehaviorScene(ABC):
     def _batch(
         self,
         rewards: NDArray[np.floating[Any]],
-        rows: Rows,
+        rows: AgentSelection,
         *,
         terminated: Bools | None = None,
         truncated: Bools | None = None,
@@ -93,6 +93,6 @@ class SingleBehaviorScene(ABC):
         if count := int(np.count_nonzero(which)):
             self._academy.add_statistic(statistic, count, Aggregation.SUM)
 
-    def _num(self, rows: Rows) -> int:
+    def _num(self, rows: AgentSelection) -> int:
         """The number of these agents."""
         return len(self._agent_ids[rows])

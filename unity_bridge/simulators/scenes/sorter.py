@@ -17,7 +17,7 @@ from unity_bridge.simulators.scene import (
     entity_sensor,
     vector_sensor,
 )
-from unity_bridge.simulators.scenes.single_behavior import Rows, SingleBehaviorScene
+from unity_bridge.simulators.scenes.single_behavior import AgentSelection, SingleBehaviorScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -94,7 +94,7 @@ class Sorter(SingleBehaviorScene):
         turn = np.where(2 * away <= self._tiles, CLOCKWISE, COUNTERCLOCKWISE)
         return {BEHAVIOR: choices(np.where(away == 0, TOUCH, turn))}
 
-    def _start(self, which: Rows) -> None:
+    def _start(self, which: AgentSelection) -> None:
         count = self._num(which)
         asked = self._academy.parameters.read("num_tiles", PARAMETERS["num_tiles"], count)
         tiles = np.clip(asked, FEWEST_TILES, MOST_TILES).astype(np.int64)
@@ -137,15 +137,15 @@ class Sorter(SingleBehaviorScene):
         for touched in self._touched[ended].sum(axis=1).tolist():
             self._academy.add_statistic("Tiles/Touched", touched, Aggregation.HISTOGRAM)
 
-    def _observe(self, rows: Rows) -> list[Observation]:
+    def _observe(self, rows: AgentSelection) -> list[Observation]:
         return [self._tile_features(rows), self._agent_features(rows)]
 
-    def _allowed_actions(self, rows: Rows) -> Bools:
+    def _allowed_actions(self, rows: AgentSelection) -> Bools:
         allowed = np.ones((self._num(rows), len(_TURNS)), np.bool_)
         allowed[:, TOUCH] = self._untouched_here()[rows].any(axis=1)
         return allowed
 
-    def _tile_features(self, rows: Rows) -> NDArray[np.float32]:
+    def _tile_features(self, rows: AgentSelection) -> NDArray[np.float32]:
         numbers = self._numbers[rows]
         steps = self._places[rows] - self._here[rows, None]
         angles = 2 * np.pi * steps / self._tiles[rows, None]
@@ -153,7 +153,7 @@ class Sorter(SingleBehaviorScene):
         seen[numbers == 0] = 0
         return seen.astype(np.float32)
 
-    def _agent_features(self, rows: Rows) -> NDArray[np.float32]:
+    def _agent_features(self, rows: AgentSelection) -> NDArray[np.float32]:
         touched = self._touched[rows].sum(axis=1) / self._tiles[rows]
         return np.stack([touched, self._patience[rows] / PATIENCE], axis=1).astype(np.float32)
 
