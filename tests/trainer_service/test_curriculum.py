@@ -1,4 +1,4 @@
-"""Lessons: when they end, what is remembered, and how they are told. Every number can be checked on paper."""
+"""Lessons: their ends, histories and messages. Every number can be checked on paper."""
 
 from __future__ import annotations
 
@@ -177,14 +177,14 @@ def test_the_last_lesson_never_ends() -> None:
     assert course.watched_behaviors == {"A"}
 
 
-def test_a_lesson_says_whether_simulators_begin_anew_when_it_ends() -> None:
+def test_a_lesson_decides_whether_its_end_resets_simulators() -> None:
     course = curriculum(
         p=lessons({"measure": "progress", "require_reset": True}), q=lessons({"measure": "progress"})
     )
     assert course.advance(earned(fraction=0.1)) == [LessonChange("p", True), LessonChange("q", False)]
 
 
-def test_what_is_stored_goes_on_as_if_nothing_had_happened() -> None:
+def test_a_resumed_curriculum_equals_an_uninterrupted_one() -> None:
     given = {
         "p": lessons({"measure": "progress", "threshold": 0.1}, {"threshold": 6.0, "min_lesson_length": 2}),
         "q": lessons({"behavior": "B", "threshold": 50.0}),
@@ -210,7 +210,7 @@ def test_a_shortened_curriculum_resumes_in_its_last_lesson() -> None:
     assert course.history_of("A") == LessonHistory((1.0,), {})
 
 
-def test_how_a_changed_configuration_differs_is_told() -> None:
+def test_mismatches_with_a_changed_configuration_are_described() -> None:
     short, gone, new = lesson_mismatches(parameters(p=lessons({}), n=1), {"p": 5, "gone": 2})
     assert "lesson number 5 of environment parameter 'p', which now has only 2" in short
     assert "goes on in the last one, 'last'" in short
@@ -233,7 +233,7 @@ SAMPLERS = {
 }
 
 
-def test_every_form_of_a_parameter_is_told_to_simulators() -> None:
+def test_every_form_of_a_parameter_becomes_a_message() -> None:
     course = Curriculum(with_sampler_seeds(parameters(**SAMPLERS), 100))
     assert course.messages() == [
         FloatParameter("number", 3.0),
@@ -254,12 +254,12 @@ def test_every_form_of_a_parameter_is_told_to_simulators() -> None:
         ("fixed", "Float: value=2.5"),
     ],
 )
-def test_where_a_parameter_stands_is_worded_as_in_ml_agents(name: str, value: str) -> None:
+def test_the_current_lesson_is_described_as_in_ml_agents(name: str, value: str) -> None:
     course = curriculum(**SAMPLERS)
     assert course.describe(name) == f"Parameter '{name}' is in lesson '{name}' and has value '{value}'."
 
 
-def test_only_the_lesson_in_force_is_told() -> None:
+def test_only_the_current_lesson_is_sent() -> None:
     course = curriculum(p=lessons({"measure": "progress"}))
     assert course.messages() == [FloatParameter("p", 0.0)]
     course.advance(earned(fraction=0.1))
@@ -294,7 +294,7 @@ def test_a_seed_beyond_32_bits_begins_again() -> None:
     assert even == UniformSampler("b", 0, 1.0, 2.0)
 
 
-def test_seeds_may_all_be_chosen_anew() -> None:
+def test_all_seeds_may_be_replaced() -> None:
     given = with_sampler_seeds(parameters(a=UNIFORM, b=UNIFORM), 10)
     again = Curriculum(with_sampler_seeds(given, 500, anew=True)).messages()
     assert again == [UniformSampler("a", 500, 1.0, 2.0), UniformSampler("b", 501, 1.0, 2.0)]

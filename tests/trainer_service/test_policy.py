@@ -39,7 +39,7 @@ def test_actions_are_as_a_simulator_takes_them(policy) -> None:
     assert [set(column) for column in actions.discrete.T.tolist()] == [{0, 1}, {0, 1, 2}]
 
 
-def test_the_likeliest_action_is_always_the_same(policy) -> None:
+def test_deterministic_actions_do_not_vary(policy) -> None:
     decide = policy()
     once, again = decide.act(seen(20)), decide.act(seen(20))
     np.testing.assert_array_equal(once.continuous, again.continuous)
@@ -60,7 +60,7 @@ def test_each_row_is_decided_by_itself(policy) -> None:
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_what_is_not_allowed_is_not_chosen(policy, deterministic: bool) -> None:
+def test_masked_actions_are_never_chosen(policy, deterministic: bool) -> None:
     allowed = np.ones((300, 5), np.bool_)
     allowed[:150, 0] = False  # the first branch's first choice, for half of the agents
     allowed[150:, 2:4] = False  # of the second branch all but the last, for the others
@@ -69,7 +69,7 @@ def test_what_is_not_allowed_is_not_chosen(policy, deterministic: bool) -> None:
     assert set(discrete[150:, 1].tolist()) == {2}
 
 
-def test_nobody_to_decide_for_is_no_error(policy) -> None:
+def test_zero_agents_are_no_error(policy) -> None:
     assert len(policy().act(seen(0))) == 0
 
 
@@ -126,7 +126,7 @@ def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def remembering(make_behavior):
+def recurrent_policy(make_behavior):
     """A trained policy with a memory of six floats."""
     network = {"hidden_units": 8, "num_layers": 1, "memory": {"memory_size": 6, "sequence_length": 4}}
 
@@ -137,8 +137,8 @@ def remembering(make_behavior):
     return make
 
 
-def test_what_is_remembered_goes_in_and_comes_out(remembering) -> None:
-    decide = remembering()
+def test_memories_are_passed_in_and_returned(recurrent_policy) -> None:
+    decide = recurrent_policy()
     assert decide.memory_size == 6
     first, memories = decide.predict(seen(20))
     assert memories.shape == (20, 6)
@@ -152,8 +152,8 @@ def test_what_is_remembered_goes_in_and_comes_out(remembering) -> None:
     np.testing.assert_array_equal(again.continuous, later.continuous)
 
 
-def test_memories_belong_to_rows(remembering) -> None:
-    decide = remembering()
+def test_memories_belong_to_rows(recurrent_policy) -> None:
+    decide = recurrent_policy()
     _, memories = decide.predict(seen(20))
     together, kept = decide.predict(seen(20), memories)
     alone, own = decide.predict([sensor[7:8] for sensor in seen(20)], memories[7:8])
@@ -161,8 +161,8 @@ def test_memories_belong_to_rows(remembering) -> None:
     np.testing.assert_allclose(kept[7:8], own, atol=1e-6)
 
 
-def test_who_begins_an_episode_remembers_nothing(remembering) -> None:
-    decide = remembering()
+def test_memories_are_zero_at_an_episodes_start(recurrent_policy) -> None:
+    decide = recurrent_policy()
     fresh, _ = decide.predict(seen(20))
     _, memories = decide.predict(seen(20))
     starts = np.arange(20) % 2 == 0
@@ -172,9 +172,9 @@ def test_who_begins_an_episode_remembers_nothing(remembering) -> None:
     np.testing.assert_allclose(actions.continuous[~starts], continued.continuous[~starts], atol=1e-6)
 
 
-def test_a_policy_with_a_memory_is_not_asked_without_it(remembering) -> None:
+def test_a_policy_with_a_memory_is_not_asked_without_it(recurrent_policy) -> None:
     with pytest.raises(ValueError, match=r"'Probe' has a memory: use predict\(\)"):
-        remembering().act(seen(3))
+        recurrent_policy().act(seen(3))
 
 
 def test_predict_serves_policies_without_memory_too(policy) -> None:
@@ -195,6 +195,6 @@ def test_predict_serves_policies_without_memory_too(policy) -> None:
         ({"episode_starts": True}, r"episode_starts: expected shape \(3,\), got \(\)"),
     ],
 )
-def test_memories_that_do_not_fit_are_named(remembering, arguments, expected: str) -> None:
+def test_memories_that_do_not_fit_are_named(recurrent_policy, arguments, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
-        remembering().predict(seen(3), **arguments)
+        recurrent_policy().predict(seen(3), **arguments)

@@ -11,7 +11,7 @@ import pytest
 
 
 @pytest.mark.parametrize("trainer_type", ["vdn", "idqn"])
-def test_a_run_says_everything_under_both_names(
+def test_metrics_are_written_under_both_names(
     mlagents_style: Callable[..., Any], configure: Callable[..., Path], workplace: Path, trainer_type: str
 ) -> None:
     hyperparameters = {"batch_size": 16, "steps_per_update": 32, "replay": {"type": "prioritized"}}

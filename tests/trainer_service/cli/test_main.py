@@ -321,7 +321,7 @@ def test_flags_of_the_past_are_answered_and_change_nothing(mlagents_style, confi
     assert mlagents_style(*line, "--load").code == 2, "--load resumes nothing: the run id is taken"
 
 
-def test_debug_says_when_and_where(mlagents_style, configure, program) -> None:
+def test_debug_logs_time_and_source_line(mlagents_style, configure, program) -> None:
     configure("Treadmill", max_steps=18)
     said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--debug")
     assert said.code == 0, said.err

@@ -16,7 +16,7 @@ Refuse = Callable[..., list[str]]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """Loads a text (or bytes) as if it were a file, with what the command line says beside it."""
+    """Loads a text (or bytes) like a file, together with overrides of the command line."""
 
     def load_text(text: str | bytes, overrides: Mapping[str, Any] | None = None) -> LoadedOptions:
         path = tmp_path / "run.yaml"

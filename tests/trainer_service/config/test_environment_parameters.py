@@ -147,7 +147,7 @@ def test_criteria_of_the_last_lesson_are_ignored(load: Load) -> None:
     load(parameter("{curriculum: [{name: a, value: 1, completion_criteria: {behavior: Nobody}}]}"))
 
 
-def test_what_never_changes_is_one_lesson_of_its_own_name(load: Load) -> None:
+def test_a_constant_parameter_is_one_lesson_of_its_name(load: Load) -> None:
     parameters = load(parameter("3")).options.environment_parameters
     assert parameters is not None
     (lesson,) = lessons_of("p", parameters["p"])

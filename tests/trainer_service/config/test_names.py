@@ -65,7 +65,7 @@ def test_a_behavior_name_cannot_leave_the_run_folder(name: str, reason: str) -> 
 
 
 @pytest.mark.parametrize("name", ["a:b", "a*", "run."])
-def test_what_only_windows_forbids_is_refused_only_there(name: str) -> None:
+def test_names_forbidden_on_windows_are_refused_only_there(name: str) -> None:
     for problem in (run_id_problem, behavior_name_problem):
         assert problem(name, windows=False) is None
         assert problem(name, windows=True) is not None

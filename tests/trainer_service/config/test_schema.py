@@ -93,7 +93,7 @@ def test_no_red_line_in_a_valid_file(validator: Draft7Validator, path: Path) -> 
         ),
     ],
 )
-def test_a_red_line_where_a_run_would_be_refused(
+def test_the_schema_refuses_what_a_run_would_refuse(
     validator: Draft7Validator, text: str, path: list[str]
 ) -> None:
     values = yaml.load(text, EditorsLoader)
@@ -102,7 +102,7 @@ def test_a_red_line_where_a_run_would_be_refused(
         parse_run_options(values)
 
 
-def test_hyperparameters_whose_trainer_type_stands_elsewhere_may_be_anyones(
+def test_hyperparameters_without_a_trainer_type_may_be_of_any(
     validator: Draft7Validator,
 ) -> None:
     text = "{default_settings: {trainer_type: sac}, behaviors: {A: {hyperparameters: {tau: 0.1}}}}"

@@ -122,7 +122,7 @@ def test_an_empty_memory_is_a_memory_with_defaults(load: Load) -> None:
     assert settings.network_settings.memory == MemorySettings(sequence_length=64, memory_size=128)
 
 
-def test_teams_change_every_five_snapshots_unless_told_otherwise() -> None:
+def test_teams_change_every_five_snapshots_by_default() -> None:
     assert SelfPlaySettings(save_steps=1000).team_change == 5000
     assert SelfPlaySettings(save_steps=1000, team_change=7).team_change == 7
 
@@ -167,7 +167,7 @@ REPLAYERS = [name for name, model in HYPERPARAMETERS.items() if issubclass(model
 
 
 @pytest.mark.parametrize("trainer_type", [*REPLAYERS, "random"])
-def test_what_never_learns_so_is_refused_with_its_line(refuse: Refuse, trainer_type: str) -> None:
+def test_unsupported_sections_are_refused_with_their_line(refuse: Refuse, trainer_type: str) -> None:
     assert refuse(f"""
         behaviors:
           A:
@@ -193,7 +193,7 @@ def test_what_never_learns_so_is_refused_with_its_line(refuse: Refuse, trainer_t
 
 
 @pytest.mark.parametrize("trainer_type", ["sac", "dqn_share", "dqn_consensus", "sic"])
-def test_a_form_that_its_networks_do_not_have_is_refused(refuse: Refuse, trainer_type: str) -> None:
+def test_layer_norm_is_refused_where_networks_lack_it(refuse: Refuse, trainer_type: str) -> None:
     settings = f"{{trainer_type: {trainer_type}, network_settings: {{layer_norm: true}}}}"
     assert refuse(f"behaviors: {{A: {settings}}}") == [
         "run.yaml:1: behaviors.A.network_settings.layer_norm: expected false, as networks of "
@@ -250,7 +250,7 @@ def test_settings_that_no_group_could_learn_by_are_refused(refuse: Refuse, behav
     assert message.endswith(line)
 
 
-def test_what_makes_it_possible_is_accepted(load: Load) -> None:
+def test_settings_that_allow_learning_are_accepted(load: Load) -> None:
     load("behaviors: {A: {trainer_type: coma, hyperparameters: {num_epoch: 3, ratio_clip: 0.2}}}")
     alike = "hyperparameters: {share: full, agent_ids: false}, behavioral_cloning: {demo_path: a.demo}"
     load(f"behaviors: {{A: {{trainer_type: happo, {alike}}}, B: {{trainer_type: coma, {alike}}}}}")

@@ -19,7 +19,7 @@ def test_a_whole_number_may_be_written_in_any_notation(value: object) -> None:
 @pytest.mark.parametrize(
     "value", [1.5, "1.5", "lots", "", True, None, [1], {}, math.inf, math.nan, "nan", 10**30]
 )
-def test_what_is_no_whole_number_is_refused(value: object) -> None:
+def test_values_that_are_no_whole_numbers_are_refused(value: object) -> None:
     with pytest.raises(PydanticCustomError, match="expected a whole number"):
         whole_number(value)
 
@@ -46,7 +46,7 @@ def test_a_flag_may_be_written_in_any_notation(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "maybe", 2, 0.5, [], {}])
-def test_what_is_neither_true_nor_false_is_refused(value: object) -> None:
+def test_values_that_are_no_flags_are_refused(value: object) -> None:
     with pytest.raises(PydanticCustomError, match="expected true or false"):
         flag(value)
 

@@ -91,7 +91,7 @@ def test_the_policy_decides_as_the_original_does(name: str) -> None:
     actions = Policy(converted(name)).act(observations, expected["masks"] > 0)
     np.testing.assert_allclose(actions.continuous, expected["continuous"], atol=1e-6)
     np.testing.assert_array_equal(actions.discrete, expected["discrete"])
-    # What would be true of any policy says nothing of this one.
+    # A check that any policy would pass proves nothing about this one.
     assert np.ptp(actions.continuous) > 1e-3
     assert np.ptp(actions.discrete) > 0
 
@@ -151,7 +151,7 @@ def test_adams_moments_go_to_the_parameters_they_belong_to() -> None:
     assert state["optimizer"]["steps"] == 24
 
 
-def test_what_is_left_behind_is_said(rewritten: Callable[..., Path]) -> None:
+def test_parts_that_are_left_out_are_listed(rewritten: Callable[..., Path]) -> None:
     path = rewritten(lambda content: content.update({"Module:Curiosity": {"weight": torch.zeros(1)}}))
     conversion = convert_checkpoint(
         load_source(path), "Hybrid", SPECS["Hybrid"], settings_of("Hybrid"), seed=3
@@ -373,6 +373,6 @@ def test_a_file_of_neither_is_refused(tmp_path: Path) -> None:
         load_mlagents_checkpoint(tmp_path / "other.pt")
 
 
-def test_whoever_expects_ours_is_told_the_way() -> None:
+def test_a_foreign_checkpoint_names_the_import_command() -> None:
     with pytest.raises(UserError, match=r"written by ML-Agents; make a run of it with: .*import-checkpoint"):
         load_checkpoint(file_of("Hybrid"))

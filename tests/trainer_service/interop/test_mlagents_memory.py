@@ -55,7 +55,7 @@ def assert_decides_as_expected(policy: Policy, expected: Mapping[str, np.ndarray
 
 def test_it_decides_and_remembers_as_the_original_does(expected) -> None:
     assert_decides_as_expected(Policy(converted()), expected)
-    # What would be true of any policy says nothing of this one.
+    # A check that any policy would pass proves nothing about this one.
     assert np.ptp(expected["discrete"]) > 0
     assert np.ptp(expected["memories"], axis=(0, 1)).min() > 1e-2
 
@@ -82,7 +82,7 @@ def test_it_remembers_as_the_model_that_ml_agents_exported(expected) -> None:
         np.testing.assert_allclose(memories, recurrent[0], atol=1e-5, rtol=0)
 
 
-def test_adams_moments_of_its_memories_go_where_they_belong() -> None:
+def test_adams_moments_of_memories_are_mapped_to_their_tensors() -> None:
     content = torch.load(FOLDER / "Hallway" / "checkpoint.pt", weights_only=True)
     state = converted().algorithm
     ppo = PPO(SPEC, settings(), Compute(torch.device("cpu"), 0))

@@ -1,4 +1,4 @@
-"""Models that are compared with their policies as they are written. That they agree at all is told in test_export."""
+"""The comparison of models with their policies. That exported models agree is tested in test_onnx_export."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ KNOWN_OPERATORS = frozenset({
     "ReduceSum", "Relu", "Reshape", "Sigmoid", "Slice", "Softmax", "Sqrt", "Squeeze", "Sub", "Tanh", "Transpose",
     "Unsqueeze",
 })  # fmt: skip
-"""What ML-Agents' own models are made of."""
+"""Operators of ML-Agents' own models."""
 
 
 def made(spec: BehaviorSpec, seed: int = 1, **network: Any) -> PPO:
@@ -107,7 +107,7 @@ def model_of(ppo: PPO, spec: BehaviorSpec) -> bytes:
 
 @functools.cache
 def exported(kind: str) -> tuple[PPO, BehaviorSpec, bytes]:
-    """A policy and its model, for tests that only look."""
+    """A policy and its model, for tests that do not change them."""
     ppo, spec = of_kind(kind)
     return ppo, spec, model_of(ppo, spec)
 
@@ -300,7 +300,7 @@ def test_it_decides_as_the_policy_does(kind: str, rows: int) -> None:
 
 
 @pytest.mark.parametrize("kind", MEMORY_SIZES)
-def test_it_remembers_as_the_policy_does_over_whole_episodes(kind: str) -> None:
+def test_the_models_memory_equals_the_policys_over_whole_episodes(kind: str) -> None:
     ppo, spec, model = exported(kind)
     session, rows, rng = onnxruntime.InferenceSession(model), 4, np.random.default_rng(9)
     names = [output.name for output in session.get_outputs()]
@@ -321,7 +321,7 @@ def test_it_remembers_as_the_policy_does_over_whole_episodes(kind: str) -> None:
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_it_decides_as_the_policy_does_on_what_scenes_show(scene: str) -> None:
+def test_the_model_decides_as_the_policy_in_bundled_scenes(scene: str) -> None:
     world = open_scene(f"sim:{scene}", agents=5)
     steps = world.reset(3)
     for behavior_id, spec in world.behaviors.items():
@@ -408,7 +408,7 @@ def test_an_observation_without_influence_is_still_an_input() -> None:
     assert [each.name for each in session.get_inputs()] == ["obs_0", "obs_1", "action_masks"]
 
 
-def test_exporting_changes_nothing_for_the_one_who_learns() -> None:
+def test_exporting_does_not_change_the_learner() -> None:
     (one, spec), (other, _) = of_kind("everything"), of_kind("everything")
     stream = torch.get_rng_state()
     model_of(one, spec)
@@ -428,7 +428,7 @@ def test_exporting_changes_nothing_for_the_one_who_learns() -> None:
     assert all(each.requires_grad and each.grad is not None for each in one._policy.parameters())
 
 
-def test_what_is_learned_later_does_not_reach_an_exported_network() -> None:
+def test_later_updates_do_not_change_an_exported_network() -> None:
     ppo, _ = of_kind("hybrid")
     network = ppo.policy_network()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
@@ -455,7 +455,7 @@ def test_onnx_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_the_exporter_cannot_express_is_told_in_one_line(tmp_path: Path) -> None:
+def test_an_export_error_is_one_line(tmp_path: Path) -> None:
     ppo, spec = of_kind("continuous")
     network = ppo.policy_network()
     network.squash = torch.linalg.pinv  # type: ignore[method-assign]

@@ -18,7 +18,7 @@ from trainer_service.metrics.console import Console
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -30,7 +30,7 @@ def visible(text: str) -> str:
 
 
 def last_table(text: str) -> list[str]:
-    """The rows of the table as it was drawn last."""
+    """The rows of the table in its last drawing."""
     return visible(text).rsplit("Behavior", 1)[1].splitlines()[1:]
 
 
@@ -107,7 +107,7 @@ def test_both_packages_are_heard_and_others_are_not() -> None:
     assert stream.getvalue() == "[INFO] from the bridge\n[INFO] from the trainer\n"
 
 
-def test_debug_says_when_and_where() -> None:
+def test_debug_logs_time_and_source_line() -> None:
     stream = io.StringIO()
     with Console(stream=stream, debug=True) as console:
         logging.getLogger("trainer_service.training.learn").debug("a detail")
@@ -179,7 +179,7 @@ def test_the_table_shows_lessons_of_changing_parameters() -> None:
     assert last_table(stream.getvalue())[1].strip() == "Lessons: wall [m] higher"
 
 
-def test_below_the_table_stands_what_goes_on() -> None:
+def test_the_activity_is_shown_below_the_table() -> None:
     stream = Terminal()
     with Console(stream=stream) as console:
         console.progress("Ball", 1, 10, 1.0)
@@ -283,7 +283,7 @@ def test_a_terminal_that_closes_does_not_end_the_run() -> None:
 
 
 def outlives_its_reader(reading: int, writing: int) -> bool:
-    """Whether a run goes on that first was output at ``reading``, and then no more."""
+    """Whether a run goes on after its output was read first and then no more."""
     with subprocess.Popen(
         [sys.executable, "-c", UNHEARD],
         stdin=subprocess.PIPE,

@@ -90,7 +90,7 @@ def test_a_line_of_metrics_has_the_agreed_keys(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_not_a_number_is_null(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_are_null(tmp_path: Path) -> None:
     writer = JsonlWriter(tmp_path / "metrics.jsonl")
     writer.write(summary(steps_per_s=math.inf, scalars={"Policy/Entropy": math.nan}))
     (entry,) = entries(tmp_path / "metrics.jsonl")
@@ -236,7 +236,7 @@ def test_the_settings_are_shown_as_text(tmp_path: Path) -> None:
     assert event.tensor_proto.string_val[0] == b"\ttrainer_type: ppo\n\tbatch_size: 64"
 
 
-def test_after_a_resume_tensorboard_forgets_what_lay_beyond(tmp_path: Path) -> None:
+def test_tensorboard_drops_later_steps_after_a_resume(tmp_path: Path) -> None:
     first = TensorBoardWriter(lambda _: tmp_path)
     for step in (1000, 2000, 3000):
         first.write(summary(step=step, scalars={"Policy/Entropy": 1.0}))
@@ -359,7 +359,7 @@ def test_a_simulator_cannot_speak_for_the_episodes_that_we_counted() -> None:
 LESSONS = {"Ball size": CurrentLesson(2, "huge"), "mass": CurrentLesson(0, "mass")}
 
 
-def test_lessons_are_told_by_number_and_name(tmp_path: Path) -> None:
+def test_lessons_are_written_by_number_and_name(tmp_path: Path) -> None:
     reported = summary(lessons=LESSONS)
     tensorboard = TensorBoardWriter(lambda _: tmp_path)
     tensorboard.write(reported)
@@ -373,7 +373,7 @@ def test_lessons_are_told_by_number_and_name(tmp_path: Path) -> None:
     assert (entry["lesson_number/ball_size"], entry["lesson_number/mass"]) == (2.0, 0.0)
 
 
-def test_without_parameters_nothing_is_said_of_lessons(tmp_path: Path) -> None:
+def test_without_parameters_no_lessons_are_written(tmp_path: Path) -> None:
     JsonlWriter(tmp_path / "metrics.jsonl").write(summary())
     (entry,) = entries(tmp_path / "metrics.jsonl")
     assert not [key for key in entry if "lesson" in key]

@@ -1,4 +1,4 @@
-"""Files of tensors from strangers. What a whole file of ours holds is told in test_checkpoint."""
+"""Files of tensors from untrusted sources. Checkpoints as a whole are tested in test_checkpoint."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_what_a_file_from_a_stranger_may_not_say(
+def test_foreign_opcodes_and_values_are_refused(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -169,7 +169,7 @@ def test_what_a_file_from_a_stranger_may_not_say(
     assert not Path("exploded").exists()
 
 
-def test_what_is_inflated_while_it_is_read_is_refused_before(tmp_path: Path) -> None:
+def test_compressed_archives_are_refused_unread(tmp_path: Path) -> None:
     parts = {"data.pkl": START + tensor(2**20, (1,), (1,)) + END, "data/0": bytes(2**22)}
     path = write(tmp_path / "theirs.pt", parts, zipfile.ZIP_DEFLATED)
     with pytest.raises(ArchiveError, match="expected an archive that is not compressed"):
@@ -293,7 +293,7 @@ def test_so_is_a_mutated_one_of_ml_agents(tmp_path: Path) -> None:
     assert refused > 50
 
 
-def test_a_checkpoint_that_refuses_says_which_file(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_names_its_file(checkpoint: Checkpoint, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
     save_checkpoint(checkpoint, path)
     write(path, {**parts_of(path), "data.pkl": START + b"cos\nsystem\n" + END})

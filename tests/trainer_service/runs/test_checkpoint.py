@@ -1,4 +1,4 @@
-"""Checkpoints, written and read. What is wrong with damaged ones is told in test_bad_input."""
+"""Checkpoints, written and read. Messages about damaged ones are tested in test_bad_input."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def checkpoint(make_behavior) -> Checkpoint:
     return replace(made, step=77, spec=SPEC)
 
 
-def test_what_is_saved_is_loaded(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_saved_content_is_loaded_unchanged(checkpoint: Checkpoint, tmp_path: Path) -> None:
     save_checkpoint(checkpoint, tmp_path / "checkpoint.pt")
     loaded = load_checkpoint(tmp_path / "checkpoint.pt")
     assert (loaded.behavior, loaded.step) == ("Walker", 77)
@@ -66,7 +66,7 @@ def test_a_folder_is_no_checkpoint(tmp_path: Path) -> None:
         load_checkpoint(tmp_path)
 
 
-def test_no_flipped_byte_gets_into_what_is_loaded(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_no_flipped_byte_is_loaded(checkpoint: Checkpoint, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
     save_checkpoint(checkpoint, path)
     written = path.read_bytes()
@@ -174,5 +174,5 @@ def test_a_sensor_may_be_renamed() -> None:
         ),
     ],
 )
-def test_a_difference_is_said_in_words(changed: BehaviorSpec, expected: str) -> None:
+def test_a_changed_spec_is_described_in_words(changed: BehaviorSpec, expected: str) -> None:
     assert spec_mismatch(SPEC, changed) == expected

@@ -39,7 +39,7 @@ def test_a_second_process_is_refused_naming_the_first(tmp_path: Path) -> None:
         assert caught.value.holder == process.pid
 
 
-def test_a_killed_holder_blocks_nobody(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     with holder(tmp_path / "lock") as process:
         process.kill()
         process.wait()

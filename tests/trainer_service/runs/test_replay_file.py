@@ -1,4 +1,4 @@
-"""Replay buffers from strangers. That our own are read back is told where learners resume."""
+"""Replay files from untrusted sources. Resuming from saved ones is tested with the learners."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def loaded(path: Path) -> dict[str, Any]:
     return kept
 
 
-def test_what_is_saved_is_loaded(path: Path) -> None:
+def test_saved_content_is_loaded_unchanged(path: Path) -> None:
     kept = loaded(path)
     assert kept["steps"].tolist() == [0, 1, 2, 3, 4, 5]
     assert kept["flags"].shape == (2, 3)
@@ -85,14 +85,14 @@ def test_an_array_of_a_false_size_is_refused_before_allocation(
     assert str(path) in str(caught.value)
 
 
-def test_what_inflates_is_refused(path: Path) -> None:
+def test_compressed_files_are_refused(path: Path) -> None:
     rewritten(path, lambda _: bytes(2**22), zipfile.ZIP_DEFLATED)
     with pytest.raises(UserError, match="expected an archive that is not compressed"):
         loaded(path)
 
 
 @pytest.mark.parametrize("error", [MemoryError, OverflowError, AttributeError, RuntimeError])
-def test_whoever_cannot_take_the_arrays_is_heard_in_words(path: Path, error: type[Exception]) -> None:
+def test_errors_of_loading_the_arrays_become_messages(path: Path, error: type[Exception]) -> None:
     def refuse(_: Mapping[str, Any]) -> None:
         raise error("no")
 

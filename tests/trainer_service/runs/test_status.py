@@ -68,7 +68,7 @@ def test_the_layout_is_that_of_ml_agents() -> None:
     }
 
 
-def test_what_was_written_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_written_status_is_read_unchanged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     status = TrainingStatus(
         behaviors={"Ball": BehaviorStatus((record(1), record(2, None)), record(3), elo=1.0), "Pad": saved(7)},
         lessons={"size": 2, "Ball": 1},
@@ -79,7 +79,7 @@ def test_what_was_written_is_read_again(tmp_path: Path, caplog: pytest.LogCaptur
     assert caplog.messages == []
 
 
-def test_what_lessons_remember_stands_beside_the_checkpoints(tmp_path: Path) -> None:
+def test_the_lesson_history_is_kept_beside_the_checkpoints(tmp_path: Path) -> None:
     history = LessonHistory((2.0, 1.5), {"size": 1.625})
     status = TrainingStatus(
         {"Ball": BehaviorStatus(lesson_history=history)}, {"size": 2}, torch_version="2.9.0"

@@ -170,7 +170,7 @@ class COMASettings(CentralCriticSettings):
     """Clips the probability ratio as PPO does, so that a rollout may serve more than once; null: plain gradient."""
 
     agent_ids: ShapesWeights[Flag] = True
-    """With one actor for all: whether it is told the agent's index in its group."""
+    """With one actor for all: whether it sees the agent's index in its group."""
 
     exploration_initial: UnitInterval = 0.5
     """Share of uniformly random actions at the start."""

@@ -18,7 +18,7 @@ OFF_POLICY = [*VALUES, "ddpg", "maddpg"]
 OF_GROUPS = ["mappo", "happo", "poca", "coma", *VALUES[1:], "maddpg"]
 
 
-def test_families_are_told_by_their_bases() -> None:
+def test_families_of_trainer_types_share_a_base() -> None:
     def kinds(base: type) -> list[str]:
         return sorted(kind for kind, model in HYPERPARAMETERS.items() if issubclass(model, base))
 

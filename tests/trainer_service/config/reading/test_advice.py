@@ -40,7 +40,7 @@ Load = Callable[..., LoadedOptions]
         ),
     ],
 )
-def test_what_is_legal_but_odd_is_told(load: Load, text: str, advice: str) -> None:
+def test_legal_but_odd_settings_cause_a_warning(load: Load, text: str, advice: str) -> None:
     (warning,) = load(text).warnings
     assert advice in warning
 

@@ -157,7 +157,7 @@ def test_too_many_brackets_are_refused_before_the_rest_is_read(
     assert opened <= 51
 
 
-def test_a_missing_file_is_named_with_where_it_was_sought(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_with_its_absolute_path(tmp_path: Path) -> None:
     path = tmp_path / "nowhere.yaml"
     with pytest.raises(ConfigError, match="configuration file not found") as caught:
         read_document(path)
@@ -175,7 +175,7 @@ def test_a_missing_file_names_the_nearest_one_beside_it(tmp_path: Path, sought: 
     assert str(caught.value).endswith(hint)
 
 
-def test_who_indents_with_tabs_is_told_to_use_spaces(tmp_path: Path) -> None:
+def test_indentation_with_tabs_suggests_spaces(tmp_path: Path) -> None:
     assert refusal(write(tmp_path, "a:\n\tb: 1")).endswith("; indent with spaces")
 
 

@@ -17,11 +17,11 @@ def only_warning(loaded: LoadedOptions) -> str:
 
 
 @pytest.mark.parametrize("key", ["framework", "output_path"])
-def test_keys_that_mean_nothing_any_more_are_told_and_ignored(load: Load, key: str) -> None:
+def test_obsolete_keys_are_ignored_with_a_warning(load: Load, key: str) -> None:
     assert f"1: behaviors.A.{key}: " in only_warning(load(f"behaviors: {{A: {{{key}: x}}}}"))
 
 
-def test_an_old_key_of_sac_is_told_and_ignored(load: Load) -> None:
+def test_an_old_key_of_sac_is_ignored_with_a_warning(load: Load) -> None:
     loaded = load("behaviors: {A: {trainer_type: sac, hyperparameters: {reward_signal_num_update: 4}}}")
     assert "replaced by reward_signal_steps_per_update" in only_warning(loaded)
 
@@ -55,13 +55,13 @@ def test_encoding_size_is_ignored_beside_network_settings_and_when_empty(load: L
     assert load("behaviors: {A: {reward_signals: {rnd: {encoding_size: null}}}}").warnings == ()
 
 
-def test_memory_in_a_signals_network_is_told_and_ignored(load: Load) -> None:
+def test_memory_of_a_signals_network_is_ignored_with_a_warning(load: Load) -> None:
     loaded = load("behaviors: {A: {reward_signals: {rnd: {network_settings: {memory: {}}}}}}")
     assert loaded.options.behaviors["A"].reward_signals["rnd"].network_settings.memory is None
     assert "networks of reward signals have no memory" in only_warning(loaded)
 
 
-def test_completion_criteria_of_the_last_lesson_are_told_and_ignored(load: Load) -> None:
+def test_criteria_of_the_last_lesson_are_ignored_with_a_warning(load: Load) -> None:
     loaded = load("""
         behaviors: {A: {}}
         environment_parameters:
@@ -74,7 +74,7 @@ def test_completion_criteria_of_the_last_lesson_are_told_and_ignored(load: Load)
     )
 
 
-def test_old_keys_in_default_settings_are_told_once(load: Load) -> None:
+def test_old_keys_in_default_settings_cause_one_warning(load: Load) -> None:
     loaded = load("default_settings: {framework: pytorch}\nbehaviors: {A: {}, B: {}}")
     assert only_warning(loaded).startswith("1: default_settings.framework: ")
 

@@ -145,7 +145,7 @@ def test_a_config_error_exits_with_code_2() -> None:
     assert UserError.exit_code == 2
 
 
-def test_what_is_dumped_loads_as_equal_options_without_warnings(load: Load, tmp_path: Path) -> None:
+def test_dumped_options_load_equal_without_warnings(load: Load, tmp_path: Path) -> None:
     loaded = load(EVERYTHING)
     assert loaded.warnings == ()
     path = tmp_path / "configuration.yaml"

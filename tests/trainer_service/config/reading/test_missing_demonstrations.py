@@ -35,7 +35,7 @@ def test_paths_that_lead_to_nothing_are_named_by_their_keys(load: Load, folder: 
 @pytest.mark.parametrize(
     ("path", "fault"), [("empty", "the folder 'empty' holds none"), ("c.txt", "got 'c.txt'")]
 )
-def test_what_is_no_recording_is_named(load: Load, folder: Path, path: str, fault: str) -> None:
+def test_paths_without_a_recording_are_named(load: Load, folder: Path, path: str, fault: str) -> None:
     text = f"default_settings: {{behavioral_cloning: {{demo_path: {path}}}}}"
     assert missing_demonstrations(load(text).options) == [
         f"default_settings.behavioral_cloning.demo_path: expected a .demo file or a folder of them, {fault}"
