@@ -138,7 +138,7 @@ class BehavioralCloning:
         self._optimizer.step(rate)
 
     def _starting_memories(self, demonstrations: Demonstrations, sequences: StepRanges) -> Tensor | None:
-        """What the policy remembers before each sequence, at most one pass ago; None without memory."""
+        """Memories of the policy before each sequence, at most one pass old; None without memory."""
         if self._policy.actor.memory is None:
             return None
         # Other demonstrations than when the run was saved, perhaps: then what was noted there is of no use.

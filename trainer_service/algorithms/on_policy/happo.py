@@ -1,4 +1,4 @@
-"""Heterogeneous-agent PPO, Kuba et al. 2022 (arXiv:2109.11251): MAPPO whose agents learn one after the other.
+"""Heterogeneous-agent PPO, Kuba et al. 2022 (arXiv:2109.11251): MAPPO with agents that learn in turn.
 
 Each agent's surrogate is weighted by how much those before it have changed what they do since. So every step improves
 the team as a whole, whichever agent's turn it is.

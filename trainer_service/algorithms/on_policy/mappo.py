@@ -1,4 +1,4 @@
-"""Multi-agent PPO, Yu et al. 2022 (arXiv:2103.01955): PPO whose critic sees what all agents of a group see.
+"""Multi-agent PPO, Yu et al. 2022 (arXiv:2103.01955): PPO with a critic that sees what all agents of a group see.
 
 Advantages are estimated once per update, as in the authors' code, and the critic works in units of the returns'
 running scale. What they store for dead agents is not here at all: an absent agent is absent from every loss, and shows

@@ -200,7 +200,7 @@ def test_one_network_learns_to_differ_if_it_is_told_whom_it_serves(
 @pytest.mark.learning
 @each_seed
 @learners
-def test_credit_for_a_group_reward_finds_the_agent_that_earned_it(
+def test_credit_for_a_group_reward_finds_its_earner(
     make_behavior: Make, live, learner: str, seed: int
 ) -> None:
     world = OwnCue(seed)

@@ -195,7 +195,7 @@ def test_one_actor_learns_to_differ_with_agent_ids(learner, live) -> None:
 
 @each_seed
 @pytest.mark.parametrize("changes", [{}, {"share": "full"}, {"replay": {"type": "prioritized"}}], ids=str)
-def test_credit_for_a_group_reward_finds_the_agent_that_earned_it(
+def test_credit_for_a_group_reward_finds_its_earner(
     learner, live, seed: int, changes: dict[str, Any]
 ) -> None:
     world = OwnCue(seed)

@@ -224,9 +224,7 @@ def test_one_actor_without_agent_ids_cannot_differ(make_behavior, live) -> None:
 @pytest.mark.learning
 @each_seed
 @learners
-def test_credit_for_a_group_reward_finds_the_agent_that_earned_it(
-    make_behavior, live, learner: str, seed: int
-) -> None:
+def test_credit_for_a_group_reward_finds_its_earner(make_behavior, live, learner: str, seed: int) -> None:
     world = OwnCue(seed)
     live(make(make_behavior, learner, seed), world, 40 * UPDATES.get(learner, 1))
     assert world.score() > 0.9

@@ -20,7 +20,7 @@ from trainer_service.algorithms.common.acting import sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning
-from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, make_sampler
+from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, SequenceSampler
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters
@@ -159,7 +159,10 @@ class OnPolicyLearner(ABC):
 
     def _sampler(self, trajectories: Trajectories) -> MinibatchSampler:
         memory = self._settings.network_settings.memory
-        return make_sampler(trajectories, memory, self._hyper.batch_size, self._device)
+        batch_size = self._hyper.batch_size
+        if memory is None:
+            return MinibatchSampler(len(trajectories), batch_size)
+        return SequenceSampler(trajectories, memory.sequence_length, batch_size, self._device)
 
     def _update_others(self, experience: Experience, step: int) -> Metrics:
         """Reward models learn as often as the policy did, from minibatches as large; then the policy clones."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from trainer_service.config import MemorySettings
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.rollout.trajectories import StepRanges, Trajectories, split_into_sequences
 
@@ -36,47 +35,28 @@ def with_progress(
         yield minibatch
 
 
-class MinibatchSampler(Protocol):
-    """A source of random minibatches of one rollout."""
+class MinibatchSampler:
+    """Random minibatches of the steps of one rollout, for policies without memory."""
 
-    @property
-    def sequences(self) -> Sequences | None:
-        """All steps in the order of time; None without memory."""
-        ...
+    sequences: Sequences | None = None
+    """All steps in the order of time; None without memory."""
 
-    @property
-    def final_sequences(self) -> Sequences | None:
-        """The final observations as sequences of one step; None without memory."""
-        ...
-
-    def shuffle(self, generator: torch.Generator) -> Epoch:
-        """One epoch in random order."""
-        ...
-
-
-def shuffle_steps(steps: int, batch_size: int, generator: torch.Generator) -> Epoch:
-    """Steps in random order, ``batch_size`` at a time."""
-    order = torch.randperm(steps, generator=generator, device=generator.device)
-    starts = range(0, steps, batch_size)
-    return Epoch(order, [(slice(start, start + batch_size), None) for start in starts])
-
-
-class StepSampler:
-    """A sampler of single steps, for policies without memory."""
-
-    sequences = final_sequences = None
+    final_sequences: Sequences | None = None
+    """The final observations as sequences of one step; None without memory."""
 
     def __init__(self, steps: int, batch_size: int) -> None:
         self._steps = steps
         self._batch_size = batch_size
 
     def shuffle(self, generator: torch.Generator) -> Epoch:
-        """Steps in random order."""
-        return shuffle_steps(self._steps, self._batch_size, generator)
+        """One epoch: steps in random order, ``batch_size`` at a time."""
+        order = torch.randperm(self._steps, generator=generator, device=generator.device)
+        starts = range(0, self._steps, self._batch_size)
+        return Epoch(order, [(slice(start, start + self._batch_size), None) for start in starts])
 
 
-class SequenceSampler:
-    """A sampler of sequences, each of which starts from what its agent remembered there.
+class SequenceSampler(MinibatchSampler):
+    """Random minibatches of whole sequences, each of which starts from what its agent remembered there.
 
     What was remembered is the work of the policy that acted, and stays so in later epochs.
     """
@@ -85,6 +65,7 @@ class SequenceSampler:
         self, trajectories: Trajectories, sequence_length: int, batch_size: int, device: torch.device
     ) -> None:
         """A minibatch is as many sequences as fill ``batch_size`` if none is short, at least one."""
+        super().__init__(len(trajectories), batch_size)
         self._ranges = split_into_sequences(trajectories.lengths, sequence_length)
         self._sequences_per_minibatch = max(batch_size // sequence_length, 1)
         self._memories = torch.from_numpy(trajectories.memories).to(device)
@@ -93,7 +74,7 @@ class SequenceSampler:
         self.final_sequences = Sequences(ends, ends.new_ones((len(ends), 1), dtype=torch.bool))
 
     def shuffle(self, generator: torch.Generator) -> Epoch:
-        """Sequences in random order, their steps in time."""
+        """One epoch: sequences in random order, their steps in the order of time."""
         order = torch.randperm(len(self._ranges), generator=generator, device=generator.device)
         ranges = self._ranges.select(order.cpu().numpy())
         steps = torch.from_numpy(ranges.steps()).to(self._memories.device)
@@ -110,12 +91,3 @@ class SequenceSampler:
         device = self._memories.device
         starts, filled = torch.from_numpy(ranges.starts), torch.from_numpy(ranges.filled())
         return Sequences(self._memories[starts.to(device)], filled.to(device))
-
-
-def make_sampler(
-    trajectories: Trajectories, memory: MemorySettings | None, batch_size: int, device: torch.device
-) -> MinibatchSampler:
-    """The sampler for a policy with or without memory."""
-    if memory is None:
-        return StepSampler(len(trajectories), batch_size)
-    return SequenceSampler(trajectories, memory.sequence_length, batch_size, device)

@@ -101,7 +101,7 @@ def test_all_rewards_count_for_all_agents_and_the_groups_once() -> None:
     assert found.advantages[:, 0].tolist() == pytest.approx([11.0, 8.0, 11.0, 8.0])
 
 
-def test_rewards_after_a_death_reach_an_agent_only_through_its_group() -> None:
+def test_rewards_after_a_death_count_only_through_the_group() -> None:
     lived = rollout(trajectories([1, 3], [True, True], [0, 0], [0, 1]), [0.0, 0.0, 0.0, 4.0])
     values = said(lived.joint_steps, 0.0, 0.0, 0.0)
     alone = individual_advantages(lived, [Source(gamma=1.0)], values, gae_lambda=1.0)
