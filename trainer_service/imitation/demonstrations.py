@@ -62,7 +62,7 @@ class Demonstrations:
 
 
 class DemonstrationStore:
-    """The demonstrations below a path, read when they are needed first: who only acts has no use for them."""
+    """The demonstrations below a path, read when they are needed first: acting alone has no use for them."""
 
     def __init__(self, path: str, spec: BehaviorSpec) -> None:
         """path: a .demo file or a folder of them."""
@@ -71,7 +71,7 @@ class DemonstrationStore:
         self._content: Demonstrations | None = None
 
     def read(self) -> Demonstrations:
-        """What the files hold; they are read once.
+        """Returns what the files hold; they are read once.
 
         Raises:
             UserError: a file is missing, damaged, without steps, or of other sensors or actions than the behavior's.

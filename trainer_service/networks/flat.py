@@ -88,7 +88,7 @@ class FlatAdam:
         )
 
     def moments(self, parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
-        """What it remembers of one parameter's gradients, m and v, as views that may be written. Its shape."""
+        """Returns m and v of one parameter, in its shape, as views that may be written."""
         span = slice(parameter.storage_offset(), parameter.storage_offset() + parameter.numel())
         return self._mean[span].view_as(parameter), self._square[span].view_as(parameter)
 

@@ -1,4 +1,4 @@
-"""A limit on what may be built, for settings that come with somebody else's file."""
+"""A limit on what may be built, for settings that come with a file of unknown origin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents of a group tell each other, and agree upon. n agents, in the order of their indices."""
+"""Mixing among the agents of a group: features, messages and agreement. n agents, in the order of their indices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def ring_mixing(agents: int, rounds: int, *, in_turn: bool) -> Tensor:
-    """What is left of everyone's features h after rounds of averaging with the next in a ring: g = M h. [n, n]
+    """Returns M of g = M h: everyone's features h after rounds of averaging with the next in a ring. [n, n]
 
     At once, g_i ← (g_i + g_{i+1})/2 for all i, so M = ((I + S)/2)^rounds: it keeps the mean, and treats all alike.
     in_turn: one agent after the other, so that the last hears of the first what that has just made of the second.
@@ -23,7 +23,7 @@ def ring_mixing(agents: int, rounds: int, *, in_turn: bool) -> Tensor:
 
 
 def own_first(agents: int) -> Tensor:
-    """In which order each agent reads everyone's messages: its own, then the others' by index. int64 [n, n]"""
+    """Returns the order in which each agent reads messages: its own, then the others' by index. int64 [n, n]"""
     return torch.tensor([[i, *(j for j in range(agents) if j != i)] for i in range(agents)])
 
 

@@ -22,7 +22,7 @@ def gaussian_log_prob(value: Tensor, mean: Tensor, log_sigma: Tensor) -> Tensor:
 
 
 def standard_gaussian_log_prob(z: Tensor, log_sigma: Tensor) -> Tensor:
-    """The same from z = (a − μ)/σ, for a caller that needs z too. z: [B, C]. Returns [B]."""
+    """Joint log-density from z = (a − μ)/σ, for a caller that needs z too. z: [B, C]. Returns [B]."""
     return (z * z).sum(dim=-1).mul(-0.5) - (log_sigma + _HALF_LOG_TAU).sum(dim=-1)
 
 
@@ -48,7 +48,7 @@ def masked_log_softmax(logits: Tensor, allowed: Tensor | None, branches: Sequenc
 
 
 def choice_offsets(branches: Sequence[int]) -> list[int]:
-    """Where each branch's choices start among all K. A choice plus its offset indexes the K columns."""
+    """Returns where each branch's choices start among all K: a choice plus its offset indexes the K columns."""
     return [sum(branches[:branch]) for branch in range(len(branches))]
 
 

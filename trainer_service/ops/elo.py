@@ -8,14 +8,14 @@ K = 1.0
 """The most that a game moves a rating, as in ML-Agents. Chess has 10 to 40; games are cheap here."""
 
 _SCALE = 400.0
-"""Points between two players of whom one wins ten times as often as the other."""
+"""Points between two players when one wins ten times as often as the other."""
 
 
 def expected_result(rating: float, opponent: float) -> float:
-    """What a game brings on average, from 0 (always lost) to 1: 1 / (1 + 10^((O − R)/400)), Elo 1978."""
+    """Expected result of a game, from 0 (always lost) to 1: 1 / (1 + 10^((O − R)/400)), Elo 1978."""
     return 1.0 / (1.0 + math.pow(10.0, (opponent - rating) / _SCALE))
 
 
 def rating_change(rating: float, opponent: float, result: float) -> float:
-    """What a game adds to the rating of the one, and takes from the other's. result: 1 won, ½ drawn, 0 lost."""
+    """Rating points that a game adds for the one and takes from the other. result: 1 won, ½ drawn, 0 lost."""
     return K * (result - expected_result(rating, opponent))

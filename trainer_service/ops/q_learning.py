@@ -30,7 +30,7 @@ def masked_argmax(q: Tensor, allowed: Tensor | None, branches: Sequence[int]) ->
 
 
 def chosen_value(q: Tensor, actions: Tensor, branches: Sequence[int]) -> Tensor:
-    """What an action is worth: the sum over branches. q: [..., K]; actions: int64 [..., branches]. Returns [...]."""
+    """Value of an action: the sum over branches. q: [..., K]; actions: int64 [..., branches]. Returns [...]."""
     if len(branches) == 1:
         return q.gather(-1, actions).squeeze(-1)
     starts = actions.new_tensor([sum(branches[:branch]) for branch in range(len(branches))])
@@ -38,7 +38,7 @@ def chosen_value(q: Tensor, actions: Tensor, branches: Sequence[int]) -> Tensor:
 
 
 def best_value(q: Tensor, allowed: Tensor | None, branches: Sequence[int]) -> Tensor:
-    """What the best allowed action is worth: max_a Q(o, a). Shapes as for ``masked_argmax``. Returns [...]."""
+    """Value of the best allowed action: max_a Q(o, a). Shapes as for ``masked_argmax``. Returns [...]."""
     return chosen_value(q, masked_argmax(q, allowed, branches), branches)
 
 

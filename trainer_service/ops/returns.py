@@ -47,7 +47,7 @@ def ragged_generalized_advantage(
     discount: float,
     gae_lambda: float,
 ) -> AnyFloats:
-    """The same for P trajectories of any length that lie end to end: S steps in all.
+    """Advantages of P trajectories of any length that lie end to end: S steps in all.
 
     Args:
         rewards, values: shape [S].
@@ -79,7 +79,7 @@ def ragged_generalized_advantage(
 def standardize(values: AnyFloats) -> AnyFloats:
     """Zero mean and unit population standard deviation, shape kept; a constant input becomes zeros.
 
-    So does one whose deviation is more than a float holds.
+    An input with a deviation beyond what a float holds becomes zeros too.
     """
     with np.errstate(over="ignore"):
         deviation = values.std()

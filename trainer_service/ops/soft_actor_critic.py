@@ -20,7 +20,7 @@ _LOG_2 = math.log(2.0)
 
 
 class Drawn(NamedTuple):
-    """What a policy would do now, differentiable."""
+    """Actions that a policy would take now, differentiable."""
 
     continuous: Tensor
     """tanh(u), u drawn. [B, C]"""
@@ -87,7 +87,7 @@ def soft_targets(rewards: Tensor, continues: Tensor, next_values: Tensor, discou
 
 
 def taken_values(q: Tensor, choices: Tensor) -> Tensor:
-    """What each critic says of the action that was taken. q: [N, B, S, K or 1]. Returns [N, B, S].
+    """Each critic's value of the action that was taken. q: [N, B, S, K or 1]. Returns [N, B, S].
 
     choices: int64 [B, branches], counted from the start of all K (see ``choice_offsets``).
     """

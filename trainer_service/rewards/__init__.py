@@ -1,4 +1,4 @@
-"""Where rewards come from. Each source has its own strength, discount and value head."""
+"""Sources of rewards, each with its own strength, discount and value head."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RewardSource(Protocol):
 
     @property
     def demonstrations(self) -> DemonstrationStore | None:
-        """What it learns from besides experience, read before it learns; None for nothing."""
+        """Demonstrations that it learns from, read before it learns; None without."""
         ...
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
@@ -44,11 +44,11 @@ class RewardSource(Protocol):
         ...
 
     def update_statistics(self, experience: Experience) -> None:
-        """The same for who asks for ``rewards`` later: takes in what these depend on, and pays nothing yet."""
+        """Takes in what ``rewards`` depend on where these are asked for later; pays nothing yet."""
         ...
 
     def rewards(self, transitions: Transitions) -> Tensor:
-        """What single steps pay as of today, for who keeps them longer than one update. Shape [B]."""
+        """Returns what single steps pay as of today, where they are kept longer than one update. Shape [B]."""
         ...
 
     def learn(self, transitions: Transitions) -> Mapping[str, Tensor]:
@@ -64,7 +64,7 @@ class RewardSource(Protocol):
         ...
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes what it knows, to start a new run from it. Raises the same."""
+        """Takes what it knows, to start a new run from it. Raises what ``load_state_dict`` raises."""
         ...
 
 

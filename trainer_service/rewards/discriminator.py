@@ -1,4 +1,4 @@
-"""Who tells an expert's steps from a policy's: the network of GAIL, with or without a bottleneck."""
+"""GAIL's discriminator, which tells an expert's steps from a policy's, with or without a bottleneck."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CODE_SIZE = 128
 
 
 class DiscriminatorInput(Protocol):
-    """What an expert's steps and a policy's have in common."""
+    """Steps as the discriminator takes them, an expert's or a policy's."""
 
     @property
     def executed_actions(self) -> Tensor: ...
@@ -31,7 +31,7 @@ class DiscriminatorInput(Protocol):
 
 
 class Inputs(NamedTuple):
-    """What is looked at of B steps, all of it floats that a gradient can be taken by."""
+    """Inputs of the network for B steps, all of them floats that a gradient can be taken by."""
 
     observations: Sequence[Tensor]
     """One per sensor. Shapes [B, *sensor shape]."""
@@ -74,7 +74,7 @@ class Discriminator(nn.Module):
         return Inputs(observations, torch.cat(parts, dim=1))
 
     def codes(self, inputs: Inputs) -> Tensor:
-        """What the verdict depends on: features, or the means of their codes. Shape [B, Z]."""
+        """Returns what the logits depend on: features, or the means of their codes. Shape [B, Z]."""
         encoded = self.encoder.forward(inputs.observations)
         features = self.body.forward(torch.cat([encoded, inputs.deeds], dim=1))
         return features if self.bottleneck is None else self.bottleneck.mean.forward(features)

@@ -16,7 +16,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class ExtrinsicReward:
-    """What the simulator said: the agent's own reward plus its group's."""
+    """The simulator's reward: the agent's own plus its group's."""
 
     name = "extrinsic"
     ignores_end = False
@@ -32,7 +32,7 @@ class ExtrinsicReward:
         return experience.trajectories.rewards + experience.trajectories.group_rewards
 
     def update_statistics(self, experience: Experience) -> None:
-        """Nothing depends on it."""
+        """Does nothing: there are no statistics."""
 
     def rewards(self, transitions: Transitions) -> Tensor:
         """Shape [B]."""

@@ -82,7 +82,7 @@ class GAILReward:
                 self._normalizer.update(observations)
 
     def rewards(self, transitions: Transitions) -> Tensor:
-        """What steps pay today. Shape [B]."""
+        """Returns what steps pay today. Shape [B]."""
         with torch.no_grad():
             inputs = self._inputs(transitions)
             return imitation_reward(self._network.verdicts(self._network.codes(inputs)))
@@ -167,7 +167,7 @@ class GAILReward:
         self._drawing.set_state(state["drawing"].cpu())
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """The same without the optimizer's moments and the random stream."""
+        """Takes networks and statistics, but neither the optimizer's moments nor the random stream."""
         self._network.load_state_dict(state["network"])
         self._normalizer.load_state_dict(state["normalizer"])
         self._beta = state["beta"].to(self._device)

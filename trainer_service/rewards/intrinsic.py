@@ -1,4 +1,4 @@
-"""What all rewards of the learner's own making share: a network that learns to predict, and errors that pay."""
+"""The base of intrinsic rewards: a network that learns to predict, and errors that pay."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class IntrinsicReward(ABC):
 
     @abstractmethod
     def _loss(self, transitions: Transitions) -> tuple[Tensor, dict[str, Tensor]]:
-        """What learning brings down, and its parts by statistic."""
+        """Returns what learning brings down, and its parts by statistic."""
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
         """Counts new steps in, and says what they pay. Shape [S]."""
@@ -92,7 +92,7 @@ class IntrinsicReward(ABC):
         return errors
 
     def rewards(self, transitions: Transitions) -> Tensor:
-        """What steps that were counted in before pay today. Shape [B]."""
+        """Returns what recorded steps pay today. Shape [B]."""
         if not self._updates:
             return torch.zeros(len(transitions), device=self._device)
         with torch.no_grad():
@@ -125,7 +125,7 @@ class IntrinsicReward(ABC):
         self._optimizer.load_state_dict(state["optimizer"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """The same without the optimizer's moments."""
+        """Takes the network and statistics, without the optimizer's moments."""
         self._network.load_state_dict(state["network"])
         self._normalizer.load_state_dict(state["normalizer"])
         self._scale = ReturnScale(*state["scale"])

@@ -1,4 +1,4 @@
-"""What reward sources look at: single steps, and what was seen after them."""
+"""Transitions as reward sources take them: single steps, and what was seen after them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Transitions:
 
 
 def as_sampled(continuous_actions: Tensor) -> Tensor:
-    """Of a policy whose samples go to the simulator as they are."""
+    """Returns the samples of a policy that go to the simulator as they are."""
     return continuous_actions
 
 

@@ -1,4 +1,4 @@
-"""Who is who in a group: each agent's index, the same for as long as it lives."""
+"""Indices of agents in their groups: each agent keeps its own for as long as it lives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Group = tuple[int, int]
 
 
 class GroupMembership(NamedTuple):
-    """Where the agents of a tick belong, its terminal rows included."""
+    """The group and the index of every agent of a tick, terminal rows included."""
 
     groups: Keys
     """``group_keys`` of the tick. Shape [N]."""
@@ -28,14 +28,14 @@ class GroupMembership(NamedTuple):
 
 
 def reported_agent_indices(batch: StepBatch, membership: GroupMembership | None) -> NDArray[np.int64]:
-    """For people: each row's index in its group; −1 for agents of no group, and where none were assigned. [N]"""
+    """Returns each row's index for reports; −1 for agents of no group, and where none were assigned. Shape [N]."""
     if membership is None:
         return np.full(len(batch), -1, np.int64)
     return np.where(batch.group_ids != 0, membership.agent_indices, -1)
 
 
 class _FreeIndices:
-    """Those of one group. As quick for a thousand agents as for two."""
+    """The free indices of one group; as quick for a thousand agents as for two."""
 
     __slots__ = ("_freed", "_next")
 
@@ -95,7 +95,7 @@ class AgentIndexAllocator:
         }
 
     def _assigned_rows(self, simulator: int, keys: NDArray[np.int64], groups: NDArray[np.int64]) -> Rows:
-        """Rows of all who wait, whoever is new or came from another group with an index by now."""
+        """Returns the rows of all waiting agents; new ones, and those from another group, have an index by now."""
         before = self._agents.find(simulator, keys)
         rows = self._agents.assign(simulator, keys)
         if self._agents.capacity > len(self._agent_indices):

@@ -40,14 +40,14 @@ class AgentRows:
     def __init__(self) -> None:
         self._tables: dict[int, tuple[Keys, Rows]] = {}
         self._free: list[int] = []
-        """A heap: who comes gets the lowest row, so that the highest become free for good."""
+        """A heap: an agent gets the lowest free row, so that the highest become free for good."""
         self._released = 0
         self.capacity = 0
         """Every row that is in use is below it. It falls when most rows were given back."""
 
     @property
     def in_use(self) -> int:
-        """Rows that belong to somebody."""
+        """Rows that belong to an agent."""
         return self.capacity - len(self._free)
 
     def known(self, simulator: int) -> tuple[Keys, Rows]:
@@ -78,14 +78,14 @@ class AgentRows:
         return rows
 
     def release(self, simulator: int, keys: Keys) -> None:
-        """Forgets agents; their rows go to whoever comes next. Unknown keys are ignored."""
+        """Forgets agents; their rows go to the next ones. Unknown keys are ignored."""
         known, rows = self._tables.get(simulator, (keys[:0], keys[:0]))
         leaving = np.isin(known, keys)
         self._tables[simulator] = (known[~leaving], rows[~leaving])
         self._give_back(rows[leaving])
 
     def release_rows(self, simulator: int, rows: Rows) -> None:
-        """The same for those who hold these rows."""
+        """Forgets the agents that hold these rows."""
         known, held = self._tables.get(simulator, (rows[:0], rows[:0]))
         self.release(simulator, known[np.isin(held, rows)])
 
@@ -96,7 +96,7 @@ class AgentRows:
         return rows
 
     def compact(self) -> tuple[Rows, Rows] | None:
-        """Moves whoever has the highest rows to free ones below, where most are free; None where they are not.
+        """Moves agents from the highest rows to free ones below, where most are free; None where they are not.
 
         Returns the rows that they had, and those that they have now.
         """
@@ -149,7 +149,7 @@ CROWD_SIZE = 4096
 """Agents of one simulator that may be silent for so long, at least."""
 
 MAX_SILENT_TICKS_IN_CROWD = 256
-"""The same for the agents of a simulator that has a crowd of silent ones, more than four times those it mentions."""
+"""Ticks that an agent may stay silent for beside a crowd of silent ones, more than four times those mentioned."""
 
 MAX_SILENT_AGENTS = 8192
 """Agents of one simulator that may be silent at all; beyond, those go that have been silent for longest."""
@@ -165,7 +165,7 @@ class TooManyAgents(Exception):
 
 
 def is_time_to_check(tick: int, known: int, mentioned: int) -> bool:
-    """Whether to ask now who is gone: seldom, for usually everybody is there or soon will be again.
+    """Tells whether to look for vanished agents now: seldom, for usually all are there or soon will be again.
 
     known: agents of the simulator; mentioned: those of them that this tick speaks of.
     """

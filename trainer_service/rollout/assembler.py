@@ -1,4 +1,4 @@
-"""From interleaved ticks to one unbroken trajectory per agent."""
+"""Assembly of interleaved ticks into one unbroken trajectory per agent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FIRST_ROWS = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decisions:
-    """What a policy decided for M agents, as it is remembered for learning."""
+    """Decisions of a policy for M agents, as they are remembered for learning."""
 
     continuous_actions: NDArray[np.float32]
     """As sampled. Shape [M, continuous size]."""
@@ -61,7 +61,7 @@ class Episodes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
-    """What one tick completed."""
+    """The result of observing one tick: what it completed."""
 
     waiting: Rows
     """Rows of the agents that wait for an action, in message order. Shape [M]."""
@@ -80,7 +80,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
-    """What P agents saw after the last steps of their segments."""
+    """The final state of P segments: what their agents saw after the last step."""
 
     observations: tuple[Observation, ...]
     allowed_actions: NDArray[np.bool_]
@@ -101,10 +101,10 @@ class TrajectoryAssembler:
     An agent's memory is zero when an episode begins, lasts until it ends, whatever segments it is cut into, and
     goes with the agent's simulator.
 
-    For who learns from groups, the segments of a group are cut together and handed out together.
+    For learners of groups, the segments of a group are cut together and handed out together.
 
     An agent that its simulator does not mention for long (see agents.py) is taken for gone. What it did is handed out
-    but for its last action, whose consequence nobody saw: the segment is truncated at what the agent saw last.
+    but for its last action, whose consequence was not seen: the segment is truncated at what the agent saw last.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class TrajectoryAssembler:
         self._agents = AgentRows()
         self._columns = min(horizon, _FIRST_COLUMNS)
         self._untouched = True
-        """Nobody has acted yet."""
+        """No agent has acted yet."""
         self._groups = GroupTrajectoryAssembler() if by_group else None
         self._clocks: dict[int, dict[int, int]] = {}
         """By simulator: how many ticks each of its teams had."""
@@ -131,7 +131,7 @@ class TrajectoryAssembler:
     ) -> Observed:
         """Writes rewards and ends to the previous action of each agent; see Observed for what comes back.
 
-        membership: where each row belongs, for who hands out by group.
+        membership: where each row belongs, if segments are handed out by group.
 
         Raises:
             TooManyAgents: the simulator has more of them than are served. Nothing but ``drop`` makes sense then.
@@ -176,7 +176,7 @@ class TrajectoryAssembler:
         )
 
     def memories(self, waiting: Rows) -> NDArray[np.float32]:
-        """What the agents of these rows remember. Shape [M, memory size]."""
+        """Returns what the agents of these rows remember. Shape [M, memory size]."""
         if not self._memory_size:
             return np.empty((len(waiting), 0), np.float32)
         remembered: NDArray[np.float32] = self._memory[waiting]
@@ -261,13 +261,13 @@ class TrajectoryAssembler:
     def _remove_vanished(
         self, simulator: int, home: int, mentioned: int
     ) -> tuple[Keys | None, Trajectories | None]:
-        """Forgets the agents that were silent for too long; returns who they are, and what they did."""
+        """Forgets the agents that were silent for too long; returns their keys, and what they did."""
         keys, rows = self._agents.known(home)
         gone = vanished_agents(self._tick - self._asked[rows], mentioned)
         if not gone.any():
             return None, None
         keys, rows = keys[gone], rows[gone]
-        # Nobody saw what came of the last action, so the segment ends with what was seen before it.
+        # What came of the last action was not seen, so the segment ends with what was seen before it.
         acting = rows[self._lengths[rows] > 1]
         self._lengths[acting] -= 1
         last = self._lengths[acting]
@@ -302,7 +302,7 @@ class TrajectoryAssembler:
         self._pending[rows] = False
 
     def _cut(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> Trajectories | None:
-        """The segments of agents whose episodes go on."""
+        """Cuts and returns the segments of agents that are in the middle of an episode."""
         if not len(rows):
             return None
         return self._hand_out(rows, self._seen(rows, batch, at), np.zeros(len(rows), np.bool_), ended=False)
@@ -324,7 +324,7 @@ class TrajectoryAssembler:
         batch: StepBatch,
         at: NDArray[np.intp],
     ) -> list[Trajectories | None]:
-        """Cuts the segments of who changes the group, and of every group in which someone reached the horizon.
+        """Cuts the segments of agents that change the group, and of every group in which one reached the horizon.
 
         keys: of the groups in which the rows are now.
         """
@@ -397,8 +397,8 @@ class TrajectoryAssembler:
         actions = self._spec.action_spec
 
         def steps(*shape: int, kind: Any = np.float32) -> NDArray[Any]:
-            """[rows, columns, …], laid out step by step: who comes and goes at once then takes memory for its first
-            steps alone, however long the segments of others are."""
+            """[rows, columns, …], laid out step by step: an agent that comes and goes at once then takes memory for
+            its first steps alone, however long the segments of others are."""
             return np.empty((self._columns, rows, *shape), kind).swapaxes(0, 1)
 
         self._observations = [
@@ -439,7 +439,7 @@ class TrajectoryAssembler:
         self._resize(len(self._lengths))
 
     def _resize(self, rows: int) -> None:
-        """Only what is filled is copied: the system gives no memory for cells that nobody writes to."""
+        """Makes room for so many; only what is filled is copied, and the system gives no memory for untouched cells."""
         before = {name: getattr(self, name) for name in _ARRAYS}
         observations = self._observations
         try:
@@ -470,5 +470,5 @@ _ARRAYS = (*_OF_STEPS, *_OF_AGENTS)
 
 
 def _home(simulator: int, team: int) -> int:
-    """One number for a simulator and a team in it, whose agents come and go together."""
+    """Returns one number for a simulator and a team in it."""
     return simulator << 32 | team

@@ -1,4 +1,4 @@
-"""What frozen policies score: which episodes count, and what is said of them."""
+"""Scores of frozen policies: which episodes count, and their statistics."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What one behavior scored."""
+    """The score of one behavior."""
 
     behavior: str
     step: int
@@ -185,7 +185,7 @@ class EpisodeLedger:
                 self._group_scores[number] = (earned, team)
 
     def score(self) -> Score:
-        """Of the counted episodes that have ended."""
+        """Returns the score of the counted episodes that have ended."""
         groups = [score for _, score in sorted(self._group_scores.items())]
         return Score(
             tuple(self._returns[self._ended].tolist()),

@@ -1,4 +1,4 @@
-"""What groups earn: the return of a group's episode, from the messages of its members."""
+"""Returns of groups' episodes, and results of games, from the messages of their members."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class GroupReturns:
     """Adds up what each group earns, without a Python loop over agents or groups.
 
     A group's episode begins when the first of its agents asks for an action and ends with the message in which
-    the last of those that live ends: who died before counts, and so does who joined later. Agents of group 0
-    have none.
+    the last of those that live ends: agents that died before count, and so do those that joined later. Agents of
+    group 0 have none.
 
-    Every member hears the whole reward of its group, in its own rows: it is counted once. Whoever reported last
-    knows best how much it is, so members may decide at different ticks.
+    Every member hears the whole reward of its group, in its own rows: it is counted once. The last report
+    is the most complete one, so members may decide at different ticks.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class GroupReturns:
         return _joined(finished, left)
 
     def forget(self, simulator: int, keys: Keys) -> None:
-        """Forgets agents that are gone without an end. A group of which nobody is left then has not ended either."""
+        """Forgets agents that are gone without an end. A group that has none left then has not ended either."""
         rows = self._agents.find(simulator, keys)
         self._leave(simulator, rows[rows >= 0])
         self._agents.release(simulator, keys)
@@ -175,14 +175,14 @@ def game_results(
 ) -> NDArray[np.float64]:
     """Results of the games that end with this tick: 1 won, ½ drawn, 0 lost, by the sign of the last rewards.
 
-    An agent without a group plays for itself. A group plays one game, which ends with the last of its members:
-    what those bring who end with it, their own rewards and the group's, decides. Interrupted games have no result.
+    An agent without a group plays for itself. A group plays one game, which ends with the last of its members: the
+    rewards of those that end with it, their own and the group's, decide. Interrupted games have no result.
 
     Args:
         batch: the tick.
-        team: whose agents these are.
+        team: the team of these agents.
         ended: rows of the agents whose episode ends. Shape [E].
-        ended_groups: keys (see ``agent_keys``) of the groups of which nobody is left. Shape [G].
+        ended_groups: keys (see ``agent_keys``) of the groups that have no agents left. Shape [G].
 
     Returns:
         First agents' results in the order of their rows, then groups'. At most [E + G].

@@ -22,11 +22,11 @@ def group_keys(batch: StepBatch, team: int) -> Keys:
 
 
 class GroupTrajectoryAssembler:
-    """Keeps segments back until nobody of their group is missing.
+    """Keeps segments back until those of the whole group are there.
 
     A group trajectory begins when its first agent comes and ends when its last one leaves, or when all segments are cut
-    at the horizon. An agent that dies early leaves a segment behind that waits here for the others': who learns from a
-    group needs to know what everyone did at the same time.
+    at the horizon. An agent that dies early leaves a segment behind that waits here for the others': learners of
+    groups need to know what all agents did at the same time.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class GroupTrajectoryAssembler:
         return others
 
     def leave(self, simulator: int, rows: Rows) -> Rows:
-        """These agents are gone. Returns the groups in which nobody is left, whose numbers serve others from now on."""
+        """Removes agents, and returns the groups that are empty now; other groups will get their numbers."""
         rows = rows[rows < len(self._group_of)]
         rows = rows[self._group_of[rows] >= 0]
         groups = self._group_of[rows]

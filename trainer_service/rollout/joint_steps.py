@@ -1,4 +1,4 @@
-"""What a group saw and did at the same time, found again in trajectories that lie agent by agent."""
+"""Joint steps: what a group saw and did at the same time, found in trajectories that lie agent by agent."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from unity_bridge.arrays import Integers
 class JointSteps:
     """F joint steps of G group trajectories, in time within each group trajectory; n agents in a group.
 
-    A joint step is when agents of a group decided, or when what follows their last decision was seen. Where somebody
-    left and another took its place at once, there are two: with who decides, and with who left in its place. An
+    A joint step is when agents of a group decided, or when what follows their last decision was seen. Where an agent
+    left and another got its index at once, there are two: one with the agent that decides, one with that which left. An
     observation is referred to by a number: i for what was seen at step i (of S), S + p for the final observation of
     trajectory p.
     """
 
     members: Integers
-    """Whose observation is at each agent index: a number as above, −1 where nobody was. Shape [F, n]."""
+    """Each agent's observation: a number as above, −1 where there was none. Shape [F, n]."""
 
     steps: Integers
     """The step that was decided at each agent index, −1 where none was. Shape [F, n]."""

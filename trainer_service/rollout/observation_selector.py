@@ -1,4 +1,4 @@
-"""What a learner is shown of what a simulator sends: without what it must not see, with who is who."""
+"""Selection of observations: what a learner is shown of a simulator's sensors, and agents' ids where it needs them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEAM_OBSERVATIONS = "team_observations"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObservationSelector:
-    """From a simulator's sensors to a learner's."""
+    """The step from a simulator's sensors to a learner's."""
 
     spec: BehaviorSpec
     """What the learner is told that agents see and do."""
@@ -65,7 +65,7 @@ class ObservationSelector:
         groups: NDArray[np.int64],
         first: int = 0,
     ) -> list[Observation]:
-        """What the learner is shown of N agents that have indices. The simulator's sensors, [N, …] each.
+        """Returns what the learner is shown of N agents. observations: the simulator's sensors, [N, …] each.
 
         agent_indices, groups: each row's index and group, [N]. Rows before the ``first`` are of episodes that ended:
         they do not see the others, nor do the others see them. Raises ValueError for an index that is not there.
@@ -111,7 +111,7 @@ def _team_sensor(sensors: Sequence[ObservationSpec], num_agents: int) -> Observa
 def team_rows(
     own: NDArray[np.float32], agent_indices: NDArray[np.int64], groups: NDArray[np.int64], num_agents: int
 ) -> NDArray[np.float32]:
-    """What everyone in an agent's group sees, in the order of their indices; zeros for who is not there.
+    """Returns what all agents of each row's group see, in the order of their indices; zeros for absent ones.
 
     own: [N, d]; agent_indices, groups: of each row, [N]. Returns [N, num_agents·d].
     """

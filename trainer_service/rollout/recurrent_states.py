@@ -1,4 +1,4 @@
-"""What agents remember, for policies that act and learn nothing. NumPy only."""
+"""Recurrent states of agents, for policies that act and learn nothing. NumPy only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RecurrentStates:
         self._memories = np.zeros((16, memory_size), np.float32)
 
     def get(self, simulator: int, team: int, batch: StepBatch) -> tuple[Rows, Memories]:
-        """Rows of those who wait, to ``set`` what they remember next, and what they remember now [M, size]."""
+        """Returns the rows of waiting agents, for ``set``, and what they remember now, [M, size]."""
         keys = agent_keys(batch.agent_ids, team)
         ended, waiting = keys[: batch.num_terminal], keys[batch.num_terminal :]
         if len(ended):
@@ -35,5 +35,5 @@ class RecurrentStates:
         return rows, self._memories[rows]
 
     def set(self, rows: Rows, memories: Memories) -> None:
-        """What the agents of these rows remember from now on. [M, size]"""
+        """Stores what the agents of these rows remember from now on. memories: [M, size]."""
         self._memories[rows] = memories

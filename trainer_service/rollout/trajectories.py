@@ -53,7 +53,7 @@ class Trajectories:
     """Joint log-probability of the action under the policy that chose it. Shape [S]."""
 
     memories: NDArray[np.float32]
-    """What the agent remembered when it decided. Shape [S, memory size], a size of 0 for who has no memory."""
+    """The agent's recurrent state when it decided. Shape [S, memory size]; a size of 0 without memory."""
 
     rewards: NDArray[np.float32]
     """The agent's own reward for the action, in task units. Shape [S]."""
@@ -77,7 +77,7 @@ class Trajectories:
     """The task ended with the last step: nothing follows. Otherwise bootstrap. Shape [P]."""
 
     group_index: GroupIndex | None = None
-    """What agents of a group did together, for those who learn from that."""
+    """What agents of a group did together, for learners of groups."""
 
     ended: NDArray[np.bool_] | None = None
     """The episode was over after the last step, terminated or not; otherwise it was only cut. Shape [P]."""
@@ -131,7 +131,7 @@ class Trajectories:
 
     @staticmethod
     def of_same_groups(parts: Sequence[Trajectories]) -> Trajectories:
-        """The same of records whose equal group numbers mean the same group. Numbers groups as they come, from 0."""
+        """Joins records whose equal group numbers mean the same group; numbers groups as they come, from 0."""
         joined = parts[0] if len(parts) == 1 else _side_by_side(parts)
         if joined.group_index is None:
             raise ValueError("the records know of no groups")
@@ -234,7 +234,7 @@ class StepRanges:
         return steps
 
     def filled(self) -> NDArray[np.bool_]:
-        """Where there are steps when every run gets a row as long as the longest. Shape [N, L]."""
+        """Tells where there are steps when every run gets a row as long as the longest. Shape [N, L]."""
         filled: NDArray[np.bool_] = np.arange(self.lengths.max()) < self.lengths[:, None]
         return filled
 

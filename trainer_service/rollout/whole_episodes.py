@@ -76,7 +76,7 @@ class WholeEpisodes:
         return ended
 
     def acted(self, simulator: int, team: int, batch: StepBatch, actions: ActionBatch) -> None:
-        """Takes in what those did who waited, before anybody changes the arrays."""
+        """Takes in the actions of the waiting agents, before the arrays are changed."""
         for row, agent in enumerate(batch.agent_ids[batch.num_terminal :].tolist()):
             running = self._running.get((simulator, team, agent))
             if running is not None:

@@ -55,10 +55,10 @@ class COMACritic(nn.Module):
     def forward(
         self, observations: Sequence[Tensor], actions: Tensor, members: Tensor, filled: Tensor | None = None
     ) -> Tensor:
-        """[F, n, A, signals], in units of the scale of returns: see ``value``. Of indices that nobody has: anything.
+        """[F, n, A, signals], in units of the scale of returns: see ``value``. Absent agents' values mean nothing.
 
-        observations: [R, …] per sensor; actions: one-hot, [R, A]; members: int64 [F, n], who is at each agent index, −1
-        where nobody is; filled: which joint steps there are of sequences that begin without memory, bool [Q, L].
+        observations: [R, …] per sensor; actions: one-hot, [R, A]; members: int64 [F, n], each agent's row, −1 for
+        absent ones; filled: which joint steps there are of sequences that begin without memory, bool [Q, L].
         """
         observations = observations_as_floats(observations)
         encoded = self.encoder.forward([observations[i] for i in self._agent_sensors])
@@ -74,7 +74,7 @@ class COMACritic(nn.Module):
         return self.value.forward(features)
 
     def _inputs(self, joint: Tensor, each: Tensor, done: Tensor) -> Tensor:
-        """Of every agent: the state, what it sees, its index, and everyone's actions but its own. [F, n, inputs]"""
+        """Returns for every agent the state, what it sees, its index, and all actions but its own: [F, n, inputs]."""
         agent_id = torch.eye(self._num_agents, device=done.device, dtype=done.dtype)
         others = (done.unsqueeze(1) * (1.0 - agent_id).unsqueeze(2)).flatten(start_dim=2)
         shape = (len(each), self._num_agents, -1)
@@ -82,5 +82,5 @@ class COMACritic(nn.Module):
 
 
 def _table(rows: Tensor) -> Tensor:
-    """The rows, and one of zeros for nobody, which −1 finds."""
+    """Returns the rows with one of zeros below them, which −1 finds: that of absent agents."""
     return torch.cat([rows, rows.new_zeros((1, rows.shape[1]))])

@@ -15,7 +15,7 @@ class GroupsBySize(NamedTuple):
     """
 
     rows: Tensor
-    """Who is there, sorted, by agent index within a joint step: row numbers as they were given. int64 [R]"""
+    """Agents that are there, sorted, by index within a joint step: row numbers as they were given. int64 [R]"""
 
     sizes: list[tuple[int, int]]
     """Smaller groups first: (agents, joint steps with so many)."""
@@ -24,7 +24,7 @@ class GroupsBySize(NamedTuple):
     """How many agents each result's group has, sorted. int64 [N]"""
 
     found: Tensor
-    """Where the results of the group, and of every agent, are among the sorted; of who is absent the one
+    """Where the results of the group, and of every agent, are among the sorted; of absent ones the one
     more, or −1. int64 [1 + n, F]"""
 
 

@@ -22,8 +22,8 @@ CentralState = Literal["joint", "environment", "agent"]
 class JointCritic(nn.Module):
     """Values of a group's members, one per reward signal, or of the group as a whole.
 
-    ``joint``: what it sees are all members' observations side by side, absent ones as zeros, and who is there. A
-    value per agent sits on one body. ``environment``: the same from what the simulator says of the world.
+    ``joint``: what it sees are all members' observations side by side, absent ones as zeros, and which are there. A
+    value per agent sits on one body. ``environment``: likewise, from the simulator's own state.
     ``agent``: the joint state, the member's own observations and its index, for each member by itself.
     """
 
@@ -59,8 +59,8 @@ class JointCritic(nn.Module):
     ) -> Tensor:
         """Values in units of the scale of returns: see ``value``.
 
-        observations: [R, …] per sensor; members: int64 [F, n], whose observation is at each agent index, −1 where
-        nobody is; filled: which joint steps there are of sequences that begin without memory, bool [Q, L].
+        observations: [R, …] per sensor; members: int64 [F, n], the row of each agent, −1 for
+        absent ones; filled: which joint steps there are of sequences that begin without memory, bool [Q, L].
 
         Returns [F, members, signals].
         """

@@ -15,9 +15,9 @@ from torch.autograd import Function
 
 
 def attend(query: Tensor, key: Tensor, projected: Tensor, kinds: Tensor) -> Tensor:
-    """Every member of every version after it attended to all of that version and kept itself: [G, V, r, U].
+    """Returns every member of every version after it attended to all of that version, plus itself: [G, V, r, U].
 
-    Nobody is absent, so only the other kind is masked. Scores are divided by √U.
+    No member is absent, so only the other kind is masked. Scores are divided by √U.
 
     Args:
         query, key: [G · 2r, heads, U / heads]
@@ -41,7 +41,7 @@ def attend(query: Tensor, key: Tensor, projected: Tensor, kinds: Tensor) -> Tens
 
 
 def project_heads(values: Tensor, output: Tensor, identity: Tensor) -> Tensor:
-    """What each head adds to who attends to this member alone, and last what the member keeps: [N, heads + 1, U].
+    """Returns what each head adds for this member alone, and last what the member keeps: [N, heads + 1, U].
 
     The output projection of attention is linear, so it may come before the mixing: once for each of 2r members then,
     not for the V · r that come out.
@@ -56,7 +56,7 @@ def project_heads(values: Tensor, output: Tensor, identity: Tensor) -> Tensor:
 
 
 class _ProjectHeads(Function):
-    """With the gradient written out, so that products are written to where they belong instead of copied there."""
+    """A projection with its gradient written out: products are written where they belong instead of copied there."""
 
     @staticmethod
     def forward(context: Any, values: Tensor, output: Tensor, identity: Tensor) -> Tensor:

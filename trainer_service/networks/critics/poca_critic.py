@@ -32,7 +32,7 @@ class POCACritic(nn.Module):
     """The group's value from what its agents see, and for each agent a baseline that also knows what the others did.
 
     One network for both: agents whose action is not shown are embedded by one layer, those whose action is shown by
-    another; they attend to each other, and the mean of those who are there goes on, with their number beside it.
+    another; they attend to each other, and the mean of those that are there goes on, with their number beside it.
     """
 
     most: Tensor
@@ -66,10 +66,10 @@ class POCACritic(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Values of the group, [F, signals], and every agent's baseline, [F, n, signals].
 
-        The baseline of who is absent means nothing; without memory it is 0.
+        The baseline of an absent agent means nothing; without memory it is 0.
 
         observations: of any rows, one tensor per sensor; actions: what the same rows did, continuous and one-hot
-        side by side; members: int64 [F, n], the row of who is at each agent index, −1 where nobody is; filled: which
+        side by side; members: int64 [F, n], the row of each agent, −1 for absent ones; filled: which
         joint steps there are of sequences that begin without memory, bool [Q, L].
         """
         by_size = sorted_by_size(members, one_more=self.memory is not None)
@@ -98,7 +98,7 @@ class POCACritic(nn.Module):
         return torch.cat([self._of_size(size, *inputs) for (size, _), *inputs in parts])
 
     def _of_size(self, size: int, seen: Tensor, acting: Tensor) -> Tensor:
-        """Of joint steps with as many agents. There are no gaps, so nothing is masked but an agent's other kind."""
+        """Pools joint steps of one size. There are no gaps, so nothing is masked but an agent's other kind."""
         embedded = [
             functional.silu(layer.forward(inputs)).view(-1, size, layer.out_features)
             for layer, inputs in ((self.seen, seen), (self.seen_acting, acting))
@@ -114,13 +114,13 @@ class POCACritic(nn.Module):
         return standardized(attended, units).mean(dim=2).flatten(0, 1)
 
     def _who_acts(self, size: int, device: torch.device) -> Tensor:
-        """Nobody in the group's value, all but one in its baseline, and all in that of who is absent."""
+        """Tells whose action is shown: no agent's in the value, all but one in each baseline. bool [V, r]"""
         nobody = torch.zeros((1, size), dtype=torch.bool, device=device)
         all_but_one = ~torch.eye(size, dtype=torch.bool, device=device)
         return torch.cat([nobody, all_but_one] + [~nobody] * (self.memory is not None))
 
     def _valued(self, features: Tensor, agents: Tensor) -> Tensor:
-        """What is known, and how many are there, to values: [N, signals]."""
+        """Returns values, [N, signals], from features and numbers of agents."""
         share = 2.0 * agents.to(features.dtype).unsqueeze(1) / self.most - 1.0
         return self.value.forward(torch.cat([features, share], dim=1)).squeeze(1)
 

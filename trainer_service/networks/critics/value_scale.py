@@ -1,4 +1,4 @@
-"""A critic's last layer, whose outputs are in units of the running scale of returns."""
+"""The last layer of a critic that puts out values in units of the running scale of returns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Scaling = Literal["none", "valuenorm", "popart"]
 
 
 class ScaledValues(nn.Module):
-    """Linear; what it puts out times σ plus μ is a value. One μ and σ per reward signal, whoever's the value is.
+    """A linear layer whose outputs times σ plus μ are values; one μ and σ per reward signal, for all agents.
 
     The moments behind μ and σ are float64. Where a device has no such numbers (Apple's), they stay on the CPU.
     """
@@ -53,12 +53,12 @@ class ScaledValues(nn.Module):
         return mean, deviation
 
     def raw(self, values: Tensor) -> Tensor:
-        """In reward units. Shape kept, signals last."""
+        """Returns values in reward units. Shape kept, signals last."""
         mean, deviation = self.scale()
         return values * deviation + mean
 
     def scaled(self, returns: Tensor) -> Tensor:
-        """The other way round."""
+        """Brings returns into units of the scale. Shape kept, signals last."""
         mean, deviation = self.scale()
         return (returns - mean) / deviation
 
@@ -82,7 +82,7 @@ class ScaledValues(nn.Module):
             self.linear.bias.copy_(bias)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """What every move of a module to another device or type goes through."""
+        """Moves the module to another device or type, as torch does, but keeps the moments in float64."""
         moments = self._moments()
         for name in moments._fields:
             setattr(self, name, None)

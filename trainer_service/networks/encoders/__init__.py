@@ -1,1 +1,1 @@
-"""From sensors to features: encoders, bodies, memory and normalization."""
+"""Encoders, bodies, memory and normalization: the way from sensors to features."""

@@ -78,7 +78,7 @@ class Flat(nn.Module):
 
 
 def _sensor_module(sensor: ObservationSpec, settings: NetworkSettings) -> nn.Module:
-    """What a sensor's observations go through on their own."""
+    """The layers that a sensor's observations go through on their own."""
     if sensor.is_picture:
         return picture_encoder(sensor, settings.vis_encode_type, settings.hidden_units)
     return nn.Identity() if sensor.is_entities or len(sensor.shape) == 1 else Flat(sensor.size)
@@ -102,7 +102,7 @@ class Trunk(nn.Module):
         return self.body.forward(self.encoder.forward(observations))
 
     def unroll(self, features: Tensor, sequences: Sequences | None) -> Tensor:
-        """What ``forward`` gave, seen in its order in time: [B, output_size]. The same where there is no memory."""
+        """Returns what ``forward`` gave in its order in time: [B, output_size]. Unchanged without memory."""
         if self.memory is None or sequences is None:
             return features
         return self.memory.unroll(features, sequences.memories[:, self._own], sequences.filled)

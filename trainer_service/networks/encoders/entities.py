@@ -69,7 +69,7 @@ class EntityAttention(nn.Module):
         return embedded
 
     def _mixed(self, embedded: Tensor, present: Tensor) -> Tensor:
-        """What each entity takes from those that are there. [B, N, 128] and [B, N] to [B, N, 128]."""
+        """Returns what each entity takes from those that are there. [B, N, 128] and [B, N] to [B, N, 128]."""
         query, key, value = (self._heads(layer(embedded)) for layer in (self.query, self.key, self.value))
         # Scaled between its two transpositions: an export would make one of them, in an order that Unity's
         # inference engines are known to get wrong.

@@ -1,4 +1,4 @@
-"""A body whose last layer the goal writes: a hypernetwork, Ha et al. 2016 (arXiv:1609.09106)."""
+"""A body with a last layer that the goal writes: a hypernetwork, Ha et al. 2016 (arXiv:1609.09106)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GENERATOR_LAYERS = 2
 
 
 class GeneratedLinear(nn.Module):
-    """A linear layer whose weights, but not its biases, are a function of the goal."""
+    """A linear layer with weights, but not biases, that are a function of the goal."""
 
     def __init__(self, inputs: int, outputs: int, goal: int, hidden_units: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class GeneratedLinear(nn.Module):
         return self.weights.forward(standardized(self.hidden.forward(goals), self.hidden.output_size))
 
     def _by_goal(self, features: Tensor, distinct: Tensor, which: Tensor) -> Tensor:
-        """The same where few goals are shared by many: weights are generated once for each of them.
+        """Applies the layer where few goals are shared by many: weights are generated once for each of them.
 
         The features stand in the columns of their own goal, with zeros in all others', so that one product does.
         """

@@ -12,10 +12,10 @@ from unity_bridge.specs import ObservationSpec
 
 
 class GroupNormalizer(ObservationNormalizer):
-    """Normalizes what everyone in a group sees with what is known of single agents' sensors.
+    """Normalizes what all agents of a group see by the statistics of single agents' sensors.
 
     The last two sensors are what the group sees, a block for each agent, and an agent's index as one-hot. A block of
-    zeros stays zeros: nobody is there.
+    zeros stays zeros: that agent is absent.
     """
 
     def __init__(self, sensors: Sequence[ObservationSpec], *, normalize: bool) -> None:
@@ -27,9 +27,9 @@ class GroupNormalizer(ObservationNormalizer):
         self._normalizers.extend([group, nn.Identity()])
 
     def some(self, sensors: Sequence[int], observations: Sequence[Tensor]) -> list[Tensor]:
-        """As ObservationNormalizer, for an agent's own sensors, all of them: zeros stay zeros here too.
+        """Normalizes all of an agent's own sensors as ObservationNormalizer does: zeros stay zeros here too.
 
-        So that what is learned from a joint step is what everyone is shown who decides in it.
+        So what is learned from a joint step is what all agents are shown that decide in it.
         """
         there = _there(torch.cat(list(observations), dim=-1))
         return [sensor * there for sensor in super().some(sensors, observations)]

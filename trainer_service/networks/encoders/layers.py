@@ -104,12 +104,12 @@ def make_body(inputs: int, settings: NetworkSettings) -> LinearBody | NormedBody
 
 
 def observations_as_floats(observations: Sequence[Tensor]) -> list[Tensor]:
-    """What observations stand for: bytes as byte/255, floats as they are."""
+    """Returns what observations stand for: bytes as byte/255, floats as they are."""
     return [sensor / 255 if sensor.dtype == torch.uint8 else sensor for sensor in observations]
 
 
 def rows_at_once(network: nn.Module) -> int:
-    """As many rows as keep the network's widest layer within a few megabytes."""
+    """Returns how many rows keep the network's widest layer within a few megabytes."""
     widest: int = max(getattr(module, "widest", 1) for module in network.modules())
     return min(_MOST_ROWS, max(1, _MOST_FLOATS // widest))
 

@@ -24,7 +24,7 @@ class Sequences(NamedTuple):
 
 
 class Memory(nn.Module):
-    """A layer whose state is carried from step to step, as a vector of ``size`` floats; zeros at the start."""
+    """A layer with a state that is carried from step to step: a vector of ``size`` floats, zeros at the start."""
 
     def __init__(self, size: int, output_size: int) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Memory(nn.Module):
         raise NotImplementedError
 
     def unroll(self, features: Tensor, memories: Tensor, filled: Tensor) -> Tensor:
-        """The same for sequences that lie end to end. [B, inputs], [N, size], bool [N, L] to [B, output_size].
+        """Unrolls sequences that lie end to end. [B, inputs], [N, size], bool [N, L] to [B, output_size].
 
         Padding goes in as zeros after all that counts and never comes out, so no loss has to know of it.
         """
@@ -50,7 +50,7 @@ class Memory(nn.Module):
         return outputs
 
     def unroll_each(self, features: Tensor, filled: Tensor) -> Tensor:
-        """The same for n agents at the same steps, none of whom remembers anything before them.
+        """Unrolls n agents over the same steps, which begin without memory.
 
         [B, n, inputs] and bool [N, L] to [B, n, output_size].
         """

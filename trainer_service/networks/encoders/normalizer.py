@@ -76,7 +76,7 @@ class ObservationNormalizer(nn.Module):
         ]
 
     def some(self, sensors: Sequence[int], observations: Sequence[Tensor]) -> list[Tensor]:
-        """The same of some of the sensors, by their numbers; with any dimensions before the sensor's own."""
+        """Normalizes some of the sensors, by their numbers; with any dimensions before the sensor's own."""
         return [self._normalizers[i](sensor) for i, sensor in zip(sensors, observations, strict=True)]
 
     def update(self, observations: Sequence[Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""What networks of agents that communicate have in common: they see the whole group, and decide for one of it."""
+"""The base of networks of agents that communicate: they see the whole group, and decide for one agent of it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class CommunicatingNetwork(TeamQNetwork):
     """Q_i(a) of each of n agents, from what all of them see. The choices of all branches lie side by side."""
 
     identities: Tensor
-    """Whom a network for all agents serves, as one-hot. [1, n, n]"""
+    """Agents' ids for a network that serves all of them, as one-hot. [1, n, n]"""
 
     def __init__(self, agent_spec: BehaviorSpec, num_agents: int, *, shared: bool, ids: bool) -> None:
-        """agent_spec: what one agent sees; shared: one network for all; ids: whether that is told whom it serves.
+        """agent_spec: what one agent sees; shared: one network for all; ids: whether that is given the agent's id.
 
         Raises ValueError where a sensor is no vector.
         """
@@ -49,8 +49,8 @@ class CommunicatingNetwork(TeamQNetwork):
         return self._values(seen)
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
-        """See GreedyNetwork. Only the last two sensors count: what the group sees, [B, n·d], and whose turn it is, as
-        one-hot [B, n]."""
+        """Implements GreedyNetwork. Only the last two sensors count: what the group sees, [B, n·d], and the agent's id,
+        as one-hot [B, n]."""
         group, who = observations[-2], observations[-1]
         values = self.group_q_values([group.reshape(-1, self._num_agents, self._observation_size)])
         return (values * who.unsqueeze(2)).sum(dim=1)

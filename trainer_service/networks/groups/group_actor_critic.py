@@ -41,8 +41,8 @@ class GroupActors(nn.Module):
     ) -> None:
         """agent_spec: what an agent sees and can do; agent_sensors: which of the observations of ``policy`` it sees.
 
-        shared: one network for all; ids: it is told whom it serves, by the last of those observations, one-hot.
-        Without sharing that says whose network decides. Raises ValueError where a sensor is no vector.
+        shared: one network for all; ids: it is given the agent's id, the last of those observations, one-hot.
+        Without sharing that id selects the network. Raises ValueError where a sensor is no vector.
         """
         super().__init__()
         require_vectors("maddpg", agent_spec.observation_specs)
@@ -58,7 +58,7 @@ class GroupActors(nn.Module):
         self.output = StackedLinear(count, self.body.output_size, self.actions.size, gain=0.1)
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """Of M single agents, from normalized observations, one [M, …] per sensor."""
+        """Returns the parameters of M single agents' actions, from normalized observations, one [M, …] per sensor."""
         seen = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
         if self._shared:
             told = torch.cat([seen, observations[-1]], dim=1) if self._ids else seen
@@ -73,7 +73,7 @@ class GroupActors(nn.Module):
         return self.actions.forward((outputs * who.unsqueeze(2)).sum(dim=1))
 
     def group_policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """Of whole groups: everything [B, n, …]. observations: what each member sees itself."""
+        """Returns the parameters of whole groups' actions, [B, n, …]. observations: what each member sees itself."""
         seen = torch.cat(list(observations), dim=2)
         return self.actions.forward(_each(self.body, self.output, seen, self._shared, self._ids))
 
@@ -91,7 +91,7 @@ class GroupCritics(nn.Module):
     def __init__(
         self, agent_spec: BehaviorSpec, settings: NetworkSettings, *, num_agents: int, shared: bool
     ) -> None:
-        """agent_spec, shared: as for the actors; a critic for all is told whom it serves."""
+        """agent_spec, shared: as for the actors; a critic for all is given the agent's id."""
         super().__init__()
         self._shared = shared
         seen = sum(sensor.size for sensor in agent_spec.observation_specs)
@@ -104,7 +104,7 @@ class GroupCritics(nn.Module):
     def forward(self, observations: Sequence[Tensor], present: Tensor, actions: Tensor) -> Tensor:
         """Values [B, n].
 
-        observations: what members see, zeros for who is not there, one [B, n, …] per sensor; present: bool [B, n];
+        observations: what members see, zeros for absent ones, one [B, n, …] per sensor; present: bool [B, n];
         actions: everyone's, as each critic is told them, numbers and one-hot choices: [B, n critics or 1, n, C + K].
         """
         groups, num_agents = present.shape
@@ -117,7 +117,7 @@ class GroupCritics(nn.Module):
 def _each(
     body: StackedBody | StackedNormedBody, head: StackedLinear, inputs: Tensor, shared: bool, ids: bool
 ) -> Tensor:
-    """Every agent's features, [B, n, F], through networks of their own or through one. ids: it is told whose."""
+    """Every agent's features, [B, n, F], through networks of their own or through one. ids: that is given their ids."""
     if not shared:
         return head.forward(body.forward(inputs))
     groups, num_agents = inputs.shape[:2]

@@ -26,12 +26,12 @@ class TeamQNetwork(GreedyNetwork):
     def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Q_i(o_i, ·) of every member: [B, n, K].
 
-        observations: normalized, what each member sees itself, one [B, n, …] per sensor; zeros for who is not there.
+        observations: normalized, what each member sees itself, one [B, n, …] per sensor; zeros for absent ones.
         """
 
 
 class SharedQNetwork(TeamQNetwork):
-    """One network for all agents, perhaps told whom it serves."""
+    """One network for all agents, perhaps given their ids."""
 
     def __init__(
         self, agent_spec: BehaviorSpec, settings: NetworkSettings, *, agent_sensors: Sequence[int], ids: int
@@ -75,7 +75,7 @@ class OwnQNetworks(TeamQNetwork):
         agent_sensors: Sequence[int],
         num_agents: int,
     ) -> None:
-        """agent_spec, agent_sensors: as for SharedQNetwork. The last of the observations says whose network decides.
+        """agent_spec, agent_sensors: as for SharedQNetwork. The last observation is the id that selects a network.
 
         Raises ValueError where a sensor is no vector.
         """
@@ -121,12 +121,12 @@ def require_vectors(why: str, sensors: Sequence[ObservationSpec]) -> None:
             )
 
 
-def _columns_by_agent(who: Tensor) -> tuple[Tensor, Tensor, int]:
+def _columns_by_agent(ids: Tensor) -> tuple[Tensor, Tensor, int]:
     """A table with a column per agent index and a cell for each of M agents: its column, its row, and the rows needed.
 
-    who: one-hot [M, n].
+    ids: one-hot [M, n].
     """
-    before = who.cumsum(dim=0) - who
-    agent_index = who.argmax(dim=1)
+    before = ids.cumsum(dim=0) - ids
+    agent_index = ids.argmax(dim=1)
     position = before.gather(1, agent_index.unsqueeze(1)).squeeze(1).long()
     return agent_index, position, int(position.max()) + 1 if len(position) else 0

@@ -1,4 +1,4 @@
-"""From what agents' choices are worth to what the group's is: a sum, or a network that only ever rewards agreement."""
+"""Mixers of agents' values into the group's: a sum, or a network that is monotonic in each of them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ class SumMixer(nn.Module):
     """Q_tot = Σ_i Q_i, Sunehag et al. 2018 (arXiv:1706.05296)."""
 
     def forward(self, values: Tensor, state: Tensor | None) -> Tensor:
-        """values: [B, n], 0 for who is not there; state: not looked at. Returns [B]."""
+        """values: [B, n], 0 for absent agents; state: not looked at. Returns [B]."""
         return values.sum(dim=1)
 
 
 class MonotonicMixer(nn.Module):
     """Q_tot = |W₂(s)| · elu(|W₁(s)| q + b₁(s)) + v(s), Rashid et al. 2018 (arXiv:1803.11485).
 
-    ∂Q_tot/∂q_i is never negative, so what is best for each agent is best for all of them. Who is not there has a value
+    ∂Q_tot/∂q_i is never negative, so what is best for each agent is best for all of them. An absent agent has a value
     of 0, as any other agent may have.
     """
 

@@ -85,7 +85,7 @@ class ActionHeads(nn.Module):
     def most_likely(
         self, parameters: ActionParameters, allowed: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The same without chance: the mean, and each branch's likeliest choice."""
+        """Returns the likeliest actions: the mean, and each branch's likeliest choice. Shapes as for ``sample``."""
         discrete = self._no_choices(parameters)
         if self.logits is not None:
             log_choices = dist.masked_log_softmax(parameters.logits, allowed, self.branches)

@@ -1,6 +1,6 @@
 """Policy and critic of one behavior.
 
-Modules call each other's ``forward``: nobody hooks into them, and for a small batch the detour through
+Modules call each other's ``forward``: no hooks are used, and for a small batch the detour through
 ``__call__`` costs as much as a layer's arithmetic.
 """
 
@@ -51,9 +51,9 @@ class ActorCritic(nn.Module):
         return self.actions.forward(self.actor.forward(observations_as_floats(observations)))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """The same with memory, of one step: also what each agent remembers afterwards.
+        """Returns the actions' parameters of one step with memory, and what each agent remembers afterwards.
 
-        memories: [B, memory_size], or the actor's part alone where nobody asks for values later.
+        memories: [B, memory_size], or the actor's part alone where no values are asked for later.
         """
         observations = observations_as_floats(observations)
         features, kept = self.actor.step(observations, memories)
@@ -72,7 +72,7 @@ class ActorCritic(nn.Module):
     def policy_and_values(
         self, observations: Sequence[Tensor], sequences: Sequences | None = None
     ) -> tuple[ActionParameters, Tensor]:
-        """Both, with a shared trunk computed once. sequences: how rows follow each other, for who has memory."""
+        """Returns both, with a shared trunk computed once. sequences: how rows follow each other, with memory."""
         observations = observations_as_floats(observations)
         features = critic_features = self.actor.unroll(self.actor.forward(observations), sequences)
         if self.critic is not None:
@@ -89,7 +89,7 @@ def batched_values(
     """Values of any number of observations, without gradients. Shape [N, value_heads].
 
     chunk: rows at once; by default as many as keep the widest layer within a few megabytes.
-    sequences: how the rows follow each other, for who has memory.
+    sequences: how the rows follow each other, for networks with memory.
     """
     rows = len(observations[0])
     if chunk is None:

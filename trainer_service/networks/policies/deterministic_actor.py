@@ -19,7 +19,7 @@ _NO_SPREAD = -20.0
 
 
 class DirectActions(nn.Module):
-    """What a network's outputs say about actions: numbers through tanh, logits of choices."""
+    """The reading of a network's outputs as actions: numbers through tanh, logits of choices."""
 
     def __init__(self, spec: ActionSpec) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class DirectActions(nn.Module):
     def sample(
         self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The same with choices drawn; numbers are what they are."""
+        """Returns actions with choices drawn; numbers are what they are."""
         return self._decided(parameters, self._log_choices(parameters, allowed), generator)
 
     def _log_choices(self, parameters: ActionParameters, allowed: Tensor | None) -> Tensor | None:
@@ -75,7 +75,7 @@ class DeterministicActor(nn.Module):
         self.output = kaiming_linear(self.actor.output_size, self.actions.size, gain=0.2)
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """What each agent does, before tanh, for observations as ActorCritic takes them."""
+        """Returns what each agent does, before tanh, for observations as ActorCritic takes them."""
         features = self.actor.forward(observations_as_floats(observations))
         return self.actions.forward(self.output.forward(features))
 
@@ -84,7 +84,7 @@ class DeterministicActor(nn.Module):
         raise ValueError("there is no memory to step on")
 
     def forward(self, observations: Sequence[Tensor]) -> Tensor:
-        """What each agent does. [B, C] in [−1, 1]."""
+        """Returns what each agent does: [B, C] in [−1, 1]."""
         return torch.tanh(self.policy(observations).mean)
 
 

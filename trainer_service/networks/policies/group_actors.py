@@ -47,7 +47,7 @@ class TeamActors(nn.Module):
         agent_sensors: Sequence[int],
         index_sensor: int | None,
     ) -> None:
-        """agent_sensors: what an actor decides from; index_sensor: the one that says whose actor decides, if any."""
+        """agent_sensors: what an actor decides from; index_sensor: the sensor that selects the actor, if any."""
         super().__init__()
         self._agent_sensors = tuple(agent_sensors)
         self._index_sensor = index_sensor
@@ -70,7 +70,7 @@ class TeamActors(nn.Module):
         return next(iter(self)).actions
 
     def policy(self, observations: Sequence[Tensor], sequences: Sequences | None = None) -> ActionParameters:
-        """What B agents do. One tensor [B, …] per sensor, as the normalizer leaves them."""
+        """Returns the parameters of B agents' actions. One tensor [B, …] per sensor, as the normalizer leaves them."""
         seen = self._seen(observations)
         if self._index_sensor is None:
             return next(iter(self)).forward(seen, sequences)
@@ -80,7 +80,7 @@ class TeamActors(nn.Module):
         return self._apart(who, seen, sequences)
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """The same of one step with memory, [B, memory_size]; also what is remembered next."""
+        """Returns the parameters of one step with memory, [B, memory_size], and what is remembered next."""
         seen = self._seen(observations)
         if self._index_sensor is None:
             return next(iter(self)).step(seen, memories)

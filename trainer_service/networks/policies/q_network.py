@@ -17,7 +17,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class GreedyChoices:
-    """The action heads of a network whose logits are action values: nothing is drawn."""
+    """The action heads of a network with action values as its logits: nothing is drawn."""
 
     def __init__(self, branches: Sequence[int]) -> None:
         self.branches = tuple(branches)
@@ -32,12 +32,12 @@ class GreedyChoices:
     def sample(
         self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The same."""
+        """Returns the best allowed choices too: nothing is drawn."""
         return self.most_likely(parameters, allowed)
 
 
 class GreedyNetwork(nn.Module, ABC):
-    """What decides by the values of discrete actions: the part of a learner of values that is exported."""
+    """A network that decides by the values of discrete actions: the part of a value learner that is exported."""
 
     memory_size = policy_memory_size = 0
     """It remembers nothing."""

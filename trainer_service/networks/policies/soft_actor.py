@@ -27,7 +27,7 @@ _LOG_SIGMA_RANGE = (-20.0, 2.0)
 
 
 class EncoderInput(NamedTuple):
-    """What B agents saw, and where that matters what they had seen before."""
+    """Observations of B agents, and with memory those before them."""
 
     observations: Sequence[Tensor]
     """Normalized, one float tensor per sensor. Shapes [B, …], or of all steps of the sequences: [R, …]."""
@@ -39,12 +39,12 @@ class EncoderInput(NamedTuple):
     """Which of the R steps are asked about. int64 [B]"""
 
     def select(self, features: Tensor) -> Tensor:
-        """Of features of all steps those that are asked about. [R, F] to [B, F]."""
+        """Selects the features of the steps that are asked about. [R, F] to [B, F]."""
         return features if self.asked is None else features[self.asked]
 
 
 class SquashedHeads(nn.Module):
-    """tanh of a Gaussian whose deviation depends on the observation; a categorical per branch."""
+    """The tanh of a Gaussian with a deviation that depends on the observation; a categorical per branch."""
 
     offsets: Tensor
     """Where each branch's choices start among all. int64 [branches]"""
@@ -92,7 +92,7 @@ class SquashedHeads(nn.Module):
     def most_likely(
         self, parameters: ActionParameters, allowed: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The same without chance: tanh of the mean, and each branch's likeliest choice."""
+        """Returns the likeliest actions: tanh of the mean, and each branch's likeliest choice."""
         mean, log_prob = parameters.mean, None
         if self.mean is not None:
             density = dist.gaussian_log_prob(mean, mean, parameters.log_sigma)
@@ -138,12 +138,12 @@ class SoftActor(nn.Module):
         return self.actions.forward(self.actor.forward(observations_as_floats(observations)))
 
     def policy_from(self, seen: EncoderInput) -> ActionParameters:
-        """The same, with whatever came before."""
+        """Returns the parameters of actions for steps with those before them."""
         features = self.actor.unroll(self.actor.forward(seen.observations), seen.sequences)
         return self.actions.forward(seen.select(features))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """The same with memory, one step: also what each agent remembers afterwards. memories: [B, memory size]."""
+        """Returns parameters of one step, and what each agent remembers next. memories: [B, memory size]."""
         features, kept = self.actor.step(observations_as_floats(observations), memories)
         return self.actions.forward(features), kept
 
@@ -191,7 +191,7 @@ class SoftCritics(nn.Module):
         return self.values(self.encode(EncoderInput(observations)), continuous)
 
     def encode(self, seen: EncoderInput) -> list[Tensor]:
-        """What critics know of a situation before they are told an action: [B, F] of each, or one for both."""
+        """Returns critics' features before actions are given: [B, F] of each, or one for both."""
         if not self.memory_size:
             return [cast(ObservationEncoder, each).forward(seen.observations) for each in self.encoders]
         return [
@@ -200,12 +200,12 @@ class SoftCritics(nn.Module):
         ]
 
     def values(self, features: list[Tensor], continuous: Tensor) -> Tensor:
-        """What ``encode`` gave and [B, C] to [critics, B, value heads, choices or 1]."""
+        """Returns values from what ``encode`` gave and [B, C]: [critics, B, value heads, choices or 1]."""
         inputs = [torch.cat([each, continuous], dim=-1) for each in features]
         return self.q.forward(self._features(inputs)).view(CRITICS, -1, *self._values)
 
     def remember(self, observations: Sequence[Tensor], memories: Tensor) -> Tensor:
-        """What critics remember after a step, of agents that remember all of ``memories``. [B, memory_size]"""
+        """Returns what critics remember after a step, of agents that remember ``memories``. [B, memory_size]"""
         return torch.cat([trunk.step(observations, memories)[1] for trunk in self._trunks()], dim=1)
 
     def heads_from(
@@ -242,7 +242,7 @@ class SoftCritics(nn.Module):
 
 
 def _encoders(spec: BehaviorSpec, settings: NetworkSettings) -> nn.ModuleList:
-    """Of each critic, or one for both where there is nothing to learn; trunks where there is memory."""
+    """Makes an encoder for each critic, or one for both where there is nothing to learn; trunks for memory."""
     if settings.memory is not None:
         size = settings.memory.memory_size
         return nn.ModuleList(

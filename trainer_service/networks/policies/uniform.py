@@ -19,7 +19,7 @@ class UniformHeads:
     def __init__(self, spec: ActionSpec) -> None:
         self.branches = spec.discrete_branches
         self._chance = torch.Generator()
-        """For who asks for the likeliest action: none is likelier than another."""
+        """Draws too: no action is likelier than another."""
 
     def sample(
         self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
@@ -40,7 +40,7 @@ class UniformHeads:
     def most_likely(
         self, parameters: ActionParameters, allowed: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The same, drawn from a stream of its own."""
+        """Draws from a stream of its own: no action is likelier than another."""
         device = parameters.logits.device
         if self._chance.device.type != device.type:
             self._chance = torch.Generator(device)
