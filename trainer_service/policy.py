@@ -96,7 +96,7 @@ class Policy:
                 None allows everything.
             agent_indices: each agent's index in its group, from 0, for policies that tell them apart
                 (``num_agents``). [M]
-            groups: a number for each agent that is equal within a group, for policies whose agents see each other's
+            groups: a number for each agent that is equal within a group, for policies of agents that see each other's
                 observations (``communicates``): those of the same call, and zeros for members that are not in it. [M]
                 None: all are of one group.
             deterministic: the likeliest action instead of a sampled one.
@@ -139,7 +139,7 @@ class Policy:
         Args:
             observations, allowed_actions, agent_indices, groups, deterministic, places: as for ``act``.
             memories: what the step before returned, [M, memory_size]; None where an episode begins for everyone.
-            episode_starts: True for agents whose episode begins with this step; their memories start from zero,
+            episode_starts: True for agents at the first step of an episode; their memories start from zero,
                 whatever ``memories`` holds. bool [M]
 
         Returns:

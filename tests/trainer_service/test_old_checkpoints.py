@@ -35,13 +35,13 @@ def run(request: pytest.FixtureRequest, workplace: Path) -> Path:
 
 @pytest.fixture
 def said(run: Path) -> dict[str, Any]:
-    """What that version made of it."""
+    """The actions and states that the earlier version computed from it."""
     content: dict[str, Any] = json.loads((run / "said.json").read_text(encoding="utf-8"))
     return content
 
 
 def leaves(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """What nested mappings and lists hold in the end, with the keys that lead there."""
+    """Yields the leaves of nested mappings and lists, with the keys that lead there."""
     if isinstance(content, list | tuple):
         content = dict(enumerate(content))
     if isinstance(content, Mapping):
@@ -52,7 +52,7 @@ def leaves(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def lost(before: Any, after: Any) -> list[str]:
-    """What a state held that another does not hold under any name: tensors bit for bit, numbers, texts."""
+    """Names the leaves of a state that another lacks under any name: tensors bit for bit, numbers, texts."""
     there = Counter(_digest(leaf) for _, leaf in leaves(after))
     gone = []
     for name, leaf in leaves(before):
@@ -82,7 +82,7 @@ def hashes(state: Any) -> list[list[Any]]:
 
 
 def machine() -> dict[str, str]:
-    """What sums of floats depend on in their last bits."""
+    """Returns properties of this machine that sums of floats depend on in their last bits."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -110,7 +110,7 @@ def test_an_old_policy_acts_as_it_did(run: Path, said: dict[str, Any]) -> None:
         np.testing.assert_allclose(actions.continuous, decision["continuous"], rtol=0, atol=1e-6)
 
 
-def test_nothing_of_an_old_state_is_lost_when_it_is_loaded(run: Path, said: dict[str, Any]) -> None:
+def test_loading_an_old_state_loses_nothing(run: Path, said: dict[str, Any]) -> None:
     path = run / said["behavior"] / "checkpoint.pt"
     saved = load_checkpoint(path)
     behavior = Behavior(saved.behavior, saved.spec, saved.settings, Compute(torch.device("cpu"), 1))

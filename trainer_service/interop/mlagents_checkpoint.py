@@ -91,7 +91,7 @@ def is_mlagents(content: Any) -> bool:
 def convert_checkpoint(
     source: SourceCheckpoint, behavior: str, spec: BehaviorSpec, settings: TrainerSettings, *, seed: int
 ) -> Conversion:
-    """Converts a checkpoint for a behavior whose sensors and settings are known by now.
+    """Converts a checkpoint for a behavior with known sensors and settings.
 
     ``seed`` starts the random streams of a converted checkpoint; ML-Agents saves none.
 
