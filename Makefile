@@ -16,12 +16,15 @@ learn: $(VENV)/.installed
 	@echo "See curves:  $(BIN)/tensorboard --logdir results"
 
 # Side by side on up to four cores: most of a test is a simulator's or a trainer's process, waiting for the other.
-test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-# The same, and everything that learns once more with other seeds.
+# What CI runs: every tier, each property once.
+test: $(VENV)/.installed-dev
+	$(PYTEST) --durations=25
+
+# That, and everything marked thorough: other seeds and sizes, and all bundled configurations.
 test-all: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not chaos"
+	$(PYTEST) --durations=25 -m "not chaos"
 
 # Faults and attacks in numbers, one after another on a machine that has nothing else to do; hours. One of them:
 #   make chaos CHAOS=tests/chaos/test_signals.py
@@ -39,7 +42,7 @@ check-static: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 check: check-static
-	$(BIN)/python -m pytest -q -n 2 -m "not learning and not network and not conformance and not chaos and not again"
+	$(PYTEST) -q -m "unit and not thorough"
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

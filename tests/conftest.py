@@ -1,14 +1,25 @@
-"""What the tests of every package need."""
+"""What the tests of every package need, and the tiers that they stand in: CONTRIBUTING.md says which there are."""
 
 from __future__ import annotations
 
+import multiprocessing.process
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
+
+TIERS = frozenset({"process", "probe", "learning", "conformance", "network"})
+TIER_OF_FOLDER = {"chaos": "process", "conformance": "conformance"}
+"""Of all tests in these folders that name none themselves."""
+
+UNIT_BACKWARD_PASSES = 300
+"""A unit test makes this many at most: a few updates of each kind. A test that learns makes thousands."""
 
 # As the command line does before torch is loaded, which in tests has happened by then.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
@@ -30,3 +41,74 @@ def packages_for_child_processes() -> Iterator[None]:
         search = (str(REPOSITORY), os.environ.get("PYTHONPATH"))
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, search)))
         yield
+
+
+@pytest.fixture(scope="session")
+def processes() -> None:
+    """A mark for fixtures: a test that uses one that requests this stands in the tier ``process``."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks each test that names no tier with the one where it stands."""
+    for item in items:
+        if TIERS.isdisjoint(mark.name for mark in item.iter_markers()):
+            does = "process" if "processes" in getattr(item, "fixturenames", ()) else "unit"
+            item.add_marker(TIER_OF_FOLDER.get(item.path.parent.name, does))
+
+
+class Doings:
+    """What the test that runs now has done so far that decides its tier."""
+
+    def __init__(self) -> None:
+        self.started = 0
+        self.backward_passes = 0
+        subprocess.Popen.__init__ = self._counted(subprocess.Popen.__init__, "started")  # type: ignore[method-assign]
+        process = multiprocessing.process.BaseProcess
+        process.start = self._counted(process.start, "started")  # type: ignore[method-assign]
+        self._watches_torch = False
+
+    def forget(self) -> None:
+        self.started = self.backward_passes = 0
+        if not self._watches_torch and "torch" in sys.modules:  # tests of the bridge never load it
+            self._watches_torch = True
+            autograd = sys.modules["torch"].autograd
+            autograd.backward = self._counted(autograd.backward, "backward_passes")
+
+    def beyond_unit(self) -> str:
+        """Why this is more than a unit test does; empty for no reason."""
+        if self.started:
+            return (
+                f"it started {self.started} processes: mark it process, or let the fixture that starts them "
+                "request 'processes'"
+            )
+        if self.backward_passes > UNIT_BACKWARD_PASSES:
+            return (
+                f"it made {self.backward_passes} backward passes of at most {UNIT_BACKWARD_PASSES}: mark it "
+                "probe, or let it learn less"
+            )
+        return ""
+
+    def _counted(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def count(*arguments: Any, **keywords: Any) -> Any:
+            setattr(self, name, getattr(self, name) + 1)
+            return function(*arguments, **keywords)
+
+        return count
+
+
+DOINGS = Doings()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    DOINGS.forget()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    yield
+    if item.get_closest_marker("unit") and (why := DOINGS.beyond_unit()):
+        pytest.fail(
+            f"A test without a tier is a unit test, but {why} (CONTRIBUTING.md, Tests).", pytrace=False
+        )

@@ -158,6 +158,7 @@ def test_python_on_pages_imports_what_exists() -> None:
                 assert hasattr(importlib.import_module("trainer_service"), node.attr), ast.unparse(node)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("example", ["sign.py", "sign_scene.py"])
 def test_example_simulators_reward_the_right_sign(example: str, tmp_path: Path) -> None:
     program = str(REPOSITORY / "docs" / "examples" / example)

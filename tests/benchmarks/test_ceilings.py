@@ -50,6 +50,7 @@ def test_an_exchange_of_every_scene_can_be_measured() -> None:
         assert len(costs.handshake) == 3
 
 
+@pytest.mark.process
 def test_the_wire_is_measured_with_and_without_our_bridge() -> None:
     costs = measure_exchange("sim:3dball", agents=2, exchanges=4)
     assert measure_ping_pong(costs.message, costs.reply, exchanges=3) > 0

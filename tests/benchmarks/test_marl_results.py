@@ -66,6 +66,7 @@ def test_a_run_that_is_there_is_not_run_again(tmp_path: Path) -> None:
     assert marl_results.scores(tmp_path) == [score]
 
 
+@pytest.mark.process
 def test_a_command_that_fails_says_why(tmp_path: Path) -> None:
     row = Row("no_such_file", "nothing", "sim:basic", "sim:basic", 1, 1)
     with pytest.raises(marl_results.RunFailed, match=r"no_such_file\.yaml"):

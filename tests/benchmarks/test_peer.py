@@ -7,6 +7,8 @@ import pytest
 from measuring import peer
 from measuring.peer import PeerError, Recipe, describe, learn_command, prepare
 
+pytestmark = pytest.mark.process
+
 linux_only = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the real trainer is run on Linux"
 )

@@ -47,7 +47,10 @@ class Scripted:
         return {}
 
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the real trainer is run on Linux")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform == "win32", reason="the real trainer is run on Linux"),
+]
 
 
 def test_a_run_is_interrupted_as_soon_as_it_has_enough_steps() -> None:

@@ -36,6 +36,7 @@ def test_impossible_arguments_are_refused(wrong: list[str]) -> None:
         parse(wrong)
 
 
+@pytest.mark.process
 def test_without_the_real_trainer_ours_is_still_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -52,6 +53,7 @@ def test_without_the_real_trainer_ours_is_still_measured(
     assert "mlagents-learn is skipped" in capsys.readouterr().out
 
 
+@pytest.mark.process
 def test_both_begin_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran: list[str] = []
 

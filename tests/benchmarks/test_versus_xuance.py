@@ -115,6 +115,7 @@ def test_ours_is_trained_for_the_time_and_then_scored(
     assert evaluate[-3:] == ["--env-args", "--copies", "50"]
 
 
+@pytest.mark.process
 def test_a_command_is_interrupted_when_its_time_is_over(tmp_path: Path) -> None:
     program = "trap 'touch interrupted; exit 0' INT; while true; do :; done"
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -127,6 +128,7 @@ def test_a_command_is_interrupted_when_its_time_is_over(tmp_path: Path) -> None:
     assert (tmp_path / "interrupted").exists()
 
 
+@pytest.mark.process
 def test_a_command_that_fails_or_hangs_says_so(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match=r"ended with 3:\s+broken"):
         run_timed([sys.executable, "-c", "print('broken'); exit(3)"], tmp_path, os.environ)
@@ -134,6 +136,7 @@ def test_a_command_that_fails_or_hangs_says_so(tmp_path: Path) -> None:
         run_timed([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path, os.environ, limit_s=0.5)
 
 
+@pytest.mark.process
 def test_an_environment_without_xuance_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PeerError, match=r"no bin/python"):
         describe(tmp_path)
@@ -166,6 +169,7 @@ def test_wrong_arguments_are_refused(wrong: list[str]) -> None:
         versus_xuance.parse(wrong)
 
 
+@pytest.mark.process
 def test_without_xuance_ours_runs_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,13 +30,6 @@ PATIENCE_S = 150.0
 Record = dict[str, NDArray[Any]]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All that is here needs the real thing."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.conformance)
-
-
 @dataclass(frozen=True, slots=True)
 class Peer:
     """A virtual environment with the real mlagents and mlagents_envs."""

@@ -7,5 +7,5 @@ import pytest
 
 def seeds(first: int, *others: int) -> pytest.MarkDecorator:
     """Parametrizes ``seed`` of a test that learns."""
-    again = [pytest.param(seed, marks=pytest.mark.again) for seed in others]
-    return pytest.mark.parametrize("seed", [first, *again])
+    thorough = [pytest.param(seed, marks=pytest.mark.thorough) for seed in others]
+    return pytest.mark.parametrize("seed", [first, *thorough])

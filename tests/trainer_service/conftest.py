@@ -48,7 +48,9 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def mlagents_style(workplace: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Spoken]:
+def mlagents_style(
+    processes: None, workplace: Path, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Spoken]:
     """Runs a command in this process, where torch is loaded already."""
 
     def run(*arguments: object) -> Spoken:
@@ -92,7 +94,7 @@ class Running:
 
 
 @pytest.fixture
-def start(workplace: Path) -> Iterator[Callable[..., Running]]:
+def start(processes: None, workplace: Path) -> Iterator[Callable[..., Running]]:
     """Starts ``mlagents-style``, or a program, in a process of its own; none outlives the test."""
     started: list[Running] = []
 
@@ -111,7 +113,7 @@ def start(workplace: Path) -> Iterator[Callable[..., Running]]:
 
 
 @pytest.fixture
-def program(tmp_path: Path, repository: Path) -> Callable[..., Path]:
+def program(processes: None, tmp_path: Path, repository: Path) -> Callable[..., Path]:
     """An executable that runs one of tests/programs with these arguments, before those it is started with."""
 
     def make(name: str, *arguments: str) -> Path:

@@ -169,7 +169,7 @@ class DrivenBridge(Bridge):
 
 
 @pytest.fixture
-def make_bridge(tmp_path: Path) -> Iterator[Callable[..., DrivenBridge]]:
+def make_bridge(processes: None, tmp_path: Path) -> Iterator[Callable[..., DrivenBridge]]:
     """Makes bridges with long timeouts."""
     bridges: list[DrivenBridge] = []
 
@@ -267,7 +267,7 @@ def make_program(tmp_path: Path) -> Callable[[str, str], Path]:
 
 @pytest.fixture
 def simulator_program(
-    make_program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+    processes: None, make_program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], Command]:
     """Commands for a process that follows a plan: introduce, confirm, first, step, forever, goodbye, exit, …"""
     search = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))

@@ -150,6 +150,7 @@ def test_the_discriminator_sees_what_the_simulator_got(make, live, monkeypatch: 
 
 @learners
 @seeds(1, 2, 3)
+@pytest.mark.probe
 def test_imitation_alone_reproduces_the_expert(make, live, trainer: str, seed: int) -> None:
     # Seen by the discriminator alone, without cloning; the policy starts from 0 and all choices alike.
     demo_path = make(trainer).settings.reward_signals["gail"].demo_path

@@ -20,7 +20,7 @@ from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
 # The quick ones are in test_recurrent_ppo.py.
-pytestmark = [pytest.mark.learning, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.probe, pytest.mark.timeout(300)]
 
 AGENTS = 8
 

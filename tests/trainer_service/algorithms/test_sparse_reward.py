@@ -52,7 +52,7 @@ class Chain:
         )
 
 
-@pytest.mark.learning
+@pytest.mark.probe
 @seeds(1, 2)
 @pytest.mark.parametrize(
     ("signals", "finds_it"),

@@ -135,6 +135,7 @@ IDS = ("Duel?team=0", "Duel?team=1")
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("trainer_type", ["ppo", "sac", "poca", "mappo"])
+@pytest.mark.probe
 def test_a_team_that_beats_its_past_finds_the_best_move(trainer_type: str, seed: int) -> None:
     chosen = settings(trainer_type)
     behaviors = meet(*IDS, seed=seed, chosen=chosen)

@@ -22,6 +22,7 @@ def test_there_is_a_configuration_for_each_bundled_task() -> None:
     assert {"3dball", "basic", "hybrid", "cartpole", "pendulum"} <= {path.stem for path in CONFIGS}
 
 
+@pytest.mark.process
 def test_reading_a_configuration_needs_no_torch() -> None:
     program = "import sys, trainer_service.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -12,6 +12,8 @@ from trainer_service.doctor.report import Finding
 from unity_bridge.specs import ActionSpec
 from unity_bridge.steps import StepBatch
 
+pytestmark = pytest.mark.process
+
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="starts shell scripts")
 
 

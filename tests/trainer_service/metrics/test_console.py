@@ -272,12 +272,14 @@ os._exit(0)  # the interpreter would try once more to flush what nobody reads
 """
 
 
+@pytest.mark.process
 def test_a_pipe_that_closes_does_not_end_the_run() -> None:
     reading, writing = os.pipe()
     assert outlives_its_reader(reading, writing)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a terminal of its own")
+@pytest.mark.process
 def test_a_terminal_that_closes_does_not_end_the_run() -> None:
     assert outlives_its_reader(*os.openpty())
 
@@ -300,6 +302,7 @@ def outlives_its_reader(reading: int, writing: int) -> bool:
     return errors == "the run went on"
 
 
+@pytest.mark.process
 def test_a_name_that_the_terminal_cannot_encode_is_escaped() -> None:
     script = """
 from trainer_service.metrics.console import Console
@@ -314,6 +317,7 @@ with Console() as console:
     assert result.stderr == b""
 
 
+@pytest.mark.process
 def test_lines_need_no_rich() -> None:
     script = """
 import sys

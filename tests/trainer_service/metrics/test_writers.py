@@ -156,6 +156,7 @@ def test_there_is_nothing_to_drop_in_a_new_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a limit on the size of files")
+@pytest.mark.process
 def test_a_full_disk_is_named_and_leaves_no_half_line(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     script = """
@@ -274,6 +275,7 @@ def test_an_event_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         writer.write(summary())
 
 
+@pytest.mark.process
 def test_a_start_does_not_wait_for_tensorboard_or_torch() -> None:
     script = "import sys, trainer_service.metrics; print([m for m in ('tensorboard', 'torch') if m in sys.modules])"
     command = [sys.executable, "-c", script]

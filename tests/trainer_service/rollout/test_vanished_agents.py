@@ -353,6 +353,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     [("ppo", True), ("sac", False), ("mappo", True), ("poca", False), ("coma", False), ("qmix", False),
      ("dqn", False)],
 )  # fmt: skip
+@pytest.mark.probe
 def test_every_learner_learns_on_where_members_of_groups_vanish(
     impatient: int, quiet: None, trainer_type: str, memory: bool
 ) -> None:

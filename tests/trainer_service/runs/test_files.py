@@ -61,6 +61,7 @@ def test_a_disk_that_fills_up_leaves_the_previous_file_whole(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a limit on the size of files")
+@pytest.mark.process
 def test_a_write_that_fails_halfway_leaves_the_previous_file(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
     path.write_bytes(b"old")
@@ -104,6 +105,7 @@ def test_leftovers_of_killed_writers_go_and_everything_else_stays(tmp_path: Path
     assert names(tmp_path) == [".hidden", ".x.tmp", "notes.tmp"]
 
 
+@pytest.mark.process
 def test_leftovers_of_a_killed_writer_are_recognised(tmp_path: Path) -> None:
     script = """
 import os, sys

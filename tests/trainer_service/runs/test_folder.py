@@ -278,6 +278,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("flag", ["resume", "force"])
+@pytest.mark.process
 def test_a_run_has_one_writer_until_that_is_killed(tmp_path: Path, flag: str) -> None:
     command = [sys.executable, "-c", TRAIN, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as trainer:

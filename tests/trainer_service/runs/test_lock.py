@@ -32,6 +32,7 @@ def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+@pytest.mark.process
 def test_a_second_process_is_refused_naming_the_first(tmp_path: Path) -> None:
     with holder(tmp_path / "lock") as process:
         with pytest.raises(AlreadyLockedError) as caught:
@@ -39,6 +40,7 @@ def test_a_second_process_is_refused_naming_the_first(tmp_path: Path) -> None:
         assert caught.value.holder == process.pid
 
 
+@pytest.mark.process
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     with holder(tmp_path / "lock") as process:
         process.kill()

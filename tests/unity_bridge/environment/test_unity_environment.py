@@ -34,7 +34,10 @@ from unity_bridge.environment import UnityEnvironment
 from unity_bridge.environment.channels import SideChannel
 from unity_bridge.side_channels import STATS
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="the simulators are scripts")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(os.name != "posix", reason="the simulators are scripts"),
+]
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
 MIRROR = "Mirror?team=0"

@@ -14,7 +14,10 @@ from unity_bridge.errors import LaunchError
 from unity_bridge.programs.executables import Command
 from unity_bridge.programs.program import Program, stop_programs
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="execute permissions, signals and process groups")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(os.name != "posix", reason="execute permissions, signals and process groups"),
+]
 
 
 class Started:

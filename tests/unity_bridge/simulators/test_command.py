@@ -36,6 +36,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.communicate()
 
 
+@pytest.mark.process
 def test_a_process_plays_until_the_trainer_has_enough(trainer, serve, start) -> None:
     trainer.begins(seed=3).says(*[trainer.act(BASIC, discrete=[[2], [1]])] * 4)
     with serve(trainer.exchange) as port:
@@ -46,6 +47,7 @@ def test_a_process_plays_until_the_trainer_has_enough(trainer, serve, start) -> 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows ends a process without asking it")
+@pytest.mark.process
 def test_sigterm_says_goodbye_while_the_trainer_computes(trainer, serve, start) -> None:
     thinking, left = threading.Event(), threading.Event()
 
@@ -217,6 +219,7 @@ def test_help_lists_the_scenes(capsys) -> None:
     assert "in ascending order (--agents 16, --parameter num_tiles=4)" in out
 
 
+@pytest.mark.process
 def test_a_simulator_starts_without_torch_pictures_and_gymnasium() -> None:
     code = (
         "import sys, unity_bridge.simulators.__main__\n"

@@ -17,6 +17,8 @@ from unity_bridge.server.settings import BridgeSettings
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
+pytestmark = pytest.mark.process
+
 Choose = Callable[[str, StepBatch, ActionSpec], ActionBatch]
 Heard = list[Mapping[str, StepBatch]]
 

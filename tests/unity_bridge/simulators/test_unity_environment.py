@@ -15,7 +15,10 @@ from unity_bridge import mlagents_alias
 from unity_bridge.simulators.academy import ECHO
 
 # mlagents-envs compares versions with what the standard library has dropped.
-pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated:DeprecationWarning"),
+]
 
 Open = Callable[..., Any]
 

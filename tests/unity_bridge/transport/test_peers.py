@@ -11,7 +11,10 @@ import pytest
 
 from unity_bridge.transport.peers import belongs_to_process, is_connected
 
-pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system tells nothing")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system tells nothing"),
+]
 
 CLIENT = """
 import socket, sys

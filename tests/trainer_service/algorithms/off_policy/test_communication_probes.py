@@ -13,6 +13,8 @@ from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
+pytestmark = pytest.mark.probe
+
 COPIES = 8
 TYPES = ["dqn_share", "dqn_consensus", "sic"]
 
@@ -83,7 +85,6 @@ def learn(
     return behavior
 
 
-@pytest.mark.learning
 @seeds(1, 2)
 @pytest.mark.parametrize("trainer_type", TYPES)
 def test_they_learn_what_only_the_other_sees(make_behavior, live, trainer_type: str, seed: int) -> None:
@@ -91,7 +92,6 @@ def test_they_learn_what_only_the_other_sees(make_behavior, live, trainer_type: 
     assert share_right(Policy(behavior.checkpoint()), 2) == 1.0
 
 
-@pytest.mark.learning
 @pytest.mark.parametrize("trainer_type", TYPES)
 def test_three_learn_it_too(make_behavior, live, trainer_type: str) -> None:
     behavior = learn(make_behavior, live, trainer_type, 3, 1, 100)

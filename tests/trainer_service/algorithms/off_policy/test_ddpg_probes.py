@@ -19,7 +19,7 @@ AGENTS = 8
 IDS = np.arange(AGENTS, dtype=np.int64)
 ALL = np.ones(AGENTS, np.bool_)
 
-pytestmark = pytest.mark.learning
+pytestmark = pytest.mark.probe
 
 each_seed = seeds(1, 2)
 

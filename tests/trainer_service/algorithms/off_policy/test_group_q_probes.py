@@ -15,6 +15,8 @@ from trainer_service.behaviors.behavior import Behavior
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
+pytestmark = pytest.mark.probe
+
 COPIES = 16
 LEARNERS = ["idqn", "vdn", "qmix"]
 each_seed = seeds(1, 2)
@@ -176,7 +178,6 @@ class TwoSteps(Pairs):
         return concatenate(last, self.rows())
 
 
-@pytest.mark.learning
 @each_seed
 @learners
 def test_agents_with_networks_of_their_own_learn_to_differ(
@@ -187,7 +188,6 @@ def test_agents_with_networks_of_their_own_learn_to_differ(
     assert world.score() > 0.85
 
 
-@pytest.mark.learning
 @learners
 def test_one_network_learns_to_differ_if_it_is_told_whom_it_serves(
     make_behavior: Make, live, learner: str
@@ -197,7 +197,6 @@ def test_one_network_learns_to_differ_if_it_is_told_whom_it_serves(
     assert world.score() > 0.85
 
 
-@pytest.mark.learning
 @each_seed
 @learners
 def test_credit_for_a_group_reward_finds_its_earner(
@@ -208,7 +207,6 @@ def test_credit_for_a_group_reward_finds_its_earner(
     assert world.score() > 0.85
 
 
-@pytest.mark.learning
 @each_seed
 @pytest.mark.parametrize("learner", ["vdn", "qmix"])
 def test_an_agent_is_credited_for_rewards_after_its_death(
@@ -219,14 +217,12 @@ def test_an_agent_is_credited_for_rewards_after_its_death(
     assert world.score(20) > 0.85
 
 
-@pytest.mark.learning
 def test_who_learns_for_itself_sees_no_reason_to_die(make_behavior: Make, live) -> None:
     world = Sacrifice(5)
     live(make(make_behavior, "idqn", 5), world, 100)
     assert world.score(20) < 0.85
 
 
-@pytest.mark.learning
 @learners
 def test_a_time_limit_is_bootstrapped(make_behavior: Make, live, learner: str) -> None:
     behavior = make(make_behavior, learner, 6, gamma=0.5)
@@ -259,14 +255,12 @@ def explore(make_behavior: Make, live, learner: str, table: list[list[float]], u
     return behavior
 
 
-@pytest.mark.learning
 @pytest.mark.parametrize("learner", ["vdn", "qmix"])
 def test_what_each_adds_is_found_where_it_adds_up(make_behavior: Make, live, learner: str) -> None:
     behavior = explore(make_behavior, live, learner, [[0, 1], [3, 4]], 300)
     assert totals(behavior) == pytest.approx([0, 1, 3, 4], abs=0.3)
 
 
-@pytest.mark.learning
 def test_what_only_both_can_earn_needs_a_mixer(make_behavior: Make, live) -> None:
     together = [[0.0, 0.0], [0.0, 1.0]]
     added = totals(explore(make_behavior, live, "vdn", together, 300))
@@ -276,7 +270,6 @@ def test_what_only_both_can_earn_needs_a_mixer(make_behavior: Make, live) -> Non
     assert mixed == pytest.approx([0, 0, 0, 1], abs=0.12)
 
 
-@pytest.mark.learning
 @pytest.mark.parametrize(("learner", "worth", "table"), [("vdn", [6.93, 6.44], 0), ("qmix", [6.93, 7.92], 1)])
 def test_the_two_step_game_is_won_with_a_mixer_only(
     make_behavior: Make, live, learner: str, worth: list[float], table: int

@@ -18,7 +18,7 @@ COPIES = 8
 IDS = np.arange(2 * COPIES, dtype=np.int64)
 ALL = np.ones(2 * COPIES, np.bool_)
 
-pytestmark = pytest.mark.learning
+pytestmark = pytest.mark.probe
 
 each_seed = seeds(1, 2)
 

@@ -18,6 +18,8 @@ from trainer_service.networks.policies.soft_actor import SoftCritics
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
+pytestmark = pytest.mark.probe
+
 AGENTS = 8
 IDS = np.arange(AGENTS, dtype=np.int64)
 ALL = np.ones(AGENTS, np.bool_)

@@ -17,6 +17,8 @@ from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
+pytestmark = pytest.mark.probe
+
 COPIES = 16
 
 LEARNERS = {
@@ -196,7 +198,6 @@ def make(make_behavior: Callable[..., Behavior], learner: str, seed: int, **chan
     return behavior
 
 
-@pytest.mark.learning
 @each_seed
 @learners
 def test_agents_with_actors_of_their_own_learn_to_differ(
@@ -207,7 +208,6 @@ def test_agents_with_actors_of_their_own_learn_to_differ(
     assert world.score() > 0.9
 
 
-@pytest.mark.learning
 @each_seed
 def test_one_actor_learns_to_differ_with_agent_ids(make_behavior, live, seed: int) -> None:
     world = Differ(seed)
@@ -221,7 +221,6 @@ def test_one_actor_without_agent_ids_cannot_differ(make_behavior, live) -> None:
     assert world.score() < 0.75
 
 
-@pytest.mark.learning
 @each_seed
 @learners
 def test_credit_for_a_group_reward_finds_its_earner(make_behavior, live, learner: str, seed: int) -> None:
@@ -230,7 +229,6 @@ def test_credit_for_a_group_reward_finds_its_earner(make_behavior, live, learner
     assert world.score() > 0.9
 
 
-@pytest.mark.learning
 @each_seed
 @pytest.mark.parametrize("learner", ["mappo-team", "happo", "poca", "coma"])
 def test_an_agent_is_credited_for_rewards_after_its_death(
@@ -248,7 +246,6 @@ def test_individual_rewards_give_no_reason_to_die(make_behavior, live) -> None:
     assert world.score() < 0.9
 
 
-@pytest.mark.learning
 @pytest.mark.parametrize("learner", ["mappo", "mappo-team", "poca", "coma"])
 def test_a_time_limit_is_bootstrapped(make_behavior, live, learner: str) -> None:
     behavior = make(make_behavior, learner, 6, gamma=0.8)
@@ -267,7 +264,6 @@ class Bonus(Pairs):
         return self.rows(own=0.5, group=1.0)
 
 
-@pytest.mark.learning
 @pytest.mark.parametrize(
     ("learner", "worth"),
     [("mappo", 1.5), ("mappo-team", 2.0), ("poca", 2.0), ("coma", 1.0), ("coma-scaled", 1.0)],
@@ -281,7 +277,6 @@ def test_a_reward_of_the_group_counts_once(make_behavior, live, learner: str, wo
     assert value == pytest.approx(2 * worth, rel=0.1)
 
 
-@pytest.mark.learning
 @learners
 def test_memory_learns_as_well(make_behavior, live, learner: str) -> None:
     world = OwnCue(1)

@@ -14,6 +14,8 @@ from seeds import seeds
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
+pytestmark = pytest.mark.probe
+
 AGENTS = 8
 IDS = np.arange(AGENTS, dtype=np.int64)
 

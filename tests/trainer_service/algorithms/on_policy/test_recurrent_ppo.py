@@ -202,6 +202,7 @@ def likeliest_returns(behavior: Behavior, seed: int, episodes: int = 60) -> floa
 
 @seeds
 @critics
+@pytest.mark.probe
 def test_a_cue_is_remembered_to_the_end_of_the_corridor(walker, live, seed: int, shared_critic: bool) -> None:
     behavior = walker({"memory_size": 16, "sequence_length": 8}, seed=seed, shared_critic=shared_critic)
     live(behavior, Corridor(seed), 25)
@@ -209,6 +210,7 @@ def test_a_cue_is_remembered_to_the_end_of_the_corridor(walker, live, seed: int,
 
 
 @seeds
+@pytest.mark.probe
 def test_a_gru_remembers_too(walker, live, seed: int) -> None:
     behavior = walker({"memory_size": 16, "sequence_length": 8, "type": "gru"}, seed=seed)
     live(behavior, Corridor(seed), 25)
@@ -216,6 +218,7 @@ def test_a_gru_remembers_too(walker, live, seed: int) -> None:
 
 
 @seeds
+@pytest.mark.probe
 def test_without_memory_returns_are_those_of_chance(walker, live, seed: int) -> None:
     behavior = walker(None, seed=seed)
     live(behavior, Corridor(seed), 25)

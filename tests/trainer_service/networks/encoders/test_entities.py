@@ -157,7 +157,7 @@ def test_layers_begin_in_ml_agents_scale() -> None:
             assert parameter.std().item() == pytest.approx(math.sqrt(0.125 / 128), rel=0.05)
 
 
-@pytest.mark.learning
+@pytest.mark.probe
 def test_the_closest_entity_is_found() -> None:
     """Where it lies, from a context that says where the agent stands."""
     torch.manual_seed(4)
@@ -177,7 +177,7 @@ def test_the_closest_entity_is_found() -> None:
     assert loss(2000).item() < 0.02
 
 
-@pytest.mark.learning
+@pytest.mark.probe
 def test_the_index_of_the_smallest_number_is_found() -> None:
     torch.manual_seed(5)
     made, head = EntityAttention([ObservationSpec("all", (4, 5))], 0), nn.Linear(EMBEDDING, 4)

@@ -89,7 +89,7 @@ def test_goals_that_were_encoded_get_a_gradient_and_seen_ones_need_none() -> Non
         assert torch.autograd.gradcheck(body, features, raise_exception=False) != seen
 
 
-@pytest.mark.learning
+@pytest.mark.probe
 def test_what_to_do_with_a_number_is_learned_for_each_goal() -> None:
     torch.manual_seed(4)
     network = nn.Sequential(ConditionalBody(4, 32, 2, [slice(0, 2)]), nn.Linear(32, 1))

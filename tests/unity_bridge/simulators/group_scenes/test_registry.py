@@ -209,6 +209,7 @@ def test_pictures_have_one_size_and_show_what_happens(name: str, options: dict[s
 
 
 @every_variant
+@pytest.mark.process
 def test_a_trainer_hears_over_the_wire_what_the_scene_told(
     name: str, options: dict[str, Any], tmp_path: Path
 ) -> None:

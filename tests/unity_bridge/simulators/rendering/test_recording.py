@@ -80,6 +80,7 @@ def test_every_capture_is_a_frame_of_the_scenes_own_length(tmp_path: Path) -> No
 
 @needs_ffmpeg
 @pytest.mark.parametrize("size", [(64, 48), (33, 51)])
+@pytest.mark.process
 def test_an_mp4_shows_the_same(tmp_path: Path, size: tuple[int, int]) -> None:
     path = tmp_path / "fading.mp4"
     recorder = FilmRecorder(Fading(size=size), path)
@@ -155,6 +156,7 @@ def test_without_a_frame_there_is_no_file(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".gif", pytest.param(".mp4", marks=needs_ffmpeg)])
+@pytest.mark.process
 def test_failed_recording_leaves_nothing_behind(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"taken{suffix}"
     path.mkdir()

@@ -218,6 +218,7 @@ def test_critics_come_to_say_what_their_targets_say() -> None:
 
 
 @pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.probe
 def test_actors_find_the_choice_that_their_critics_value(hard: bool) -> None:
     rule = made(hard_gumbel=hard)
     minibatch, chance = batch(), noise()
