@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from http2 import ACK, SETTINGS, Line, frame, headers, message, reset
 
-from unity_bridge.transport import direct_server as grpc_direct
+from unity_bridge.transport import direct_server, limits, threaded_server
 from unity_bridge.transport import inbox as inboxes
-from unity_bridge.transport import limits
-from unity_bridge.transport import threaded_server as grpc_threads
 from unity_bridge.transport.direct_server import _Rpc
 from unity_bridge.transport.endpoint import Call, Endpoint, HangUp
 from unity_bridge.transport.inbox import Inbox, can_serve_directly
@@ -72,7 +70,7 @@ def exchange(client: Any, inbox: Inbox) -> bytes:
 def test_they_take_no_place_of_other_calls(
     endpoint: Endpoint, inbox: Inbox, connect: Any, attack: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (grpc_direct, grpc_threads):
+    for module in (direct_server, threaded_server):
         monkeypatch.setattr(module, "MOST_SILENT_CALLS", 8)
     healthy = connect(endpoint.port)
     assert exchange(healthy, inbox) == b"an answer"
@@ -99,7 +97,7 @@ def test_they_are_ended_after_a_time(
     silent = attack(endpoint.port)
     silent.send(begin(limits.CALLS_PER_CONNECTION))
     stream = 2 * limits.CALLS_PER_CONNECTION + 1
-    for module in (grpc_direct, grpc_threads):
+    for module in (direct_server, threaded_server):
         monkeypatch.setattr(module, "SILENT_CALL_S", 0.0)
     while True:  # all streams of the connection were taken: one more is heard when they are over
         silent.send(headers(stream) + message(stream, b"at last"))
