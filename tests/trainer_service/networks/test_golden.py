@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.interop.mlagents_names import source_of
+from trainer_service.interop.mlagents_names import location_of
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
@@ -29,7 +29,7 @@ def test_given_its_weights_they_answer_what_ml_agents_does(case: str) -> None:
     settings = NetworkSettings(hidden_units=16, **changes)
     network = ActorCritic(spec, settings, value_heads=2, shared_critic=False)
     for name, tensor in network.state_dict().items():
-        keys = source_of(name, spec, settings, MADE["SIGNALS"]).keys
+        keys = location_of(name, spec, settings, MADE["SIGNALS"]).keys
         rows = len(tensor) // len(keys)
         if not name.startswith("actions."):
             parts = [MADE["weights"](key, (rows, *tensor.shape[1:])) for key in keys]
