@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,8 @@ from numpy.typing import NDArray
 
 from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
 from trainer_service.algorithms.common.checks import require_actions
-from trainer_service.algorithms.common.frozen_policy import ActingPolicy
 from trainer_service.algorithms.common.observation_selection import selector_for
+from trainer_service.behaviors.collector import CollectedTick, Collector, TeamSteps
 from trainer_service.behaviors.opponents import OpponentPolicies
 from trainer_service.behaviors.self_play import SelfPlay, TurnScheduler
 from trainer_service.callbacks import CallbackList, EndedEpisodes
@@ -24,38 +22,13 @@ from trainer_service.config import TrainerSettings, changed_networks
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.metrics import Statistics, Summary
-from trainer_service.rollout.agent_indices import AgentIndexAllocator, GroupMembership, reported_agent_indices
-from trainer_service.rollout.agents import MAX_AGENTS, Keys, TooManyAgents
-from trainer_service.rollout.assembler import Observed, TrajectoryAssembler
-from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns, game_results
+from trainer_service.rollout.agent_indices import reported_agent_indices
+from trainer_service.rollout.group_returns import game_results
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, spec_mismatch
 from trainer_service.runs.replay_file import load_replay_file
-from unity_bridge.arrays import Rows
-from unity_bridge.errors import WireError
 from unity_bridge.side_channels import StatMessage
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
-from unity_bridge.throttled_logger import ThrottledLogger
-
-_logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TeamSteps:
-    """One tick of one simulator, for the agents of one team of the behavior."""
-
-    simulator: int
-    team: int
-    batch: StepBatch
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
-    """Agents that the next ``act`` decides for."""
-
-    rows: Rows
-    observations: tuple[Observation, ...]
-    allowed_actions: NDArray[np.bool_]
+from unity_bridge.steps import ActionBatch
 
 
 class Behavior:
@@ -85,14 +58,9 @@ class Behavior:
         """The weights are no numbers any more, and must not replace a good checkpoint."""
         self._learns = learns
         self._callbacks = callbacks or CallbackList()
-        self._deterministic = settings.network_settings.deterministic
         self._statistics = Statistics(name)
-        self._waiting: list[tuple[int, int, _Waiting]] = []
-        """With the simulator and the team."""
         self._next_summary = settings.summary_freq
         self._last_summary = (0, time.perf_counter())
-        self._groups = GroupReturns()
-        self._throttled = ThrottledLogger(_logger)
         self._returns_since_save = (0.0, 0)
         """Their sum, and how many there were."""
         self._returns_since_progress: list[float] = []
@@ -107,14 +75,7 @@ class Behavior:
         if settings.self_play is not None and learns:
             rules = SelfPlay(settings.self_play, turn_scheduler or TurnScheduler(), compute.seed)
             self.opponents = OpponentPolicies(rules, self._algorithm, compute)
-        self._agent_indices = AgentIndexAllocator() if settings.hyperparameters.learns_by_group else None
-        self._max_group_size = settings.hyperparameters.max_group_size
-        self._assembler = TrajectoryAssembler(
-            self._selector.spec,
-            self._algorithm.horizon,
-            self._algorithm.memory_size,
-            by_group=self._agent_indices is not None,
-        )
+        self._collector = Collector(name, settings, self._selector, self._algorithm)
 
     def prepare(self) -> None:
         """Reads what it learns from besides experience, if that is so from here on. Raises UserError."""
@@ -149,67 +110,19 @@ class Behavior:
             WireError: it is more than is taken from one simulator.
         """
         training = self.training
-        if len(steps.batch) > 2 * MAX_AGENTS:
-            # Before anything is done with them: each takes memory, and time.
-            raise WireError(
-                f"behavior '{self.name}': expected at most {MAX_AGENTS} agents in one simulator, got a message of "
-                f"{len(steps.batch)} rows"
-            )
-        if not self._waiting:
-            self._assembler.tidy()  # nobody's row is remembered anywhere
-        batch, membership = self._select_observations(steps)
-        try:
-            observed = self._assembler.observe(steps.simulator, steps.team, batch, membership)
-        except TooManyAgents as error:
-            raise WireError(f"behavior '{self.name}': {error}") from None
-        if observed.vanished is not None:
-            self._forget_vanished(steps, observed.vanished)
-        group_episodes = self._groups.observe(steps.simulator, steps.team, steps.batch)
+        tick = self._collector.observe(steps)
         if self.opponents is None or self.opponents.rules.learns(steps.team):
-            self._count_steps(observed, group_episodes, reported_agent_indices(steps.batch, membership))
+            self._count_steps(steps, tick)
             if self.opponents is not None:
-                self._rate_games(self.opponents.rules, steps, observed, group_episodes)
-            if observed.trajectories is not None and training:
-                self._algorithm.record(self._callbacks.on_collection(self.name, observed.trajectories))
+                self._rate_games(self.opponents.rules, steps, tick)
+            if tick.observed.trajectories is not None and training:
+                self._algorithm.record(self._callbacks.on_collection(self.name, tick.observed.trajectories))
         else:
-            self.opponents.rules.ghost_steps += observed.transitions
-        first = batch.num_terminal
-        waiting = _Waiting(
-            observed.waiting,
-            tuple(sensor[first:] for sensor in batch.observations),
-            batch.allowed_actions[first:],
-        )
-        self._waiting.append((steps.simulator, steps.team, waiting))
+            self.opponents.rules.ghost_steps += tick.observed.transitions
 
-    def _forget_vanished(self, steps: TeamSteps, vanished: Keys) -> None:
-        """Agents are taken for gone. Their episodes did not end, so they are not among those that are counted."""
-        self._groups.forget(steps.simulator, vanished)
-        if self._agent_indices is not None:
-            self._agent_indices.forget(steps.simulator, vanished)
-        self._throttled.log(
-            "vanished",
-            f"'{self.name}': simulator {steps.simulator} has not mentioned {len(vanished)} agents for long, nor said "
-            "that their episodes end; what they did is learned from, their returns are not counted",
-        )
-
-    def _select_observations(self, steps: TeamSteps) -> tuple[StepBatch, GroupMembership | None]:
-        """A tick as the learner sees it, and each row's group and index in it where that matters."""
-        if self._agent_indices is None:
-            return self._selector.batch(steps.batch, None), None
-        membership = self._agent_indices.assign(steps.simulator, steps.team, steps.batch)
-        largest = int(membership.agent_indices.max(initial=-1)) + 1
-        if self._max_group_size is not None and largest > self._max_group_size:
-            raise UserError(
-                f"behavior '{self.name}': a group of at least {largest} agents came, "
-                f"{self._max_group_size} were expected: "
-                "set hyperparameters.group_size"
-            )
-        return self._selector.batch(steps.batch, membership.agent_indices), membership
-
-    def _count_steps(
-        self, observed: Observed, groups: GroupEpisodes, agent_indices: NDArray[np.int64]
-    ) -> None:
-        """Steps and episodes that everybody hears of."""
+    def _count_steps(self, steps: TeamSteps, tick: CollectedTick) -> None:
+        """Adds a tick's steps and ended episodes to what is reported."""
+        observed, groups = tick.observed, tick.group_episodes
         self.step += observed.transitions
         if observed.episodes is None and not len(groups):
             return
@@ -226,14 +139,14 @@ class Behavior:
             self._returns_since_progress.extend(returns.tolist())
         if len(groups):
             self._statistics.add_group_episodes(groups.returns)
+        agent_indices = reported_agent_indices(steps.batch, tick.membership)[ended]
         self._callbacks.on_episode_end(
-            self.name, EndedEpisodes(returns, lengths, agent_indices[ended], groups.returns)
+            self.name, EndedEpisodes(returns, lengths, agent_indices, groups.returns)
         )
 
-    def _rate_games(
-        self, rules: SelfPlay, steps: TeamSteps, observed: Observed, groups: GroupEpisodes
-    ) -> None:
+    def _rate_games(self, rules: SelfPlay, steps: TeamSteps, tick: CollectedTick) -> None:
         """Counts the games that ended, once per agent, or once per group."""
+        observed, groups = tick.observed, tick.group_episodes
         if observed.episodes is None and not len(groups):
             return
         ended = np.empty(0, np.intp) if observed.episodes is None else observed.episodes.rows
@@ -250,46 +163,12 @@ class Behavior:
         self._statistics.add_replaced_values(count)
 
     def act(self) -> list[ActionBatch]:
-        """Decides for all who wait, in one forward pass for each policy; one batch per observed tick, in order."""
-        waiting, self._waiting = self._waiting, []
-        if self.opponents is None:
-            return self._sample_actions(self._algorithm, [part for _, _, part in waiting])
-        actors = [self.opponents.policy(team) for _, team, _ in waiting]
-        decided: dict[int, ActionBatch] = {}
-        for actor in dict.fromkeys(actors):
-            at = [i for i, each in enumerate(actors) if each is actor]
-            decided |= zip(at, self._sample_actions(actor, [waiting[i][2] for i in at]), strict=True)
-        return [decided[i] for i in range(len(waiting))]
-
-    def _sample_actions(self, actor: ActingPolicy, waiting: list[_Waiting]) -> list[ActionBatch]:
-        counts = [len(part.rows) for part in waiting]
-        everyone = waiting[0] if len(waiting) == 1 else _concatenated(waiting)
-        if len(everyone.rows) == 0:
-            return [ActionBatch.zeros(0, self.spec.action_spec) for _ in waiting]
-        decisions = actor.act(
-            everyone.observations,
-            everyone.allowed_actions,
-            self._assembler.memories(everyone.rows),
-            deterministic=self._deterministic,
-        )
-        self._assembler.acted(everyone.rows, everyone.observations, everyone.allowed_actions, decisions)
-        continuous = self._algorithm.env_actions(decisions)
-        discrete = decisions.discrete_actions.astype(np.int32)
-        if len(waiting) == 1:
-            return [ActionBatch(continuous, discrete)]
-        cuts = np.cumsum(counts)[:-1]
-        return [
-            ActionBatch(*part)
-            for part in zip(np.split(continuous, cuts), np.split(discrete, cuts), strict=True)
-        ]
+        """Decides for all agents that wait; one batch per observed tick, in order."""
+        return self._collector.act(self.opponents)
 
     def drop(self, simulator: int) -> None:
-        """Forgets the unfinished segments of a simulator that left or begins anew, and who waits there."""
-        self._assembler.drop(simulator)
-        if self._agent_indices is not None:
-            self._agent_indices.drop(simulator)
-        self._groups.drop(simulator)
-        self._waiting = [asked for asked in self._waiting if asked[0] != simulator]
+        """Forgets the unfinished segments of a simulator that left or begins anew, and its agents that wait."""
+        self._collector.drop(simulator)
 
     def ready_to_update(self) -> bool:
         """Enough was collected, and there is still something to learn."""
@@ -409,13 +288,3 @@ class Behavior:
                 f"behavior '{self.name}': the checkpoint does not fit the configured networks: "
                 + (", ".join(changed) or " ".join(str(error).split())[:300])
             ) from None
-
-
-def _concatenated(parts: Sequence[_Waiting]) -> _Waiting:
-    return _Waiting(
-        np.concatenate([part.rows for part in parts]),
-        tuple(
-            join_observations(sensors) for sensors in zip(*(part.observations for part in parts), strict=True)
-        ),
-        np.concatenate([part.allowed_actions for part in parts]),
-    )

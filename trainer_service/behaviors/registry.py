@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainer_service.behaviors.behavior import Behavior, TeamSteps
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.collector import TeamSteps
 from trainer_service.config import validate_behavior_name
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from trainer_service.algorithms import ALGORITHMS
-from trainer_service.behaviors.behavior import Behavior, TeamSteps
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.collector import TeamSteps
 from unity_bridge.codec.unusable_values import LARGEST_OBSERVED, LARGEST_REWARD
 from unity_bridge.steps import StepBatch
 

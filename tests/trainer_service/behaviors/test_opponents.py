@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from trainer_service.algorithms import Compute
-from trainer_service.behaviors.behavior import Behavior, TeamSteps
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.collector import TeamSteps
 from trainer_service.behaviors.registry import Behaviors
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.config import TrainerSettings

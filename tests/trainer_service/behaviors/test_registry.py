@@ -318,7 +318,7 @@ def test_a_simulator_that_fails_half_way_leaves_nothing_behind(
             assert {number: len(reply["Walker"]) for number, reply in replies.items()} == (
                 {0: 3, visitor: 3} if tick < 2 else {0: 3}
             )
-        rows.add(behaviors["Walker"]._assembler._agents.capacity)
+        rows.add(behaviors["Walker"]._collector._assembler._agents.capacity)
     assert len(rows) == 1
 
 

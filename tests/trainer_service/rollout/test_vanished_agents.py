@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from trainer_service.algorithms import Compute
-from trainer_service.behaviors.behavior import Behavior, TeamSteps
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.collector import TeamSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.rollout import agents, assembler

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from trainer_service.algorithms import Compute
-from trainer_service.behaviors import behavior
+from trainer_service.behaviors import collector
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
 from trainer_service.config import parse_run_options
@@ -192,7 +192,7 @@ def test_a_first_behavior_without_settings_ends_a_run_that_launched_its_simulato
 def test_too_many_agents_cost_their_simulator_only_also_where_it_was_launched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(behavior, "MAX_AGENTS", 2)
+    monkeypatch.setattr(collector, "MAX_AGENTS", 2)
     crowd = tick(1, *range(5), first=True)
     bridge = ScriptedBridge([tick(0, 5, first=True), crowd], [tick(0, 5)], [], launched=True)
     behaviors = run(bridge, tmp_path)

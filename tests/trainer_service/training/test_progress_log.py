@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from trainer_service.behaviors.behavior import Behavior, TeamSteps
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.collector import TeamSteps
 from trainer_service.metrics import ConsoleWriter
 from trainer_service.metrics.console import Console
 from trainer_service.training.progress_log import ProgressLog

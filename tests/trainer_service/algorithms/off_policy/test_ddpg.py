@@ -15,7 +15,8 @@ import torch
 from behavior_worlds import assert_resumes_exactly, begin_world, run_ticks
 
 from trainer_service.algorithms.off_policy.ddpg import DDPG
-from trainer_service.behaviors.behavior import Behavior, TeamSteps
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.collector import TeamSteps
 from trainer_service.errors import UserError
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.networks.policies.deterministic_actor import ActionCritic, DeterministicActor

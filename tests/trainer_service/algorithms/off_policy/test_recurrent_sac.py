@@ -13,7 +13,8 @@ import torch
 from behavior_worlds import assert_equal_states, state
 
 from trainer_service.algorithms import SAC
-from trainer_service.behaviors.behavior import Behavior, TeamSteps
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.collector import TeamSteps
 from trainer_service.policy import Policy
 from trainer_service.replay.sequence_replay import SequenceReplay
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint

@@ -16,7 +16,8 @@ from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
-from trainer_service.behaviors.behavior import Behavior, TeamSteps
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.collector import TeamSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.policy import Policy

@@ -1,0 +1,198 @@
+"""What becomes of the ticks of one behavior: trajectories to learn from, and actions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.algorithms import Algorithm
+from trainer_service.algorithms.common.frozen_policy import ActingPolicy
+from trainer_service.behaviors.opponents import OpponentPolicies
+from trainer_service.config import TrainerSettings
+from trainer_service.errors import UserError
+from trainer_service.rollout.agent_indices import AgentIndexAllocator, GroupMembership
+from trainer_service.rollout.agents import MAX_AGENTS, Keys, TooManyAgents
+from trainer_service.rollout.assembler import Observed, TrajectoryAssembler
+from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns
+from trainer_service.rollout.observation_selector import ObservationSelector
+from unity_bridge.arrays import Rows
+from unity_bridge.errors import WireError
+from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
+from unity_bridge.throttled_logger import ThrottledLogger
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TeamSteps:
+    """One tick of one simulator, for the agents of one team of the behavior."""
+
+    simulator: int
+    team: int
+    batch: StepBatch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectedTick:
+    """What a tick completed."""
+
+    observed: Observed
+    """Steps, trajectories and ended episodes of agents."""
+
+    group_episodes: GroupEpisodes
+    """Ended episodes of groups."""
+
+    membership: GroupMembership | None
+    """The group and agent index of each row; None where learning is not by group."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """Agents that the next ``act`` decides for."""
+
+    rows: Rows
+    observations: tuple[Observation, ...]
+    allowed_actions: NDArray[np.bool_]
+
+
+class Collector:
+    """The agents of a behavior on their way through episodes, in every simulator that has it."""
+
+    def __init__(
+        self, name: str, settings: TrainerSettings, selector: ObservationSelector, algorithm: Algorithm
+    ) -> None:
+        self._name = name
+        self._selector = selector
+        self._algorithm = algorithm
+        self._deterministic = settings.network_settings.deterministic
+        self._groups = GroupReturns()
+        self._agent_indices = AgentIndexAllocator() if settings.hyperparameters.learns_by_group else None
+        self._max_group_size = settings.hyperparameters.max_group_size
+        self._assembler = TrajectoryAssembler(
+            selector.spec,
+            algorithm.horizon,
+            algorithm.memory_size,
+            by_group=self._agent_indices is not None,
+        )
+        self._waiting: list[tuple[int, int, _Waiting]] = []
+        """Agents that wait for actions, with their simulator and team."""
+        self._throttled = ThrottledLogger(_logger)
+
+    def observe(self, steps: TeamSteps) -> CollectedTick:
+        """Takes in a tick: rewards and ends belong to the previous actions; the rest waits for ``act``.
+
+        Raises:
+            UserError: it does not fit the configuration.
+            WireError: it is more than is taken from one simulator.
+        """
+        if len(steps.batch) > 2 * MAX_AGENTS:
+            # Before anything is done with them: each takes memory, and time.
+            raise WireError(
+                f"behavior '{self._name}': expected at most {MAX_AGENTS} agents in one simulator, got a message of "
+                f"{len(steps.batch)} rows"
+            )
+        if not self._waiting:
+            self._assembler.tidy()  # nobody's row is remembered anywhere
+        batch, membership = self._select_observations(steps)
+        try:
+            observed = self._assembler.observe(steps.simulator, steps.team, batch, membership)
+        except TooManyAgents as error:
+            raise WireError(f"behavior '{self._name}': {error}") from None
+        if observed.vanished is not None:
+            self._forget_vanished(steps, observed.vanished)
+        group_episodes = self._groups.observe(steps.simulator, steps.team, steps.batch)
+        first = batch.num_terminal
+        waiting = _Waiting(
+            observed.waiting,
+            tuple(sensor[first:] for sensor in batch.observations),
+            batch.allowed_actions[first:],
+        )
+        self._waiting.append((steps.simulator, steps.team, waiting))
+        return CollectedTick(observed, group_episodes, membership)
+
+    def act(self, opponents: OpponentPolicies | None) -> list[ActionBatch]:
+        """Decides for all agents that wait, in one forward pass for each policy.
+
+        opponents: the policies of teams under self-play; None where the algorithm acts for all.
+
+        Returns:
+            One batch per observed tick, in order.
+        """
+        waiting, self._waiting = self._waiting, []
+        if opponents is None:
+            return self._sample_actions(self._algorithm, [part for _, _, part in waiting])
+        actors = [opponents.policy(team) for _, team, _ in waiting]
+        decided: dict[int, ActionBatch] = {}
+        for actor in dict.fromkeys(actors):
+            at = [i for i, each in enumerate(actors) if each is actor]
+            decided |= zip(at, self._sample_actions(actor, [waiting[i][2] for i in at]), strict=True)
+        return [decided[i] for i in range(len(waiting))]
+
+    def _sample_actions(self, actor: ActingPolicy, waiting: list[_Waiting]) -> list[ActionBatch]:
+        counts = [len(part.rows) for part in waiting]
+        everyone = waiting[0] if len(waiting) == 1 else _concatenated(waiting)
+        if len(everyone.rows) == 0:
+            return [ActionBatch.zeros(0, self._selector.spec.action_spec) for _ in waiting]
+        decisions = actor.act(
+            everyone.observations,
+            everyone.allowed_actions,
+            self._assembler.memories(everyone.rows),
+            deterministic=self._deterministic,
+        )
+        self._assembler.acted(everyone.rows, everyone.observations, everyone.allowed_actions, decisions)
+        continuous = self._algorithm.env_actions(decisions)
+        discrete = decisions.discrete_actions.astype(np.int32)
+        if len(waiting) == 1:
+            return [ActionBatch(continuous, discrete)]
+        cuts = np.cumsum(counts)[:-1]
+        return [
+            ActionBatch(*part)
+            for part in zip(np.split(continuous, cuts), np.split(discrete, cuts), strict=True)
+        ]
+
+    def drop(self, simulator: int) -> None:
+        """Forgets the unfinished segments of a simulator that left or begins anew, and its agents that wait."""
+        self._assembler.drop(simulator)
+        if self._agent_indices is not None:
+            self._agent_indices.drop(simulator)
+        self._groups.drop(simulator)
+        self._waiting = [asked for asked in self._waiting if asked[0] != simulator]
+
+    def _forget_vanished(self, steps: TeamSteps, vanished: Keys) -> None:
+        """Agents are taken for gone. Their episodes did not end, so they are not among those that are counted."""
+        self._groups.forget(steps.simulator, vanished)
+        if self._agent_indices is not None:
+            self._agent_indices.forget(steps.simulator, vanished)
+        self._throttled.log(
+            "vanished",
+            f"'{self._name}': simulator {steps.simulator} has not mentioned {len(vanished)} agents for long, nor said "
+            "that their episodes end; what they did is learned from, their returns are not counted",
+        )
+
+    def _select_observations(self, steps: TeamSteps) -> tuple[StepBatch, GroupMembership | None]:
+        """A tick as the learner sees it, and each row's group and index in it where that matters."""
+        if self._agent_indices is None:
+            return self._selector.batch(steps.batch, None), None
+        membership = self._agent_indices.assign(steps.simulator, steps.team, steps.batch)
+        largest = int(membership.agent_indices.max(initial=-1)) + 1
+        if self._max_group_size is not None and largest > self._max_group_size:
+            raise UserError(
+                f"behavior '{self._name}': a group of at least {largest} agents came, "
+                f"{self._max_group_size} were expected: "
+                "set hyperparameters.group_size"
+            )
+        return self._selector.batch(steps.batch, membership.agent_indices), membership
+
+
+def _concatenated(parts: Sequence[_Waiting]) -> _Waiting:
+    return _Waiting(
+        np.concatenate([part.rows for part in parts]),
+        tuple(
+            join_observations(sensors) for sensors in zip(*(part.observations for part in parts), strict=True)
+        ),
+        np.concatenate([part.allowed_actions for part in parts]),
+    )
