@@ -26,7 +26,7 @@ def episode(shown, steps: int, first: float = 0.0, *, terminated: bool = True):
     return shown([pictures, vectors], acted / 10.0, acted % 3, terminated)
 
 
-def test_steps_lie_beside_what_was_done_and_whether_the_task_ended(write_demo, shown) -> None:
+def test_steps_lie_beside_their_actions_and_ends(write_demo, shown) -> None:
     path = write_demo(BOTH, episode(shown, 3), episode(shown, 2, 7, terminated=False), episode(shown, 1, 20))
     content = DemonstrationStore(str(path), BOTH).read()
     assert len(content) == 6

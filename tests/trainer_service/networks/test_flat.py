@@ -19,7 +19,7 @@ def two_networks() -> tuple[nn.Module, nn.Module]:
 
 
 class PlainAdam:
-    """As in the paper, one parameter after the other."""
+    """Adam as in the paper, one parameter after the other."""
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         self.moments = [(each, torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]

@@ -66,7 +66,7 @@ class Exported(nn.Module):
 
 
 def exported(trunk: Trunk, inputs: dict[str, torch.Tensor]) -> bytes:
-    """Traced with four agents who see the same, for any number of agents that see anything."""
+    """A model traced with four equal agents, for any number of agents that see anything."""
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # this exporter is deprecated, and the only one for old operators

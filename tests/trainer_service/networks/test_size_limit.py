@@ -31,7 +31,7 @@ MANY = 2**40
         lambda: torch.nn.LSTM(8, 2**20),
     ],
 )
-def test_nothing_is_made_that_is_far_larger_than_what_is_there(make: Any) -> None:
+def test_nothing_far_larger_than_the_weights_is_made(make: Any) -> None:
     with SizeLimit({"weights": torch.zeros(100)}), pytest.raises(ValueError, match="far larger than"):
         make()
 
@@ -59,7 +59,7 @@ def test_what_is_there_may_be_made_anew() -> None:
         {"memory": {"memory_size": 10**6, "sequence_length": 2}},
     ],
 )
-def test_a_policy_is_not_made_of_settings_that_its_weights_deny(
+def test_a_policy_is_refused_whose_settings_exceed_its_weights(
     make_behavior, network: dict[str, Any]
 ) -> None:
     checkpoint = make_behavior(name="Walker").checkpoint()

@@ -1,4 +1,4 @@
-"""What agents tell each other, beside numbers worked by hand."""
+"""Communication beside numbers worked by hand."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_all_exploration_is_uniform() -> None:
     assert explored(1.0).exp()[0].tolist() == pytest.approx([1 / 3, 1 / 3, 0.0, 1 / 3], abs=1e-6)
 
 
-def test_an_action_is_compared_with_what_the_agent_does_on_average() -> None:
+def test_an_action_is_compared_with_the_policys_average() -> None:
     q = torch.tensor([[1.0, 2.0, 9.0, 0.0]])
     advantage = counterfactual_advantage(q, explored(0.3), torch.tensor([1]))
     assert advantage.tolist() == pytest.approx([1.402647], abs=1e-6)

@@ -8,7 +8,7 @@ import torch
 from trainer_service.ops.exploration_noise import OU_RATE, drifted, explored, unit_noise
 
 
-def test_a_drift_keeps_what_the_rate_says_and_adds_the_rest() -> None:
+def test_a_drift_keeps_its_share_and_adds_noise() -> None:
     # √(1 − 0.6²) = 0.8
     assert drifted(torch.tensor(2.0), torch.tensor(1.0), rate=0.4).item() == pytest.approx(0.6 * 2 + 0.8)
     assert drifted(torch.tensor(1.0), torch.tensor(0.0)).item() == pytest.approx(0.85)
@@ -21,7 +21,7 @@ def test_a_rate_of_one_forgets_everything() -> None:
     assert torch.equal(drifted(torch.tensor([9.0, 9.0]), kick, rate=1.0), kick)
 
 
-def test_it_swings_in_to_a_deviation_of_one_and_remembers_what_it_was() -> None:
+def test_the_drift_reaches_a_deviation_of_one_and_is_correlated() -> None:
     noise = torch.Generator().manual_seed(1)
     state, states = torch.zeros(20_000), []
     for _ in range(40):

@@ -10,7 +10,7 @@ from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_soft
 LN3 = math.log(3.0)
 
 
-def test_without_noise_it_is_a_softmax_and_a_small_temperature_makes_it_sharper() -> None:
+def test_without_noise_it_is_a_softmax_with_a_temperature() -> None:
     logits, none = torch.tensor([[0.0, LN3]]), torch.zeros(1, 2)
     softer = gumbel_softmax(logits, none, None, (2,), temperature=1.0)
     torch.testing.assert_close(softer, torch.tensor([[0.25, 0.75]]))
@@ -25,7 +25,7 @@ def test_noise_moves_logits_before_the_temperature_does() -> None:
     torch.testing.assert_close(drawn, torch.tensor([[0.9, 0.1]]))
 
 
-def test_every_branch_adds_up_to_one_and_what_is_forbidden_gets_nothing() -> None:
+def test_branches_sum_to_one_and_forbidden_choices_get_nothing() -> None:
     logits = torch.randn(7, 3, 5, generator=torch.Generator().manual_seed(1))
     allowed = torch.ones(7, 3, 5, dtype=torch.bool)
     allowed[..., 1] = False
@@ -36,7 +36,7 @@ def test_every_branch_adds_up_to_one_and_what_is_forbidden_gets_nothing() -> Non
     assert (drawn[..., [0, 2, 3, 4]] > 0.0).all()
 
 
-def test_hard_choices_are_whole_and_have_the_gradient_of_soft_ones() -> None:
+def test_hard_choices_have_the_gradient_of_soft_ones() -> None:
     noise = torch.randn(6, 5, generator=torch.Generator().manual_seed(2))
     values = torch.randn(6, 5, generator=torch.Generator().manual_seed(3))
     gradients = []
@@ -73,7 +73,7 @@ def test_noise_makes_draws_of_the_softmax() -> None:
     assert drawn.mean(dim=0).tolist() == pytest.approx([0.5, 0.3, 0.2], abs=0.015)
 
 
-def test_the_likeliest_choice_is_an_allowed_one_and_the_first_if_none_is() -> None:
+def test_the_likeliest_choice_is_allowed_or_else_the_first() -> None:
     logits = torch.tensor([[1.0, 2.0, 3.0, 0.0, 5.0]] * 2)
     allowed = torch.tensor([[True, True, False, True, False], [False] * 5])
     expected = torch.tensor([[0.0, 1.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 1.0, 0.0]])

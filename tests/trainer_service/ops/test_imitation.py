@@ -43,7 +43,7 @@ def test_rewards_are_positive_and_bounded() -> None:
     assert rewards[-1].item() == pytest.approx(-math.log(1e-7), rel=1e-5)
 
 
-def test_points_lie_on_the_line_by_one_share_for_a_whole_row() -> None:
+def test_points_between_use_one_share_per_row() -> None:
     expert, policy = torch.full((2, 3, 2), 4.0), torch.zeros((2, 3, 2))
     between = on_the_line(expert, policy, torch.tensor([0.25, 1.0]))
     assert between.shape == (2, 3, 2)

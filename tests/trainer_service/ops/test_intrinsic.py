@@ -36,7 +36,7 @@ def test_an_inverse_error_adds_numbers_and_branches() -> None:
     assert error.item() == pytest.approx(1.25 + math.log(2.0) + math.log(4.0 / 3.0))
 
 
-def test_an_inverse_error_of_one_kind_of_action_is_that_kinds_alone() -> None:
+def test_an_inverse_error_of_one_action_kind_is_that_alone() -> None:
     none, nothing = torch.empty(1, 0), torch.empty(1, 0, dtype=torch.int64)
     assert inverse_error(rows([2.0]), rows([0.0]), none, nothing, ()).item() == 4.0
     certain = inverse_error(none, none, rows([50.0, 0.0]), torch.tensor([[0]]), (2,))
@@ -54,7 +54,7 @@ def test_a_scale_is_the_root_mean_square_of_returns() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_scale_does_not_care_in_how_many_parts_it_was_told(seed: int) -> None:
+def test_a_scale_is_independent_of_how_rows_are_split(seed: int) -> None:
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, 9, 12)
     rewards = rng.exponential(size=int(lengths.sum())).astype(np.float32)

@@ -38,7 +38,7 @@ def test_what_is_forbidden_is_not_chosen_however_good_it_is() -> None:
     assert masked_argmax(BRANCHED, allowed, TWO).tolist() == [[0, 0], [0, 0]]
 
 
-def test_where_everything_is_forbidden_the_first_choice_is_taken_at_its_own_value() -> None:
+def test_where_all_is_forbidden_the_first_choice_counts() -> None:
     nothing = torch.zeros((2, 3), dtype=torch.bool)
     assert masked_argmax(Q, nothing, ONE).tolist() == [[0], [0]]
     assert best_value(Q, nothing, ONE).tolist() == [1.0, 4.0]

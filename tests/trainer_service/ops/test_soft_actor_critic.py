@@ -25,7 +25,7 @@ def test_the_density_of_a_squashed_number_integrates_to_one() -> None:
         assert float(torch.trapezoid(density, actions)) == pytest.approx(1.0, abs=1e-3)
 
 
-def test_the_correction_is_the_derivative_of_tanh_and_stays_finite_far_out() -> None:
+def test_the_tanh_correction_is_its_derivative_and_stays_finite() -> None:
     unbounded = torch.tensor([[0.0, 0.5], [-2.0, 1.0]], dtype=torch.float64)
     expected = (1.0 - torch.tanh(unbounded) ** 2).log().sum(dim=-1)
     torch.testing.assert_close(soft.tanh_correction(unbounded), expected)
@@ -61,7 +61,7 @@ def test_branches_are_averaged_each_with_its_own_temperature() -> None:
     assert value.item() == pytest.approx(2.0 + (1.0 * math.log(2) + 0.5 * math.log(3)) / 2)
 
 
-def test_both_kinds_of_entropy_are_worth_something_in_a_hybrid_action() -> None:
+def test_both_kinds_of_entropy_count_in_hybrid_actions() -> None:
     q = torch.tensor([1.0, 3.0]).view(1, 1, 1, 2)
     drawn = Drawn(torch.zeros(1, 1), torch.tensor([-4.0]), log(0.5, 0.5))
     value = soft.soft_values(q, drawn, torch.tensor([0.25, 0.5]), (2,))
@@ -76,7 +76,7 @@ def test_signals_share_one_entropy() -> None:
     assert values.sum().item() == 1.0 + 5.0 + 0.5 * 4.0
 
 
-def test_the_best_policy_is_a_softmax_and_its_value_a_log_sum_exp() -> None:
+def test_the_soft_optimum_is_a_softmax_with_logsumexp_value() -> None:
     q = torch.tensor([1.0, -0.5, 0.3, 2.0], dtype=torch.float64)
     alpha = torch.tensor([0.7], dtype=torch.float64)
     logits = (q / alpha).clone().requires_grad_()

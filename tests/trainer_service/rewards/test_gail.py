@@ -53,7 +53,7 @@ seeds = pytest.mark.parametrize("seed", [1, 2, 3])
 
 @pytest.fixture
 def make(make_source, make_trajectories, write_demo, shown) -> Callable[..., GAILReward]:
-    """A source whose experts see larger numbers and darker pictures than chance; keywords are its settings."""
+    """A source with experts that see larger numbers and darker pictures than chance; keywords are its settings."""
 
     def build(spec: BehaviorSpec, *, seed: int = 1, **settings: Any) -> GAILReward:
         drawn = make_trajectories(spec, [16, 16], seed=700)
@@ -145,7 +145,7 @@ def test_before_anything_was_learned_every_step_pays_about_the_same(make, make_t
     assert rewards == pytest.approx(np.full(16, math.log(2.0)), abs=0.3)
 
 
-def test_what_is_recorded_and_what_is_asked_later_is_the_same(make, make_trajectories) -> None:
+def test_recorded_rewards_equal_those_asked_for_later(make, make_trajectories) -> None:
     source = make(SIMPLE, use_actions=True, use_vail=True)
     experience = Experience(make_trajectories(SIMPLE, [5, 3]), CPU)
     learn(source, everything(experience), 3)

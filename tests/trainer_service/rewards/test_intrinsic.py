@@ -1,4 +1,4 @@
-"""What curiosity and random network distillation have in common, for every kind of sensor and action."""
+"""Curiosity and random network distillation, for every kind of sensor and action."""
 
 from __future__ import annotations
 

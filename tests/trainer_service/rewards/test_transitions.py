@@ -1,4 +1,4 @@
-"""What was seen next: of the same agent, of the same episode, and nothing else."""
+"""Next observations: of the same agent, of the same episode, and nothing else."""
 
 from __future__ import annotations
 

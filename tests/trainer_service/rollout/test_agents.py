@@ -15,7 +15,7 @@ def test_an_agent_keeps_its_row_whatever_the_order() -> None:
     assert again.tolist() == [first[2], first[0]]
 
 
-def test_the_same_id_of_another_simulator_or_team_is_another_agent() -> None:
+def test_an_id_of_another_simulator_or_team_is_another_agent() -> None:
     agents = AgentRows()
     rows = [
         int(agents.assign(0, keys(1))[0]),

@@ -1,4 +1,4 @@
-"""Ticks in, trajectories out. Observations say who saw what when: 100·agent + clock."""
+"""Trajectories from ticks. Observations tell agent and time: 100·agent + clock."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_agents_that_swap_rows_keep_their_own_rewards() -> None:
     ]
 
 
-def test_the_next_episode_may_begin_in_the_message_that_ends_the_last() -> None:
+def test_an_episode_may_begin_in_the_message_that_ends_another() -> None:
     drive = Driver()
     drive(tick([1], [0], [0]))
     observed = drive(tick([1, 1], [9, 50], [3, 99], terminated=1))

@@ -1,4 +1,4 @@
-"""Who won, by hand."""
+"""Results of games, worked by hand."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def test_a_group_plays_on_until_its_last_member_ends() -> None:
     assert played(begins, death, end) == [[], [], [1.0]]
 
 
-def test_a_group_whose_end_is_an_interruption_for_anyone_has_no_result() -> None:
+def test_a_group_with_an_interrupted_member_has_no_result() -> None:
     groups = [7, 7]
     end = tick([1, 2], groups=groups, group_rewards=[1.0, 1.0], truncated=[2])
     assert played(tick([1, 2], groups=groups, waits=True), end) == [[], []]
 
 
-def test_a_group_that_was_left_by_going_elsewhere_has_no_result() -> None:
+def test_a_group_left_for_another_has_no_result() -> None:
     begins = tick([1], groups=[7], waits=True)
     moves = tick([1], groups=[8], group_rewards=[1.0], waits=True)
     assert played(begins, moves) == [[], []]

@@ -37,7 +37,7 @@ def returns(groups: GroupReturns, *ticks: StepBatch, simulator: int = 0, team: i
     return found
 
 
-def test_a_group_earns_its_own_reward_once_and_what_its_members_earn() -> None:
+def test_a_group_earns_its_reward_once_and_its_members_rewards() -> None:
     groups = GroupReturns()
     begin = tick([(1, 7, 99, 99), (2, 7, 99, 99)])  # before any action: nobody's
     middle = tick([(1, 7, 1, 10), (2, 7, 2, 10)])
@@ -47,7 +47,7 @@ def test_a_group_earns_its_own_reward_once_and_what_its_members_earn() -> None:
     assert returns(groups, middle, end) == [40.0]
 
 
-def test_an_episode_lasts_until_the_last_has_ended_and_who_died_counts() -> None:
+def test_an_episode_ends_with_its_last_member_and_counts_all() -> None:
     groups = GroupReturns()
     ticks = [
         tick([(1, 7, 0, 0), (2, 7, 0, 0)]),
@@ -59,7 +59,7 @@ def test_an_episode_lasts_until_the_last_has_ended_and_who_died_counts() -> None
     assert returns(groups, *ticks[3:]) == [1 + 2 + 4 + 8 + 60]
 
 
-def test_who_comes_back_while_the_group_lives_belongs_to_the_same_episode() -> None:
+def test_an_agent_that_comes_back_belongs_to_the_running_episode() -> None:
     groups = GroupReturns()
     ticks = [
         tick([(1, 7, 0, 0), (2, 7, 0, 0)]),
@@ -145,7 +145,7 @@ def test_groups_that_never_come_back_leave_nothing_behind() -> None:
 
 @dataclass
 class SlowAccount:
-    """The same, one row at a time."""
+    """Returns of groups, one row at a time."""
 
     members: dict[int, int] = field(default_factory=dict)
     totals: dict[int, float] = field(default_factory=dict)

@@ -72,7 +72,7 @@ def handed_out(observed: Observed) -> Trajectories:
 
 
 def seen(trajectories: Trajectories, numbers: np.ndarray) -> list[list[float | None]]:
-    """What the numbers of a table of joint steps stand for."""
+    """Returns the observations that the numbers of joint steps stand for."""
     everything = [*trajectories.observations[0][:, 0], *trajectories.final_observations[0][:, 0]]
     return [[None if i < 0 else float(everything[i]) for i in row] for row in numbers.tolist()]
 
@@ -80,7 +80,7 @@ def seen(trajectories: Trajectories, numbers: np.ndarray) -> list[list[float | N
 PAIR = [(1, 5), (2, 5)]
 
 
-def test_a_whole_group_at_its_time_limit_is_one_group_trajectory() -> None:
+def test_a_group_at_its_time_limit_is_one_trajectory() -> None:
     world = World()
     world(tick(0, PAIR))
     world(tick(1, PAIR))
@@ -116,7 +116,7 @@ def test_who_dies_early_waits_for_the_others() -> None:
     assert joint_steps.last.tolist() == [3]
 
 
-def test_who_leaves_at_a_limit_is_not_taken_for_its_successor() -> None:
+def test_an_agent_that_leaves_is_not_taken_for_its_successor() -> None:
     world = World()
     world(tick(0, PAIR))
     assert world(tick(1, [(1, 5), (3, 5)], truncated=[(2, 5)])).trajectories is None
@@ -129,7 +129,7 @@ def test_who_leaves_at_a_limit_is_not_taken_for_its_successor() -> None:
     assert (joint_steps.lengths.tolist(), joint_steps.last.tolist()) == ([2], [3])
 
 
-def test_one_that_begins_anew_at_once_in_a_group_that_goes_on_leaves_its_last_view() -> None:
+def test_an_agent_that_begins_anew_leaves_its_last_observation() -> None:
     world = World()
     world(tick(0, PAIR))
     world(tick(1, PAIR, truncated=[(2, 5)]))
@@ -140,7 +140,7 @@ def test_one_that_begins_anew_at_once_in_a_group_that_goes_on_leaves_its_last_vi
     assert (joint_steps.lengths.tolist(), joint_steps.last.tolist()) == ([2], [-1])
 
 
-def test_a_group_is_cut_at_the_horizon_of_its_oldest_segment() -> None:
+def test_a_group_is_cut_when_one_segment_reaches_the_horizon() -> None:
     world = World(horizon=2)
     world(tick(0, [(1, 5)]))
     world(tick(1, PAIR))
@@ -191,7 +191,7 @@ def test_simulators_do_not_meet() -> None:
     assert out.observations[0][:, 0].tolist() == [100]
 
 
-def test_simulators_that_are_decided_for_at_once_do_not_disturb_each_others_time() -> None:
+def test_simulators_do_not_disturb_each_others_clocks() -> None:
     world = World()
 
     def both(batch: StepBatch) -> Observed:
@@ -275,7 +275,7 @@ def test_what_was_done_together_survives_a_checkpoint() -> None:
 
 
 def test_random_lives_are_put_together_as_they_were_lived() -> None:
-    """Against a plain record of who decided beside whom, in worlds with deaths, births and horizons."""
+    """Compares with a plain record of joint decisions, in worlds with deaths, births and horizons."""
     rng = np.random.default_rng(11)
     world = World(horizon=6)
     alive: dict[int, int] = {agent: int(rng.integers(1, 4)) for agent in range(8)}

@@ -1,4 +1,4 @@
-"""Who remembers what, and until when. Every decision writes agent and clock into the memory: 100·agent + clock."""
+"""Recurrent states of agents, and how long they last. Every decision writes agent and clock: 100·agent + clock."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def stored(trajectories: Trajectories | None) -> tuple[list[float], list[float]]
     return trajectories.memories[:, 0].tolist(), trajectories.final_memories[:, 0].tolist()
 
 
-def test_each_agent_remembers_its_own_last_step_wherever_its_row_is() -> None:
+def test_each_agent_remembers_its_own_last_step_in_any_row() -> None:
     drive = Driver()
     drive(tick([1, 2], [101, 201]))
     assert drive.recalled == [0, 0]
@@ -67,7 +67,7 @@ def test_each_agent_remembers_its_own_last_step_wherever_its_row_is() -> None:
     assert drive.recalled == [102, 0, 203]
 
 
-def test_an_episode_begins_without_memories_in_the_message_that_ends_the_last() -> None:
+def test_memory_is_zero_where_an_episode_follows_another() -> None:
     drive = Driver()
     drive(tick([1, 2], [101, 201]))
     observed = drive(tick([1, 1, 2], [102, 103, 202], terminated=1))
@@ -119,7 +119,7 @@ def test_memories_go_with_their_simulator_and_stay_with_their_team() -> None:
     assert drive.recalled == [121]
 
 
-def test_segments_that_grow_and_rows_that_become_many_keep_what_is_remembered() -> None:
+def test_growing_segments_and_rows_keep_memories() -> None:
     drive = Driver()
     crowd = list(range(40))
     for clock in range(300):
@@ -133,7 +133,7 @@ def test_segments_that_grow_and_rows_that_become_many_keep_what_is_remembered() 
 
 
 def test_who_only_acts_remembers_the_same() -> None:
-    """Hundreds of ticks with agents that come, go, skip and shuffle: against those who learn."""
+    """Compares with the assembler over hundreds of ticks with agents that come, go, skip and shuffle."""
     rng = np.random.default_rng(4)
     drive, states = Driver(), RecurrentStates(2)
     alive: set[int] = set()

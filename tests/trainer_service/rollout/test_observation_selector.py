@@ -1,4 +1,4 @@
-"""What learners are shown of a simulator's sensors."""
+"""The selection of a simulator's sensors for learners."""
 
 from __future__ import annotations
 

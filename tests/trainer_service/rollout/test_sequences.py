@@ -14,14 +14,14 @@ def test_trajectories_are_cut_from_their_starts() -> None:
     assert ranges.lengths.tolist() == [2, 2, 1, 2, 2, 2]
 
 
-def test_steps_of_some_come_in_their_order_and_fill_rows_from_the_left() -> None:
+def test_selected_ranges_keep_their_order_and_fill_from_the_left() -> None:
     ranges = split_into_sequences(np.array([5, 2, 4]), longest=3).select(np.array([3, 1]))
     assert ranges.steps().tolist() == [7, 8, 9, 3, 4]
     assert ranges.filled().tolist() == [[True, True, True], [True, True, False]]
 
 
 @pytest.mark.parametrize("longest", [1, 3, 64])
-def test_every_step_is_in_exactly_one_run_of_its_own_trajectory(longest: int) -> None:
+def test_every_step_is_in_exactly_one_range(longest: int) -> None:
     rng = np.random.default_rng(longest)
     lengths = rng.integers(1, 100, size=30)
     ranges = split_into_sequences(lengths, longest)

@@ -113,7 +113,7 @@ def test_the_usual_tick_asks_nobody() -> None:
     assert sum(is_time_to_check(tick, 97, 96) for tick in range(1, 641)) == 10
 
 
-def test_who_vanished_leaves_what_it_did_up_to_what_it_saw_last(impatient: int) -> None:
+def test_a_vanished_agent_leaves_its_steps_but_the_last(impatient: int) -> None:
     drive = Driver()
     for clock in (1, 2, 3):
         drive(tick([5, 7], clock=clock))
@@ -148,7 +148,7 @@ def test_who_comes_back_begins_anew(impatient: int) -> None:
     assert observed.trajectories.memories.tolist() == [[0]]
 
 
-def test_a_team_whose_turn_it_is_not_is_no_silent_one(impatient: int) -> None:
+def test_a_team_that_waits_for_its_turn_is_not_silent(impatient: int) -> None:
     drive = Driver()
     drive(tick([1], clock=1), team=0)
     drive(tick([1], clock=1), team=1)
@@ -198,7 +198,7 @@ def test_who_vanished_from_a_group_waits_for_the_others(impatient: int) -> None:
 
 
 def test_rows_of_vanished_agents_are_given_back() -> None:
-    """Also where others came while the crowd was there, whose rows are the highest."""
+    """Rows of later agents, the highest ones, are given back too."""
     drive, at_home = Driver(), [1, 2, 3]
     drive(tick(at_home))
     drive(tick(list(range(6000))), simulator=1)
@@ -220,7 +220,7 @@ def test_rows_of_vanished_agents_are_given_back() -> None:
     assert observed.trajectories.memories[:, 0].tolist() == [0, 0, 1, 2, 3] * 2
 
 
-def test_members_of_groups_that_moved_to_lower_rows_still_belong_to_them(
+def test_members_moved_to_lower_rows_stay_in_their_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(agents, "_FEW", 1)
@@ -239,7 +239,7 @@ def test_members_of_groups_that_moved_to_lower_rows_still_belong_to_them(
     assert segment.group_index.groups.tolist() == [0, 0]
 
 
-def test_many_ids_of_which_a_tenth_vanishes_keep_the_rows_of_those_who_live() -> None:
+def test_rows_of_living_agents_stay_when_many_others_vanish() -> None:
     drive, rows = Driver(), set()
     alive = list(range(100))
     for turn in range(1500):
@@ -265,7 +265,7 @@ def test_a_message_of_too_many_agents_is_refused(make_behavior) -> None:
         behavior.observe(TeamSteps(0, 0, batch))
 
 
-def test_too_many_agents_at_a_time_are_refused_in_several_messages_too(
+def test_too_many_agents_are_refused_across_messages_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for module in (agents, assembler):
@@ -280,7 +280,7 @@ def test_too_many_agents_at_a_time_are_refused_in_several_messages_too(
         drive(tick(list(range(first, first + 50))))
 
 
-def test_the_lowest_rows_are_given_first_and_the_highest_given_back() -> None:
+def test_low_rows_are_given_first_and_high_ones_returned() -> None:
     table = AgentRows()
     table.assign(0, np.arange(5000))
     table.assign(1, np.arange(10))
@@ -319,7 +319,7 @@ def test_the_lowest_free_index_is_taken() -> None:
     assert free_indices.is_unused
 
 
-def test_many_groups_that_lose_a_member_at_once_are_looked_through_once(
+def test_groups_that_lose_members_at_once_are_searched_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     drive, calls = Driver(by_group=True), 0

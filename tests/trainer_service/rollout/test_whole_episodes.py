@@ -1,4 +1,4 @@
-"""Episodes are handed out whole, the first that start, whoever acts beside."""
+"""Whole episodes are handed out, the first that start, with other agents beside."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_episode_holds_what_its_agent_saw_did_and_earned() -> None:
     assert world.episodes.complete
 
 
-def test_the_first_that_start_are_recorded_and_not_the_first_that_end() -> None:
+def test_the_first_episodes_to_start_are_recorded() -> None:
     world = World(WholeEpisodes(2))
     world.tick(1, [1, 2])
     assert len(world.tick(2, [1, 2], ended=[1])) == 1
@@ -69,7 +69,7 @@ def test_the_first_that_start_are_recorded_and_not_the_first_that_end() -> None:
     assert world.episodes.complete
 
 
-def test_agents_of_the_same_number_are_told_apart_by_simulator_and_team() -> None:
+def test_agents_with_one_id_differ_by_simulator_and_team() -> None:
     episodes = WholeEpisodes(3)
     worlds = [World(episodes, 0), World(episodes, 1), World(episodes, 1, team=1)]
     for at, world in enumerate(worlds):

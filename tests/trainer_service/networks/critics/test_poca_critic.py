@@ -1,4 +1,4 @@
-"""What POCA's critic saves must not change what it says."""
+"""POCA's critic equals the plain form that it saves work on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEMORY = MemorySettings(memory_size=8, sequence_length=4)
 
 
 def plainly(critic: POCACritic, seen: Tensor, done: Tensor, filled: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The same equations, one attention after the other, among indices of which some are masked."""
+    """The critic's equations as one attention after the other, with absent agents masked."""
     members = MEMBERS
     at, there = members.clamp(min=0), (members >= 0).float()
     units = critic.query.in_features
@@ -57,7 +57,7 @@ def plainly(critic: POCACritic, seen: Tensor, done: Tensor, filled: Tensor | Non
 
 @pytest.mark.parametrize("memory", [None, MEMORY], ids=["without memory", "with memory"])
 @pytest.mark.parametrize("seed", range(3))
-def test_values_baselines_and_gradients_are_those_of_one_attention_after_the_other(
+def test_values_baselines_and_gradients_equal_separate_attentions(
     memory: MemorySettings | None, seed: int
 ) -> None:
     torch.manual_seed(seed)

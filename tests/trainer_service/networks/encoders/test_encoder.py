@@ -150,7 +150,7 @@ def test_rows_do_not_mix() -> None:
 @pytest.mark.parametrize(
     "sensors", [(VECTOR, GOAL), (GOAL_PICTURE, VECTOR), (GOAL, GOAL_PICTURE), EVERYTHING]
 )
-def test_a_gradient_is_the_sum_of_what_each_row_asks_for(sensors: tuple[ObservationSpec, ...]) -> None:
+def test_a_gradient_is_the_sum_over_rows(sensors: tuple[ObservationSpec, ...]) -> None:
     made = trunk(*sensors)
     observations = seen(*sensors, rows=8)
     for sensor, observation in zip(sensors, observations, strict=True):

@@ -17,7 +17,7 @@ CONTEXT = 5
 
 
 def attention(*sensors: ObservationSpec, context: int = CONTEXT, seed: int = 1) -> EntityAttention:
-    """With weights large enough that attention is not nearly uniform."""
+    """An encoder with weights large enough that attention is not nearly uniform."""
     torch.manual_seed(seed)
     made = EntityAttention(sensors or SENSORS, context)
     with torch.no_grad():
@@ -58,7 +58,7 @@ def test_two_entities_by_hand() -> None:
 
 
 def of_one_agent(made: EntityAttention, sensors: list[np.ndarray], context: np.ndarray | None) -> np.ndarray:
-    """The same for one agent, one entity after the other, without masks: only those that are there."""
+    """The encoder for one agent, one entity after the other, without masks: only those that are there."""
     state = {name: tensor.double().numpy() for name, tensor in made.state_dict().items()}
 
     def linear(name: str, x: np.ndarray) -> np.ndarray:
@@ -127,7 +127,7 @@ def test_absent_entities_get_no_gradient() -> None:
         assert torch.equal(moved, presence(sensor.detach()).bool())
 
 
-def test_where_nobody_is_there_the_answer_is_zero_and_so_are_gradients() -> None:
+def test_without_entities_output_and_gradients_are_zero() -> None:
     made = attention()
     entities = [torch.zeros(3, *sensor.shape, requires_grad=True) for sensor in SENSORS]
     answer = made(entities, torch.randn(3, CONTEXT))
@@ -159,7 +159,7 @@ def test_layers_begin_in_ml_agents_scale() -> None:
 
 @pytest.mark.probe
 def test_the_closest_entity_is_found() -> None:
-    """Where it lies, from a context that says where the agent stands."""
+    """The nearest entity's position is learned, given the agent's own as context."""
     torch.manual_seed(4)
     made, head = EntityAttention([ObservationSpec("all", (5, 3))], 3), nn.Linear(EMBEDDING, 3)
     adam = torch.optim.Adam([*made.parameters(), *head.parameters()], lr=1e-3)

@@ -1,4 +1,4 @@
-"""Bodies whose last layer the goal writes."""
+"""Bodies with a last layer that the goal writes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_goal_is_some_columns_of_the_features() -> None:
     torch.testing.assert_close(body(features), expected)
 
 
-def test_goals_that_were_encoded_get_a_gradient_and_seen_ones_need_none() -> None:
+def test_encoded_goals_get_a_gradient_and_raw_ones_none() -> None:
     torch.manual_seed(6)
     features = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
     for seen in (False, True):
@@ -90,7 +90,7 @@ def test_goals_that_were_encoded_get_a_gradient_and_seen_ones_need_none() -> Non
 
 
 @pytest.mark.probe
-def test_what_to_do_with_a_number_is_learned_for_each_goal() -> None:
+def test_the_use_of_a_number_is_learned_per_goal() -> None:
     torch.manual_seed(4)
     network = nn.Sequential(ConditionalBody(4, 32, 2, [slice(0, 2)]), nn.Linear(32, 1))
     adam = torch.optim.Adam(network.parameters(), lr=1e-3)

@@ -1,4 +1,4 @@
-"""What a group sees, on the scale of what one agent sees."""
+"""Observations of groups, on the scale of single agents' observations."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_a_step_of_a_gru_by_hand() -> None:
 
 
 @kinds
-def test_what_is_carried_and_what_comes_out_have_the_sizes_that_were_asked_for(kind: str) -> None:
+def test_state_and_output_have_the_configured_sizes(kind: str) -> None:
     memory = layer(kind, size=6)
     assert (memory.size, memory.output_size) == (6, {"lstm": 3, "gru": 6}[kind])
     output, memories = memory.step(torch.randn(5, INPUTS), torch.zeros(5, 6))
@@ -140,7 +140,7 @@ def test_padding_changes_no_gradient(kind: str) -> None:
 
 @kinds
 @pytest.mark.parametrize("size", [2, 64])
-def test_it_begins_open_to_the_past_and_with_each_gate_drawn_by_itself(kind: str, size: int) -> None:
+def test_forget_gates_start_open_and_gates_are_drawn_separately(kind: str, size: int) -> None:
     torch.manual_seed(3)
     memory = make_memory(40, MemorySettings(type=kind, memory_size=size))
     hidden, gates, kept = memory.output_size, {"lstm": 4, "gru": 3}[kind], 1

@@ -1,4 +1,4 @@
-"""What stands between sensors and networks."""
+"""Normalization between sensors and networks."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_was_seen_is_saved_and_loaded() -> None:
     torch.testing.assert_close(other(seen(5)), normalizer(seen(5)), rtol=0, atol=0)
 
 
-def test_five_numbers_out_of_all_proportion_leave_the_others_in_sight() -> None:
+def test_five_outliers_do_not_flatten_the_other_numbers() -> None:
     normalizer = ObservationNormalizer(SENSORS[1:], normalize=True)
     for part in range(10):
         normalizer.update(seen(200, seed=part)[1:])

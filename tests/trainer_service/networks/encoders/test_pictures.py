@@ -63,7 +63,7 @@ def test_layers(encoder, convolutions: list[tuple[int, ...]], flat: int) -> None
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_convolutions_begin_as_torch_makes_them_and_the_dense_layer_wider(encoder) -> None:
+def test_convolutions_start_as_in_torch_and_the_dense_layer_wider(encoder) -> None:
     torch.manual_seed(2)
     made = picture_encoder(camera(3, 60, 60), encoder, 64)
     assert made.dense.weight.std().item() == pytest.approx(1.41 / math.sqrt(made.dense.in_features), rel=0.05)

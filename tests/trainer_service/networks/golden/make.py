@@ -1,4 +1,4 @@
-"""What ML-Agents' own networks answer, for the test that ours answer the same.
+"""Outputs of ML-Agents' own networks, for the test that ours give the same.
 
 Weights and inputs come from a formula, so the file holds nothing but answers. It was made with mlagents 1.1.0
 and torch 2.2.2, in an environment of their own (Python 3.10): ``python make.py`` writes answers.npz beside it.
@@ -61,7 +61,7 @@ def numbers(name, shape):
 
 
 def weights(name, shape):
-    """Of one tensor, so large that features keep their size from layer to layer."""
+    """Draws one tensor, so large that features keep their size from layer to layer."""
     fan_in = math.prod(shape[1:]) if len(shape) > 1 else 3.0
     return numbers(name, shape) * np.float32((3.0 / fan_in) ** 0.5)
 
@@ -82,7 +82,7 @@ def inputs(sensors):
 
 
 def answers(sensors, settings):
-    """What the actor's body makes of the inputs, and the critic's values."""
+    """Returns what the actor's body makes of the inputs, and the critic's values."""
     import torch
     from mlagents.trainers import settings as theirs
     from mlagents.trainers.torch_entities.networks import SimpleActor, ValueNetwork

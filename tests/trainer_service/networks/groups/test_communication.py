@@ -1,4 +1,4 @@
-"""Networks of agents that communicate: who hears of whom, and what the parts add up to."""
+"""Networks of agents that communicate: what each value depends on, and what the parts add up to."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_new_networks_expect_nothing() -> None:
 
 
 def received(network: CommunicatingNetwork, parameter: Tensor, agent: int) -> list[bool]:
-    """Whose networks agent's value leaves a gradient in."""
+    """Returns the agents in whose networks one agent's value leaves a gradient."""
     network.zero_grad()
     network.group_q_values([seen(6, 4, 3)])[:, agent].sum().backward()
     assert parameter.grad is not None

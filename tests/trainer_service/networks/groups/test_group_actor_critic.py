@@ -1,4 +1,4 @@
-"""Whose network decides, and what a critic may depend on."""
+"""The selection of an agent's network, and what a critic may depend on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_in_its_group_an_agent_does_what_it_does_alone(shared: bool, ids: bool) 
 
 
 @kinds
-def test_agents_that_see_the_same_differ_if_they_are_told_apart(shared: bool, ids: bool) -> None:
+def test_agents_with_equal_observations_differ_by_their_ids(shared: bool, ids: bool) -> None:
     same = [each[:, :1].expand(-1, NUM_AGENTS, -1) for each in seen()]
     first, second, _ = actors(shared=shared, ids=ids).group_policy(same).mean.unbind(dim=1)
     assert torch.allclose(first, second) == (shared and not ids)
@@ -74,7 +74,7 @@ def test_a_picture_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_critic_hears_what_it_is_told_and_nothing_of_who_is_absent(shared: bool) -> None:
+def test_a_critic_depends_on_its_inputs_and_no_absent_agent(shared: bool) -> None:
     critics = GroupCritics(SPEC, SETTINGS, num_agents=NUM_AGENTS, shared=shared)
     present = torch.ones(GROUPS, NUM_AGENTS, dtype=torch.bool)
     present[0, 2] = False

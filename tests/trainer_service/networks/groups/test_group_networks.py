@@ -1,4 +1,4 @@
-"""What the networks of teams may depend on, and what they must not."""
+"""Dependencies that networks of groups may have, and those that they must not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def seeded() -> None:
 
 
 def rows() -> tuple[Tensor, Tensor]:
-    """What six agents see, and what they do."""
+    """Returns what six agents see, and what they do."""
     return torch.randn(6, 5), torch.eye(CHOICES)[torch.randint(CHOICES, (6,))]
 
 
@@ -68,7 +68,7 @@ def test_a_joint_critic_sees_all_members_and_nobody_else(state: str) -> None:
     assert torch.equal(before[1:], after[1:])
 
 
-def test_a_critic_of_the_environment_takes_any_members_word_for_it() -> None:
+def test_a_critic_of_the_environment_reads_any_members_state() -> None:
     seen, _ = rows()
     seen[3:5] = seen[3]
     values = joint_critic("environment").forward([seen], MEMBERS)
@@ -111,7 +111,7 @@ def test_a_groups_value_does_not_depend_on_what_was_done() -> None:
     assert torch.equal(before, after)
 
 
-def test_a_baseline_depends_on_what_the_others_did_and_not_on_its_own_agent() -> None:
+def test_a_baseline_depends_on_the_others_actions_only() -> None:
     seen, done = rows()
     critic = poca_critic()
     before, after = (critic.forward([seen], actions, MEMBERS)[1] for actions in (done, changed(done, 1)))
@@ -152,7 +152,7 @@ def test_absent_agents_do_not_pull_the_mean() -> None:
     assert torch.allclose(narrow, padded, atol=1e-6)
 
 
-def test_a_counterfactual_critic_does_not_look_at_its_own_agents_action() -> None:
+def test_a_counterfactual_critic_ignores_its_own_agents_action() -> None:
     seen, done = rows()
     critic = COMACritic(
         SPEC, SETTINGS, agent_sensors=[0], state_sensors=[], num_agents=NUM_AGENTS, signals=1, scaling="none"
@@ -201,7 +201,7 @@ def test_actors_of_their_own_unroll_their_own_sequences() -> None:
         start += length
 
 
-def test_a_step_of_actors_with_memory_is_a_sequence_of_one() -> None:
+def test_a_step_with_memory_equals_a_sequence_of_one() -> None:
     actors = own_actors(MemorySettings(memory_size=8, sequence_length=4))
     seen, who = torch.randn(4, 5), torch.tensor([0, 1, 2, 1])
     memories = torch.randn(4, actors.memory_size)
@@ -242,7 +242,7 @@ def test_moments_of_an_older_checkpoint_are_loaded() -> None:
     assert torch.allclose(again.scale()[1], values.scale()[1], rtol=1e-3)
 
 
-def test_moments_stay_where_they_are_if_a_device_has_no_double_precision() -> None:
+def test_moments_stay_on_the_cpu_without_double_precision() -> None:
     def to_device(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dtype == torch.float64:
             raise TypeError("no float64 here")

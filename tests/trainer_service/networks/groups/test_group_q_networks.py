@@ -48,7 +48,7 @@ def group(joint_steps: int = 7) -> list[Tensor]:
 
 
 def rows_of(seen: Sequence[Tensor]) -> list[Tensor]:
-    """The same agent by agent, who it is last."""
+    """Returns the observations agent by agent, ids last."""
     who = torch.eye(NUM_AGENTS).repeat(len(seen[0]), 1)
     return [*(sensor.flatten(0, 1) for sensor in seen), who]
 
@@ -126,7 +126,7 @@ def test_an_agent_decides_by_the_values_that_the_group_learns(make) -> None:
     assert network.q_values([sensor[:0] for sensor in rows]).shape == (0, 5)
 
 
-def test_agents_with_networks_of_their_own_know_nothing_of_each_other() -> None:
+def test_separate_networks_know_nothing_of_each_other() -> None:
     network, seen = own_networks(), group()
     before = network.group_q_values(seen)
     seen[0][:, 1] += 1.0
@@ -135,7 +135,7 @@ def test_agents_with_networks_of_their_own_know_nothing_of_each_other() -> None:
     assert not torch.equal(before[:, 1], after[:, 1])
 
 
-def test_agents_may_swap_where_the_network_is_not_told_who_acts() -> None:
+def test_agents_may_swap_where_the_network_has_no_ids() -> None:
     seen, order = group(), [2, 0, 1]
     for network, alike in ((shared(ids=0), True), (shared(), False), (own_networks(), False)):
         values = network.group_q_values(seen)
@@ -159,7 +159,7 @@ class Rows(nn.Module):
         return self.network.q_values(sensors)
 
 
-def test_as_a_model_networks_of_their_own_give_the_same_in_plain_products() -> None:
+def test_separate_networks_export_as_plain_products() -> None:
     import onnx
 
     network, rows = own_networks(), rows_of(group())
@@ -193,7 +193,7 @@ def test_a_sum_is_a_sum() -> None:
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_a_mixer_never_turns_an_agents_gain_into_the_groups_loss(layer_norm: bool) -> None:
+def test_a_mixer_is_monotonic_in_each_agents_value(layer_norm: bool) -> None:
     for _ in range(20):
         mixer, state = MonotonicMixer(NUM_AGENTS, 6, 8, 16, layer_norm=layer_norm), 3 * torch.randn(50, 6)
         values = (3 * torch.randn(50, NUM_AGENTS)).requires_grad_()

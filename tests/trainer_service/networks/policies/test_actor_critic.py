@@ -57,7 +57,7 @@ def test_both_at_once_are_what_each_is_alone(shared_critic: bool) -> None:
 
 
 @pytest.mark.parametrize("shared_critic", [False, True])
-def test_the_critic_moves_the_actors_body_only_where_it_is_shared(shared_critic: bool) -> None:
+def test_the_critic_moves_the_actors_body_only_if_shared(shared_critic: bool) -> None:
     both = network(shared_critic=shared_critic)
     both.values(seen(5)).sum().backward()
     moved = [parameter.grad is not None for parameter in both.actor.parameters()]
@@ -114,7 +114,7 @@ def test_a_normed_body_by_hand() -> None:
     torch.testing.assert_close(body(torch.tensor([[5.0, 1.0]])), expected, atol=1e-4, rtol=0)
 
 
-def test_a_normed_body_begins_with_orthogonal_weights_and_does_not_care_for_scale() -> None:
+def test_a_normed_body_starts_orthogonal_and_ignores_scale() -> None:
     torch.manual_seed(1)
     body = NormedBody(6, 6, 2)
     weight = body.layers[1].weight
@@ -123,7 +123,7 @@ def test_a_normed_body_begins_with_orthogonal_weights_and_does_not_care_for_scal
     torch.testing.assert_close(body(inputs), body(100.0 * inputs), atol=1e-3, rtol=0)
 
 
-def test_a_normed_body_and_weights_made_of_goals_are_refused_together() -> None:
+def test_a_normed_body_with_goals_is_refused() -> None:
     goal = ObservationSpec("goal", (2,), (), ObservationType.GOAL_SIGNAL)
     spec = BehaviorSpec((goal, *SENSORS), ActionSpec(1))
     settings = NetworkSettings(layer_norm=True)

@@ -46,7 +46,7 @@ def test_bytes_of_pictures_are_fractions() -> None:
     torch.testing.assert_close(of_bytes, values.q_values([vector, as_bytes.float() / 255, entities]))
 
 
-def test_its_policy_is_to_take_the_best_that_is_allowed_drawn_or_not() -> None:
+def test_its_policy_takes_the_best_allowed_choice() -> None:
     values = network()
     parameters = values.policy(seen(50))
     assert parameters.mean.shape == (50, 0)

@@ -87,7 +87,7 @@ def heads(spec: ActionSpec) -> SquashedHeads:
 
 
 @actions
-def test_what_is_likeliest_is_squashed_and_its_density_is_that_of_a_draw(spec: ActionSpec) -> None:
+def test_the_likeliest_action_is_squashed_with_the_density_of_draws(spec: ActionSpec) -> None:
     module = heads(spec)
     with torch.no_grad():
         parameters = module.forward(2.0 * torch.randn(1, 4).expand(4000, 4))
