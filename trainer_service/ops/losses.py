@@ -43,7 +43,7 @@ def squared(errors: Tensor, delta: float) -> Tensor:
 
 
 class PPOBatch(NamedTuple):
-    """A minibatch of what was done, what it was worth, and what the critic said when it was done."""
+    """A minibatch of PPO: actions, their advantages and returns, and the values of the old critic."""
 
     continuous_actions: Tensor
     """[B, C]"""

@@ -76,7 +76,7 @@ class Algorithm(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a continued run needs: tensors and plain Python only."""
+        """The state that a continued run needs: tensors and plain Python only."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -91,7 +91,7 @@ class BehavioralCloning:
         return {"Losses/Pretraining Loss": float(torch.stack(losses).mean())}
 
     def has_faded_out(self, step: int) -> bool:
-        """Whether nothing is learned at this step and after: the demonstrations are of no use any more."""
+        """Whether cloning is over at this step, so that demonstrations are of no use any more."""
         return self._settings.has_faded_out(step)
 
     def _learning_rate_at(self, step: int) -> float:
@@ -154,7 +154,7 @@ class BehavioralCloning:
 
     @torch.no_grad()
     def _recompute_memories(self, demonstrations: Demonstrations, sequences: int) -> Tensor:
-        """Goes through all episodes side by side, from their starts, and notes memories where sequences begin."""
+        """Memories where sequences begin, found by going through all episodes side by side, from their starts."""
         memory = self._policy.actor.memory
         assert memory is not None  # asked before
         features = self._features(demonstrations)
@@ -191,7 +191,7 @@ class BehavioralCloning:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from there. Raises KeyError or RuntimeError where it does not fit."""
+        """Continues with ``state_dict``'s result. Raises KeyError or RuntimeError where it does not fit."""
         self._optimizer.load_state_dict(state["optimizer"])
         self._generator.set_state(state["drawing"].cpu())
         memories = state["memories"]

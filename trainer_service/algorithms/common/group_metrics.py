@@ -38,7 +38,7 @@ def mean_actor_metrics(reports: Sequence[Tensor]) -> dict[str, float]:
 
 
 def value_loss_by_agent(losses: Sequence[float]) -> dict[str, float]:
-    """How wrong the values of each agent of the group were. losses: from the first on."""
+    """Value losses of each agent of the group, by tag. losses: by agent index."""
     return {f"Losses/Agent {agent} Value Loss": loss for agent, loss in enumerate(losses)}
 
 

@@ -8,7 +8,7 @@ from trainer_service.config.hyperparameters.common import Hyperparameters
 from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters
 
 FINAL_LEARNING_RATE = 1e-10
-"""What learning rates fall to, as in ML-Agents."""
+"""The end of falling learning rates, as in ML-Agents."""
 
 _FINAL_EPSILON, _FINAL_BETA = 0.1, 1e-5
 

@@ -223,12 +223,12 @@ def _return_range(targets: PPOBatch) -> Tensor:
 
 
 class _Rollout(NamedTuple):
-    """Everything collected for one update: S steps of P trajectories."""
+    """The rollout that one update learns from: S steps of P trajectories."""
 
     trajectories: Trajectories
 
     rewards: Sequence[NDArray[np.float32]]
-    """Of each source, its strength included. Shapes [S]."""
+    """Rewards of each source, its strength included. Shapes [S]."""
 
     observations: Sequence[Tensor]
     """Normalized, one per sensor. Shapes [S, …]."""

@@ -116,9 +116,9 @@ def test_rewards_reach_their_agents_and_ends_are_not_bootstrapped(
 ) -> None:
     """The first agent earns 1, the second 2, their group 10."""
     behavior = make(make_behavior, learner)
-    judged = spied(behavior, "_estimate_advantages", monkeypatch)
+    estimates = spied(behavior, "_estimate_advantages", monkeypatch)
     live(behavior, Pairs(own=[1.0, 2.0], group=10.0), 1)
-    ((_, critic_targets),) = judged
+    ((_, critic_targets),) = estimates
     expected = {"mappo": [11.0, 12.0], "coma": [6.5]}.get(learner, [13.0])
     mask = critic_targets.mask
     targets = critic_targets.targets.expand(*mask.shape, -1)[mask]
@@ -128,9 +128,9 @@ def test_rewards_reach_their_agents_and_ends_are_not_bootstrapped(
 @learners
 def test_the_critic_bootstraps_past_a_time_limit(make_behavior, live, monkeypatch, learner: str) -> None:
     behavior = make(make_behavior, learner)
-    judged = spied(behavior, "_estimate_advantages", monkeypatch)
+    estimates = spied(behavior, "_estimate_advantages", monkeypatch)
     live(behavior, Pairs(ends="truncated", own=1.0), 2)
-    (_, first), (_, critic_targets) = judged
+    (_, first), (_, critic_targets) = estimates
     # All see the same before and after, so what follows is worth what the critic says of now.
     mask = critic_targets.mask
     targets = critic_targets.targets.expand(*mask.shape, -1)[mask]
@@ -149,14 +149,14 @@ def test_values_are_learned_in_units_of_the_returns(make_behavior, live, learner
     behavior.summarize(0.0)
     moments = behavior.checkpoint().algorithm["critic"]
     live(behavior, world, 1)
-    said = statistics(behavior)["Policy/Extrinsic Value Estimate"]
+    metrics = statistics(behavior)["Policy/Extrinsic Value Estimate"]
     mean = 500.0 if learner == "mappo" else 1000.0
     if scaling == "none":
         # A few steps at this rate do not get anywhere near.
-        assert abs(said) < 10.0
+        assert abs(metrics) < 10.0
     else:
         assert float(moments["value.mean"] / moments["value.weight"]) == pytest.approx(mean, rel=0.2)
-        assert said == pytest.approx(mean, rel=0.5)
+        assert metrics == pytest.approx(mean, rel=0.5)
 
 
 @learners
@@ -185,8 +185,8 @@ def test_one_joint_step_is_enough_to_learn_from(
 
 
 def test_metrics_are_means_over_all_minibatches() -> None:
-    said = mean_actor_metrics([torch.tensor([1.0, 2.0, 0.0, 4.0]), torch.tensor([-3.0, 4.0, 1.0, 0.0])])
-    assert said == {
+    metrics = mean_actor_metrics([torch.tensor([1.0, 2.0, 0.0, 4.0]), torch.tensor([-3.0, 4.0, 1.0, 0.0])])
+    assert metrics == {
         "Losses/Policy Loss": -1.0,
         "Policy/Entropy": 3.0,
         "Policy/Clip Fraction": 0.5,
@@ -222,10 +222,10 @@ class Stragglers:
 
 def test_comas_critic_keeps_the_drawn_actions_of_agents_cut_off(make_behavior, live, monkeypatch) -> None:
     behavior = make(make_behavior, "coma", batch_size=1024, value_normalization="none")
-    judged = spied(behavior, "_estimate_advantages", monkeypatch)
+    estimates = spied(behavior, "_estimate_advantages", monkeypatch)
     lost = spied(behavior, "_critic_loss", monkeypatch)
     live(behavior, Stragglers(), 1)
-    (((rollout, _), critic_targets),), ((_, loss),) = judged, lost
+    (((rollout, _), critic_targets),), ((_, loss),) = estimates, lost
     mask = critic_targets.mask
     cut_off = (rollout.joint_steps.members >= 0) & (rollout.joint_steps.steps < 0)
     assert cut_off[mask.any(dim=1).numpy()].any()

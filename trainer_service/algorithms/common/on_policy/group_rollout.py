@@ -21,7 +21,7 @@ from unity_bridge.arrays import AnyFloats
 
 
 class GroupRollout(NamedTuple):
-    """Everything collected for one update."""
+    """The rollout of groups that one update learns from."""
 
     trajectories: Trajectories
     joint_steps: JointSteps
@@ -30,7 +30,7 @@ class GroupRollout(NamedTuple):
     """Normalized: of all steps, then of all trajectories' ends; one per sensor. Shapes [S + P, …]."""
 
     rewards: Sequence[NDArray[np.float32]]
-    """Of each source, its strength included. Shapes [S]."""
+    """Rewards of each source, its strength included. Shapes [S]."""
 
     group_rewards: Sequence[NDArray[np.float32]]
     """The part of ``rewards`` that every member of the group got, and that the group got once. Shapes [S]."""
@@ -165,7 +165,7 @@ class JointStepBatch(NamedTuple):
     """Which joint steps. int64 [B]"""
 
     filled: Tensor | None
-    """How they follow each other, for a critic with memory: whole group trajectories. bool [Q, L]"""
+    """Whole group trajectories for a critic with memory: True where there is a joint step. bool [Q, L]"""
 
 
 def joint_step_batches(

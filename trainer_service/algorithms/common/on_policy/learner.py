@@ -1,4 +1,4 @@
-"""The base of every learner on policy: it acts, collects a rollout, updates reward models, and saves itself.
+"""The base of every learner on policy: acting, collecting a rollout, updating reward models, saving.
 
 A method says which networks it has, and in ``update`` what is learned from a rollout.
 """
@@ -42,7 +42,7 @@ _FORMER_KEYS = {
     "slots": "agent_indices",
     "joint": "group_index",
 }
-"""What earlier versions call it in checkpoints: what it is called today."""
+"""Keys in checkpoints of earlier versions, and those of today."""
 
 
 class OnPolicyLearner(ABC):

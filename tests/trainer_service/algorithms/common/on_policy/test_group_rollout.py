@@ -58,11 +58,13 @@ def trajectories(
     )
 
 
-def rollout(lived: Trajectories, rewards: list[float], common: list[float] | None = None) -> GroupRollout:
+def rollout(
+    group_rollout: Trajectories, rewards: list[float], common: list[float] | None = None
+) -> GroupRollout:
     nothing = torch.empty(0)
     return GroupRollout(
-        trajectories=lived,
-        joint_steps=find_joint_steps(lived, 2),
+        trajectories=group_rollout,
+        joint_steps=find_joint_steps(group_rollout, 2),
         observations=[],
         rewards=[np.array(rewards, np.float32)],
         group_rewards=[np.array(common or [0.0] * len(rewards), np.float32)],
@@ -73,7 +75,7 @@ def rollout(lived: Trajectories, rewards: list[float], common: list[float] | Non
     )
 
 
-def said(joint_steps: JointSteps, *values: float) -> np.ndarray:
+def equal_values(joint_steps: JointSteps, *values: float) -> np.ndarray:
     """Values that are equal for every agent index. [F, 2, 1]"""
     assert len(joint_steps) == len(values)
     return np.repeat(np.array(values, np.float64)[:, None, None], 2, axis=1)
@@ -81,20 +83,23 @@ def said(joint_steps: JointSteps, *values: float) -> np.ndarray:
 
 def test_one_agents_return_is_the_published_one() -> None:
     """r = 1, 1, 1; V = .5, .6, .7, then .4; γ .9, λ .8."""
-    lived = rollout(trajectories([3], [False], [0], [0]), [1.0, 1.0, 1.0])
-    values = said(lived.joint_steps, 0.5, 0.6, 0.7, 0.4)[:, :1]
+    group_rollout = rollout(trajectories([3], [False], [0], [0]), [1.0, 1.0, 1.0])
+    values = equal_values(group_rollout.joint_steps, 0.5, 0.6, 0.7, 0.4)[:, :1]
     for estimate in (individual_advantages, group_advantages):
-        found = estimate(lived, [Source()], values, gae_lambda=0.8)
-        returns = found.returns[lived.joint_steps.of_step, 0, 0]
+        found = estimate(group_rollout, [Source()], values, gae_lambda=0.8)
+        returns = found.returns[group_rollout.joint_steps.of_step, 0, 0]
         assert returns.tolist() == pytest.approx([2.623744, 2.1052, 1.36])
 
 
 def test_all_rewards_count_for_all_agents_and_the_groups_once() -> None:
-    lived = rollout(
+    group_rollout = rollout(
         trajectories([2, 2], [True, True], [0, 0], [0, 1]), [1.0, 7.0, 2.0, 6.0], common=[0.0, 5.0, 0.0, 5.0]
     )
     found = group_advantages(
-        lived, [Source(gamma=1.0)], said(lived.joint_steps, 0.0, 0.0)[:, :1], gae_lambda=1.0
+        group_rollout,
+        [Source(gamma=1.0)],
+        equal_values(group_rollout.joint_steps, 0.0, 0.0)[:, :1],
+        gae_lambda=1.0,
     )
     # First 1 and 2 of their own; then 2 and 1 of their own, and 5 for the group.
     assert found.returns[:, 0, 0].tolist() == pytest.approx([11.0, 8.0])
@@ -102,44 +107,49 @@ def test_all_rewards_count_for_all_agents_and_the_groups_once() -> None:
 
 
 def test_rewards_after_a_death_count_only_through_the_group() -> None:
-    lived = rollout(trajectories([1, 3], [True, True], [0, 0], [0, 1]), [0.0, 0.0, 0.0, 4.0])
-    values = said(lived.joint_steps, 0.0, 0.0, 0.0)
-    alone = individual_advantages(lived, [Source(gamma=1.0)], values, gae_lambda=1.0)
-    together = group_advantages(lived, [Source(gamma=1.0)], values[:, :1], gae_lambda=1.0)
+    group_rollout = rollout(trajectories([1, 3], [True, True], [0, 0], [0, 1]), [0.0, 0.0, 0.0, 4.0])
+    values = equal_values(group_rollout.joint_steps, 0.0, 0.0, 0.0)
+    alone = individual_advantages(group_rollout, [Source(gamma=1.0)], values, gae_lambda=1.0)
+    together = group_advantages(group_rollout, [Source(gamma=1.0)], values[:, :1], gae_lambda=1.0)
     assert alone.advantages[0, 0] == 0.0
     assert together.advantages[0, 0] == pytest.approx(4.0)
     assert alone.mask.tolist() == [[True, True], [False, True], [False, True]]
 
 
 def test_only_novelty_is_bootstrapped_past_the_end_of_a_task() -> None:
-    lived = rollout(trajectories([1], [True], [0], [0]), [1.0])
-    values = said(lived.joint_steps, 3.0)
+    group_rollout = rollout(trajectories([1], [True], [0], [0]), [1.0])
+    values = equal_values(group_rollout.joint_steps, 3.0)
     for source, worth in ((Source(), 1.0), (Source(ignores_end=True), 1.0 + 0.9 * 3.0)):
-        assert individual_advantages(lived, [source], values, gae_lambda=1.0).returns[
+        assert individual_advantages(group_rollout, [source], values, gae_lambda=1.0).returns[
             0, 0, 0
         ] == pytest.approx(worth)
-        together = group_advantages(lived, [source], values[:, :1], gae_lambda=1.0)
+        together = group_advantages(group_rollout, [source], values[:, :1], gae_lambda=1.0)
         assert together.returns[0, 0, 0] == pytest.approx(worth)
 
 
 def test_advantages_of_groups_are_independent() -> None:
-    lived = rollout(trajectories([2, 2], [True, True], [0, 1], [0, 0]), [1.0, 1.0, 10.0, 10.0])
+    group_rollout = rollout(trajectories([2, 2], [True, True], [0, 1], [0, 0]), [1.0, 1.0, 10.0, 10.0])
     found = group_advantages(
-        lived, [Source(gamma=1.0)], said(lived.joint_steps, *[0.0] * 4)[:, :1], gae_lambda=1.0
+        group_rollout,
+        [Source(gamma=1.0)],
+        equal_values(group_rollout.joint_steps, *[0.0] * 4)[:, :1],
+        gae_lambda=1.0,
     )
     assert found.returns[:, 0, 0].tolist() == pytest.approx([2.0, 1.0, 20.0, 10.0])
 
 
 def test_comas_reward_is_the_sum_divided_by_the_group_size() -> None:
-    lived = per_agent_rewards(rollout(trajectories([1], [True], [0], [0]), [6.0], common=[4.0]), 2)
-    assert lived.rewards[0].tolist() == [3.0]
-    assert lived.group_rewards[0].tolist() == [2.0]
+    group_rollout = per_agent_rewards(rollout(trajectories([1], [True], [0], [0]), [6.0], common=[4.0]), 2)
+    assert group_rollout.rewards[0].tolist() == [3.0]
+    assert group_rollout.group_rewards[0].tolist() == [2.0]
 
 
 @pytest.mark.parametrize("whole_trajectories", [False, True])
 def test_an_epoch_sees_every_joint_step_with_decisions_once(whole_trajectories: bool) -> None:
-    lived = trajectories([3, 3, 2, 1, 4], [False, False, True, True, False], [0, 0, 1, 2, 3], [0, 1, 0, 0, 0])
-    joint_steps = find_joint_steps(lived, 2)
+    group_rollout = trajectories(
+        [3, 3, 2, 1, 4], [False, False, True, True, False], [0, 0, 1, 2, 3], [0, 1, 0, 0, 0]
+    )
+    joint_steps = find_joint_steps(group_rollout, 2)
     generator = torch.Generator().manual_seed(3)
     batches = list(joint_step_batches(joint_steps, 3, generator, whole_trajectories=whole_trajectories))
     assert len(batches) == 3
