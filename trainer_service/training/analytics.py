@@ -1,4 +1,4 @@
-"""What the Unity Editor hears of a run for its own usage statistics. Nothing that a user chose a name for is told."""
+"""Messages about a run for the Unity Editor's own usage statistics. Nothing that a user chose a name for is told."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unity_bridge.side_channels import (
 )
 
 CAPABILITY = "trainingAnalytics"
-"""Of simulators that want to hear of it."""
+"""The capability of simulators that want these messages."""
 
 _NAMED_BY_USERS = frozenset({"behaviors", "environment_parameters"})
 """Sections whose keys are names."""
@@ -33,7 +33,7 @@ _NAMES = frozenset(
 def environment_message(
     options: RunOptions, *, torch_version: str, device_type: str
 ) -> TrainingEnvironmentInitialized:
-    """A run begins: for the simulator that speaks for all of them."""
+    """The message that a run begins, for the first of its simulators."""
     return TrainingEnvironmentInitialized(
         mlagents_version=PACKAGE_VERSION,
         mlagents_envs_version=PACKAGE_VERSION,
@@ -47,7 +47,7 @@ def environment_message(
 
 
 def anonymous_environment_message() -> TrainingEnvironmentInitialized:
-    """The same for the other simulators of the run, which need not count it again."""
+    """The message that a run begins, for its other simulators, which need not count it again."""
     return TrainingEnvironmentInitialized(
         mlagents_envs_version=PACKAGE_VERSION, python_version=platform.python_version()
     )
@@ -56,7 +56,7 @@ def anonymous_environment_message() -> TrainingEnvironmentInitialized:
 def behavior_message(
     name: str, settings: TrainerSettings, options: RunOptions
 ) -> TrainingBehaviorInitialized:
-    """The training of a behavior begins."""
+    """The message that the training of a behavior begins."""
     network, rewards = settings.network_settings, settings.reward_signals
     return TrainingBehaviorInitialized(
         behavior_name=hashed_name(name),

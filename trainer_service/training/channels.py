@@ -1,4 +1,4 @@
-"""What is said to simulators and heard from them beside steps and actions."""
+"""Messages to and from simulators beside steps and actions."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from unity_bridge.untrusted_text import quoted
 _logger = logging.getLogger(__name__)
 
 MOST_MESSAGES = 10_000
-"""On side channels, of one tick of one simulator."""
+"""Messages on side channels that are read, of one tick of one simulator."""
 
 LONGEST_NAME = 200
-"""Of a statistic, in characters."""
+"""Characters that the name of a statistic may have."""
 
 
 class Channels:
@@ -45,7 +45,7 @@ class Channels:
     def __init__(
         self, options: RunOptions, curriculum: Curriculum, hub: ChannelHub, *, device_type: str = "cpu"
     ) -> None:
-        """Takes what there is to say.
+        """Remembers what there is to say.
 
         Args:
             options: of the run, for simulators that want to hear of it.
@@ -61,17 +61,17 @@ class Channels:
         """Names of the behaviors that each simulator has."""
         self._throttled = ThrottledLogger(_logger)
         self._unknown: set[UUID] = set()
-        """Channels that nobody listens to, as far as it was said."""
+        """Channels without a listener that a warning has named."""
 
     def greeting(self, simulator: int, info: SimulatorInfo) -> list[SideChannelRecord]:
-        """What a simulator hears with its first reset: parameters as they are in force, and the rest."""
+        """The messages of a simulator's first reset: parameters as they are in force, and the rest."""
         introduction: list[SideChannelRecord] = []
         if analytics.CAPABILITY in info.capabilities:
             introduction = analytics_records([self._run_message(simulator)])
         return [*self.parameters(), *introduction, *self._hub.greeting(simulator)]
 
     def announce(self, behavior: Behavior, bridge: Bridge) -> None:
-        """Tells the simulator that speaks for all, if it wants to hear, of a behavior that is trained now."""
+        """Tells the first simulator, if it wants to know, of a behavior that is trained now."""
         info = bridge.simulators.get(0)
         if info is not None and analytics.CAPABILITY in info.capabilities:
             message = analytics.behavior_message(behavior.name, behavior.settings, self._options)
@@ -82,11 +82,11 @@ class Channels:
         return parameter_records(self._curriculum.messages())
 
     def outgoing(self, simulator: int) -> list[SideChannelRecord]:
-        """What users' channels want to say to a simulator now."""
+        """Messages that users' channels have for a simulator now."""
         return self._hub.outgoing(simulator)
 
     def handle(self, tick: Tick, behaviors: Mapping[str, Behavior]) -> None:
-        """Takes what a simulator said. Its statistics belong to every behavior that it has."""
+        """Takes in a tick's messages. A simulator's statistics belong to every behavior that it has."""
         if tick.new_specs:
             names = {parse_behavior_id(behavior_id)[0] for behavior_id in tick.new_specs}
             self._behaviors.setdefault(tick.simulator, set()).update(names)
@@ -146,7 +146,7 @@ class Channels:
                 )
 
     def _warn_of_unknown_channel(self, simulator: int, channel: UUID) -> None:
-        """Once for each of the first channels: it will be spoken on again and again."""
+        """Warns once of each of the first such channels: there will be more messages on them."""
         if channel not in self._unknown and len(self._unknown) < MAX_LOGGED:
             self._unknown.add(channel)
             self._throttled.log(

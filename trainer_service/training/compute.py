@@ -1,4 +1,4 @@
-"""What torch computes with: a device, a seed, threads, and what to say where memory runs out."""
+"""Resources of torch: a device, a seed, threads, and an error message where memory runs out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ multiplying them; and where a simulator or another run wants that core, waiting 
 slower, those of small pictures too."""
 
 _WORDS = ("out of memory", "ALLOC_FAILED", "can't allocate memory", "not enough memory")
-"""What torch's other errors say: of the device (twice), of Linux, and of Windows."""
+"""Words in torch's other errors: of the device (twice), of Linux, and of Windows."""
 
 _logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def threads_for(behaviors: Sequence[Behavior], cores: int | None = None) -> int:
 
 
 def usable_cores() -> int:
-    """``OMP_NUM_THREADS`` where somebody set it, as one does on a machine that is shared; else the cores there are."""
+    """``OMP_NUM_THREADS`` where it is set, as on a machine that is shared; else the number of cores there are."""
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     if wanted.isdecimal() and int(wanted) > 0:
         return int(wanted)
@@ -79,7 +79,7 @@ def _widest_layer(behavior: Behavior) -> int:
 def out_of_memory(
     error: Exception, behaviors: Iterable[Behavior], device: torch.device
 ) -> OutOfMemory | None:
-    """What to tell the user of an error that means too little memory; None for every other error.
+    """An error message for users, if an error means too little memory; None for every other error.
 
     The traceback goes to the debug log, and what it held in memory is given back, so that saving finds room.
     """
@@ -104,7 +104,7 @@ def _means_memory(error: Exception) -> bool:
 
 
 def _sizes(settings: TrainerSettings) -> str:
-    """What memory depends on, in the words of the configuration."""
+    """The settings that memory depends on, as ``key value``."""
     tuning, network = settings.hyperparameters, settings.network_settings
     sizes = {
         "batch_size": tuning.batch_size,

@@ -1,4 +1,4 @@
-"""The loop."""
+"""The training loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _POLL_S = 0.5
 
 
 def learn(run: Run) -> None:
-    """Serves simulators until every behavior has used its step budget, or somebody asks to stop.
+    """Serves simulators until every behavior has used its step budget, or a stop is requested.
 
     Raises:
         UserError: a launched simulator that does not fit the configuration, a behavior that diverged, or a callback

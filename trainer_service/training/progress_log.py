@@ -1,4 +1,4 @@
-"""How far a run is, said whenever nothing else was said for a while: what it is doing, and how long it will take."""
+"""Lines on how far a run is, logged whenever nothing else was for a while: what it is doing, how long it will take."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 
 SILENCE_S = 30.0
-"""How long nothing may be said of a behavior, whatever ``summary_freq`` is."""
+"""Seconds without a line on a behavior after which there is one, whatever ``summary_freq`` is."""
 
 FORECAST_S = 300.0
-"""How often it is said how long the run will take, also where summaries come all the time; for the first time after a
-fifth of it."""
+"""Seconds between forecasts of how long the run will take, also where summaries come all the time; the first comes
+after a fifth of it."""
 
 _UPDATE_INTERVAL_S = 0.5
 _LEAST_S = 5.0
-"""Of what is shorter no speed is told."""
+"""Seconds that a behavior must have been there before its speed is logged."""
 
 _WINDOW_S = 20.0
 _LARGE_SHARE = 0.5
 _FEW_AGENTS = 2.0
 _QUICK_EXCHANGE_S = 0.01
-"""What takes longer is the simulator's own work, which copies in one process would only do one after the other."""
+"""Seconds of an exchange above which the time is the simulator's own work, which copies in one process would do one
+after the other."""
 
 _COPIES = {
     "gym": "--env-args --agents 8",
@@ -39,10 +40,10 @@ _logger = logging.getLogger(__name__)
 
 
 class ProgressLog:
-    """Looks at a run twice a second: on a terminal the table shows what goes on, elsewhere a line does now and then.
+    """Progress of a run, twice a second in the table of a terminal, elsewhere in a line now and then.
 
-    Everything happens in the calls, in the thread of the run. Those in between cost a look at the clock. As a summary
-    writer it hears when a behavior had its line.
+    Everything happens in the calls, in the thread of the run. Those in between cost a look at the clock. It is a
+    summary writer, too, and so knows when a behavior had its line.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class ProgressLog:
         """
         Args:
             console: where to show it.
-            hint: told the time and all agent steps; what it returns is said, unless it is empty.
+            hint: given the time and all agent steps; what it returns is logged, unless it is empty.
             clock: in seconds.
         """
         self._hint = hint
@@ -63,14 +64,14 @@ class ProgressLog:
         self._next_update_s = 0.0
         self._first: dict[str, _Mark] = {}
         self._last_logged: dict[str, _Mark] = {}
-        """Where behaviors were when something was said of them last."""
+        """The step of each behavior at its last line."""
         self._last_line_s = clock()
-        """When anything was said last."""
+        """Time of the last line of any kind."""
         self._forecast_s = self._last_line_s + FORECAST_S / 5
-        """When it is said next how long the run will take."""
+        """Time of the next forecast of how long the run will take."""
 
     def update(self, behaviors: Mapping[str, Behavior]) -> None:
-        """Call it at every tick."""
+        """Shows progress where that is due. Call it at every tick."""
         now = self._clock()
         if now < self._next_update_s:
             return
@@ -98,23 +99,23 @@ class ProgressLog:
         self._console.activity(". ".join([*forecast, *collecting]))
 
     def updating(self, behavior: str, minibatch: int, of: int) -> None:
-        """Call it before every minibatch of an update."""
+        """Shows the progress of an update. Call it before every minibatch."""
         self._during(lambda: f"{behavior}. Updating: minibatch {minibatch + 1} of {of}")
 
     def evaluating(self, episodes: int, of: int) -> None:
-        """Call it now and then while episodes are played to evaluate."""
+        """Shows the progress of an evaluation. Call it now and then while episodes are played."""
         self._during(lambda: f"Evaluating: {episodes} of {of} episodes")
 
     def write(self, summary: Summary) -> None:
-        """Hears that something was said of a behavior."""
+        """Notes that a behavior had its summary."""
         self._last_line_s = self._clock()
         self._last_logged[summary.behavior] = _Mark(summary.step, self._last_line_s)
 
     def truncate_after(self, behavior: str, step: int) -> None:
-        """Nothing to do: what was said was said."""
+        """Does nothing: lines that were logged stay."""
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def _during(self, text: Callable[[], str]) -> None:
         now = self._clock()
@@ -125,14 +126,14 @@ class ProgressLog:
         self._log_if_silent(now, f"{text()}.")
 
     def _log_if_silent(self, now: float, line: str) -> None:
-        """Says something that is no news, if nothing else was said."""
+        """Logs a line that is no news, if there was no other for long."""
         if now - self._last_line_s >= SILENCE_S:
             self._last_line_s = now
             if not self._console.has_table:
                 _logger.info("%s", line)
 
     def _log_behavior(self, behavior: Behavior, before: _Mark, now: float) -> None:
-        """Says how far a behavior is."""
+        """Logs how far a behavior is."""
         self._last_logged[behavior.name] = _Mark(behavior.step, now)
         partial_summary = behavior.partial_summary(wall_s=now)
         if partial_summary.stats.episodes:
@@ -161,7 +162,7 @@ class ProgressLog:
         return (behavior.step - first.step) / (now - first.at_s)
 
     def _remaining_s(self, behavior: Behavior, now: float) -> float | None:
-        """Until its step budget is used; None where there is none, or nobody knows."""
+        """Seconds until a behavior's step budget is used; None where there is none, or that is unknown."""
         rate = self._rate(behavior, now)
         if rate is None or not behavior.training:
             return None
@@ -169,7 +170,7 @@ class ProgressLog:
 
 
 class _Mark(NamedTuple):
-    """Where a behavior was at some time."""
+    """The step of a behavior at some time."""
 
     step: int
     at_s: float
@@ -196,13 +197,13 @@ def _episodes(partial_summary: Summary) -> list[str]:
 
 
 def _collected(behavior: Behavior) -> str:
-    """How much of what the next update takes is there."""
+    """A phrase on how many of the steps for the next update are there; empty where updates wait for none."""
     collected = behavior.collected
     return "" if collected is None else f"{collected[0]:,} of {collected[1]:,} steps for the next update"
 
 
 def _duration(seconds: float) -> str:
-    """As people say it: ``40 s``, ``12 min``, ``3 h 05 min``."""
+    """A duration in words: ``40 s``, ``12 min``, ``3 h 05 min``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -213,9 +214,10 @@ def _duration(seconds: float) -> str:
 
 
 class ExchangeHint:
-    """Measures how much of the time goes into exchanges, and with how many agents, in windows of 20 s and more.
+    """Advice for runs whose time goes into messages about one agent at a time.
 
-    A window ends with the first look after an update, so that learning has its share in it.
+    It measures how much of the time goes into exchanges, and with how many agents, in windows of 20 s and more. A
+    window ends with the first check after an update, so that learning has its share in it.
     """
 
     def __init__(self, timers: Timers, env: str | None, num_envs: int) -> None:
@@ -227,7 +229,7 @@ class ExchangeHint:
         self._told = False
 
     def check(self, now: float, steps: int) -> str:
-        """What there is to say, once; empty if there is nothing.
+        """The advice, once; empty where none is due.
 
         Args:
             now: in seconds.
@@ -263,11 +265,11 @@ class ExchangeHint:
 
 
 class _Measured(NamedTuple):
-    """What was measured until some time."""
+    """Totals up to some time."""
 
     at_s: float
     steps: int
     exchanging_s: float
     passes: int
-    """Forward passes that decided for all who waited."""
+    """Forward passes that decided for all waiting agents."""
     updates: int

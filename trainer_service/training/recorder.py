@@ -1,4 +1,4 @@
-"""What a run leaves behind: summaries, checkpoints and the list of them."""
+"""Summaries, checkpoints and the list of them: everything that a run leaves behind."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from unity_bridge.side_channels import Aggregation, StatMessage
 
 _logger = logging.getLogger(__name__)
 _RETRY_S = 60.0
-"""How long a save that failed waits before it is tried again."""
+"""Seconds that a save which failed waits before it is tried again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outputs:
-    """Where a run reports to."""
+    """Destinations of what a run reports."""
 
     folder: RunFolder
     console: Console
@@ -66,15 +66,15 @@ class Recorder:
         curriculum: Curriculum | None = None,
         callbacks: CallbackList | None = None,
     ) -> None:
-        """Records a run.
+        """Prepares to record a run.
 
         Args:
-            outputs: where to.
+            outputs: destinations.
             status: what the run had saved before: nothing, unless it is resumed.
             expected: the behaviors that the configuration names.
             autosave_s: how often checkpoint.pt is renewed between the checkpoints of ``checkpoint_interval``;
                 what a power cut can cost at most.
-            curriculum: whose lessons go into summaries, and are stored with the weights that have met them.
+            curriculum: its lessons go into summaries, and are stored with the weights that have met them.
             callbacks: told of numbered checkpoints.
         """
         self._folder = outputs.folder
@@ -84,9 +84,9 @@ class Recorder:
         self._started = time.perf_counter()
         self._next_save: dict[str, int] = {}
         self._saved_at: dict[str, int] = {}
-        """At which steps this process saved last, numbered."""
+        """The step of each behavior's last numbered checkpoint by this process."""
         self._saved_ghosts: dict[str, int] = {}
-        """How many steps others had played against them by then."""
+        """Ghost steps of each behavior by then."""
         self._retry_at: dict[str, float] = {}
         self._warned: set[str] = set()
         self._status = status
@@ -118,8 +118,8 @@ class Recorder:
             self._try_save(behavior, self._autosave)
 
     def autosave(self, behaviors: Iterable[Behavior]) -> None:
-        """Renews what ``--resume`` continues from, so that a run that is killed goes on in the lessons it has
-        reached, and after the evaluations it has made."""
+        """Renews checkpoint.pt of every behavior, so that a run that is killed goes on in the lessons it has reached,
+        and after the evaluations it has made."""
         for behavior in behaviors:
             self._autosave_at[behavior.name] = 0.0  # until it has succeeded
             self._try_save(behavior, self._autosave)
@@ -175,7 +175,7 @@ class Recorder:
             _logger.warning("%s. The run goes on; the next try is in %g s.", error, _RETRY_S)
 
     def _autosave(self, behavior: Behavior) -> None:
-        """Renews what ``--resume`` continues from, and nothing else."""
+        """Renews checkpoint.pt, which ``--resume`` continues from, and nothing else."""
         if not behavior.diverged:
             self._save_replay(behavior)
             save_checkpoint(behavior.checkpoint(), self._folder.checkpoint(behavior.name))
@@ -184,18 +184,18 @@ class Recorder:
         self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
 
     def _is_saved(self, behavior: Behavior) -> bool:
-        """Nothing was learned since this process saved it last."""
+        """Whether this process has saved everything that the behavior has learned."""
         saved_at = self._saved_at.get(behavior.name)
         if saved_at is None:
             return False
         return saved_at == behavior.step or (behavior.finished and saved_at >= behavior.settings.max_steps)
 
     def _has_played_since(self, behavior: Behavior) -> bool:
-        """It learned nothing, but has played since: its rating and its opponents are others now."""
+        """Whether a behavior that learned nothing has played since it was saved, which changed its rating."""
         return self._saved_ghosts.get(behavior.name, 0) != _ghost_steps(behavior)
 
     def _save(self, behavior: Behavior) -> None:
-        """Weights first: whatever fails after them, they are safe."""
+        """Writes a numbered checkpoint. Weights first: whatever fails after them, they are safe."""
         if behavior.diverged:
             _logger.warning("'%s' is not saved: its weights are no numbers any more.", behavior.name)
             return
@@ -251,7 +251,7 @@ class Recorder:
         self._folder.remove(behavior.name, removed)
 
     def _finalize(self, behavior: Behavior) -> None:
-        """Copies the newest model to where it is taken home from, and lists it as the final one."""
+        """Copies the newest model to the top of the run's folder, and lists it as the final one."""
         status = self._status.behavior(behavior.name)
         if not status.checkpoints:
             return
@@ -266,7 +266,7 @@ class Recorder:
         self._write_status(replace(status, final_checkpoint=replace(newest, file_path=file_path)), behavior)
 
     def _write_status(self, status: BehaviorStatus, behavior: Behavior) -> None:
-        """Writes what is saved of a behavior, and where its lessons stood then."""
+        """Writes the list of a behavior's checkpoints, with the lessons that they met."""
         elo = None if behavior.opponents is None else behavior.opponents.rules.rating
         status = replace(status, lesson_history=self._curriculum.history_of(behavior.name), elo=elo)
         lessons = {name: lesson.number for name, lesson in self._curriculum.lessons.items()}
@@ -276,7 +276,7 @@ class Recorder:
         self._folder.write_status(self._status)
 
     def _warn_of_missing(self) -> None:
-        """By the first summary every behavior has had its chance to show up."""
+        """Warns, once, of behaviors that are configured and have not shown up by the first summary."""
         if self._expected:
             _logger.warning(
                 "No simulator has declared %s, which the configuration names; declared were %s.",
@@ -296,7 +296,7 @@ def _ghost_steps(behavior: Behavior) -> int:
 
 
 def _versions() -> dict[str, str]:
-    """What timers.json says besides the versions it knows itself."""
+    """Versions that timers.json names besides those it knows itself."""
     return {
         "mlagents_version": COMPATIBLE_MLAGENTS_VERSION,
         "mlagents_envs_version": COMPATIBLE_MLAGENTS_VERSION,

@@ -1,4 +1,4 @@
-"""A run put together: its parts, and how each is made from the options."""
+"""The record of a run's parts, and the factory that makes each of them from the options."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def saved_at_the_end(run: Run, device: torch.device) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RunFactory:
-    """Makes a run and, while it goes on, its behaviors."""
+    """Maker of a run and, while it goes on, of its behaviors."""
 
     options: RunOptions
     command: Command | None
@@ -198,7 +198,7 @@ class RunFactory:
         )
 
     def _status(self) -> TrainingStatus:
-        """What the run had listed before; sets the curriculum to the lessons in it."""
+        """The list of checkpoints that a resumed run left; sets the curriculum to the lessons in it."""
         fresh = TrainingStatus(torch_version=torch.__version__)
         if not self.options.checkpoint_settings.resume:
             return fresh
@@ -226,7 +226,7 @@ class RunFactory:
         self.curriculum.resume(status.lessons, histories)
 
     def _evaluator(self, writers: Iterable[SummaryWriter], progress: ProgressLog) -> PeriodicEvaluator | None:
-        """What evaluates the run, where that is wanted and the run's simulator is a program."""
+        """The run's evaluator, where one is wanted and the simulator is a program."""
         settings = self.options.evaluation
         if settings is None or self.command is None or not self.folder.writable:
             return None

@@ -1,4 +1,4 @@
-"""Where simulators come, go, and begin anew; what goes wrong with one of them is nobody else's loss."""
+"""The life of simulators in a run: they come, begin anew, and go. A failure of one costs no other anything."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from unity_bridge.untrusted_text import quoted
 _logger = logging.getLogger(__name__)
 
 MOST_DECLARED_AT_ONCE = 4
-"""Behaviors that one turn of the loop makes: whoever declares more waits, and the others go on meanwhile."""
+"""Behaviors that one turn of the loop makes: a simulator that declares more waits, and the others go on meanwhile."""
 
 _DETAILS = re.compile(r"['\"(:0-9]")
-"""Where a reason begins to speak of this one case."""
+"""The first character of a reason that is about one case only."""
 
 _NOT_THE_SIMULATORS_FAULT = (CallbackError, SaveError, torch.OutOfMemoryError)
-"""What no simulator is to blame for."""
+"""Errors that no simulator is to blame for."""
 
 
 class _Declaration:
@@ -41,7 +41,7 @@ class _Declaration:
 
 
 class SimulatorLifecycle:
-    """Takes in what the bridge tells of simulators: who left, who declares what, who asks for actions."""
+    """Handler of what the bridge reports of simulators: departures, declared behaviors, and requests for actions."""
 
     def __init__(self, run: Run) -> None:
         self._bridge = run.bridge
@@ -50,7 +50,7 @@ class SimulatorLifecycle:
         self._curriculum = run.curriculum
         self._recorder = run.recorder
         self._outdated: set[int] = set()
-        """Simulators whose agents live in a lesson or a turn that is over: their next tick is answered with a reset."""
+        """Simulators with agents in a lesson or a turn that is over: their next tick is answered with a reset."""
         self._pending: list[_Declaration] = []
         self._handle_messages = partial(run.channels.handle, behaviors=run.behaviors)
         self._throttled = ThrottledLogger(_logger)
@@ -58,11 +58,11 @@ class SimulatorLifecycle:
 
     @property
     def has_pending_declarations(self) -> bool:
-        """Behaviors wait to be made."""
+        """Whether behaviors wait to be made."""
         return bool(self._pending)
 
     def handle_events(self, events: Iterable[Tick | Departure]) -> list[Tick]:
-        """Says goodbye to simulators that left, makes behaviors that are new; returns the ticks to observe."""
+        """Drops simulators that left, makes behaviors that are new; returns the ticks to observe."""
         made = len(self._behaviors)
         waiting, self._pending = self._pending, []
         ticks = [each.tick for each in waiting if self._declare_all(each, made)]
@@ -79,11 +79,11 @@ class SimulatorLifecycle:
         )
 
     def observe(self, ticks: list[Tick]) -> list[Tick]:
-        """Lets agents have their rewards; returns the ticks whose simulators get an answer."""
+        """Hands ticks to their behaviors; returns those that get an answer, of simulators that did not fail."""
         return [tick for tick in ticks if self._attempt(tick, "observing", self._behaviors.observe)]
 
     def apply_lessons(self, changes: Sequence[LessonChange], ticks: list[Tick]) -> list[Tick]:
-        """Tells simulators of new lessons; returns the ticks that still want actions.
+        """Sends new lessons to the simulators; returns the ticks that still want actions.
 
         Saved before it is told: a run that is killed right after goes on in these lessons, with these weights.
         """
@@ -96,12 +96,12 @@ class SimulatorLifecycle:
         return ticks
 
     def restart(self, ticks: list[Tick]) -> list[Tick]:
-        """Lets every simulator begin anew, at its next tick; returns the ticks that still want actions: none."""
+        """Resets every simulator at its next tick; returns the ticks that still want actions: none."""
         self._outdated.update(self._bridge.simulators)
         return self._reset_outdated(ticks)
 
     def log_unfinished(self) -> None:
-        """Tells, once, what a run still waits for whose other behaviors have used their step budgets."""
+        """Logs, once, which behaviors a run still waits for after others have used their step budgets."""
         if not any(behavior.finished for behavior in self._behaviors.values()):
             return
         unfinished = self._behaviors.unfinished
@@ -161,7 +161,7 @@ class SimulatorLifecycle:
             _logger.info("Connected new brain: %s", behavior_id)
 
     def _attempt(self, tick: Tick, doing: str, work: Callable[[Tick], None], *, fatal: bool = True) -> bool:
-        """Does something with a tick. Where that fails its simulator is refused, and all others go on.
+        """Whether work on a tick succeeded. Where it fails, the simulator is refused and all others go on.
 
         fatal: a launched simulator that does not fit the configuration ends the run, because it will never fit.
         """

@@ -19,26 +19,26 @@ from unity_bridge.programs.program import kill_programs
 _NUMBERS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)
 )
-"""What asks a run to end: SIGHUP is a terminal that closed (tmux, ssh); Windows says SIGBREAK instead."""
+"""Signals that ask a run to end: SIGHUP is a terminal that closed (tmux, ssh); Windows has SIGBREAK instead."""
 _NEVER_FORCING = {getattr(signal, name) for name in ("SIGHUP",) if hasattr(signal, name)}
-"""What never ends a process at once."""
+"""Signals that never end a process at once."""
 _SAME_REQUEST_S = 0.05
-"""Signals that come closer together are one request: who forwards signals sends a second copy of what the terminal,
-systemd or a shell sends to everybody."""
+"""Seconds within which several signals are one request: programs that forward signals send a second copy of what the
+terminal, systemd or a shell sends to every process."""
 _MANY = 4096
-"""More signals than come in that time."""
+"""A number of signals that never come in that time."""
 _NO_SIGNAL = b"\0"
-"""Tells the thread that it is not needed any more."""
+"""The byte that ends the thread."""
 _UPDATE_GRACE_S = 1.0
-"""How long after a signal an update may go on. Shorter ones end as if nothing was: then a run goes on exactly."""
+"""Seconds after a signal that an update may go on. Shorter ones end by themselves: then a resumed run is exact."""
 _PRINT_TIMEOUT_S = 0.2
-"""How long the last words may take, where nobody reads them."""
+"""Seconds that the last message may take, where the terminal is stopped."""
 
 _logger = logging.getLogger(__name__)
 
 
 class UpdateInterrupted(Exception):
-    """The run is to end, and what was going on has taken too long to be waited for."""
+    """Raised where the run is to end and an update takes too long to be waited for."""
 
 
 class StopSignals:
@@ -56,7 +56,7 @@ class StopSignals:
     def __init__(self) -> None:
         self.requested = False
         self._signalled_s: float | None = None
-        """When the first signal came."""
+        """Time of the first signal."""
         self._previous: dict[int, Any] = {}
         self._previous_wakeup = -1
         self._wakeup_writer, self._wakeup_reader = socket.socketpair()
@@ -88,11 +88,11 @@ class StopSignals:
         self._wakeup_reader.close()
 
     def request(self) -> None:
-        """Asks as a signal does."""
+        """Requests a stop, as a signal does."""
         self.requested = True
 
     def raise_if_overdue(self) -> None:
-        """Call it where something long may end early. Raises UpdateInterrupted if a signal has waited for a while."""
+        """Raises UpdateInterrupted if a signal has waited for a while. Call it where something long may end early."""
         if self._signalled_s is not None and time.monotonic() - self._signalled_s > _UPDATE_GRACE_S:
             raise UpdateInterrupted
 
@@ -144,7 +144,7 @@ def _print_exit_message() -> None:
 
 
 def _in_thread(words: Callable[[], None]) -> threading.Thread:
-    """Says something in a thread of its own, for a terminal that is stopped would keep the sayer waiting."""
+    """Prints in a thread of its own: a terminal that is stopped would keep this one waiting."""
     thread = threading.Thread(target=words, name="last words", daemon=True)
     thread.start()
     return thread

@@ -39,13 +39,13 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a finished run left."""
+    """The result of a finished run."""
 
     folder: Path
     steps: dict[str, int]
     """Agent steps of each behavior."""
     interrupted: bool
-    """It was asked to stop before its step budgets were used."""
+    """Whether it was stopped before its step budgets were used."""
 
 
 def train(
@@ -66,12 +66,12 @@ def train(
         console: where to show it; a plain one if None.
         host, port: where simulators may attach, if ``env_settings.env_path`` is not set. Port 0 lets the
             system choose.
-        insecure_listen: whether ``host`` may be an address that other machines reach. Whoever reaches the port is
+        insecure_listen: whether ``host`` may be an address that other machines reach. Whatever reaches the port is
             taken for a simulator, and nothing is encrypted.
         side_channels: channels of your own, such as subclasses of ``mlagents_envs.side_channel.SideChannel``:
             a list that all simulators share, or a function that makes those of simulator number n.
         callbacks: code of your own that the run calls; see ``trainer_service.callbacks``.
-        stop: who asks it to end, entered already; if None, signals that come from here on.
+        stop: signals that ask it to end, entered already; if None, those that come from here on.
 
     Raises:
         UserError: something in the options, the run folder or a checkpoint cannot be used, or a callback failed.
@@ -197,7 +197,7 @@ def _bridge_settings(
 
 
 def _require_permission_to_listen(host: str, insecure_listen: bool) -> None:
-    """Raises UserError where other machines would reach the port, and nobody said that they may."""
+    """Raises UserError where other machines would reach the port without leave from the user."""
     if insecure_listen or is_loopback(host):
         return
     raise UserError(

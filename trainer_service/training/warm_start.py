@@ -1,4 +1,4 @@
-"""What behaviors start from: the run's own checkpoints, which it goes on from, or another run's weights."""
+"""Checkpoints that behaviors start from: the run's own, which it goes on from, or those of another run."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WarmStart:
-    """What a behavior starts from."""
+    """A checkpoint that a behavior starts from."""
 
     source: SourceCheckpoint
     path: Path
     """Where it was read."""
     is_resume: bool
-    """It is the run's own, which goes on; otherwise only the weights are taken."""
+    """Whether it is the run's own, which goes on; otherwise only the weights are taken."""
 
     @property
     def is_newest(self) -> bool:
-        """It is the newest that there is, and what lies beside it was saved with it."""
+        """Whether it is checkpoint.pt, the newest: then the replay buffer beside it was saved with it."""
         return self.path.name == "checkpoint.pt"
 
 
 _DEFAULT = ""
-"""No behavior's name: who is served by the default settings, and what else is said of nobody by name."""
+"""The key for all behaviors without one of their own: no behavior has an empty name."""
 
 
 def warm_start_of(name: str, warm_starts: Mapping[str, WarmStart]) -> WarmStart | None:
-    """What a behavior starts from; None: it starts afresh."""
+    """The checkpoint that a behavior starts from; None where it starts afresh."""
     return warm_starts.get(name) or warm_starts.get(_DEFAULT)
 
 
@@ -70,7 +70,7 @@ def read_warm_starts(options: RunOptions, folder: RunFolder) -> dict[str, WarmSt
 
 
 def _default_paths(given: str | None, folder: RunFolder) -> dict[str, Path]:
-    """Whom the default settings will serve is not known yet: whoever has weights where they are looked for."""
+    """Paths of the checkpoints for behaviors that only the default settings serve, by name: those that are there."""
     if given is not None and not _is_file_name(given, folder):
         return {_DEFAULT: Path(given)}
     if folder.initialize_from is None:
@@ -92,14 +92,14 @@ def _init_path(given: str, name: str, folder: RunFolder) -> Path:
 
 
 def trained_group_size(start: WarmStart | None) -> int | None:
-    """The size of groups that a checkpoint was made for: the first message of today may show a smaller one."""
+    """The group size that a checkpoint was made for: the first message of a simulator may show a smaller group."""
     settings = getattr(None if start is None else start.source, "settings", None)
     tuning = None if settings is None else settings.hyperparameters
     return tuning.group_size if isinstance(tuning, GroupSettings) else None
 
 
 def converted_checkpoint(source: SourceCheckpoint, behavior: Behavior, seed: int) -> Checkpoint:
-    """What a behavior starts from, in our form, whoever wrote it."""
+    """A checkpoint in our form, whether it is of this project or of ML-Agents."""
     from trainer_service.interop.mlagents_checkpoint import convert_checkpoint
 
     conversion = convert_checkpoint(source, behavior.name, behavior.spec, behavior.settings, seed=seed)
@@ -156,7 +156,7 @@ def make_newest(folder: RunFolder, name: str, step: int, path: Path) -> None:
 
 
 def _newest(folder: RunFolder, name: str) -> WarmStart:
-    """The newest that can be read; says so where that is not checkpoint.pt."""
+    """The newest checkpoint that can be read; logs a warning where that is not checkpoint.pt."""
     newest = folder.checkpoint(name)
     numbered = [folder.numbered(name, step) for step in reversed(_steps(folder, name))]
     reasons: list[str] = []
@@ -175,7 +175,7 @@ def _newest(folder: RunFolder, name: str) -> WarmStart:
 
 
 def _of_step(folder: RunFolder, names: list[str], step: int) -> dict[str, Path]:
-    """Those of a step, or the newest before it: behaviors count their steps each by itself."""
+    """Paths of the checkpoints of a step, or the newest before it: each behavior counts its own steps."""
     steps = {name: _steps(folder, name) for name in names}
     there = "; ".join(f"{name}: {', '.join(map(str, known)) or 'none'}" for name, known in steps.items())
     before = {name: [at for at in known if at <= step] for name, known in steps.items()}
