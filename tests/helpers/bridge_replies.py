@@ -1,9 +1,10 @@
-"""Replies of the bridge to a simulator, read as a test compares them."""
+"""Messages between the bridge and its test simulators, read as a test compares them."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
+from unity_bridge.server.bridge import Tick
 from unity_bridge.side_channels import SideChannelRecord, unpack_records
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
@@ -23,3 +24,8 @@ def actions_in(reply: UnityMessageProto) -> list[list[float]]:
 def numbered(number: int) -> SideChannelRecord:
     """Returns a side channel record that a test can tell from others."""
     return SideChannelRecord(UUID(int=7), bytes([number]))
+
+
+def pid_of(tick: Tick) -> int:
+    """Returns the only observation of the program of ``simulator_program``: its process."""
+    return int(tick.steps[BALL].observations[0][0, 0])

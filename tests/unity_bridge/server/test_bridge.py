@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
 import subprocess
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import grpc
 import numpy as np
 import pytest
 from bridge_replies import BALL, actions_in
 
-from unity_bridge.errors import BridgeError, LaunchError, PortInUse, SimulatorLost
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.connection import Connection
 from unity_bridge.side_channels import SideChannelRecord, unpack_records
@@ -251,30 +247,6 @@ def test_a_simulator_that_hangs_up_while_it_waits_departs(
         bridge.act(tick)
 
 
-def test_a_timeout_names_the_message_owed(make_bridge: Any, connect: Any, messages: Any) -> None:
-    bridge = make_bridge(timeout_wait_s=SHORT_S)
-    simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
-    reason = bridge.next_departure().reason
-    assert reason.endswith("silent for 1 s (timeout_wait); it owes its next step, after our reply")
-    late = simulator.later(simulator.exchange, messages.step())
-    assert bridge.answered(late).header.status == 400
-
-
-def test_what_waited_during_a_long_update_is_not_silent(
-    make_bridge: Any, connect: Any, messages: Any
-) -> None:
-    bridge = make_bridge(timeout_wait_s=SHORT_S)
-    simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
-    call = simulator.raw_call(messages.step().SerializeToString())
-    with pytest.raises(grpc.FutureTimeoutError):
-        call.result(timeout=1.5 * SHORT_S)  # the trainer learns, and does not look
-    assert list(bridge.next_tick().steps) == [BALL]
-
-
 def test_a_simulator_that_introduces_itself_anew_is_another_one(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:
@@ -347,73 +319,6 @@ def test_the_editor_may_stop_and_play_on_one_connection(
         )
 
 
-def test_a_killed_editor_may_return_before_its_timeout(
-    make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "unity_bridge.transport.peers.read_sockets", list
-    )  # as on a system that tells nothing
-    bridge = make_bridge(timeout_wait_s=2 * SHORT_S)
-    port = bridge.listen(port=0)
-    killed = connect(port)
-    killed.later(killed.start, messages.first_step())
-    bridge.act(bridge.next_tick())
-    killed.close()
-    again = connect(port)
-    reply = again.later(again.start, messages.first_step())
-    tick = bridge.next_tick()
-    assert tick.simulator == 1
-    departure = bridge.next_departure()
-    assert (departure.simulator, "it owes its next step" in departure.reason) == (0, True)
-    bridge.act(tick)
-    assert reply.result(LONG_S).header.status == 200
-
-
-@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not tell")
-def test_a_death_is_noticed_long_before_the_timeout(
-    make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("unity_bridge.server.timeouts.CHECK_INTERVAL_S", 0.02)
-    bridge = make_bridge(timeout_wait_s=1000 * LONG_S)
-    port = bridge.listen(port=0)
-    killed, slow = connect(port), connect(port)
-    for simulator in (slow, killed):
-        first = simulator.later(simulator.start, messages.first_step())
-        bridge.act(bridge.next_tick())
-        first.result(LONG_S)
-    killed.close()
-    departure = bridge.next_departure()
-    assert departure.simulator == 1
-    assert departure.reason.endswith("closed its connection; it owed its next step, after our reply")
-    slow.later(slow.exchange, messages.step())  # whose connection stands
-    assert bridge.next_tick().simulator == 0
-
-
-def test_a_long_wait_is_logged_once(
-    make_bridge: Any,
-    connect: Any,
-    messages: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    for name in ("CHECK_INTERVAL_S", "LOG_WAIT_AFTER_S"):
-        monkeypatch.setattr(f"unity_bridge.server.timeouts.{name}", 0.0)
-    bridge = make_bridge()
-    simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
-    caplog.clear()
-    for _ in range(5):
-        bridge.receive(0.01)
-    assert [line for line in caplog.messages if line.startswith("waiting for simulator 0 (127")] == [
-        *caplog.messages
-    ]
-    assert len(caplog.messages) == 1
-    assert caplog.messages[0].endswith("s: it owes its next step, after our reply")
-    simulator.later(simulator.exchange, messages.step())
-    bridge.next_tick()
-
-
 def test_nothing_is_kept_of_those_that_left(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge()
     port = bridge.listen(port=0)
@@ -446,54 +351,6 @@ def test_a_simulator_without_base_capabilities_is_logged(
         with caplog.at_level("WARNING"):
             bridge.answered(simulator.later(simulator.exchange, introduction))
         assert ("its package may be too old for this trainer" in caplog.text) == (not able)
-
-
-def test_a_port_in_use_is_named(make_bridge: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as owner:
-        port = owner.getsockname()[1]
-        with pytest.raises(PortInUse, match=f"127.0.0.1:{port} is in use by another process"):
-            make_bridge().listen(port=port)
-
-
-def test_two_bridges_never_share_a_port(make_bridge: Any) -> None:
-    port = make_bridge().listen(port=0)
-    with pytest.raises(PortInUse):
-        make_bridge().listen(port=port)
-
-
-def test_a_port_is_free_again_after_closing(make_bridge: Any, connect: Any, messages: Any) -> None:
-    first = make_bridge()
-    port = first.listen(port=0)
-    simulator = connect(port)
-    simulator.later(simulator.start, messages.first_step())
-    first.next_tick()
-    first.close()
-    assert make_bridge().listen(port=port) == port
-
-
-def test_an_address_of_another_machine_is_refused(make_bridge: Any) -> None:
-    with pytest.raises(BridgeError, match=r"192\.0\.2\.1:5999: cannot listen: "):
-        make_bridge().listen("192.0.2.1", 5999)
-
-
-def test_no_simulator_is_an_error_with_advice(make_bridge: Any) -> None:
-    bridge = make_bridge(timeout_wait_s=0.05)
-    port = bridge.listen(port=0)
-    with pytest.raises(LaunchError, match=f"nobody attached to 127.0.0.1:{port} within 0.05 s .*press Play"):
-        bridge.receive(LONG_S)
-
-
-def test_no_simulator_returning_is_an_error_naming_the_last(
-    make_bridge: Any, connect: Any, messages: Any
-) -> None:
-    bridge = make_bridge(timeout_wait_s=SHORT_S)
-    simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
-    simulator.later(simulator.exchange, messages.goodbye())
-    bridge.next_departure()
-    with pytest.raises(SimulatorLost, match=r"that was simulator 0 \(.*\): stopped by itself"):
-        bridge.receive(LONG_S)
 
 
 def test_closing_answers_waiting_simulators_with_stop(make_bridge: Any, connect: Any, messages: Any) -> None:
