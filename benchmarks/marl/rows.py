@@ -111,5 +111,6 @@ ROWS = (
     Row("cartpole_dqn", "cartpole", "gym:CartPole-v1", "gym:CartPole-v1", 1, 500, unit="agent", bar=475.0),
     Row("lunarlander_dqn", "lunarlander", "gym:LunarLander-v3", "gym:LunarLander-v3", 1, 500, unit="agent", bar=200.0),
     Row("pendulum_ddpg", "pendulum", "gym:Pendulum-v1", "gym:Pendulum-v1", 1, 500, unit="agent", bar=-200.0),
+    Row("pendulum_td3", "pendulum", "gym:Pendulum-v1", "gym:Pendulum-v1", 1, 500, unit="agent", bar=-200.0),
     Row("speaker_listener_mappo", "speaker and listener", _SPEAKER, _SPEAKER, 1, 1000, unit="agent", env_args=_COPIES),
 )  # fmt: skip

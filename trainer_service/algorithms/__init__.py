@@ -16,6 +16,7 @@ from trainer_service.algorithms.off_policy.maddpg import MADDPG
 from trainer_service.algorithms.off_policy.qmix import QMIX
 from trainer_service.algorithms.off_policy.sac import SAC
 from trainer_service.algorithms.off_policy.sic import SIC
+from trainer_service.algorithms.off_policy.td3 import TD3
 from trainer_service.algorithms.off_policy.vdn import VDN
 from trainer_service.algorithms.on_policy.coma import COMA
 from trainer_service.algorithms.on_policy.happo import HAPPO
@@ -40,6 +41,7 @@ ALGORITHMS: Mapping[str, Callable[[BehaviorSpec, TrainerSettings, Compute], Algo
     "dqn_consensus": DQNConsensus,
     "sic": SIC,
     "ddpg": DDPG,
+    "td3": TD3,
     "maddpg": MADDPG,
     "random": RandomPolicy,
 }
@@ -58,6 +60,7 @@ __all__ = [
     "QMIX",
     "SAC",
     "SIC",
+    "TD3",
     "VDN",
     "Algorithm",
     "Compute",

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from trainer_service.algorithms import ALGORITHMS
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.collector import TeamSteps
+from trainer_service.config import HYPERPARAMETERS
+from trainer_service.config.hyperparameters.off_policy import NoiseSettings
 from unity_bridge.codec.unusable_values import LARGEST_OBSERVED, LARGEST_REWARD
 from unity_bridge.steps import StepBatch
 
@@ -20,14 +22,16 @@ AGENTS, EPISODE, TICKS = 4, 5, 40
 POISONED = (3, 11, 12, 20, 28)
 """Ticks in which one agent's reward or observation is poison."""
 
-CONTINUOUS = {"ddpg", "maddpg"}
+CONTINUOUS = {kind for kind, model in HYPERPARAMETERS.items() if issubclass(model, NoiseSettings)}
 SIZES = {
     "ppo": {"batch_size": 16, "buffer_size": 64},
     "sac": {"batch_size": 8, "buffer_size": 400, "buffer_init_steps": 32},
     "random": {},
 }
 GROUP_SIZE = {
-    kind: {"group_size": AGENTS} for kind in ALGORITHMS if kind not in {"ppo", "sac", "poca", "dqn", "ddpg"}
+    kind: {"group_size": AGENTS}
+    for kind, model in HYPERPARAMETERS.items()
+    if model.learns_by_group and kind != "poca"
 }
 
 

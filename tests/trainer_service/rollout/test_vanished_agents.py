@@ -406,7 +406,7 @@ def small_behavior(trainer_type: str, memory: bool) -> Behavior:
     settings = TrainerSettings.model_validate(plain)
     if isinstance(settings.hyperparameters, GroupSettings):
         settings = TrainerSettings.model_validate({**plain, "hyperparameters": {**hyper, "group_size": 3}})
-    actions = ActionSpec(2) if trainer_type in {"ddpg", "maddpg", "sac"} else ActionSpec(0, (3,))
+    actions = ActionSpec(2) if trainer_type in {"ddpg", "td3", "maddpg", "sac"} else ActionSpec(0, (3,))
     spec = BehaviorSpec((ObservationSpec("o", (2,)),), actions)
     behavior = Behavior("B", spec, settings, Compute(torch.device("cpu"), 1))
     behavior.prepare()

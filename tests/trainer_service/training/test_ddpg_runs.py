@@ -1,4 +1,4 @@
-"""Runs of DDPG and MADDPG from the command line: trained, resumed, scored and exported."""
+"""Runs of DDPG, TD3 and MADDPG from the command line: trained, resumed, scored and exported."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ HYPER = {"batch_size": 16, "buffer_size": 400, "buffer_init_steps": 40, "steps_p
 
 RUNS = {
     "ddpg": ("3dball", "3DBall", {"noise": "ou", "save_replay_buffer": True}, ()),
+    "td3": ("3dball", "3DBall", {"noise": "ou", "save_replay_buffer": True}, ()),
     "maddpg": ("switch2", "Switch2", {"save_replay_buffer": True}, ("--copies", "4")),
     "maddpg-numbers": ("spread", "Spread", {"share": "full"}, ("--copies", "4", "--continuous")),
 }

@@ -6,6 +6,8 @@ the critic, one of the policy, and a step of their targets. For continuous actio
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -27,16 +29,22 @@ class DDPG(TransitionLearner):
 
     _settings_type = DDPGSettings
     _hyper: DDPGSettings
-    _tags = ("Losses/Value Loss", "Losses/TD Error", "Policy/Mean Q", "Losses/Policy Loss")
+    _tags: ClassVar[tuple[str, ...]] = (
+        "Losses/Value Loss", "Losses/TD Error", "Policy/Mean Q", "Losses/Policy Loss",
+    )  # fmt: skip
 
     def _make_networks(self) -> None:
         require_continuous(self._settings.trainer_type, self._spec.action_spec)
         network = self._settings.network_settings
         self._actor = DeterministicActor(self._spec, network).to(self._device)
-        self._critic = ActionCritic(self._spec, network).to(self._device)
+        self._critic = self._make_critic().to(self._device)
         self._target_actor, self._target_critic = TargetNetwork(self._actor), TargetNetwork(self._critic)
         self._actor_optimizer = FlatOptimizer(self._actor.parameters())
         self._critic_optimizer = FlatOptimizer(self._critic.parameters())
+
+    def _make_critic(self) -> nn.Module:
+        """Builds Q, from normalized observations and actions [B, C] to values [B]."""
+        return ActionCritic(self._spec, self._settings.network_settings)
 
     def _make_exploration(self) -> ActionNoise:
         hyper = self._hyper
@@ -52,9 +60,7 @@ class DDPG(TransitionLearner):
         policy_loss = self._update_actor(inputs, rate)
         absolute = errors.abs()
         self._replay.finish_update(sample.rows, absolute)
-        tau = target_tau(self._hyper, self._replay.updates)
-        self._target_actor.soft_update(self._actor_optimizer.parameters, tau)
-        self._target_critic.soft_update(self._critic_optimizer.parameters, tau)
+        self._update_targets()
         return torch.stack([critic_loss, absolute.mean(), q.mean(), policy_loss])
 
     def _update_critic(
@@ -62,7 +68,7 @@ class DDPG(TransitionLearner):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Moves the critic towards the targets, eq. 4. Returns Q and its errors, [B] each, and the loss."""
         targets = self._targets(sample)
-        q = self._critic.forward(inputs, to_tensor(sample.continuous_actions, self._device))
+        q: Tensor = self._critic.forward(inputs, to_tensor(sample.continuous_actions, self._device))
         errors = q - targets
         loss = td_loss(errors, self._importance_weights(sample))
         self._critic_optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
@@ -74,14 +80,20 @@ class DDPG(TransitionLearner):
         with torch.no_grad():
             next_inputs = self._inputs(sample.next_observations)
             next_actions = self._target_actor.network.forward(next_inputs)
-            next_values = self._target_critic.network.forward(next_inputs, next_actions)
+            next_values: Tensor = self._target_critic.network.forward(next_inputs, next_actions)
             return td_targets(rewards, self._discounts(sample), next_values, terminated)
 
     def _update_actor(self, inputs: list[Tensor], rate: float) -> Tensor:
         """Moves the policy towards what the critic values more, eq. 6. Returns the loss."""
-        loss = -self._critic.forward(inputs, self._actor.forward(inputs)).mean()
+        loss: Tensor = -self._critic.forward(inputs, self._actor.forward(inputs)).mean()
         self._actor_optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
         return loss.detach()
+
+    def _update_targets(self) -> None:
+        """Moves both targets towards their networks, eq. 7."""
+        tau = target_tau(self._hyper, self._replay.updates)
+        self._target_actor.soft_update(self._actor_optimizer.parameters, tau)
+        self._target_critic.soft_update(self._critic_optimizer.parameters, tau)
 
     def _weights(self) -> dict[str, nn.Module]:
         return {

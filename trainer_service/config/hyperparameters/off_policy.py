@@ -209,6 +209,27 @@ class DDPGSettings(NoiseSettings, OffPolicyHyperparameters):
     """Share of the networks that moves into their targets at each update."""
 
 
+class TD3Settings(DDPGSettings):
+    """Twin delayed DDPG (Fujimoto et al. 2018). Continuous actions."""
+
+    supports_layer_norm: ClassVar[bool] = False
+
+    policy_delay: PositiveCount = 2
+    """Gradient steps of the critics for each of the policy and of the targets."""
+
+    target_noise: NonNegative = 0.2
+    """Deviation of the noise on the target policy's actions, which lie between −1 and 1."""
+
+    target_noise_clip: NonNegative = 0.5
+    """Largest size of that noise."""
+
+    def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
+        yield from super().contradictions(network, clones=clones)
+        if self.target_update is not None and self.target_update % self.policy_delay:
+            multiple = f"a multiple of the policy_delay of {self.policy_delay}"
+            yield Contradiction(("hyperparameters", "target_update"), multiple, self.target_update)
+
+
 class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
     """Hyperparameters of all learners of groups from a replay buffer."""
 

@@ -14,6 +14,7 @@ from trainer_service.config.hyperparameters.off_policy import (
     SACSettings,
     ShareSettings,
     SICSettings,
+    TD3Settings,
     VDNSettings,
 )
 from trainer_service.config.hyperparameters.on_policy import (
@@ -39,6 +40,7 @@ HYPERPARAMETERS: dict[str, type[Hyperparameters]] = {
     "dqn_consensus": ConsensusSettings,
     "sic": SICSettings,
     "ddpg": DDPGSettings,
+    "td3": TD3Settings,
     "maddpg": MADDPGSettings,
     "random": RandomSettings,
 }

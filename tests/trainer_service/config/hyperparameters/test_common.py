@@ -10,7 +10,7 @@ from trainer_service.config.hyperparameters.common import GroupSettings
 GROUPS = {
     "mappo", "happo", "poca", "coma", "idqn", "vdn", "qmix", "dqn_share", "dqn_consensus", "sic", "maddpg",
 }  # fmt: skip
-REPLAY = {"sac", "dqn", "ddpg", *GROUPS - {"mappo", "happo", "poca", "coma"}}
+REPLAY = {"sac", "dqn", "ddpg", "td3", *GROUPS - {"mappo", "happo", "poca", "coma"}}
 
 
 def kinds(attribute: str) -> set[str]:
@@ -28,6 +28,7 @@ def test_class_attributes_tell_kinds_of_learners_apart() -> None:
     assert kinds("supports_cloning") == kinds("supports_memory")
     assert HYPERPARAMETERS.keys() - kinds("supports_layer_norm") == {
         "sac",
+        "td3",
         "dqn_share",
         "dqn_consensus",
         "sic",

@@ -14,7 +14,7 @@ from trainer_service.config.hyperparameters.off_policy import (
 )
 
 VALUES = ["dqn", "idqn", "vdn", "qmix", "dqn_share", "dqn_consensus", "sic"]
-OFF_POLICY = [*VALUES, "ddpg", "maddpg"]
+OFF_POLICY = [*VALUES, "ddpg", "td3", "maddpg"]
 OF_GROUPS = ["mappo", "happo", "poca", "coma", *VALUES[1:], "maddpg"]
 
 

@@ -1,0 +1,96 @@
+"""Twin delayed deep deterministic policy gradient (TD3), Fujimoto et al. 2018 (arXiv:1802.09477).
+
+DDPG with three mends against a critic that believes its own errors: the smaller of two critics' values is the target
+(clipped double Q), its action is blurred by noise (target policy smoothing), and policy and targets move once for
+several steps of the critics (delayed policy updates).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.algorithms.common.acting import to_tensor
+from trainer_service.algorithms.common.algorithm import Compute
+from trainer_service.algorithms.off_policy.ddpg import DDPG
+from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters.off_policy import TD3Settings
+from trainer_service.networks.encoders.layers import observations_as_floats
+from trainer_service.networks.policies.soft_actor import SoftCritics
+from trainer_service.ops.exploration_noise import unit_noise
+from trainer_service.ops.q_learning import td_loss, td_targets
+from trainer_service.replay.transitions import Sample
+from unity_bridge.specs import BehaviorSpec
+
+
+class TwinCritics(SoftCritics):
+    """Q₁ and Q₂: the critics of soft actor-critic, with one value each."""
+
+    def forward(self, observations: Sequence[Tensor], continuous: Tensor) -> Tensor:
+        """Normalized observations and actions [B, C] to [2, B]."""
+        return super().forward(observations_as_floats(observations), continuous)[..., 0, 0]
+
+
+class TD3(DDPG):
+    """One behavior's policy, two critics, their targets, and replay buffer."""
+
+    _settings_type = TD3Settings
+    _hyper: TD3Settings
+    _tags = ("Losses/Value Loss", "Losses/TD Error", "Policy/Mean Q")
+
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """Raises ValueError where the behavior has sensors or actions that do not fit."""
+        super().__init__(spec, settings, compute)
+        self._smoothing = self._make_generator("smoothing", 2)
+        self._policy_losses: list[Tensor] = []
+        """Losses of the policy since the last report."""
+
+    def _make_critic(self) -> nn.Module:
+        return TwinCritics(self._spec, self._settings.network_settings, value_heads=1)
+
+    def _gradient_step(self, sample: Sample, rate: float) -> Tensor:
+        inputs = self._inputs(sample.observations)
+        q, errors, loss = self._update_critic(sample, inputs, rate)
+        absolute = errors.abs().mean(dim=0)
+        self._replay.finish_update(sample.rows, absolute)
+        if self._replay.updates % self._hyper.policy_delay == 0:
+            self._policy_losses.append(self._update_actor(inputs, rate))
+            self._update_targets()
+        return torch.stack([loss, absolute.mean(), q.mean()])
+
+    def _update_critic(
+        self, sample: Sample, inputs: list[Tensor], rate: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Moves each critic towards the same targets. Returns Q and its errors, [2, B] each, and the mean loss."""
+        targets, weights = self._targets(sample), self._importance_weights(sample)
+        q: Tensor = self._critic.forward(inputs, to_tensor(sample.continuous_actions, self._device))
+        errors = q - targets
+        loss = td_loss(errors[0], weights) + td_loss(errors[1], weights)
+        self._critic_optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
+        return q.detach(), errors.detach(), loss.detach() / 2.0
+
+    def _targets(self, sample: Sample) -> Tensor:
+        """r + γ min(Q₁'(o', ã), Q₂'(o', ã)), ã = μ'(o') + clip(ε, −c, c), ε ~ N(0, σ): algorithm 1 of the paper. [B]"""
+        hyper, rewards = self._hyper, self._rewards(sample)
+        with torch.no_grad():
+            next_inputs = self._inputs(sample.next_observations)
+            next_actions = self._target_actor.network.forward(next_inputs)
+            noise = hyper.target_noise * unit_noise(next_actions, self._smoothing)
+            noise = noise.clamp(-hyper.target_noise_clip, hyper.target_noise_clip)
+            next_actions = (next_actions + noise).clamp(-1.0, 1.0)
+            next_values: Tensor = self._target_critic.network.forward(next_inputs, next_actions)
+            terminated = to_tensor(sample.terminated, self._device)
+            return td_targets(rewards, self._discounts(sample), next_values.amin(dim=0), terminated)
+
+    def _update_actor(self, inputs: list[Tensor], rate: float) -> Tensor:
+        """Moves the policy towards what the first critic values more. Returns the loss."""
+        loss: Tensor = -self._critic.forward(inputs, self._actor.forward(inputs))[0].mean()
+        self._actor_optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
+        return loss.detach()
+
+    def _own_metrics(self) -> dict[str, float]:
+        losses, self._policy_losses = self._policy_losses, []
+        policy = {"Losses/Policy Loss": float(torch.stack(losses).mean())} if losses else {}
+        return super()._own_metrics() | policy
