@@ -1,4 +1,4 @@
-"""Code of users that a run calls: what may be hooked into, and how it is called.
+"""Callbacks: code of users that a run calls.
 
 A callback is a class with any of the methods of ``Callback``. All of them are called in the run's own thread, one
 after the other, in the order in which callbacks were given. See docs/callbacks.md.
@@ -30,11 +30,11 @@ _logger = logging.getLogger(__name__)
 
 
 class CallbackError(UserError):
-    """A callback raised an exception, or returned what it must not. The run is saved and ends."""
+    """Raised where a callback failed, or returned what it must not. The run is saved and ends."""
 
 
 class BehaviorView(Protocol):
-    """What callbacks get to know of a behavior, through ``RunView``."""
+    """A behavior as callbacks see it, through ``RunView``."""
 
     @property
     def step(self) -> int: ...
@@ -44,16 +44,16 @@ class BehaviorView(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunView:
-    """The run, as callbacks see it."""
+    """A run as callbacks see it."""
 
     options: RunOptions
-    """Everything that it was told."""
+    """The options that the run was started with."""
 
     folder: Path
-    """Where its results go. What callbacks put there is left alone."""
+    """The folder of its results. Files that callbacks put there are left alone."""
 
     behaviors: Mapping[str, BehaviorView]
-    """Those that have shown up so far."""
+    """Behaviors that have shown up so far."""
 
     ask_to_stop: Callable[[], None]
 
@@ -78,17 +78,17 @@ class EndedEpisodes:
     """Episodes that ended in one tick of one simulator, as they are reported."""
 
     returns: NDArray[np.float64]
-    """Of agents: each the sum of its own raw rewards. Shape [E]."""
+    """Returns of agents: each the sum of its own raw rewards. Shape [E]."""
 
     lengths: NDArray[np.int64]
-    """Decisions of the same. Shape [E]."""
+    """Decisions in each of these episodes. Shape [E]."""
 
     agent_indices: NDArray[np.int64]
-    """Of the same agents in their groups, from 0 on; −1 without a group, and with trainer types that know none.
-    Shape [E]."""
+    """The index of each of these agents in its group, from 0 on; −1 without a group, and with trainer types that know
+    none. Shape [E]."""
 
     group_returns: NDArray[np.float64]
-    """Of groups: the group's raw reward and its members' own. Shape [G]; empty without groups."""
+    """Returns of groups: the group's raw reward and its members' own. Shape [G]; empty without groups."""
 
     @property
     def places(self) -> NDArray[np.int64]:
@@ -97,23 +97,23 @@ class EndedEpisodes:
 
 
 class Callback:
-    """Does nothing. Overwrite what you need; what is not overwritten costs nothing.
+    """A base for callbacks, which does nothing. Overwrite what you need; what is not overwritten costs nothing.
 
     ``behavior`` is always a behavior's name, without its team.
     """
 
     def on_run_start(self, run: RunView) -> None:
-        """Everything is ready; no simulator has said anything yet."""
+        """Called when everything is ready and no simulator has sent anything yet."""
 
     def on_run_end(self, run: RunView) -> None:
-        """The run is over, for whatever reason, and saved."""
+        """Called when the run is over, for whatever reason, and saved."""
 
     def on_collection(self, run: RunView, behavior: str, trajectories: Trajectories) -> None:
-        """Segments of experience are complete, and go to the learner next: with the simulator's rewards, whatever
-        ``shape_rewards`` makes of them. Must not change them."""
+        """Called with complete trajectory segments that go to the learner next: with the simulator's rewards,
+        whatever ``shape_rewards`` makes of them. Must not change them."""
 
     def shape_rewards(self, run: RunView, behavior: str, trajectories: Trajectories) -> NDArray[Any]:
-        """What to train on in place of the agents' own rewards.
+        """Rewards to train on in place of the agents' own.
 
         What is reported stays as it is: returns, lessons, evaluations.
 
@@ -126,29 +126,29 @@ class Callback:
         return trajectories.rewards
 
     def on_update_start(self, run: RunView, behavior: str) -> None:
-        """Enough was collected: the learner is about to learn."""
+        """Called when enough was collected and the learner is about to learn."""
 
     def on_update_end(self, run: RunView, behavior: str, metrics: Mapping[str, float]) -> None:
-        """It has learned. ``metrics`` are the update's losses and statistics, by TensorBoard tag."""
+        """Called after an update. ``metrics`` are its losses and statistics, by TensorBoard tag."""
 
     def on_episode_end(self, run: RunView, behavior: str, episodes: EndedEpisodes) -> None:
-        """Episodes ended."""
+        """Called when episodes ended."""
 
     def on_evaluation(self, run: RunView, evaluation: Evaluation) -> None:
-        """Frozen policies were evaluated, once for each behavior; best.pt is in place if this was the best."""
+        """Called after an evaluation, once for each behavior; best.pt is in place if this was the best."""
 
     def on_checkpoint(self, run: RunView, behavior: str, path: Path) -> None:
-        """A numbered checkpoint of a behavior was saved to ``path``."""
+        """Called when a numbered checkpoint of a behavior was saved to ``path``."""
 
 
 _PREFIXES = ("on_", "shape_")
 
 METHODS = tuple(name for name in vars(Callback) if name.startswith(_PREFIXES))
-"""The names of what can be overwritten."""
+"""The names of methods that can be overwritten."""
 
 
 class CallbackList:
-    """Calls the callbacks of a run. After the first that fails none is called any more."""
+    """The callbacks of a run, called in their order. After the first that fails none is called any more."""
 
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
         """Raises UserError for what is no callback, or has a method that looks like one that runs call, and is none."""
@@ -169,7 +169,7 @@ class CallbackList:
         self._call_all("on_run_end")
 
     def on_collection(self, behavior: str, trajectories: Trajectories) -> Trajectories:
-        """What the learner gets in place of these trajectories: the same with shaped rewards."""
+        """The trajectories that the learner gets: these with shaped rewards."""
         self._call_all("on_collection", behavior, trajectories)
         for shape in self._listeners["shape_rewards"]:
             shaped = self._call(shape, behavior, trajectories)
@@ -246,13 +246,13 @@ def load_callback(name: str) -> Callback:
 
 
 def _ran_in(module: str, error: BaseException) -> bool:
-    """Whether code of a module was under way: then its traceback says more than its last line."""
+    """Whether an error came from a module's code: then its traceback says more than its last line."""
     frames = traceback.walk_tb(error.__traceback__)
     return any(frame.f_globals.get("__name__") == module for frame, _ in frames)
 
 
 def _require_known_methods(callback: Callback) -> None:
-    """A misspelt method would never be called, and nobody would notice."""
+    """Raises UserError for a method that looks misspelt: it would never be called."""
     for name in dir(type(callback)):
         if not name.startswith(_PREFIXES) or name in METHODS:
             continue
@@ -265,7 +265,7 @@ def _require_known_methods(callback: Callback) -> None:
 
 
 def _listeners(callbacks: Sequence[Callback], method: str) -> tuple[Callable[..., Any], ...]:
-    """The methods of that name that somebody wrote."""
+    """The callbacks' own methods of that name."""
     inherited = getattr(Callback, method)
     return tuple(
         getattr(callback, method)

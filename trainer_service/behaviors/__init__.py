@@ -1,1 +1,1 @@
-"""Behaviors: who acts for each, which lesson it is in, and whom it plays against."""
+"""Behaviors: what collects for each, what it learns with, and what it plays against."""

@@ -1,4 +1,4 @@
-"""One behavior name: who acts for it, what it lives through, and what it learns from that."""
+"""One behavior: a policy, what it collects in all simulators, and the algorithm that learns from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from unity_bridge.steps import ActionBatch
 
 
 class Behavior:
-    """Joins a policy, its rollout and its algorithm, for every simulator and team that shares the name."""
+    """A policy with its rollout and its algorithm, for every simulator and team that shares the behavior's name."""
 
     def __init__(
         self,
@@ -53,16 +53,16 @@ class Behavior:
         self.spec = spec
         self.settings = settings
         self.step = 0
-        """Agent steps: actions whose consequence is known. Under self-play those of learning teams."""
+        """Agent steps: actions with a known reward and next state. Under self-play those of learning teams."""
         self.diverged = False
-        """The weights are no numbers any more, and must not replace a good checkpoint."""
+        """Whether the weights are not finite any more, and so must not replace a good checkpoint."""
         self._learns = learns
         self._callbacks = callbacks or CallbackList()
         self._statistics = Statistics(name)
         self._next_summary = settings.summary_freq
         self._last_summary = (0, time.perf_counter())
         self._returns_since_save = (0.0, 0)
-        """Their sum, and how many there were."""
+        """Sum and number of the returns."""
         self._returns_since_progress: list[float] = []
         try:
             require_actions(settings, spec.action_spec)
@@ -71,14 +71,14 @@ class Behavior:
         except ValueError as error:
             raise UserError(f"behavior '{name}': {error}") from None
         self.opponents: OpponentPolicies | None = None
-        """What its teams act with, under self-play."""
+        """The policies that its teams act with under self-play; None without."""
         if settings.self_play is not None and learns:
             rules = SelfPlay(settings.self_play, turn_scheduler or TurnScheduler(), compute.seed)
             self.opponents = OpponentPolicies(rules, self._algorithm, compute)
         self._collector = Collector(name, settings, self._selector, self._algorithm)
 
     def prepare(self) -> None:
-        """Reads what it learns from besides experience, if that is so from here on. Raises UserError."""
+        """Reads what it learns from besides trajectories, such as demonstrations. Raises UserError."""
         if not self._learns:
             return
         try:
@@ -88,12 +88,12 @@ class Behavior:
 
     @property
     def training(self) -> bool:
-        """Whether what is lived through is still learned from."""
+        """Whether it still learns from trajectories."""
         return self._learns and not self.finished
 
     @property
     def finished(self) -> bool:
-        """The step budget is used up. Who only acts has none."""
+        """Whether the step budget is used up. A behavior that only acts has none."""
         return self._learns and self.step >= self.settings.max_steps
 
     @property
@@ -155,11 +155,11 @@ class Behavior:
             self._statistics.add("Self-play/ELO", rating)
 
     def add_stat(self, stat: StatMessage) -> bool:
-        """Takes what a simulator says of itself into the next summary. False where it has too many names."""
+        """Adds a simulator's statistic to the next summary. False where there are too many names already."""
         return self._statistics.add_stat(stat)
 
     def add_replaced_values(self, count: int) -> None:
-        """Takes into the next summary how many values of a tick could not be used."""
+        """Adds to the next summary how many values of a tick could not be used."""
         self._statistics.add_replaced_values(count)
 
     def act(self) -> list[ActionBatch]:
@@ -171,7 +171,7 @@ class Behavior:
         self._collector.drop(simulator)
 
     def ready_to_update(self) -> bool:
-        """Enough was collected, and there is still something to learn."""
+        """Whether enough was collected for an update, and there is still something to learn."""
         return self._learns and self._algorithm.ready()
 
     def update(self) -> Mapping[str, float]:
@@ -193,11 +193,11 @@ class Behavior:
         return metrics
 
     def summary_due(self) -> bool:
-        """A multiple of ``summary_freq`` was reached since the last summary."""
+        """Whether a multiple of ``summary_freq`` was reached since the last summary."""
         return self.step >= self._next_summary
 
     def summarize(self, wall_s: float) -> Summary:
-        """Everything since the last summary, placed at the multiple of ``summary_freq`` just reached."""
+        """A summary of everything since the last one, placed at the multiple of ``summary_freq`` just reached."""
         frequency = self.settings.summary_freq
         at = self.step // frequency * frequency
         self._next_summary = at + frequency
@@ -207,14 +207,14 @@ class Behavior:
         return self._statistics.drain(step=at, wall_s=wall_s, steps_per_s=steps_per_s, is_training=learned)
 
     def partial_summary(self, wall_s: float) -> Summary:
-        """What the next summary would say, were it due now."""
+        """The next summary as it would be if it were due now."""
         return self._statistics.so_far(
             step=self.step, wall_s=wall_s, steps_per_s=self.steps_per_s, is_training=self.training
         )
 
     @property
     def collected(self) -> tuple[int, int] | None:
-        """Steps that wait for the next update, and how many it takes; None where that is not what updates wait for."""
+        """Steps that wait for the next update, and how many it takes; None where updates do not wait for steps."""
         return self._algorithm.collected() if self.training else None
 
     def drain_mean_return(self) -> float | None:
@@ -223,7 +223,7 @@ class Behavior:
         return total / count if count else None
 
     def drain_progress(self) -> Progress | None:
-        """What it did since the last call, for lessons that watch it; None for who does not learn."""
+        """Progress since the last call, for lessons that watch the behavior; None where it does not learn."""
         returns, self._returns_since_progress = self._returns_since_progress, []
         return Progress(self.step / max(self.settings.max_steps, 1), returns) if self._learns else None
 
@@ -235,22 +235,22 @@ class Behavior:
         )
 
     def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
-        """What is saved beside the checkpoint; None where nothing is."""
+        """Arrays that are saved beside the checkpoint; None where there are none."""
         return self._algorithm.replay_state()
 
     def policy_network(self) -> PolicyNetwork:
-        """What decides now, to be exported."""
+        """A copy of the network that acts, to be exported."""
         network = self._algorithm.policy_network()
         network.input_sensors = self._selector.input_sensors
         return network
 
     @property
     def inputs(self) -> BehaviorSpec:
-        """What a model of the policy takes: the sensors, and who is who where it needs to know."""
+        """Inputs of a model of the policy: the sensors, and each agent's index where it is needed."""
         return self._selector.inputs
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Continues where the checkpoint was taken. Raises UserError where it is of another behavior."""
+        """Continues from a checkpoint of this run. Raises UserError where it is of another behavior."""
         self._check_fits(checkpoint)
         self._load(checkpoint, weights_only=False)
         self.step = checkpoint.step
@@ -258,7 +258,7 @@ class Behavior:
         self._last_summary = (self.step, time.perf_counter())
 
     def restore_replay(self, path: Path) -> None:
-        """Continues with what was saved beside the checkpoint. Raises UserError where it is no good."""
+        """Restores the replay buffer that was saved beside the checkpoint. Raises UserError where it is damaged."""
         load_replay_file(path, self._algorithm.load_replay_state)
 
     def initialize(self, checkpoint: Checkpoint) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of the ticks of one behavior: trajectories to learn from, and actions."""
+"""The way of one behavior's ticks: observations in, trajectories and actions out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TeamSteps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectedTick:
-    """What a tick completed."""
+    """The steps and episodes that a tick completed."""
 
     observed: Observed
     """Steps, trajectories and ended episodes of agents."""
@@ -60,7 +60,7 @@ class _Waiting:
 
 
 class Collector:
-    """The agents of a behavior on their way through episodes, in every simulator that has it."""
+    """The rollout of one behavior: its agents in every simulator, the steps that they took, and those that wait."""
 
     def __init__(
         self, name: str, settings: TrainerSettings, selector: ObservationSelector, algorithm: Algorithm
@@ -163,7 +163,7 @@ class Collector:
         self._waiting = [asked for asked in self._waiting if asked[0] != simulator]
 
     def _forget_vanished(self, steps: TeamSteps, vanished: Keys) -> None:
-        """Agents are taken for gone. Their episodes did not end, so they are not among those that are counted."""
+        """Forgets agents that are taken for gone. Their episodes did not end, so their returns are not counted."""
         self._groups.forget(steps.simulator, vanished)
         if self._agent_indices is not None:
             self._agent_indices.forget(steps.simulator, vanished)
@@ -174,7 +174,7 @@ class Collector:
         )
 
     def _select_observations(self, steps: TeamSteps) -> tuple[StepBatch, GroupMembership | None]:
-        """A tick as the learner sees it, and each row's group and index in it where that matters."""
+        """The sensors of a tick that the learner is shown, and each row's group and index in it where that matters."""
         if self._agent_indices is None:
             return self._selector.batch(steps.batch, None), None
         membership = self._agent_indices.assign(steps.simulator, steps.team, steps.batch)

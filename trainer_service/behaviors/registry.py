@@ -30,13 +30,13 @@ MOST_IDS = 256
 """Behavior ids of one simulator: names with their teams."""
 
 MOST_ACTIONS = 65_536
-"""Of one behavior: continuous ones and the choices of all branches."""
+"""Actions of one behavior: continuous ones and the choices of all branches."""
 
 _LONGEST_DIFFERENCE = 500
-"""Characters: the branches of an agent's actions alone could be a book."""
+"""Characters of a difference that are quoted: a list of branches alone could fill a book."""
 
 _MOST_TEAM_DIGITS = 9
-"""What fits beside an agent's id into one number of 64 bits, see ``agent_keys``."""
+"""Digits of a team that fit beside an agent's id into one number of 64 bits, see ``agent_keys``."""
 
 
 def parse_behavior_id(behavior_id: str) -> tuple[str, int]:
@@ -59,14 +59,14 @@ def parse_behavior_id(behavior_id: str) -> tuple[str, int]:
 
 
 class _Declared(NamedTuple):
-    """What a behavior id of a simulator means."""
+    """A behavior id of a simulator, taken apart."""
 
     name: str
     team: int
 
 
 class Behaviors(Mapping[str, Behavior]):
-    """By name. A behavior is made when a simulator first declares it; its teams share it."""
+    """The behaviors of a run, by name. Each is made when a simulator first declares it; its teams share it."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Behaviors(Mapping[str, Behavior]):
         listed: Iterable[str] = (),
         absence_timeout_s: float = math.inf,
     ) -> None:
-        """Takes what is needed to make them.
+        """Remembers how to make behaviors.
 
         Args:
             create: from a name, what its agents see and do, and how many are in a group, as far as is known.
@@ -87,11 +87,11 @@ class Behaviors(Mapping[str, Behavior]):
         self._absence_timeout_s = absence_timeout_s
         self._by_name: dict[str, Behavior] = {}
         self._ids: dict[int, dict[str, _Declared]] = {}
-        """By simulator, for as long as it is there."""
+        """Behavior ids by simulator, for as long as it is there."""
         self._absent_since: dict[str, float] = {}
-        """When the last simulator that had a behavior left, by ``time.monotonic``."""
+        """Time when the last simulator that had a behavior left, by ``time.monotonic``."""
         self._teams_absent_since: dict[_Declared, float] = {}
-        """The same of teams."""
+        """Time when the last simulator that had a team left."""
         self._asked: list[tuple[int, str, Behavior]] = []
 
     def __getitem__(self, name: str) -> Behavior:
@@ -105,7 +105,7 @@ class Behaviors(Mapping[str, Behavior]):
 
     @property
     def finished(self) -> bool:
-        """Every behavior has used its step budget, but for those that no simulator has had for too long."""
+        """Whether every behavior has used its step budget, or has not been in any simulator for too long."""
         for name, each in self._by_name.items():
             if not each.finished and not self._has_timed_out(name):
                 return False  # as nearly always
@@ -121,13 +121,13 @@ class Behaviors(Mapping[str, Behavior]):
         ]
 
     def is_absent(self, name: str) -> bool:
-        """No simulator has the behavior any more."""
+        """Whether no simulator has the behavior any more."""
         return name in self._absent_since
 
     def declare(
         self, simulator: int, behavior_id: str, spec: BehaviorSpec, first: StepBatch | None = None
     ) -> None:
-        """Makes the behavior, or checks that it is the one we know.
+        """Makes the behavior, or checks that it is the one that is known.
 
         first: the first of its agents, if the message that declares it has any.
 
@@ -164,7 +164,7 @@ class Behaviors(Mapping[str, Behavior]):
         self._teams_absent_since.pop(declared, None)
 
     def observe(self, tick: Tick) -> None:
-        """Lets every agent of a tick have its reward, and remembers who asked for an action.
+        """Hands a tick to its behaviors, and remembers which of them are to answer.
 
         Whatever it raises is about this simulator alone: ``remove_simulator`` undoes all that it left.
         """
@@ -178,7 +178,7 @@ class Behaviors(Mapping[str, Behavior]):
             self._by_name[ids[behavior_id][0]].add_replaced_values(values)
 
     def act(self) -> dict[int, dict[str, ActionBatch]]:
-        """Actions for all who asked, by simulator and behavior id: one forward pass per behavior."""
+        """Actions for all waiting agents, by simulator and behavior id: one forward pass per behavior."""
         asked, self._asked = self._asked, []
         decided = {behavior.name: iter(behavior.act()) for behavior in _each_once(asked)}
         replies: dict[int, dict[str, ActionBatch]] = {}
@@ -187,7 +187,7 @@ class Behaviors(Mapping[str, Behavior]):
         return replies
 
     def advance_turns(self) -> bool:
-        """Lets self-play go on by what was observed. Returns whether another team learns from now on."""
+        """Takes snapshots, ends turns and draws opponents where due. Returns whether another team learns now."""
         players = [(each, each.opponents) for each in self.values() if each.opponents is not None]
         changes = [self._remove_absent_teams()]
         changes += [
@@ -199,7 +199,7 @@ class Behaviors(Mapping[str, Behavior]):
         return any(changes)
 
     def drop(self, simulator: int) -> None:
-        """Forgets the agents of a simulator that begins anew: unfinished segments, and who asked there."""
+        """Forgets the agents of a simulator that begins anew: unfinished segments, and actions that they wait for."""
         for behavior in self.values():
             behavior.drop(simulator)
         self._asked = [asked for asked in self._asked if asked[0] != simulator]
@@ -215,7 +215,7 @@ class Behaviors(Mapping[str, Behavior]):
         self._absent_since |= dict.fromkeys(names, now)
 
     def _remove_absent_teams(self) -> bool:
-        """A turn of a team that nobody plays in would never end."""
+        """Removes teams without agents: their turns would never end. Returns whether another team learns now."""
         if not self._teams_absent_since:
             return False
         late = [team for team, since in self._teams_absent_since.items() if self._is_too_long_ago(since)]
@@ -227,7 +227,7 @@ class Behaviors(Mapping[str, Behavior]):
         return changed
 
     def drain_progress(self) -> dict[str, Progress]:
-        """What those who learn did since the last call, by name."""
+        """Progress of the learning behaviors since the last call, by name."""
         found = ((behavior.name, behavior.drain_progress()) for behavior in self.values())
         return {name: progress for name, progress in found if progress is not None}
 
@@ -239,7 +239,7 @@ class Behaviors(Mapping[str, Behavior]):
         return time.monotonic() - then >= self._absence_timeout_s
 
     def _require_room(self, name: str) -> None:
-        """A stranger may declare what it likes where there are default settings, but each costs networks and a file."""
+        """Raises UserError where the default settings serve too many behaviors: each costs networks and a file."""
         unlisted = [other for other in self._by_name if other not in self._listed]
         if name not in self._listed and len(unlisted) >= MOST_UNLISTED:
             raise UserError(
@@ -249,7 +249,7 @@ class Behaviors(Mapping[str, Behavior]):
 
 
 def _require_few_actions(behavior_id: str, spec: BehaviorSpec) -> None:
-    """What a simulator declares decides how large networks are, before it has sent a single one of these numbers."""
+    """Raises UserError for more actions than networks are made for, before any is made."""
     actions = spec.action_spec
     if (size := actions.continuous_size + actions.mask_size) > MOST_ACTIONS:
         raise UserError(
@@ -263,7 +263,7 @@ def _each_once(asked: list[tuple[int, str, Behavior]]) -> list[Behavior]:
 
 
 def _largest_group(batch: StepBatch | None) -> int:
-    """How many agents of one group wait for an action; 1 where there are no groups."""
+    """The most agents of one group that wait for an action; 1 where there are no groups."""
     if batch is None:
         return 1
     groups = batch.group_ids[batch.num_terminal :]

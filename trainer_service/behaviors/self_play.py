@@ -1,4 +1,4 @@
-"""Self-play: which team learns, whom the others play as, and how well the learner does.
+"""Rules of self-play: the team that learns, the snapshots that the others act as, and ratings.
 
 A state machine: it knows no clock, no simulator and no network. One team learns at a time, the others act with
 earlier weights of their behavior (snapshots), or with its newest. The rules and their defaults are ML-Agents'.
@@ -16,53 +16,54 @@ from trainer_service.config import SelfPlaySettings
 from trainer_service.ops.elo import rating_change
 
 Weights = Mapping[str, Any]
-"""What a policy acts with: tensors by name."""
+"""The state dict of a policy: tensors by name."""
 
 _LATEST = -1
 
 
 @dataclass(slots=True, eq=False)
 class Snapshot:
-    """A policy as it was once."""
+    """An earlier policy of a behavior."""
 
     weights: Weights
     step: int
-    """Of its behavior, when it was taken."""
+    """Agent steps of the behavior when the snapshot was taken."""
     rating: float
 
 
 class TurnScheduler:
-    """Where those meet who play against each other. Their teams learn in turns, in the order of the ids.
+    """The order of turns in which teams learn: that of their ids.
 
     A team is all agents with its id, whatever their behaviors: two behaviors of one team learn at the same time.
+    A player is a behavior's ``SelfPlay``.
     """
 
     def __init__(self) -> None:
         self.turn = 0
-        """How often the learning team has changed."""
+        """Number of times that the learning team has changed."""
         self._learning: int | None = None
         self._teams: dict[int, list[SelfPlay]] = {}
 
     @property
     def learning(self) -> int:
-        """The team whose turn it is; the one of the smallest id begins."""
+        """The team that learns; the one of the smallest id begins."""
         if self._learning not in self._teams:
             self._learning = min(self._teams)
         return self._learning
 
     @property
     def learning_team_finished(self) -> bool:
-        """Whoever could learn now has learned enough, and others have not."""
+        """Whether the learning team has used its step budget, and others have not."""
         return self.learning not in (unfinished := self._unfinished_teams()) and bool(unfinished)
 
     def register_team(self, player: SelfPlay, team: int) -> None:
-        """A team of the player's behavior takes part from now on."""
+        """Lets a team of the player's behavior take part from now on."""
         players = self._teams.setdefault(team, [])
         if player not in players:
             players.append(player)
 
     def remove_team(self, player: SelfPlay, team: int) -> bool:
-        """No agent of the player's behavior plays in the team any more; who is alone among them stays in it.
+        """Takes a player out of a team that its behavior has no agents in any more. The last team is kept.
 
         Returns whether it was this team's turn, and another learns from now on.
         """
@@ -77,18 +78,18 @@ class TurnScheduler:
         return False
 
     def __contains__(self, team: int) -> bool:
-        """Whether somebody plays in the team."""
+        """Whether any player has agents in the team."""
         return team in self._teams
 
     def resume(self, learning: int, turn: int) -> None:
-        """Goes on where a checkpoint was taken; of several behaviors' checkpoints the latest turn counts."""
+        """Continues from a checkpoint's turn; of several behaviors' checkpoints the latest turn counts."""
         if turn >= self.turn:
             self._learning, self.turn = learning, turn
 
     def advance_turn(self) -> bool:
-        """The next team that has something left to learn gets its turn. False if there is no other.
+        """Gives the turn to the next team with something left to learn. False if there is no other.
 
-        Where nobody has, it is the next team, so that a run whose budget is raised goes on as if it had always had it.
+        Where none has, it is the next team, so that a run whose budget is raised goes on as if it had always had it.
         """
         others = [team for team in self._unfinished_teams() or sorted(self._teams) if team != self.learning]
         if not others:
@@ -102,10 +103,10 @@ class TurnScheduler:
         return [team for team in sorted(self._teams) if not all(each.finished for each in self._teams[team])]
 
     def rate(self, learner: SelfPlay, results: Sequence[float]) -> list[float]:
-        """Counts games of the learning team against the mean of all others, which share what it wins or loses.
+        """Updates ratings by games of the learning team against the mean of all others, which share its change.
 
         Args:
-            learner: who played for the learning team.
+            learner: the player of the learning team.
             results: 1 won, ½ drawn, 0 lost.
 
         Returns:
@@ -129,13 +130,13 @@ class TurnScheduler:
 
 
 class SelfPlay:
-    """One behavior's part: its snapshots, its rating, and whom its teams play as while they do not learn.
+    """One behavior's part in self-play: its snapshots, its rating, and what its teams act as while they do not learn.
 
     Snapshots that left the window stay alive for as long as a team plays as them.
     """
 
     def __init__(self, settings: SelfPlaySettings, scheduler: TurnScheduler, seed: int) -> None:
-        """seed: together with the number of swaps it says what is drawn."""
+        """Takes part, with no team yet. seed: the draws of a swap depend on it and on the number of the swap."""
         self._settings = settings
         self._scheduler = scheduler
         self._seed = seed
@@ -144,22 +145,22 @@ class SelfPlay:
         self.ghost_steps = 0
         """Agent steps of teams that were not learning."""
         self.finished = False
-        """It has used its step budget."""
+        """Whether it has used its step budget."""
         self.snapshots: list[Snapshot] = []
-        """Oldest first, at most ``window``."""
+        """Snapshots, oldest first, at most ``window``."""
         self._teams: set[int] = set()
         self._opponents: dict[int, Snapshot | None] = {}
         self._saved_at = self._turn_began = self._swapped_at = self._swaps = 0
         self._turn = scheduler.turn
-        """The last turn that it has taken notice of."""
+        """Number of the last turn that opponents were chosen for."""
 
     def register_team(self, team: int) -> None:
-        """A team of this behavior takes part from now on."""
+        """Lets a team of this behavior take part from now on."""
         self._teams.add(team)
         self._scheduler.register_team(self, team)
 
     def remove_team(self, team: int) -> bool:
-        """No agent plays in this team of the behavior any more. Returns whether another team learns from now on."""
+        """Takes out a team that has no agents any more. Returns whether another team learns from now on."""
         changed = self._scheduler.remove_team(self, team)
         if changed or team not in self._scheduler:
             self._teams.discard(team)
@@ -167,24 +168,24 @@ class SelfPlay:
         return changed
 
     def learns(self, team: int) -> bool:
-        """Whether what the team lives through is learned from."""
+        """Whether the team's trajectories are learned from."""
         return team == self._scheduler.learning
 
     def opponent(self, team: int) -> Snapshot | None:
-        """Whom the team plays as; None for the newest policy, as the learning team always does."""
+        """The snapshot that a team acts as; None for the newest policy, which the learning team always has."""
         return self._opponents.get(team)
 
     def rate(self, results: Sequence[float]) -> list[float]:
-        """Counts games of the learning team: see TurnScheduler.rate."""
+        """Updates ratings by games of the learning team: see ``TurnScheduler.rate``."""
         return self._scheduler.rate(self, results)
 
     def rating_of(self, team: int) -> float:
-        """Of whoever the team plays as."""
+        """Elo of the policy that the team acts as."""
         player = self.opponent(team)
         return self.rating if player is None else player.rating
 
     def add_to_rating(self, team: int, points: float) -> None:
-        """Adds to the rating of whoever the team plays as."""
+        """Adds points to the rating of the policy that the team acts as."""
         player = self.opponent(team)
         if player is None:
             self.rating += points
@@ -213,7 +214,7 @@ class SelfPlay:
         return due and self._scheduler.advance_turn()
 
     def choose_opponents(self, step: int) -> None:
-        """Says anew whom the teams play as, where a swap is due or another team learns now."""
+        """Draws what the other teams act as, where a swap is due or another team learns now."""
         changed = self._turn != self._scheduler.turn
         if changed:
             self._turn, self._turn_began = self._scheduler.turn, step

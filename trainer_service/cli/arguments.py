@@ -1,4 +1,4 @@
-"""What can be said on the command line: every command's flags, and hints at the nearest for those that are none."""
+"""The flags of every command, with hints at the nearest one for those that are unknown."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def _add_import(commands: Any) -> None:
 
 
 def _with_resume_apart(arguments: Sequence[str]) -> list[str]:
-    """The same, where what follows ``--resume`` is a part of it only if it says which checkpoint.
+    """The arguments with ``--resume`` joined to its value, where the word after it is one.
 
     argparse would take the configuration's file for it.
     """
@@ -281,7 +281,7 @@ def _with_resume_apart(arguments: Sequence[str]) -> list[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse that knows the nearest flag or command."""
+    """An argument parser that names the nearest flag or command."""
 
     def parse_known_args(  # type: ignore[override]  # the overloads differ in the namespace, which is handed on
         self, args: Sequence[str] | None = None, namespace: Any = None

@@ -45,14 +45,14 @@ _SECTION_OF_FLAG: Mapping[str, tuple[str, ...]] = {
     ),
     "torch_settings": ("device",),
 }  # fmt: skip
-"""Where in the configuration a flag belongs; it wins there over the file."""
+"""Sections of the configuration, with the flags that win there over the file."""
 
 _RECORDING_GRACE_S = 120.0
-"""How long a simulator that recorded may take to write the file when all is over."""
+"""Seconds that a simulator which recorded may take to write the file at the end."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command. Returns the exit code: 0 well, 1 a simulator failed, 2 the user can mend it."""
+    """Runs one command. Returns the exit code: 0 success, 1 a simulator failed, 2 something that the user can mend."""
     from unity_bridge.errors import BridgeError, DemonstrationError, LaunchError, PortInUse
 
     _limit_spinning()
@@ -274,7 +274,7 @@ def _doctor(parsed: argparse.Namespace) -> int:
 
 
 def _options_for_doctor(config: Path | None, overrides: Mapping[str, Any]) -> RunOptions:
-    """What the file and the flags say; only the flags if the file has mistakes, which are told elsewhere."""
+    """Options of the file and the flags; of the flags alone if the file has mistakes, which are reported elsewhere."""
     from trainer_service.config import load_run_options
     from trainer_service.errors import ConfigError
 
@@ -287,7 +287,7 @@ def _options_for_doctor(config: Path | None, overrides: Mapping[str, Any]) -> Ru
 
 
 def _recording_arguments(env: str, parsed: argparse.Namespace) -> list[str]:
-    """What the simulator is told of the film that is wanted."""
+    """The simulator's arguments for a recording as a film."""
     from unity_bridge.simulators import BUNDLED_SCHEMES
     from unity_bridge.simulators.rendering.films import recording_problem
 
@@ -310,7 +310,7 @@ def _recording_arguments(env: str, parsed: argparse.Namespace) -> list[str]:
 
 
 def _modified_at(path: Path | None) -> int | None:
-    """When a file was written, to tell an earlier one from a new one; None where there is none."""
+    """The time when a file was written, to tell an earlier one from a new one; None where there is none."""
     return path.stat().st_mtime_ns if path is not None and path.exists() else None
 
 
@@ -344,7 +344,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "schema": _schema,
     "doctor": _doctor,
 }
-"""What each command does. Its flags are in ``arguments.py``."""
+"""The function of each command. Its flags are in ``arguments.py``."""
 
 
 if __name__ == "__main__":

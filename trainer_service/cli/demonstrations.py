@@ -1,4 +1,4 @@
-"""``record-demo`` and ``demo-info``: their flags in, files and words out."""
+"""The commands ``record-demo`` and ``demo-info``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Interrupted(UserError):
-    """Ctrl-C, before there was anything to keep."""
+    """Raised on Ctrl-C before there was anything to keep."""
 
     exit_code = 130
 
 
 def record_demo(parsed: argparse.Namespace, progress: Callable[[int, int], None]) -> int:
-    """``mlagents-style record-demo``. Returns the exit code.
+    """Runs ``mlagents-style record-demo``. Returns the exit code.
 
     Raises:
         UserError: something in the flags cannot be done, or it was interrupted before an episode was complete.
@@ -49,7 +49,7 @@ def record_demo(parsed: argparse.Namespace, progress: Callable[[int, int], None]
 
 
 def demo_info(parsed: argparse.Namespace) -> int:
-    """``mlagents-style demo-info``. Returns the exit code. Raises DemonstrationError: a file cannot be read."""
+    """Runs ``mlagents-style demo-info``. Returns the exit code. Raises DemonstrationError: a file cannot be read."""
     from trainer_service.demonstrations.info import read_contents, to_json, to_text
     from unity_bridge.demonstrations import open_demonstrations
 

@@ -1,4 +1,4 @@
-"""A run of ours, made from a results folder of ML-Agents 1.1.0."""
+"""The import of a results folder of ML-Agents 1.1.0 as a run."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ _PROPERTIES: Mapping[int, tuple[DimensionProperty, ...]] = {
         DimensionProperty.TRANSLATIONAL_EQUIVARIANCE,
     ),
 }
-"""Of a sensor, by its rank: ML-Agents trains no others than vectors, entities and pictures."""
+"""Dimension properties of a sensor, by its rank: ML-Agents trains only on vectors, entities and pictures."""
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imported:
-    """What an import made."""
+    """The result of an import."""
 
     folder: Path
     conversions: Mapping[str, Conversion]
-    """By behavior."""
+    """Conversions by behavior."""
 
 
 def import_results(source: Path, run_id: str, *, results_dir: Path) -> Imported:
-    """Makes a run of ours from what ML-Agents left in ``source``. Nothing is written unless everything fits.
+    """Makes a run from a results folder of ML-Agents. Nothing is written unless everything fits.
 
     The folder's ``configuration.yaml`` says how each behavior was trained, its ``<behavior>.onnx`` what the
     sensors are. Steps and lessons are kept; sensors lose their names, which no file there holds.
@@ -86,7 +86,7 @@ def import_results(source: Path, run_id: str, *, results_dir: Path) -> Imported:
 
 
 def spec_of(model: Path, source: MLAgentsCheckpoint, settings: TrainerSettings) -> BehaviorSpec:
-    """What a behavior sees, by its exported model, and does, by its checkpoint.
+    """The spec of a behavior: sensors by its exported model, actions by its checkpoint.
 
     Raises:
         UserError: the model is missing, damaged or of another policy, or does not tell which sensor is the goal.
@@ -123,7 +123,7 @@ def _converted(path: Path, name: str, options: RunOptions) -> Conversion:
 
 
 def _model_beside(checkpoint: Path, name: str) -> Path:
-    """Any model of the behavior: they all have the same inputs."""
+    """A model of the behavior, whichever is there: they all have the same inputs."""
     final = checkpoint.parent.with_name(f"{name}.onnx")
     models = [final, *sorted(checkpoint.parent.glob("*.onnx"))]
     for model in models:
@@ -202,7 +202,7 @@ def _actions(source: MLAgentsCheckpoint) -> ActionSpec:
 def _goals(
     shapes: Sequence[tuple[int, ...]], source: MLAgentsCheckpoint, settings: TrainerSettings
 ) -> tuple[int, ...]:
-    """Sensors that generate weights. No file names them, but the width of what they feed is known."""
+    """Indices of the sensors that generate weights. No file names them, but the width of what they feed is known."""
     widths = [
         tensor.shape[1]
         for key, tensor in source.modules["Policy"].items()

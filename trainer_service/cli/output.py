@@ -1,4 +1,4 @@
-"""What commands print: results on standard output, everything on the way to them on standard error."""
+"""Output of commands: results on standard output, everything on the way to them on standard error."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 # Everything heavy is imported where it is needed, so that each command answers at once.
 
 _PROGRESS_INTERVAL_S = 30.0
-"""How long an evaluation says nothing where nobody may be looking."""
+"""Seconds between lines on an evaluation's progress outside a terminal."""
 
 
 def progress_printer() -> Callable[[int, int], None]:
-    """Says on standard error how many episodes are done: all the time on a terminal, elsewhere now and then."""
+    """A function that prints how many episodes are done: all the time on a terminal, elsewhere now and then."""
     if sys.stderr.isatty():
         return lambda done, wanted: print(
             f"\r{done} of {wanted} episodes", end="\n" if done >= wanted else "", file=sys.stderr, flush=True
@@ -55,7 +55,7 @@ def print_scores(
 
 
 def _score_text(result: Mapping[str, Any]) -> str:
-    """A score as people read it."""
+    """A score in words."""
     words = (
         f"mean return {_mean_text(result['mean_return'], result['std_return'])} "
         f"over {result['episodes']} episodes, mean length {result['mean_length']:.1f}"
@@ -75,7 +75,7 @@ def _mean_text(mean: float, deviation: float) -> str:
 
 
 def print_results(options: RunOptions, folder: Path, behaviors: Sequence[str], interrupted: bool) -> None:
-    """Says where a run's results are, if anything still listens."""
+    """Prints where a run's results are, unless the output is closed."""
     with _ignoring_closed_output():
         for line in _result_lines(options, folder, behaviors, interrupted):
             print(line)
@@ -103,7 +103,7 @@ def _result_lines(
 
 @contextmanager
 def _ignoring_closed_output() -> Iterator[None]:
-    """What is said within is said in vain, and no failure, where the terminal or the pipe is gone."""
+    """A context in which printing is no error where the terminal or the pipe is gone."""
     try:
         yield
     except OSError:
@@ -111,7 +111,7 @@ def _ignoring_closed_output() -> Iterator[None]:
 
 
 def silence_output() -> None:
-    """Nothing more can be said, not even by the interpreter when it ends."""
+    """Sends the rest of the output nowhere, so that not even the ending interpreter fails to write it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

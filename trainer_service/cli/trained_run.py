@@ -1,4 +1,4 @@
-"""What playing with a trained run needs, whether for a score or for a recording: its policies and a program."""
+"""The options, policies and program of a trained run that is to be scored or recorded."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from unity_bridge.programs.executables import Command, resolve_program
 
 
 def options_of(folder: RunFolder) -> RunOptions:
-    """How the run was trained."""
+    """The options that the run was trained with."""
     return load_run_options(folder.configuration).options
 
 
 def program_for(trained_with: RunOptions, env: str, arguments: Sequence[str]) -> Command:
-    """What to start, with or without graphics as in training. Raises LaunchError if there is no such program."""
+    """The program to start, with or without graphics as in training. Raises LaunchError if there is none."""
     engine = trained_with.engine_settings
     return resolve_program(
         env, arguments, no_graphics=engine.no_graphics, no_graphics_monitor=engine.no_graphics_monitor

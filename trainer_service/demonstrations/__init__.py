@@ -1,1 +1,1 @@
-"""Recording demonstrations, and looking into recordings."""
+"""Demonstrations: recording them, and reading what recordings hold."""

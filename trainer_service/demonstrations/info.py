@@ -1,4 +1,4 @@
-"""What is inside a recording, for people and for programs."""
+"""Contents of a recording, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Totals:
     terminated: int = 0
     truncated: int = 0
     returns: list[float] = field(default_factory=list)
-    """Of every episode so far, the last one perhaps not to its end."""
+    """Returns of every episode so far, the last one perhaps not to its end."""
     group_returns: list[float] = field(default_factory=list)
     lowest: NDArray[np.float32] = field(init=False)
     highest: NDArray[np.float32] = field(init=False)
@@ -51,7 +51,7 @@ class _Totals:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a recording holds, counted row by row; its head is only believed where it says nothing of that."""
+    """The contents of a recording, counted row by row; its head is only trusted for what cannot be counted."""
 
     path: Path
     behavior: str
@@ -62,7 +62,7 @@ class Contents:
     terminated: int
     truncated: int
     returns: tuple[float, ...]
-    """Of every episode."""
+    """The return of every episode."""
     group_returns: tuple[float, ...]
     action_ranges: tuple[tuple[float, float], ...]
     """Lowest and highest of each continuous action; empty without steps."""
@@ -71,7 +71,7 @@ class Contents:
 
     @property
     def unended(self) -> int:
-        """Episodes whose end was not recorded."""
+        """The number of episodes without a recorded end."""
         return len(self.returns) - self.terminated - self.truncated
 
 
@@ -129,7 +129,7 @@ def to_json(contents: Contents) -> dict[str, Any]:
 
 
 def to_text(contents: Contents) -> str:
-    """Several lines, the first with the file's name."""
+    """Lines on a recording, the first with the file's name."""
     meta = contents.meta
     name = f", recorded as '{meta.name}'" if meta.name else ""
     unclosed = "" if meta.number_episodes else "; never closed by whoever recorded it"

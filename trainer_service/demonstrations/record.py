@@ -1,4 +1,4 @@
-"""Makes recordings of demonstrators: of a scene's own expert, or of a trained run's policies."""
+"""Recordings of demonstrators: of a scene's own expert, or of a trained run's policies."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _POLL_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What was recorded."""
+    """The result of a recording."""
 
     behavior: str
     returns: tuple[float, ...]
-    """Of each episode, raw: the agent's own rewards."""
+    """The raw return of each episode: the sum of the agent's own rewards."""
 
     steps: int
 
 
 class Recording:
-    """One behavior's episodes on their way into a file. What is complete when its ``with`` block ends is kept."""
+    """One behavior's episodes on their way into a file. Episodes that are complete when the context ends are kept."""
 
     def __init__(
         self,
@@ -78,21 +78,21 @@ class Recording:
 
     @property
     def complete(self) -> bool:
-        """Every episode that was asked for is there."""
+        """Whether every episode that was asked for is there."""
         return self._episodes.complete
 
     @property
     def behavior(self) -> str:
-        """The name of the one that is recorded; empty before any is declared."""
+        """The name of the recorded behavior; empty before any is declared."""
         return self._wanted or next(iter(self._specs), "")
 
     @property
     def recorded(self) -> Recorded:
-        """What is there so far."""
+        """The episodes that are there so far."""
         return Recorded(self.behavior, tuple(self._returns), self._steps)
 
     def declare(self, specs: Mapping[str, BehaviorSpec]) -> None:
-        """Hears of behaviors, by full id, and begins the file.
+        """Takes in new behaviors, by full id, and begins the file.
 
         Raises:
             UserError: the one that is wanted is not there, or there are several and none was named.
@@ -110,7 +110,7 @@ class Recording:
             )
 
     def observe(self, simulator: int, behavior_id: str, batch: StepBatch) -> None:
-        """Hears what a tick says of a behavior; writes the episodes that it ended."""
+        """Takes in a behavior's part of a tick; writes the episodes that it ended."""
         name, team = parse_behavior_id(behavior_id)
         if name != self.behavior or self._writer is None:
             return
@@ -121,7 +121,7 @@ class Recording:
             self._progress(len(self._returns), self._episodes.wanted)
 
     def acted(self, simulator: int, behavior_id: str, batch: StepBatch, actions: ActionBatch) -> None:
-        """Hears what was answered to a tick."""
+        """Takes in the actions that a tick was answered with."""
         name, team = parse_behavior_id(behavior_id)
         if name == self.behavior:
             self._episodes.acted(simulator, team, batch, actions)
@@ -130,7 +130,7 @@ class Recording:
 def record_expert(
     scene: Demonstrator, recording: Recording, *, seed: int, stopped: Callable[[], bool]
 ) -> None:
-    """Lets a scene's own expert play until everything is recorded, or somebody asks to stop.
+    """Records a scene's own expert until every episode is there, or a stop is requested.
 
     Raises:
         SceneError: the scene went wrong.
@@ -157,7 +157,7 @@ def record_policies(
     deterministic: bool,
     stopped: Callable[[], bool],
 ) -> None:
-    """Lets trained policies play until everything is recorded, or somebody asks to stop.
+    """Records trained policies until every episode is there, or a stop is requested.
 
     Raises:
         UserError: a simulator with a behavior that has no policy, or a different one; or as from ``declare``.

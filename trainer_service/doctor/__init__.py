@@ -1,4 +1,4 @@
-"""What is broken in this installation or set-up: ``mlagents-style doctor``."""
+"""Checks of an installation and a set-up: ``mlagents-style doctor``."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["Finding", "Setup", "run_checks"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What shall be looked at besides the installation."""
+    """The set-up to check besides the installation."""
 
     results_dir: Path = Path("results")
     port: int = 5004
     device: str | None = None
-    """As --torch-device says; None is what a run would choose."""
+    """The value of --torch-device; None is the device that a run would choose."""
     config: Path | None = None
     env: str | None = None
     """A simulator to start."""
     options: RunOptions = field(default_factory=RunOptions)
-    """How to start it, and what it is checked against."""
+    """Options to start the simulator with, and to check it against."""
 
 
 def run_checks(setup: Setup) -> Iterator[Finding]:
-    """Looks at one thing after the other; the last ones start processes and take seconds."""
+    """Findings of one check after the other; the last ones start processes and take seconds."""
     for check in _checks(setup):
         yield from check.findings()
 

@@ -1,4 +1,4 @@
-"""Whether a real simulator, started as a process of its own, can be talked with."""
+"""Checks that exchange messages with a real simulator, started as a process of its own."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _LEAST_TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What came of talking with a simulator."""
+    """The result of an exchange with a simulator."""
 
     specs: Mapping[str, BehaviorSpec]
-    """By full behavior id."""
+    """Declared behaviors, by full id."""
     messages: int
     seconds: float
-    """From the start of the program to its last message."""
+    """Seconds from the start of the program to its last message."""
 
 
 def bundled_simulator() -> Finding:
-    """The whole way: a process, the port, the messages, actions and back."""
+    """Checks the whole way: a process, the port, messages, actions and back."""
     return _exchange("loopback exchange", BUNDLED, RunOptions())[0]
 
 
 def environment(env: str, options: RunOptions) -> Iterator[Finding]:
-    """The user's simulator, and whether the configuration fits what it declares."""
+    """Checks the user's simulator, and whether the configuration fits what it declares."""
     finding, exchanged = _exchange(f"env {env}", env, options)
     yield finding
     if exchanged is not None and (options.behaviors or options.default_settings is not None):
@@ -46,7 +46,7 @@ def environment(env: str, options: RunOptions) -> Iterator[Finding]:
 
 
 def configuration(path: Path) -> Iterator[Finding]:
-    """A configuration file, as ``check`` reads it."""
+    """Checks a configuration file, as ``mlagents-style check`` does."""
     from trainer_service.config import check_files
 
     (check,) = check_files([path])
@@ -100,7 +100,7 @@ def _answer(bridge: Bridge, tick: Tick, specs: dict[str, BehaviorSpec]) -> None:
 
 
 def first_allowed(batch: StepBatch, spec: ActionSpec) -> ActionBatch:
-    """Zero, and of each branch the first choice that is allowed, for every agent that waits."""
+    """Actions for every waiting agent: zero, and of each branch the first choice that is allowed."""
     waiting = batch.allowed_actions[batch.num_terminal :]
     actions = ActionBatch.zeros(len(waiting), spec)
     begin = 0
@@ -121,7 +121,7 @@ def _behaviors(specs: Mapping[str, BehaviorSpec], options: RunOptions) -> Iterat
 
 
 def _behavior(name: str, spec: BehaviorSpec, options: RunOptions) -> Finding:
-    """Whether a policy can be made for what the simulator declares."""
+    """Checks that a policy can be made for a behavior that the simulator declares."""
     import torch
 
     from trainer_service.algorithms import Compute

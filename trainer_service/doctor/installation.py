@@ -1,4 +1,4 @@
-"""Whether what we stand on is there, in a version that we know, and works."""
+"""Checks that the packages this one needs are there, in a known version, and work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OLDEST_PYTHON, NEXT_PYTHON = (3, 11), (3, 14)
 
 
 def python() -> Finding:
-    """The interpreter."""
+    """Checks the interpreter's version."""
     version = ".".join(map(str, sys.version_info[:3]))
     if OLDEST_PYTHON <= sys.version_info[:2] < NEXT_PYTHON:
         return Finding("ok", "Python", f"{version} ({sys.executable})")
@@ -31,7 +31,7 @@ def python() -> Finding:
 
 
 def dependencies() -> Iterator[Finding]:
-    """Every package that we declare, against the bounds that we declare."""
+    """Checks every declared dependency against its declared bounds."""
     try:
         declared = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -56,7 +56,7 @@ def _dependency(requirement: Requirement) -> Finding:
 
 
 def gymnasium() -> Finding:
-    """What only ``gym:`` environments need."""
+    """Checks for Gymnasium, which only ``gym:`` environments need."""
     if importlib.util.find_spec("gymnasium") is None:
         remedy = f"only gym: environments need it: pip install '{DISTRIBUTION}[gym]'"
         return Finding("ok", "gymnasium", "not installed", remedy)
@@ -64,7 +64,7 @@ def gymnasium() -> Finding:
 
 
 def pettingzoo() -> Finding:
-    """What only ``pettingzoo:`` environments need."""
+    """Checks for the packages that only ``pettingzoo:`` environments need."""
     missing = [name for name in ("pettingzoo", "mpe2") if importlib.util.find_spec(name) is None]
     if missing:
         remedy = f"only pettingzoo: environments need it: pip install '{DISTRIBUTION}[pettingzoo]'"
@@ -74,7 +74,7 @@ def pettingzoo() -> Finding:
 
 
 def torch_device(name: str | None) -> Finding:
-    """Where networks would live, by computing something there."""
+    """Checks the device of networks, by computing something there."""
     import torch
 
     from trainer_service.errors import UserError
@@ -94,7 +94,7 @@ def torch_device(name: str | None) -> Finding:
 
 
 def grpc_server() -> Finding:
-    """Which of our two servers this grpcio allows."""
+    """Checks which of the two gRPC servers the installed grpcio allows."""
     from unity_bridge.transport.inbox import can_serve_directly
 
     if can_serve_directly():
@@ -104,7 +104,7 @@ def grpc_server() -> Finding:
 
 
 def pictures() -> Finding:
-    """PNG out and in again."""
+    """Checks that a PNG is read as it was written."""
     import numpy as np
 
     from unity_bridge.codec.pictures import decode_png, encode_png
@@ -118,7 +118,7 @@ def pictures() -> Finding:
 
 
 def onnx_export() -> Finding:
-    """A small policy as a model for Unity."""
+    """Checks that a small policy can be exported as a model for Unity."""
     import torch
 
     from trainer_service.algorithms import Compute
@@ -137,7 +137,7 @@ def onnx_export() -> Finding:
 
 
 def low_level_api() -> Finding:
-    """The published environment API, on our messages."""
+    """Checks that programs for ``mlagents_envs`` can use this package's environment."""
     from unity_bridge.mlagents_alias import install
 
     try:

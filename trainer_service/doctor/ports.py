@@ -1,4 +1,4 @@
-"""Who listens on a port. Linux tells; elsewhere the user has to ask."""
+"""The process that listens on a port. Linux names it; elsewhere the user gets the command that does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _processes() -> Iterator[Path]:
 
 
 def _files(process: Path) -> Iterator[str]:
-    """What a process has open; nothing of a process that is another user's, or gone."""
+    """Names of a process's open files; none of a process that is another user's, or gone."""
     folder = process / "fd"
     with contextlib.suppress(OSError):
         for descriptor in os.listdir(folder):

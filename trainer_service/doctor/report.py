@@ -1,4 +1,4 @@
-"""What one look at one thing found."""
+"""Checks and their findings."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ class Finding:
     """One line of the report."""
 
     verdict: Verdict
-    """``warn``: works, and is probably not meant. ``fail``: something has to be mended."""
+    """The verdict. ``warn``: it works, and is probably not meant. ``fail``: something has to be mended."""
 
     subject: str
-    """What was looked at."""
+    """The thing that was checked."""
 
     found: str
 
     remedy: str = ""
-    """What to do about it; empty where all is well."""
+    """The way to mend it; empty where all is well."""
 
     def __str__(self) -> str:
-        """``ok    Python: 3.11.7``"""
+        """The finding as a line: ``ok    Python: 3.11.7``"""
         return f"{self.verdict:4}  {self.subject}: {self.found}" + (f"; {self.remedy}" if self.remedy else "")
 
     def to_json(self) -> dict[str, str]:
-        """The same as a mapping."""
+        """The finding as a mapping."""
         return {
             "check": self.subject,
             "verdict": self.verdict,
@@ -40,13 +40,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something to look at."""
+    """A thing to check."""
 
     subject: str
     run: Callable[[], Finding | Iterable[Finding]]
 
     def findings(self) -> Iterator[Finding]:
-        """What comes of it. A look that fails for a reason nobody thought of is a finding too."""
+        """Runs the check. One that fails for an unexpected reason is a finding, too."""
         try:
             found = self.run()
             yield from (found,) if isinstance(found, Finding) else found

@@ -1,4 +1,4 @@
-"""Whether this machine lets a run happen: ports, folders, proxies."""
+"""Checks of the machine that a run needs: ports, folders, proxies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _THIS_MACHINE = ("localhost", "127.0.0.1")
 
 
 def attach_port(port: int) -> Finding:
-    """Where the Unity Editor looks for a trainer."""
+    """Checks the port where the Unity Editor looks for a trainer."""
     subject = f"port {port}"
     try:
         with Bridge(BridgeSettings(seed=0)) as bridge:
@@ -35,7 +35,7 @@ def attach_port(port: int) -> Finding:
 
 
 def results_folder(folder: Path) -> Finding:
-    """Where runs go: writable, and on a disk with room."""
+    """Checks that the folder of runs is writable, and on a disk with room."""
     subject, existing = f"results in {folder}", folder.absolute()
     while not existing.exists():
         existing = existing.parent
@@ -54,7 +54,7 @@ def results_folder(folder: Path) -> Finding:
 
 
 def proxies(environment: Mapping[str, str] = os.environ) -> Finding:
-    """Proxies that would be asked for this machine; gRPC asks them, Unity's as well as ours."""
+    """Checks for proxies that would be asked for this machine; gRPC asks them, Unity's as well as ours."""
     variables = {name.lower(): value for name, value in environment.items() if value}
     found = [f"{name}={_without_password(variables[name])}" for name in _PROXIES if name in variables]
     exceptions = next((variables[name] for name in _EXCEPTIONS if name in variables), "")
@@ -72,12 +72,12 @@ def proxies(environment: Mapping[str, str] = os.environ) -> Finding:
 
 
 def _without_password(url: str) -> str:
-    """A report is pasted into mails."""
+    """The URL without a password: a report is pasted into mails."""
     scheme, separator, rest = url.rpartition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def _is_excepted(host: str, exceptions: str) -> bool:
-    """As gRPC reads the list: each entry matches the end of the name."""
+    """Whether gRPC bypasses the proxy for a host: each entry of the list matches the end of the name."""
     entries = (entry.strip() for entry in exceptions.split(","))
     return any(entry == "*" or host.endswith(entry) for entry in entries if entry)

@@ -1,4 +1,4 @@
-"""How good a frozen policy is: its own simulator, its own seeds, every started episode counted to its end."""
+"""Evaluation of frozen policies: every episode that starts is counted to its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def evaluate(
     progress: Callable[[int, int], None] = lambda done, wanted: None,
     check_stop: Callable[[], None] = lambda: None,
 ) -> dict[str, Score]:
-    """Plays until every policy that a behavior shows up for has had its episodes.
+    """Scores of frozen policies, each over its number of episodes.
 
     Args:
         bridge: with its simulators on their way.
@@ -78,7 +78,7 @@ def evaluate(
 
 
 class PolicyActor:
-    """A policy, what each of its agents remembers, and who is who."""
+    """A frozen policy with the recurrent state and the group index of each of its agents."""
 
     def __init__(self, policy: Policy, deterministic: bool) -> None:
         self._policy = policy
@@ -87,7 +87,7 @@ class PolicyActor:
         self._allocator = AgentIndexAllocator()
 
     def act(self, simulator: int, team: int, batch: StepBatch) -> ActionBatch:
-        """Decides for everyone who waits. Raises UserError where a group is larger than the policy was trained for."""
+        """Actions for all waiting agents. Raises UserError where a group is larger than the policy was trained for."""
         rows, memories = self._recurrent_states.get(simulator, team, batch)
         first = batch.num_terminal
         agent_indices = self._agent_indices_of(simulator, team, batch) if self._policy.num_agents else None
@@ -105,7 +105,7 @@ class PolicyActor:
         return actions
 
     def _agent_indices_of(self, simulator: int, team: int, batch: StepBatch) -> NDArray[np.int64]:
-        """The agent indices of all who wait."""
+        """The agent indices of all waiting agents."""
         agent_indices = self._allocator.assign(simulator, team, batch).agent_indices[batch.num_terminal :]
         largest, known = int(agent_indices.max(initial=-1)) + 1, self._policy.num_agents
         if largest > known:
@@ -117,10 +117,10 @@ class PolicyActor:
 
 
 def policies_for(tick: Tick, policies: Mapping[str, Policy]) -> dict[str, str]:
-    """Whose policy plays each behavior that a simulator declares, by their names.
+    """The name of the policy for each behavior that a simulator declares, by the behavior's name.
 
-    That of the same name; or, where there is one policy for one behavior with the same sensors and actions, that one:
-    the same task is called by other names elsewhere.
+    It is the policy of the behavior's name; or, where there is one policy for one behavior with the same sensors and
+    actions, that one: a task may have another name elsewhere.
 
     Raises:
         UserError: there is none, or it is of a different behavior.

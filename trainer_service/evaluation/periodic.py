@@ -1,4 +1,4 @@
-"""Evaluations while a run goes on: when, what becomes of them, and which policy was the best."""
+"""Evaluations while a run goes on: when they are due, where scores go, and which policy was the best."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _logger = logging.getLogger(__name__)
 
 
 class EvaluationStopped(Exception):
-    """Somebody asked the run to stop in the middle of an evaluation."""
+    """Raised where a stop is requested in the middle of an evaluation."""
 
 
 class PeriodicEvaluator:
-    """Looks how good the policies are, whenever another ``every_steps`` agent steps were made.
+    """Evaluator of a run's policies, whenever another ``every_steps`` agent steps were made.
 
     Every evaluation starts a simulator of its own, with the same seeds each time: scores can be compared, and a
     run that is resumed goes on as if it had never stopped. Nothing random of the training is touched. An
@@ -83,7 +83,7 @@ class PeriodicEvaluator:
         self._improved: set[str] = set()
 
     def maybe_evaluate(self, behaviors: Mapping[str, Behavior]) -> list[Evaluation]:
-        """Evaluates if it is time to. Returns what came out: nothing, if it is not."""
+        """Evaluates where that is due. Returns an evaluation for each behavior; none where it is not due, or failed."""
         for behavior in behaviors.values():
             if behavior.name not in self._best:
                 self._register(behavior)
@@ -140,7 +140,7 @@ class PeriodicEvaluator:
             raise EvaluationStopped
 
     def _register(self, behavior: Behavior) -> None:
-        """Remembers what a run that goes on had found before."""
+        """Reads what a resumed run had found before."""
         name = behavior.name
         self._log.truncate_after(name, behavior.step)
         scores = [row["score"] for row in self._log.rows() if row.get("behavior") == name]
@@ -171,7 +171,7 @@ class PeriodicEvaluator:
 
 
 def _summary(evaluation: Evaluation) -> Summary:
-    """The same for TensorBoard."""
+    """An evaluation as TensorBoard gets it."""
     score = evaluation.score
     columns = {
         "Evaluation/Cumulative Reward": score.returns,

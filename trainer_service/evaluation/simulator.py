@@ -1,4 +1,4 @@
-"""Where frozen policies play: a simulator of their own, with seeds of its own."""
+"""A simulator for evaluations, apart from those of the training, with seeds of its own."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from unity_bridge.side_channels import EngineConfiguration, parameter_records
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSimulator:
-    """What it takes to open one."""
+    """A simulator that can be started for an evaluation."""
 
     options: RunOptions
-    """Of the run whose policies will play."""
+    """Options of the run that the policies are of."""
 
     command: Command
-    """The simulator."""
+    """The program to start."""
 
     seed: int
-    """Of the simulator and of the samplers: who is judged shall not meet the very values it has learned on."""
+    """Seed of the simulator and of the samplers: a policy shall not be scored on the very values it has learned on."""
 
     shutdown_grace_s: float = 3.0
-    """How long the simulator may take to leave."""
+    """Seconds that the simulator may take to leave."""
 
     def describe(self, lessons: Mapping[str, int]) -> list[str]:
-        """Says where each environment parameter stands."""
+        """A line on each environment parameter and its lesson."""
         curriculum = self._curriculum(lessons)
         return [curriculum.describe(parameter) for parameter in curriculum.lessons]
 
     @contextmanager
     def open(self, lessons: Mapping[str, int]) -> Iterator[Bridge]:
-        """Starts the simulator; it is gone when the context is.
+        """Starts the simulator, for as long as the context lasts.
 
         Args:
             lessons: the number of the lesson that each environment parameter is in.
@@ -66,7 +66,7 @@ class EvaluationSimulator:
 
 
 def engine_settings(options: RunOptions) -> EngineConfiguration:
-    """What the simulators' engine is told with the first reset."""
+    """The settings of a simulator's engine, which it gets with the first reset."""
     engine = options.engine_settings
     return EngineConfiguration(
         width=engine.width,
