@@ -21,35 +21,6 @@ def sac(**hyperparameters: Any) -> dict[str, Any]:
     return {"trainer_type": "sac", "hyperparameters": {**HYPER, **hyperparameters}}
 
 
-def test_a_run_that_saves_its_replay_buffer_goes_on_with_it(mlagents_style, configure) -> None:
-    configure("Basic", **sac(save_replay_buffer=True), max_steps=150)
-    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--seed=1")
-    assert said.code == 0, said.err
-    with np.load(FILES / "replay.npz", allow_pickle=False) as arrays:
-        before = arrays["schedules"].tolist()
-    assert before[0] >= 140
-    configure("Basic", **sac(save_replay_buffer=True), max_steps=300)
-    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--seed=2", "--resume")
-    assert said.code == 0, said.err
-    assert "'Basic' goes on with its replay buffer." in said.out + said.err
-    with np.load(FILES / "replay.npz", allow_pickle=False) as arrays:
-        assert arrays["schedules"][0] >= before[0] + 140
-        assert arrays["schedules"][1] >= before[1] + 30
-
-
-def test_a_run_that_does_not_says_that_it_begins_with_an_empty_one(mlagents_style, configure) -> None:
-    configure("Basic", **sac(), max_steps=100)
-    assert mlagents_style("learn", "config.yaml", "--env=sim:basic", "--seed=1").code == 0
-    assert not (FILES / "replay.npz").exists()
-    configure("Basic", **sac(), max_steps=150)
-    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--seed=1", "--resume")
-    assert said.code == 0, said.err
-    expected = (
-        "'Basic' starts with an empty replay buffer (save_replay_buffer is false) and learns again after 40"
-    )
-    assert expected in said.out + said.err
-
-
 def test_a_damaged_replay_buffer_ends_the_run_by_name_and_a_forced_one_removes_it(
     mlagents_style, configure
 ) -> None:
@@ -66,7 +37,7 @@ def test_a_damaged_replay_buffer_ends_the_run_by_name_and_a_forced_one_removes_i
     assert not replay.exists()
 
 
-@pytest.mark.parametrize("scene", ["3dball", "hybrid"])
+@pytest.mark.parametrize("scene", [pytest.param("3dball", marks=pytest.mark.thorough), "hybrid"])
 def test_its_model_acts_as_its_policy_does(mlagents_style, configure, scene: str) -> None:
     name = {"3dball": "3DBall", "hybrid": "Hybrid"}[scene]
     configure(name, **sac(), max_steps=200)
@@ -97,7 +68,7 @@ def test_its_model_acts_as_its_policy_does(mlagents_style, configure, scene: str
     assert not np.allclose(drawn, likeliest)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", ["lstm", pytest.param("gru", marks=pytest.mark.thorough)])
 def test_a_memory_lasts_from_the_run_to_the_model(mlagents_style, configure, kind: str) -> None:
     memory = {"memory_size": 6, "sequence_length": 5, "type": kind}
     network = {"hidden_units": 8, "num_layers": 1, "memory": memory}
@@ -128,12 +99,3 @@ def test_a_memory_lasts_from_the_run_to_the_model(mlagents_style, configure, kin
         np.testing.assert_allclose(outputs["deterministic_continuous_actions"], acted.continuous, atol=1e-5)
         np.testing.assert_array_equal(outputs["deterministic_discrete_actions"], acted.discrete)
     assert np.ptp(memories, axis=0).max() > 1e-3
-
-
-def test_a_memory_of_another_size_cannot_be_resumed(mlagents_style, configure) -> None:
-    for size, more, expected in ((4, [], 0), (8, ["--resume"], 2)):
-        network = {"hidden_units": 8, "num_layers": 1, "memory": {"memory_size": size, "sequence_length": 5}}
-        configure("Basic", **sac(), network_settings=network, max_steps=100)
-        said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--seed=1", *more)
-        assert said.code == expected, said.err
-    assert "does not fit the configured networks" in said.err

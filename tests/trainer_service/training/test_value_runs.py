@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.config import TrainerSettings
 from trainer_service.interop.onnx_export import to_onnx
-from trainer_service.policy import load_policy
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 RUN = Path("results/ppo")
@@ -24,29 +22,6 @@ SENSORS = (ObservationSpec("vector", (3,)), ObservationSpec("picture", (3, 36, 4
 def dqn(**hyperparameters: Any) -> dict[str, Any]:
     small = {"batch_size": 16, "buffer_size": 200, "buffer_init_steps": 40, "steps_per_update": 4}
     return {"trainer_type": "dqn", "hyperparameters": {**small, **hyperparameters}}
-
-
-def test_a_run_is_trained_resumed_scored_and_exported(mlagents_style, configure) -> None:
-    for steps, more in ((150, []), (300, ["--resume"])):
-        configure("Basic", **dqn(save_replay_buffer=True, n_step=2), max_steps=steps)
-        said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--seed=1", *more)
-        assert said.code == 0, said.err
-    assert "'Basic' goes on with its replay buffer." in said.out + said.err
-    with np.load(RUN / "Basic" / "replay.npz", allow_pickle=False) as arrays:
-        assert arrays["schedules"][0] >= 280
-        assert arrays["schedules"][1] >= 55
-    lines = [json.loads(line) for line in (RUN / "metrics.jsonl").read_text().splitlines()]
-    assert lines[-1]["step"] == 300
-    said = mlagents_style("evaluate", "ppo", "--episodes=2", "--json")
-    assert said.code == 0, said.err
-    policy, session = load_policy(RUN), onnxruntime.InferenceSession(str(RUN / "Basic.onnx"))
-    seen = np.eye(20, dtype=np.float32)
-    outputs = session.run(
-        ["discrete_actions", "deterministic_discrete_actions"],
-        {"obs_0": seen, "action_masks": np.ones((20, policy.spec.action_spec.mask_size), np.float32)},
-    )
-    for actions in outputs:
-        np.testing.assert_array_equal(actions, policy.act([seen]).discrete)
 
 
 def test_without_its_replay_buffer_it_says_so(mlagents_style, configure) -> None:
@@ -63,17 +38,6 @@ def test_what_it_cannot_do_ends_the_run_by_name(mlagents_style, configure) -> No
     said = mlagents_style("learn", "config.yaml", "--env=sim:3dball")
     assert said.code == 2
     assert "'3DBall': dqn needs discrete actions; the behavior has 2 continuous" in said.err
-
-
-def test_chance_runs_and_is_scored(mlagents_style, configure) -> None:
-    for steps, more in ((100, []), (200, ["--resume"])):
-        configure("Hybrid", trainer_type="random", hyperparameters={}, max_steps=steps)
-        said = mlagents_style("learn", "config.yaml", "--env=sim:hybrid", "--seed=1", *more)
-        assert said.code == 0, said.err
-    said = mlagents_style("evaluate", "ppo", "--episodes=3", "--json")
-    assert said.code == 0, said.err
-    assert json.loads(said.out)["behaviors"]["Hybrid"]["episodes"] == 3
-    assert (RUN / "Hybrid.onnx").is_file()
 
 
 def model(kind: str, actions: ActionSpec, **hyperparameters: Any) -> tuple[Any, onnxruntime.InferenceSession]:

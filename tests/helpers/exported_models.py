@@ -1,0 +1,52 @@
+"""Compares exported models with the policies that they come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from trainer_service.policy import Policy
+
+ROWS = 20
+
+
+def assert_model_acts_as_policy(path: Path, policy: Policy) -> None:
+    """Of agents that are shown anything, two of a group, with all actions allowed and with some forbidden."""
+    session, rng = onnxruntime.InferenceSession(path), np.random.default_rng(1)
+    actions = policy.spec.action_spec
+    own = [
+        rng.normal(size=(ROWS, *sensor.shape)).astype(np.float32) for sensor in policy.spec.observation_specs
+    ]
+    agents: dict[str, Any] = {}
+    inputs = dict(zip((f"obs_{index}" for index in range(len(own))), own, strict=True))
+    if policy.num_agents:
+        indices = np.arange(ROWS) % policy.num_agents
+        agents["agent_indices"] = indices
+        if policy.communicates:
+            agents["groups"] = np.arange(ROWS) // policy.num_agents
+            (mine,) = own
+            of_group = mine.reshape(ROWS // policy.num_agents, -1)
+            inputs[f"obs_{len(inputs)}"] = np.repeat(of_group, policy.num_agents, axis=0)
+        inputs[f"obs_{len(inputs)}"] = np.eye(policy.num_agents, dtype=np.float32)[indices]
+
+    def acts(allowed: np.ndarray | None) -> np.ndarray:
+        ours = policy.act(own, allowed, **agents)
+        kind, expected = (
+            ("continuous", ours.continuous) if actions.continuous_size else ("discrete", ours.discrete)
+        )
+        feed = dict(inputs)
+        if actions.mask_size:
+            every = np.ones((ROWS, actions.mask_size), np.float32)
+            feed["action_masks"] = every if allowed is None else allowed.astype(np.float32)
+        (theirs,) = session.run([f"deterministic_{kind}_actions"], feed)
+        np.testing.assert_allclose(theirs, expected, atol=1e-5)
+        return expected
+
+    chosen = acts(None)
+    if actions.mask_size:
+        forbidden = np.ones((ROWS, actions.mask_size), np.bool_)
+        forbidden[np.arange(ROWS), chosen[:, 0]] = False
+        assert (acts(forbidden)[:, 0] != chosen[:, 0]).all()

@@ -1,0 +1,100 @@
+"""What users do with a trainer type, for each of them: it is trained, resumed, scored and exported.
+
+A new type is covered by being registered: its settings tell what it is, and its scene is the first one that it takes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from exported_models import assert_model_acts_as_policy
+
+from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.config import TrainerSettings
+from trainer_service.policy import load_policy
+from unity_bridge.simulators.registry import open_scene
+
+SCENES = {"alone": ("basic", "3dball"), "group": ("switch2", "spread")}
+CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "batch_size": {False: 64, True: 32},
+    "buffer_size": {False: 128, True: 1000},
+    "buffer_init_steps": {True: 40},
+    "steps_per_update": {True: 16},
+    "save_replay_buffer": {True: True},
+    "learning_rate_schedule": {False: "constant"},
+}
+"""Hyperparameters for little work, for types that have them: values by whether it learns from a replay buffer."""
+
+
+def settings_of(trainer_type: str, **more: Any) -> dict[str, Any]:
+    hyper = TrainerSettings.model_validate({"trainer_type": trainer_type}).hyperparameters
+    values = {
+        key: by_kind[hyper.learns_from_replay]
+        for key, by_kind in CHANGES.items()
+        if key in type(hyper).model_fields and hyper.learns_from_replay in by_kind and hyper.learns
+    }
+    return {
+        "trainer_type": trainer_type,
+        "hyperparameters": values,
+        "time_horizon": 25,
+        "checkpoint_interval": 10**6,
+        **more,
+    }
+
+
+def scene_of(trainer_type: str) -> tuple[str, str]:
+    """The first scene whose sensors and actions this type takes, and its behavior."""
+    settings = TrainerSettings.model_validate(settings_of(trainer_type))
+    refusals = []
+    for scene in SCENES["group" if settings.hyperparameters.learns_by_group else "alone"]:
+        ((behavior_id, spec),) = open_scene(f"sim:{scene}").behaviors.items()
+        try:
+            ALGORITHMS[trainer_type](spec, settings, Compute(torch.device("cpu"), 1))
+        except ValueError as refusal:
+            refusals.append(f"{scene}: {refusal}")
+        else:
+            return scene, behavior_id.partition("?")[0]
+    raise AssertionError(f"{trainer_type} takes none of these scenes: {refusals}")
+
+
+@pytest.mark.parametrize("trainer_type", ALGORITHMS)
+def test_it_is_trained_resumed_scored_and_exported(
+    mlagents_style: Callable[..., Any], configure: Callable[..., Path], workplace: Path, trainer_type: str
+) -> None:
+    scene, name = scene_of(trainer_type)
+    settings = settings_of(trainer_type)
+    replays = "save_replay_buffer" in settings["hyperparameters"]
+    groups = TrainerSettings.model_validate(settings).hyperparameters.learns_by_group
+    run = (
+        "--run-id=run",
+        f"--env=sim:{scene}",
+        "--seed=1",
+        *(["--env-args", "--copies=4"] if groups else []),
+    )
+    folder = workplace / "results" / "run"
+
+    def learn(max_steps: int, *flags: str) -> tuple[Any, dict[str, Any]]:
+        config = configure(name, **settings, max_steps=max_steps)
+        said = mlagents_style("learn", config, *flags, *run)
+        assert said.code == 0, said.err
+        return said, json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+
+    _, before = learn(400)
+    assert (folder / name / "replay.npz").exists() == replays
+    said, after = learn(600, "--resume")
+    assert f"Resuming '{name}' from step 4" in said.out
+    assert (f"'{name}' goes on with its replay buffer." in said.out + said.err) == replays
+    assert after["step"] >= 600 > before["step"] >= 400
+
+    said = mlagents_style("evaluate", "run", "--episodes=4", "--json")
+    assert said.code == 0, said.err
+    score = json.loads(said.out)["behaviors"][name]
+    assert score["episodes"] == 4
+    assert (score["mean_group_return"] is not None) == groups
+    if trainer_type != "random":  # its actions are drawn, whatever is asked for
+        assert_model_acts_as_policy(folder / f"{name}.onnx", load_policy(folder))
