@@ -64,7 +64,7 @@ def require_same(loaded: Loaded, segments: list[DemonstratedSegment], spec: Beha
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_it_loads_what_our_experts_recorded(
+def test_real_loader_reads_recordings_of_our_experts(
     name: str, load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -75,7 +75,7 @@ def test_it_loads_what_our_experts_recorded(
     require_same(load(file.path), list(file.segments(10**6)), file.spec)
 
 
-def test_it_loads_both_kinds_of_actions_and_plain_pictures(load: Any, tmp_path: Path) -> None:
+def test_real_loader_reads_hybrid_actions_and_plain_pictures(load: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     spec = BehaviorSpec(
         (ObservationSpec("number", (3,)), ObservationSpec("eye", (2, 5, 4), PICTURE)), ActionSpec(2, (3, 2))
@@ -106,7 +106,7 @@ def test_it_loads_both_kinds_of_actions_and_plain_pictures(load: Any, tmp_path: 
     require_same(load(tmp_path / "x.demo"), segments, spec)
 
 
-def test_what_it_writes_is_read_here(peer: Any, finish: Any, tmp_path: Path) -> None:
+def test_recordings_of_the_real_writer_are_read(peer: Any, finish: Any, tmp_path: Path) -> None:
     finish(peer.start(PROGRAM, "write", "real.demo", folder=tmp_path))
     file = DemonstrationFile(tmp_path / "real.demo")
     assert (file.behavior_name, file.is_shifted, file.meta.number_steps) == ("Recorded", True, 0)
@@ -124,7 +124,7 @@ def test_what_it_writes_is_read_here(peer: Any, finish: Any, tmp_path: Path) -> 
         np.testing.assert_array_equal(segment.rewards, steps / 8)
 
 
-def test_it_learns_from_a_recording_of_ours(
+def test_real_learner_imitates_a_recording_of_ours(
     peer: Any, bundled: Any, finish: Any, free_port: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -83,7 +83,7 @@ def test_real_environment_gets_the_steps_that_ours_gets(
 
 
 @every_environment
-def test_it_waits_like_for_the_editor_and_a_scene_attaches(
+def test_scenes_attach_to_the_real_environment_like_the_editor(
     env: str,
     options: tuple[str, ...],
     bundled: Any,
@@ -103,7 +103,7 @@ def test_it_waits_like_for_the_editor_and_a_scene_attaches(
     require_equal(real, our_record(plan))
 
 
-def test_it_hears_from_an_odd_simulator_what_ours_hears(
+def test_real_environment_understands_an_odd_simulator_alike(
     build: Any, our_record: Any, real_record: Any, free_port: Any
 ) -> None:
     """The two behaviors that the real class cannot serve are left out.

@@ -39,7 +39,7 @@ def settings(steps: int, batch: int, **network: Any) -> dict[str, Any]:
         ("sim:sorter", "Sorter", settings(2000, 64)),
     ],
 )
-def test_it_trains_on_our_scene_and_exports_its_model(
+def test_real_learner_trains_on_our_scene_and_exports(
     env: str,
     behavior: str,
     chosen: dict[str, Any],

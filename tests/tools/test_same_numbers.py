@@ -61,7 +61,7 @@ def compare(
     return run
 
 
-def test_equal_runs_say_the_same_whatever_time_they_took(compare, tmp_path: Path) -> None:
+def test_equal_runs_compare_equal_whatever_their_duration(compare, tmp_path: Path) -> None:
     code, said = compare(recorded(tmp_path / "new"))
     assert (code, said) == (0, "run: the same\n1 of 1 runs say the same.\n")
 
@@ -88,7 +88,7 @@ def test_changed_number_is_shown_beside_the_expected_one(compare, tmp_path: Path
     assert "run/Ball/checkpoint.pt: algorithm/optimizer/steps: expected int 8, came int 9" in said
 
 
-def test_a_changed_metric_is_told_with_its_steps(compare, tmp_path: Path) -> None:
+def test_changed_metrics_are_shown_with_their_steps(compare, tmp_path: Path) -> None:
     code, said = compare(recorded(tmp_path / "new", rate=0.25))
     assert code == 1
     assert (
@@ -145,14 +145,14 @@ def test_missing_file_or_run_is_a_difference(compare, tmp_path: Path) -> None:
     assert "is missing" in said
 
 
-def test_what_is_no_recording_is_said(
+def test_folders_that_are_no_recording_are_reported(
     tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tool.main(["compare", str(tmp_path), str(tmp_path)]) == 2
     assert "holds no run" in capsys.readouterr().err
 
 
-def test_a_run_that_nobody_knows_is_said(
+def test_unknown_runs_are_reported(
     tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tool.main(["record", str(tmp_path), "--only", "pppo"]) == 2

@@ -52,7 +52,7 @@ def test_check_names_stale_files_and_changes_none(
     assert page.read_text() == before
 
 
-def test_writing_leaves_what_is_written_by_hand(tool: ModuleType, copy: Path) -> None:
+def test_writing_keeps_text_written_by_hand(tool: ModuleType, copy: Path) -> None:
     page = copy / "docs" / "configuration.md"
     text = page.read_text()
     page.write_text("My words.\n" + text.replace("| `tau` |", "| `tao` |") + "The end.\n")
@@ -87,7 +87,7 @@ def test_editors_find_the_schema_of_every_bundled_file(config: Path) -> None:
     assert (config.parent / first.removeprefix(start)).resolve() == REPOSITORY / "configs" / "schema.json"
 
 
-def test_the_schema_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_schema_file_equals_the_commands_output(capsys: pytest.CaptureFixture[str]) -> None:
     from trainer_service.cli import main
 
     assert main(["schema"]) == 0

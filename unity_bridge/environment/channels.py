@@ -43,7 +43,7 @@ class EnvironmentChannels:
         return records
 
     def deliver(self, records: Iterable[SideChannelRecord]) -> None:
-        """Hands each message to its channel. Those for unknown channels are skipped; of each, the first is told."""
+        """Hands each message to its channel. Those for unknown channels are skipped, and logged once a channel."""
         for record in records:
             channel = self._channels.get(record.channel)
             if channel is not None:

@@ -52,7 +52,7 @@ def test_a_large_choice_is_not_taken_for_two_small_ones() -> None:
     assert choices.tolist() == [[200], [7]]
 
 
-def test_rows_without_an_action_are_told_from_zeros() -> None:
+def test_rows_without_an_action_differ_from_zeros() -> None:
     rows = [b"", packed(6, 0.0), packed(1, 0.0)]
     actions, _, given = ActionReader(ActionSpec(1)).read(rows)
     assert actions.tolist() == [[0.0]] * 3

@@ -35,7 +35,7 @@ def episode_by_hand(hand: Any) -> list[bytes]:
     ]
 
 
-def test_an_action_answers_what_was_seen_a_row_before(hand: Any) -> None:
+def test_actions_answer_the_observation_a_row_before(hand: Any) -> None:
     first, second = DemonstrationFile(hand.file(episode_by_hand(hand))).segments()
     np.testing.assert_array_equal(first.observations[0], [[1.0], [2.0]])
     np.testing.assert_array_equal(first.continuous_actions, np.float32([[0.5], [-0.5]]))
@@ -134,7 +134,7 @@ def test_large_pictures_come_in_small_segments(hand: Any, monkeypatch: pytest.Mo
     assert [len(segment) for segment in segments] == [2, 2, 1]
 
 
-def test_old_recordings_say_what_was_done_in_the_deprecated_list(hand: Any) -> None:
+def test_old_recordings_are_read_from_the_deprecated_list(hand: Any) -> None:
     brain = BrainParametersProto(
         brain_name="Ball", vector_action_size_deprecated=[2], vector_action_space_type_deprecated=continuous
     )
@@ -225,7 +225,7 @@ def test_file_that_ends_too_early_is_refused(hand: Any) -> None:
         (b"\x0b\x18" + b"\xff" * 9 + b"\x01" + bytes(90), "expected counts in its head, got -1 steps"),
     ],
 )
-def test_a_foreign_file_is_told_from_a_recording(tmp_path: Path, data: bytes, complaint: str) -> None:
+def test_other_files_are_no_recordings(tmp_path: Path, data: bytes, complaint: str) -> None:
     path = tmp_path / "other.demo"
     path.write_bytes(data)
     with pytest.raises(DemonstrationError, match=r"other\.demo") as refused:
@@ -302,7 +302,7 @@ def test_a_folder_is_read_in_the_order_of_names(hand: Any) -> None:
     assert [file.path.name for file in open_demonstrations(hand.folder)] == ["a.demo", "b.demo"]
 
 
-def test_what_is_no_recording_by_its_name_is_refused(hand: Any, tmp_path: Path) -> None:
+def test_names_without_the_suffix_are_refused(hand: Any, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     hand.file(episode_by_hand(hand), name="expert.txt")
     for name, complaint in {

@@ -94,9 +94,7 @@ def test_pictures_are_compressed_if_they_are_bytes(
             assert (tuple(seen.shape), tuple(seen.dimension_properties)) == ((3, 5, 6), ())
 
 
-def test_an_episode_goes_on_where_the_segment_before_ended(
-    tmp_path: Path, rich: BehaviorSpec, make_segment: Any
-) -> None:
+def test_segments_of_an_episode_are_joined(tmp_path: Path, rich: BehaviorSpec, make_segment: Any) -> None:
     with DemonstrationWriter(tmp_path / "x.demo", "B", rich) as writer:
         writer.write(make_segment(rich, 3, end="cut"))
         writer.write(make_segment(rich, 2, starts_episode=False))
@@ -126,9 +124,7 @@ def test_the_rest_of_an_episode_needs_its_beginning(tmp_path: Path) -> None:
     writer.abandon()
 
 
-def test_what_does_not_fit_the_behavior_is_refused(
-    tmp_path: Path, rich: BehaviorSpec, make_segment: Any
-) -> None:
+def test_segments_that_do_not_fit_are_refused(tmp_path: Path, rich: BehaviorSpec, make_segment: Any) -> None:
     writer = DemonstrationWriter(tmp_path / "x.demo", "B", SMALL)
     with pytest.raises(ValueError, match="expected observations of shapes"):
         writer.write(make_segment(rich, 2))
@@ -147,7 +143,7 @@ def test_what_does_not_fit_the_behavior_is_refused(
         ("é", ""),
     ],
 )
-def test_a_name_is_cut_to_what_a_head_can_hold(tmp_path: Path, name: str, kept: str) -> None:
+def test_names_are_cut_to_the_header(tmp_path: Path, name: str, kept: str) -> None:
     with DemonstrationWriter(tmp_path / "x.demo", "B", SMALL, name=name) as writer:
         writer.write(two_steps())
     assert DemonstrationFile(tmp_path / "x.demo").meta.name == kept
@@ -185,7 +181,7 @@ def test_a_failure_leaves_the_older_file_and_nothing_else(tmp_path: Path) -> Non
     assert path.read_bytes() != b"older"
 
 
-def test_a_full_disk_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

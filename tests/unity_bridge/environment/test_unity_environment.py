@@ -293,7 +293,7 @@ def test_environment_continues_after_a_handlers_exception(mirror: Any) -> None:
     assert channel.heard == ["fine again"]
 
 
-def test_a_channel_that_nobody_has_is_told_once(mirror: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_channels_are_logged_once(mirror: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         env = mirror(side_channels=[])
         env.reset()
@@ -332,7 +332,7 @@ def test_a_second_simulator_is_refused_while_the_first_goes_on(simulator: Any, o
     assert first.wait(60) == 0
 
 
-def test_nobody_in_time_is_a_timeout(open_env: Any) -> None:
+def test_no_simulator_in_time_is_a_timeout(open_env: Any) -> None:
     port = free_port()
     with pytest.raises(UnityTimeOutException, match=rf"nobody attached to 127.0.0.1:{port} within 0.2 s"):
         open_env(base_port=port, timeout_wait=0.2)
@@ -353,14 +353,14 @@ def test_a_program_that_falls_silent_is_a_timeout(actor: Any, open_env: Any) -> 
         env.step()
 
 
-def test_the_exit_code_of_a_program_that_ends_is_told(actor: Any, open_env: Any) -> None:
+def test_exit_code_of_a_program_is_reported(actor: Any, open_env: Any) -> None:
     env = open_env(actor("introduce", "confirm", "step", "print=oh_no", "exit=3"))
     env.reset()
     with pytest.raises(UnityEnvironmentException, match=r"(?s)exited with code 3.*oh no"):
         env.step()
 
 
-def test_a_program_that_ends_before_it_speaks_is_told(actor: Any, open_env: Any) -> None:
+def test_program_that_ends_before_connecting_is_reported(actor: Any, open_env: Any) -> None:
     with pytest.raises(UnityEnvironmentException, match=r"(?s)exited with code 5.*no licence"):
         open_env(actor("print=no_licence", "exit=5"))
 
@@ -386,7 +386,7 @@ def test_another_protocol_is_refused(actor: Any, open_env: Any) -> None:
         open_env(actor("introduce=2.0.0"))
 
 
-def test_a_port_of_somebody_else_is_a_worker_in_use(open_env: Any) -> None:
+def test_a_taken_port_is_a_worker_in_use(open_env: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(UnityWorkerInUseException, match="worker number 2 is still in use"):
@@ -422,7 +422,7 @@ def test_programs_get_the_arguments_that_unity_gets(
     assert log.with_suffix(".out").read_text() == f"{flags}-logFile {log} --level 2\n"
 
 
-def test_a_closed_environment_says_so(mirror: Any) -> None:
+def test_closed_environments_refuse_calls(mirror: Any) -> None:
     env = mirror()
     env.reset()
     env.close()

@@ -34,7 +34,7 @@ BEHAVIOR = TrainingBehaviorInitialized(
 
 
 @pytest.mark.parametrize("message", [RUN, BEHAVIOR])
-def test_what_is_said_comes_out_again(message: AnalyticsMessage) -> None:
+def test_messages_survive_a_round_trip(message: AnalyticsMessage) -> None:
     (record,) = analytics_records([message])
     assert record.channel == TRAINING_ANALYTICS
     assert parse_analytics(record.body) == message

@@ -99,7 +99,7 @@ def test_messages_keep_the_order_of_channels_and_queues() -> None:
     assert hub.greeting(0) == [SideChannelRecord(RAW, b"\xff\x00"), said("first"), said("second")]
 
 
-def test_a_channel_hears_what_is_for_it_and_may_answer() -> None:
+def test_channels_get_their_messages_and_may_answer() -> None:
     chat, properties = Chat(), FloatPropertiesChannel()
     hub = ChannelHub([chat, properties])
     hub.greeting(0)
@@ -110,7 +110,7 @@ def test_a_channel_hears_what_is_for_it_and_may_answer() -> None:
     assert hub.outgoing(0) == [said("peace to you")]
 
 
-def test_raw_bytes_and_statistics_arrive_as_they_were_sent() -> None:
+def test_raw_bytes_and_statistics_arrive_unchanged() -> None:
     raw, stats = RawBytesChannel(RAW), StatsSideChannel()
     hub = ChannelHub([raw, stats])
     hub.greeting(0)

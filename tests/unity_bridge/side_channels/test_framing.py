@@ -27,7 +27,7 @@ def test_the_channel_id_is_in_dotnet_order() -> None:
 
 
 @given(RECORDS)
-def test_what_is_packed_comes_out_again(records: list[SideChannelRecord]) -> None:
+def test_records_survive_packing(records: list[SideChannelRecord]) -> None:
     payload = pack_records(records)
     assert unpack_records(payload) == records
     assert len(payload) == sum(map(packed_size, records))

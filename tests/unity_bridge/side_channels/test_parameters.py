@@ -86,6 +86,6 @@ def written(*numbers: int) -> bytes:
         (written(0) + b"\0", "environment parameter 'size': expected 4 bytes of a float32, got 1"),
     ],
 )
-def test_what_no_trainer_says_is_refused_by_name(body: bytes, complaint: str) -> None:
+def test_unknown_messages_are_refused_by_name(body: bytes, complaint: str) -> None:
     with pytest.raises(WireError, match=complaint):
         parse_parameter(body)

@@ -27,7 +27,7 @@ def test_values_have_the_bytes_that_unity_expects() -> None:
 
 
 @given(st.booleans(), INT32, FLOATS, ASCII, st.lists(FLOATS, max_size=5), INT32)
-def test_what_is_written_is_read_in_its_order(
+def test_values_are_read_in_the_order_of_writing(
     flag: bool, number: int, real: float, text: str, reals: list[float], last: int
 ) -> None:
     writer = BodyWriter().bool(flag).int32(number).float32(real).string(text).float32_list(reals).int32(last)
@@ -80,7 +80,7 @@ def test_a_text_that_is_no_ascii_is_refused() -> None:
 
 
 @pytest.mark.parametrize("count", [-1, 3, 2**31 - 1])
-def test_a_list_that_says_more_than_there_is_is_refused(count: int) -> None:
+def test_lists_longer_than_the_body_are_refused(count: int) -> None:
     with pytest.raises(WireError, match=f"message: a list says it has {count} floats, got 8 bytes"):
         reader(BodyWriter().int32(count).body() + bytes(8)).float32_list()
 
@@ -94,6 +94,8 @@ def test_a_list_that_says_more_than_there_is_is_refused(count: int) -> None:
         (lambda: BodyWriter().string("größe"), "expected ASCII text, got 'größe'"),
     ],
 )
-def test_what_the_wire_cannot_carry_is_our_mistake(write: Callable[[], object], complaint: str) -> None:
+def test_values_that_do_not_fit_the_wire_raise_value_error(
+    write: Callable[[], object], complaint: str
+) -> None:
     with pytest.raises(ValueError, match=complaint):
         write()

@@ -1,4 +1,4 @@
-"""A trainer that says what it was told to say, and remembers every message it heard."""
+"""A trainer that sends prepared replies, and remembers every message that it received."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_raw_bytes_come_back_once_and_in_their_order() -> None:
     assert academy.outgoing() == b""
 
 
-def test_statistics_are_said_once() -> None:
+def test_statistics_are_sent_once() -> None:
     academy = Academy()
     academy.add_statistic("Goal/Right", 2, Aggregation.SUM)
     academy.add_statistic("Wall/Height", 1.5)
@@ -80,7 +80,7 @@ def test_statistics_are_said_once() -> None:
 
 
 @pytest.mark.parametrize("channel", [UUID(int=7), TRAINING_ANALYTICS])
-def test_a_channel_that_nobody_listens_to_is_passed_over(channel: UUID) -> None:
+def test_unknown_channels_are_ignored(channel: UUID) -> None:
     academy = Academy()
     known = parameter_records([FloatParameter("height", 4)])
     academy.receive(pack_records([SideChannelRecord(channel, b"\xff\xff\xff"), *known]))

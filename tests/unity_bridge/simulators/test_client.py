@@ -40,7 +40,7 @@ def test_a_trainer_that_comes_later_is_found(trainer, serve) -> None:
             assert ending.result() == "the trainer ended the conversation"
 
 
-def test_where_nobody_listens_the_address_is_named(unused_port: int) -> None:
+def test_connection_error_names_the_address(unused_port: int) -> None:
     with pytest.raises(
         ConnectError, match=rf"no trainer answers on 127\.0\.0\.1:{unused_port} \(waited 0\.2 s\)"
     ):
@@ -72,7 +72,7 @@ def test_a_trainer_that_breaks_off_with_an_error_is_quoted(trainer, serve) -> No
         run(Basic(), port, connect_timeout_s=10)
 
 
-def test_a_trainer_that_vanishes_ends_it_quietly(trainer, serve) -> None:
+def test_vanished_trainer_ends_the_simulator_quietly(trainer, serve) -> None:
     asked, gone = threading.Event(), threading.Event()
 
     def exchange(data: bytes, context: grpc.ServicerContext) -> bytes:
@@ -118,7 +118,7 @@ def test_next_trainer_on_the_port_gets_its_own_conversation(trainer, serve) -> N
     ] == [BASIC]
 
 
-def test_who_answers_nothing_does_not_prolong_the_wait(trainer, serve) -> None:
+def test_servers_without_answers_do_not_prolong_the_wait(trainer, serve) -> None:
     def exchange(data: bytes, context: grpc.ServicerContext) -> bytes:
         if len(trainer.heard) == 3:
             context.abort(grpc.StatusCode.UNAVAILABLE, "")

@@ -80,7 +80,7 @@ def test_a_recording_is_written_at_the_end(trainer, serve, tmp_path: Path, capsy
     assert f"{path}: 5 frames" in capsys.readouterr().err
 
 
-def test_who_was_launched_does_not_wait_for_another_trainer(
+def test_launched_simulators_do_not_wait_for_another_trainer(
     trainer, serve, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     def exchange(data: bytes, context: grpc.ServicerContext) -> bytes:
@@ -122,7 +122,7 @@ def test_environment_that_fails_later_gives_code_2(trainer, serve, capsys) -> No
     assert "error: gym:Pendulum-v1: step() raised " in capsys.readouterr().err
 
 
-def test_what_only_a_unity_player_needs_is_passed_over() -> None:
+def test_arguments_of_unity_players_are_ignored() -> None:
     line = "sim:basic -nographics -batchmode --mlagents-port 5005 -logFile player.log -screen-width 84 --agents 3"
     arguments = parse(line.split())
     assert (arguments.env, arguments.mlagents_port, arguments.agents) == ("sim:basic", 5005, 3)
@@ -164,10 +164,10 @@ def test_a_wrong_argument_is_named(line: str, complaint: str, capsys) -> None:
     assert complaint in capsys.readouterr().err
 
 
-def test_a_parameter_is_held_whatever_the_trainer_says(trainer, serve) -> None:
+def test_parameter_flag_wins_over_the_trainer(trainer, serve) -> None:
     trainer.begins()
-    told = parameter_records([FloatParameter("num_tiles", 3)])
-    trainer.script[1].unity_input.rl_input.side_channel = pack_records(told)
+    steps = parameter_records([FloatParameter("num_tiles", 3)])
+    trainer.script[1].unity_input.rl_input.side_channel = pack_records(steps)
     with serve(trainer.exchange) as port:
         line = f"sim:sorter --agents 1 --mlagents-port {port} --parameter num_tiles=8"
         assert main(line.split()) == 0
@@ -179,7 +179,7 @@ def test_a_parameter_is_held_whatever_the_trainer_says(trainer, serve) -> None:
 @pytest.mark.parametrize(
     ("flags", "compressed"), [("", True), ("--pictures png", True), ("--pictures float", False)]
 )
-def test_cameras_send_what_was_asked_for(trainer, serve, flags: str, compressed: bool) -> None:
+def test_cameras_send_the_requested_format(trainer, serve, flags: str, compressed: bool) -> None:
     with serve(trainer.begins().exchange) as port:
         assert main(f"sim:gridworld --agents 1 --mlagents-port {port} {flags}".split()) == 0
     (info,) = trainer.heard[2].unity_output.rl_output.agentInfos["GridWorld?team=0"].value

@@ -37,12 +37,12 @@ RIGHT, LEFT = 2, 1
 
 
 class Latecomer:
-    """One agent of A from the start, two of B from the second message on. Remembers what it was told."""
+    """One agent of A from the start, two of B from the second message on. Remembers the actions that it got."""
 
     frame_s = 0.1
 
     def __init__(self) -> None:
-        self.told: list[Mapping[str, ActionBatch]] = []
+        self.received: list[Mapping[str, ActionBatch]] = []
         self.seeds: list[int | None] = []
 
     @property
@@ -58,7 +58,7 @@ class Latecomer:
         return {"A?team=0": self._rows(3), "B?team=1": self._rows()}
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
-        self.told.append(actions)
+        self.received.append(actions)
         return {"A?team=0": self._rows(3), "B?team=1": self._rows(9, 4)}
 
     def render(self) -> np.ndarray:
@@ -175,7 +175,7 @@ def test_end_and_next_start_share_message_and_agent_id(trainer) -> None:
         assert list(again.observations[0].float_data.data).index(1) == 10
 
 
-def test_an_interruption_is_told_from_an_end(trainer) -> None:
+def test_interruptions_differ_from_ends(trainer) -> None:
     trainer.begins().says(*[trainer.act(BASIC, discrete=[[0]])] * 200)
     converse(trainer.exchange, Basic())
     ended, _ = infos(trainer.heard[-1], BASIC)
@@ -212,16 +212,16 @@ def test_actions_reach_the_waiting_agents_in_their_order(trainer) -> None:
     act = trainer.act("B?team=1", continuous=[[0.5, 1], [-0.5, -1]])
     trainer.begins().says(trainer.act("A?team=0", continuous=[[0.25]]), act)
     converse(trainer.exchange, scene)
-    first, second = scene.told
+    first, second = scene.received
     assert first["A?team=0"].continuous.tolist() == [[0.25]]
     assert second["B?team=1"].continuous.tolist() == [[0.5, 1], [-0.5, -1]]
 
 
-def test_agents_that_nobody_answers_for_do_nothing(trainer) -> None:
+def test_agents_without_an_answer_do_nothing(trainer) -> None:
     scene = Latecomer()
     trainer.begins().says(trainer.command(CommandProto.STEP), trainer.act("A?team=0", continuous=[[0.25]]))
     converse(trainer.exchange, scene)
-    first, second = scene.told
+    first, second = scene.received
     assert first["A?team=0"].continuous.tolist() == [[0]]
     assert second["B?team=1"].continuous.tolist() == [[0, 0], [0, 0]]
 
@@ -232,7 +232,7 @@ def test_terminal_rows_get_no_action(trainer) -> None:
     assert len(trainer.heard) == 7
 
 
-def test_parameters_that_come_with_the_first_reset_hold_for_it(trainer) -> None:
+def test_parameters_of_the_first_reset_apply_to_it(trainer) -> None:
     academy = Academy()
     scene = Sorter(3, academy)
     trainer.begins()
@@ -278,7 +278,7 @@ def test_statistics_leave_with_the_message_of_their_step(trainer) -> None:
     assert said[3:] == [b"", b""]
 
 
-def test_what_comes_on_the_echo_channel_goes_back_on_it(trainer) -> None:
+def test_echo_channel_returns_its_messages(trainer) -> None:
     shout = SideChannelRecord(ECHO, b"\x00hello")
     noisy = trainer.act(BALL, continuous=[[0, 0]])
     noisy.unity_input.rl_input.side_channel = pack_records([shout, shout])

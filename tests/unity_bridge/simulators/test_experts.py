@@ -31,12 +31,12 @@ MEAN_RETURNS = {
 
 def returns_of(scene: Demonstrator, steps: int, seed: int) -> list[float]:
     """The returns of all complete episodes that the expert plays."""
-    told = scene.reset(seed)
+    batches = scene.reset(seed)
     sums: dict[int, float] = {}
     ended: list[float] = []
     for _ in range(steps):
-        told = scene.step(scene.expert())
-        for batch in told.values():
+        batches = scene.step(scene.expert())
+        for batch in batches.values():
             for row, agent in enumerate(batch.agent_ids.tolist()):
                 sums[agent] = sums.get(agent, 0.0) + float(batch.rewards[row])
                 if row < batch.num_terminal:
@@ -46,7 +46,7 @@ def returns_of(scene: Demonstrator, steps: int, seed: int) -> list[float]:
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", SCENES)
-def test_an_expert_earns_what_there_is_to_earn(name: str, seed: int) -> None:
+def test_experts_earn_the_best_return(name: str, seed: int) -> None:
     scene = open_scene(f"sim:{name}", agents=48)
     assert isinstance(scene, Demonstrator)
     returns = returns_of(scene, {"3dball": 1000}.get(name, 400), seed)
@@ -59,13 +59,15 @@ def test_an_expert_earns_what_there_is_to_earn(name: str, seed: int) -> None:
 def test_experts_take_allowed_actions_for_waiting_rows(name: str) -> None:
     scene = open_scene(f"sim:{name}", agents=7)
     assert isinstance(scene, Demonstrator)
-    told = scene.reset(3)
+    batches = scene.reset(3)
     for _ in range(60):
         shown = scene.expert()
-        assert set(shown) >= {behavior for behavior, steps in told.items() if len(steps) > steps.num_terminal}
+        assert set(shown) >= {
+            behavior for behavior, steps in batches.items() if len(steps) > steps.num_terminal
+        }
         for behavior, batch in shown.items():
-            require_legal(scene.behaviors[behavior], told[behavior], batch)
-        told = scene.step(shown)
+            require_legal(scene.behaviors[behavior], batches[behavior], batch)
+        batches = scene.step(shown)
 
 
 def require_legal(spec: BehaviorSpec, steps: StepBatch, batch: ActionBatch) -> None:
@@ -90,8 +92,8 @@ def test_asking_an_expert_changes_nothing(name: str) -> None:
         for _ in range(30):
             for _ in range(asked):
                 shown = scene.expert()
-            told = scene.step(shown)
-        return told
+            batches = scene.step(shown)
+        return batches
 
     once, often = played(asked=1), played(asked=3)
     assert set(once) == set(often)

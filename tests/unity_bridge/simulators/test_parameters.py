@@ -22,7 +22,7 @@ def read(message: EnvironmentParameterMessage, count: int = MANY) -> np.ndarray:
     return parameters.read(message.name, -1.0, count)
 
 
-def test_what_nobody_set_is_the_default() -> None:
+def test_unset_parameters_have_their_default() -> None:
     assert EnvironmentParameters().read("height", 2.5, 3).tolist() == [2.5, 2.5, 2.5]
 
 
@@ -96,7 +96,7 @@ def test_a_sampler_that_is_given_again_begins_again(sampler) -> None:
     assert parameters.read("height", 0, 3).tolist() == first
 
 
-def test_what_the_user_fixed_stays() -> None:
+def test_fixed_parameters_stay() -> None:
     parameters = EnvironmentParameters({"height": 6})
     parameters.set(FloatParameter("height", 4))
     parameters.set(FloatParameter("width", 4))

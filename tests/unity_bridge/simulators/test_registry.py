@@ -20,13 +20,13 @@ def test_scenes_have_their_own_default_number_of_agents(name: str) -> None:
 @pytest.mark.parametrize("name", SCENES)
 def test_a_scene_describes_what_its_rows_hold(name: str) -> None:
     scene = open_scene(f"sim:{name}")
-    told = scene.reset(0)
-    assert set(told) == set(scene.behaviors)
+    steps = scene.reset(0)
+    assert set(steps) == set(scene.behaviors)
     for behavior, spec in scene.behaviors.items():
         sensors = spec.observation_specs
-        assert [seen.shape[1:] for seen in told[behavior].observations] == [each.shape for each in sensors]
+        assert [seen.shape[1:] for seen in steps[behavior].observations] == [each.shape for each in sensors]
         assert sorted(sensors, key=lambda sensor: sensor.name) == list(sensors)
-        assert told[behavior].allowed_actions.shape[1] == spec.action_spec.mask_size
+        assert steps[behavior].allowed_actions.shape[1] == spec.action_spec.mask_size
         assert behavior.endswith("?team=0")
 
 
@@ -53,12 +53,12 @@ def test_an_unknown_environment_is_named_with_the_nearest_one(env: str, complain
         open_scene(env)
 
 
-def test_arguments_for_a_scene_of_ours_are_refused() -> None:
+def test_env_kwargs_for_a_bundled_scene_are_refused() -> None:
     with pytest.raises(SceneError, match="--env-kwargs is for gym: and pettingzoo: environments only"):
         open_scene("sim:basic", env_kwargs={"cells": 30})
 
 
-def test_without_gymnasium_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gymnasium_is_reported_with_its_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [name for name in sys.modules if name.startswith("unity_bridge.simulators.gym")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(sys, "meta_path", [Without("gymnasium"), *sys.meta_path])

@@ -197,7 +197,7 @@ def test_environment_parameters_and_statistics_cross_the_wire(open_environment: 
     assert tiles().tolist() == [10] * 16
 
 
-def test_other_side_channels_are_heard_and_answered(open_environment: Open) -> None:
+def test_other_side_channels_are_read_and_answered(open_environment: Open) -> None:
     from mlagents_envs.side_channel.engine_configuration_channel import EngineConfigurationChannel
     from mlagents_envs.side_channel.float_properties_channel import FloatPropertiesChannel
     from mlagents_envs.side_channel.raw_bytes_channel import RawBytesChannel
@@ -253,16 +253,16 @@ def test_hallway_and_pyramids_are_walked_over_the_wire(
     assert spec.action_spec.discrete_branches == (5,)
     twin = open_scene(f"sim:{scene}")
     assert isinstance(twin, Demonstrator)
-    told = twin.reset(3)[name]
+    steps = twin.reset(3)[name]
     for _ in range(60):
         decisions, terminals = environment.get_steps(name)
         assert decisions.agent_id.tolist() == list(range(16))
-        assert terminals.reward.tolist() == told.rewards[: told.num_terminal].tolist()
-        for seen, same in zip(decisions.obs, told.observations, strict=True):
-            np.testing.assert_array_equal(seen, same[told.num_terminal :])
+        assert terminals.reward.tolist() == steps.rewards[: steps.num_terminal].tolist()
+        for seen, same in zip(decisions.obs, steps.observations, strict=True):
+            np.testing.assert_array_equal(seen, same[steps.num_terminal :])
         shown = twin.expert()
         action = zeros(spec, len(decisions))
         action.discrete[:] = shown[name].discrete
         environment.set_actions(name, action)
         environment.step()
-        told = twin.step(shown)[name]
+        steps = twin.step(shown)[name]

@@ -44,7 +44,7 @@ class ThreeDBall:
     interrupted, so the best return is 100.
 
     An episode starts with the ball at rest on the platform, up to 1.5 m off its centre each way, tilted up to
-    10° about each axis. A decision lasts 0.1 s; what happens in it is told in ``ball_physics``.
+    10° about each axis. A decision lasts 0.1 s; ``ball_physics`` describes what happens in it.
     """
 
     frame_s = ball_physics.STEPS * ball_physics.STEP_S

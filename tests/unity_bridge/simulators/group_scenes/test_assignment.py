@@ -13,7 +13,7 @@ def test_the_least_sum_of_costs_wins_over_the_cheapest_pair() -> None:
 
 
 @pytest.mark.parametrize("agents", [1, 3, MOST_TRIED, MOST_TRIED + 1, 9])
-def test_everybody_gets_a_place_of_its_own(agents: int) -> None:
+def test_every_agent_gets_another_place(agents: int) -> None:
     places = assign(np.random.default_rng(agents).random((20, agents, agents)))
     np.testing.assert_array_equal(np.sort(places, axis=1), np.arange(agents)[None].repeat(20, axis=0))
 

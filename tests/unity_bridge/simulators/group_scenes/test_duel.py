@@ -25,39 +25,39 @@ from unity_bridge.steps import ActionBatch, StepBatch
 Player = Callable[[StepBatch, ActionBatch, np.random.Generator], ActionBatch]
 
 
-def expert(told: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
+def expert(steps: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
     return advised
 
 
-def follower(told: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
+def follower(steps: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
     """Keeps its own height (the sixth number) near the ball's (the second)."""
-    seen = told.observations[0][told.num_terminal :]
+    seen = steps.observations[0][steps.num_terminal :]
     away = seen[:, 1] - seen[:, 5]
     return choices(np.where(np.abs(away) < 0.05, STAY, np.where(away > 0, UP, DOWN)))
 
 
-def sleepy(told: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
+def sleepy(steps: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
     """A follower that misses every other decision."""
     awake = rng.random(len(advised)) < 0.5
-    return choices(np.where(awake, follower(told, advised, rng).discrete[:, 0], STAY))
+    return choices(np.where(awake, follower(steps, advised, rng).discrete[:, 0], STAY))
 
 
-def random(told: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
+def random(steps: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
     return choices(rng.integers(3, size=len(advised)))
 
 
 def match(left: Player, right: Player, *, paddles: int = 1, steps: int = 400, seed: int = 0) -> list[int]:
     """Results for the left side: +1, 0 or −1 for each duel that came to an end."""
     scene, rng = Duel(copies=60, agents_per_copy=paddles), np.random.default_rng(seed)
-    told, results = scene.reset(seed), []
+    batches, results = scene.reset(seed), []
     for _ in range(steps):
         advised = scene.expert()
         actions = {
-            behavior: player(told[behavior], advised[behavior], rng)
+            behavior: player(batches[behavior], advised[behavior], rng)
             for behavior, player in zip(SIDES, (left, right), strict=True)
         }
-        told = scene.step(actions)
-        ours, theirs = (told[side] for side in SIDES)
+        batches = scene.step(actions)
+        ours, theirs = (batches[side] for side in SIDES)
         ended = slice(0, ours.num_terminal, paddles)
         earned = ours.rewards + ours.group_rewards
         np.testing.assert_array_equal(earned[ended], -(theirs.rewards + theirs.group_rewards)[ended])
@@ -123,7 +123,7 @@ def test_paddles_return_the_ball_faster_and_steeper_off_center(side: int) -> Non
 
 
 @pytest.mark.parametrize(("side", "winner"), [(-1, -1), (1, 1)])
-def test_who_misses_the_ball_loses(side: int, winner: int) -> None:
+def test_missing_the_ball_loses(side: int, winner: int) -> None:
     made = court((side * 0.85, 1.5 * HALF_PADDLE), (side * 0.1, 0))
     assert made.advance(STILL).tolist() == [0]
     assert made.advance(STILL).tolist() == [winner]
@@ -164,8 +164,8 @@ def test_both_sides_observe_the_court_playing_to_the_right(paddles: int) -> None
     made.paddles[0, 0], made.paddles[0, 1] = 0.4, -0.4
     made.paddles[1, 0], made.paddles[1, 1] = -0.4, 0.4
     still = choices(np.full(2 * paddles, STAY))
-    told = scene.step(dict.fromkeys(SIDES, still))
-    left, right = (told[side].observations[0] for side in SIDES)
+    steps = scene.step(dict.fromkeys(SIDES, still))
+    left, right = (steps[side].observations[0] for side in SIDES)
     np.testing.assert_allclose(left[:paddles], right[paddles:], atol=1e-6)
     np.testing.assert_allclose(right[:paddles], left[paddles:], atol=1e-6)
     np.testing.assert_allclose(left[0, :6], [0.28, 0.26, 1, -0.5, 1 - PADDLE_X, 0.4], atol=1e-6)
@@ -191,8 +191,8 @@ def test_the_result_is_an_agents_own_or_its_teams(paddles: int, own: bool) -> No
     scene.reset(0)
     ends = 0
     for _ in range(60):
-        told = scene.step(dict.fromkeys(SIDES, choices(rng.integers(3, size=8 * paddles))))
-        for batch in told.values():
+        steps = scene.step(dict.fromkeys(SIDES, choices(rng.integers(3, size=8 * paddles))))
+        for batch in steps.values():
             given, not_given = batch.rewards, batch.group_rewards
             if not own:
                 given, not_given = not_given, given
@@ -207,8 +207,8 @@ def test_a_duel_without_a_winner_is_truncated() -> None:
     scene = Duel(copies=2, steps=4, academy=academy)
     scene.reset(0)
     still = dict.fromkeys(SIDES, choices(np.full(2, STAY)))
-    told = [scene.step(still) for _ in range(4)][-1]
-    for batch in told.values():
+    steps = [scene.step(still) for _ in range(4)][-1]
+    for batch in steps.values():
         assert batch.truncated.tolist() == [True, True, False, False]
         assert not batch.rewards.any()
     stats = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
@@ -219,8 +219,8 @@ def test_numbers_move_paddles_by_as_much() -> None:
     scene = Duel(copies=2, continuous=True)
     scene.reset(0)
     actions = [ActionBatch(np.array(rows, np.float32), np.zeros((2, 0), np.int32)) for rows in ROWS]
-    told = scene.step(dict(zip(SIDES, actions, strict=True)))
-    heights = [told[side].observations[0][:, 5].tolist() for side in SIDES]
+    steps = scene.step(dict(zip(SIDES, actions, strict=True)))
+    heights = [steps[side].observations[0][:, 5].tolist() for side in SIDES]
     np.testing.assert_allclose(heights, [[0.05, -0.1], [0, 0.1]], atol=1e-6)
 
 

@@ -79,7 +79,7 @@ def test_a_block_is_solid_from_the_other_sides(place: tuple[int, int], action: i
     assert (world.blocks[0, 1], world.places[0].tolist()) == (2, [list(place)])
 
 
-def test_who_stands_in_the_way_holds_a_block_up() -> None:
+def test_agents_in_the_way_stop_a_block() -> None:
     world = room((3, 1), (3, 3))
     act(world, RIGHT, RIGHT)
     assert world.blocks[0, 1] == 2
@@ -124,7 +124,7 @@ def test_delivered_block_earns_its_weight_and_is_gone() -> None:
     assert world.places[0].tolist() == [[1, GOAL], [1, GOAL], [3, GOAL]]
 
 
-def test_everybody_in_another_order_does_the_same() -> None:
+def test_order_of_agents_does_not_matter() -> None:
     rng = np.random.default_rng(1)
     world, other, order = PushBlockWorld(30, 5), PushBlockWorld(30, 5), rng.permutation(5)
     world.draw_rooms(np.ones(30, np.bool_), rng)
@@ -154,30 +154,32 @@ class Books:
         self.deaths: list[int] = []
         self._open: dict[int, list[float]] = defaultdict(list)
         self._died: dict[int, int] = defaultdict(int)
-        self.told = scene.reset(seed)[BEHAVIOR]
+        self.latest = scene.reset(seed)[BEHAVIOR]
         self._alive = self._living()
         self._size = {group: len(agents) for group, agents in self._alive.items()}
 
     def _living(self) -> dict[int, set[int]]:
         alive: dict[int, set[int]] = defaultdict(set)
-        waiting = slice(self.told.num_terminal, None)
-        pairs = zip(self.told.group_ids[waiting].tolist(), self.told.agent_ids[waiting].tolist(), strict=True)
+        waiting = slice(self.latest.num_terminal, None)
+        pairs = zip(
+            self.latest.group_ids[waiting].tolist(), self.latest.agent_ids[waiting].tolist(), strict=True
+        )
         for group, agent in pairs:
             alive[group].add(agent)
         return alive
 
     def play(self, actions: ActionBatch) -> None:
         before = self._alive
-        self.told = told = self.scene.step({BEHAVIOR: actions})[BEHAVIOR]
+        self.latest = steps = self.scene.step({BEHAVIOR: actions})[BEHAVIOR]
         now = self._living()
         ended: dict[int, set[int]] = defaultdict(set)
         earned: dict[tuple[int, int], float] = {}
         for row, (group, agent) in enumerate(
-            zip(told.group_ids.tolist(), told.agent_ids.tolist(), strict=True)
+            zip(steps.group_ids.tolist(), steps.agent_ids.tolist(), strict=True)
         ):
-            if row < told.num_terminal:
+            if row < steps.num_terminal:
                 ended[group].add(agent)
-            earned.setdefault((group, agent), float(told.group_rewards[row]))
+            earned.setdefault((group, agent), float(steps.group_rewards[row]))
         for group, agents in before.items():
             (reward,) = {round(earned[group, agent], 5) for agent in agents}
             self._open[group].append(reward)
@@ -217,28 +219,28 @@ def test_group_without_a_death_is_truncated_with_nothing() -> None:
     scene = PushBlock(copies=3, steps=50)
     books = Books(scene)
     for _ in range(50):
-        assert not books.told.num_terminal
-        waiting = len(books.told)
+        assert not books.latest.num_terminal
+        waiting = len(books.latest)
         books.play(choices(np.full(waiting, STAY)))
-    assert books.told.truncated[:waiting].all()
+    assert books.latest.truncated[:waiting].all()
     assert books.returns == pytest.approx([-0.5] * 3)
-    assert not books.told.group_rewards[books.told.num_terminal :].any()
+    assert not books.latest.group_rewards[books.latest.num_terminal :].any()
 
 
 def test_only_groups_earn_and_random_ones_little() -> None:
     scene, rng = PushBlock(copies=30), np.random.default_rng(0)
     books = Books(scene, seed=5)
     for _ in range(400):
-        waiting = len(books.told) - books.told.num_terminal
+        waiting = len(books.latest) - books.latest.num_terminal
         books.play(choices(rng.integers(5, size=waiting)))
-        assert not books.told.rewards.any()
+        assert not books.latest.rewards.any()
     assert len(books.returns) >= 120
     assert np.mean(books.returns) < 0
 
 
-def walk_into_the_trap(told: StepBatch) -> ActionBatch:
+def walk_into_the_trap(steps: StepBatch) -> ActionBatch:
     """Everybody: along the first column, then along the row of the trap."""
-    down = np.rint(told.observations[0][told.num_terminal :, 2] * 6)
+    down = np.rint(steps.observations[0][steps.num_terminal :, 2] * 6)
     return choices(np.where(down != 0, np.where(down > 0, DOWN, UP), RIGHT))
 
 
@@ -247,12 +249,12 @@ def test_the_dead_are_away_until_their_group_begins_anew() -> None:
     books = Books(scene, seed=1)
     gone: set[int] = set()
     while books.returns == []:
-        books.play(walk_into_the_trap(books.told))
-        waiting = set(books.told.agent_ids[books.told.num_terminal :].tolist())
-        ended = books.told.terminated[: books.told.num_terminal]
+        books.play(walk_into_the_trap(books.latest))
+        waiting = set(books.latest.agent_ids[books.latest.num_terminal :].tolist())
+        ended = books.latest.terminated[: books.latest.num_terminal]
         if books.returns == []:
             assert ended.all()
-            gone |= set(books.told.agent_ids[: books.told.num_terminal].tolist())
+            gone |= set(books.latest.agent_ids[: books.latest.num_terminal].tolist())
             assert not gone & waiting
     assert gone
     assert set(books.deaths) >= {1}
@@ -260,21 +262,21 @@ def test_the_dead_are_away_until_their_group_begins_anew() -> None:
 
 def test_respawned_agents_return_to_their_group() -> None:
     scene = PushBlock(copies=1, agents_per_copy=3, respawn=4)
-    told = scene.reset(2)[BEHAVIOR]
-    while not told.num_terminal:
-        told = scene.step({BEHAVIOR: walk_into_the_trap(told)})[BEHAVIOR]
-    dead = set(told.agent_ids[: told.num_terminal].tolist())
+    steps = scene.reset(2)[BEHAVIOR]
+    while not steps.num_terminal:
+        steps = scene.step({BEHAVIOR: walk_into_the_trap(steps)})[BEHAVIOR]
+    dead = set(steps.agent_ids[: steps.num_terminal].tolist())
     assert dead < {0, 1, 2}
     for _ in range(3):
-        told = scene.step({BEHAVIOR: choices(np.full(3 - len(dead), STAY))})[BEHAVIOR]
-        assert set(told.agent_ids.tolist()) == {0, 1, 2} - dead
-    told = scene.step({BEHAVIOR: choices(np.full(3 - len(dead), STAY))})[BEHAVIOR]
-    assert told.agent_ids.tolist() == [0, 1, 2]
-    back = np.isin(told.agent_ids, list(dead))
-    assert not told.group_rewards[back].any()
-    np.testing.assert_allclose(told.group_rewards[~back], -0.01)
-    assert set(told.group_ids.tolist()) == {1}
-    assert not told.observations[0][back, 1].any()  # in the first column
+        steps = scene.step({BEHAVIOR: choices(np.full(3 - len(dead), STAY))})[BEHAVIOR]
+        assert set(steps.agent_ids.tolist()) == {0, 1, 2} - dead
+    steps = scene.step({BEHAVIOR: choices(np.full(3 - len(dead), STAY))})[BEHAVIOR]
+    assert steps.agent_ids.tolist() == [0, 1, 2]
+    back = np.isin(steps.agent_ids, list(dead))
+    assert not steps.group_rewards[back].any()
+    np.testing.assert_allclose(steps.group_rewards[~back], -0.01)
+    assert set(steps.group_ids.tolist()) == {1}
+    assert not steps.observations[0][back, 1].any()  # in the first column
 
 
 def test_group_that_dies_at_once_ends_despite_respawning() -> None:
@@ -282,12 +284,12 @@ def test_group_that_dies_at_once_ends_despite_respawning() -> None:
     scene.reset(0)
     world = scene._world
     world.places[0] = world.traps[0] + (0, -1)
-    told = scene.step({BEHAVIOR: choices(np.full(3, RIGHT))})[BEHAVIOR]
-    assert told.terminated.tolist() == [True] * 3 + [False] * 3
-    np.testing.assert_allclose(told.group_rewards, [-0.01] * 3 + [0] * 3)
+    steps = scene.step({BEHAVIOR: choices(np.full(3, RIGHT))})[BEHAVIOR]
+    assert steps.terminated.tolist() == [True] * 3 + [False] * 3
+    np.testing.assert_allclose(steps.group_rewards, [-0.01] * 3 + [0] * 3)
 
 
-def test_an_agent_sees_the_room_from_where_it_stands() -> None:
+def test_observations_are_relative_to_the_agent() -> None:
     scene = PushBlock(copies=1, agents_per_copy=3)
     scene.reset(0)
     world = scene._world
@@ -295,10 +297,10 @@ def test_an_agent_sees_the_room_from_where_it_stands() -> None:
     world.blocks[0], world.weights[0], world.traps[0] = (2, 3, 2), (LIGHT, HEAVY, LIGHT), (4, 2)
     world.alive[0, 2] = False
     world.delivered[0, 2] = True
-    told = scene.step({BEHAVIOR: choices(np.full(2, STAY))})[BEHAVIOR]
+    steps = scene.step({BEHAVIOR: choices(np.full(2, STAY))})[BEHAVIOR]
     blocks = [-2, 1, 0, 6, 0, 2, 6, 6, 0, 0, 0, 0]
     expected = [3, 1, 1, 1, 0, *blocks, -3, -1, 6, 0, 0, 0]
-    np.testing.assert_allclose(told.observations[0][0] * 6, expected, atol=1e-5)
+    np.testing.assert_allclose(steps.observations[0][0] * 6, expected, atol=1e-5)
 
 
 def test_the_statistics_tell_of_blocks_deaths_and_sizes() -> None:

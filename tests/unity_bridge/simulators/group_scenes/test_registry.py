@@ -38,11 +38,11 @@ def open_(name: str, options: Mapping[str, Any], copies: int = 6) -> Scene:
     return open_scene(f"sim:{name}", options={"copies": copies, **options})
 
 
-def random_actions(scene: Scene, told: Steps, rng: np.random.Generator) -> dict[str, ActionBatch]:
+def random_actions(scene: Scene, steps: Steps, rng: np.random.Generator) -> dict[str, ActionBatch]:
     """A choice at random for every row that waits."""
     return {
         behavior: draw(scene.behaviors[behavior].action_spec, len(batch) - batch.num_terminal, rng)
-        for behavior, batch in told.items()
+        for behavior, batch in steps.items()
     }
 
 
@@ -56,11 +56,11 @@ def draw(spec: ActionSpec, rows: int, rng: np.random.Generator) -> ActionBatch:
 
 def games(scene: Scene, steps: int, seed: int = 0) -> Iterator[Steps]:
     rng = np.random.default_rng(seed)
-    told = scene.reset(seed)
-    yield told
+    batches = scene.reset(seed)
+    yield batches
     for _ in range(steps):
-        told = scene.step(random_actions(scene, told, rng))
-        yield told
+        batches = scene.step(random_actions(scene, batches, rng))
+        yield batches
 
 
 def members(batch: StepBatch, rows: slice) -> dict[int, list[int]]:
@@ -74,10 +74,10 @@ def members(batch: StepBatch, rows: slice) -> dict[int, list[int]]:
 @every_variant
 def test_a_scene_describes_what_its_rows_hold(name: str, options: dict[str, Any]) -> None:
     scene = open_(name, options)
-    told = scene.reset(0)
-    assert set(told) == set(scene.behaviors)
+    steps = scene.reset(0)
+    assert set(steps) == set(scene.behaviors)
     for behavior, spec in scene.behaviors.items():
-        batch = told[behavior]
+        batch = steps[behavior]
         assert [seen.shape[1:] for seen in batch.observations] == [
             each.shape for each in spec.observation_specs
         ]
@@ -90,8 +90,8 @@ def test_a_scene_describes_what_its_rows_hold(name: str, options: dict[str, Any]
 def test_ids_of_agents_and_groups_never_change(name: str, options: dict[str, Any]) -> None:
     scene = open_(name, options)
     groups: dict[int, int] = {}
-    for told in games(scene, 500):
-        for batch in told.values():
+    for steps in games(scene, 500):
+        for batch in steps.values():
             for agent, group in zip(batch.agent_ids.tolist(), batch.group_ids.tolist(), strict=True):
                 assert groups.setdefault(agent, group) == group
                 assert group >= 1
@@ -105,8 +105,8 @@ def test_acting_agents_end_or_wait_and_groups_end_whole(name: str, options: dict
     scene = open_(name, options)
     before: dict[str, dict[int, list[int]]] = {}
     ends = early = 0
-    for told in games(scene, 500, seed=1):
-        for behavior, batch in told.items():
+    for steps in games(scene, 500, seed=1):
+        for behavior, batch in steps.items():
             ended = members(batch, slice(batch.num_terminal))
             waiting = members(batch, slice(batch.num_terminal, None))
             assert set(waiting) == set(members(batch, slice(None)))  # no group is ever without agents
@@ -117,7 +117,7 @@ def test_acting_agents_end_or_wait_and_groups_end_whole(name: str, options: dict
                 whole = sorted(ended[group]) == sorted(acted)
                 ends += whole
                 early += bool(ended[group]) and not whole
-                # Who ended while its group lives on is told nothing until it begins anew.
+                # An agent that ended while its group lives on has no row until it begins anew.
                 gone = [] if whole else ended[group]
                 assert not set(gone) & set(waiting[group])
             before[behavior] = waiting
@@ -126,11 +126,11 @@ def test_acting_agents_end_or_wait_and_groups_end_whole(name: str, options: dict
 
 
 @every_variant
-def test_rewards_of_what_has_just_begun_are_zero(name: str, options: dict[str, Any]) -> None:
+def test_new_episodes_begin_with_zero_rewards(name: str, options: dict[str, Any]) -> None:
     scene = open_(name, options)
     known: dict[str, set[int]] = {}
-    for told in games(scene, 80, seed=2):
-        for behavior, batch in told.items():
+    for steps in games(scene, 80, seed=2):
+        for behavior, batch in steps.items():
             ended = set(batch.agent_ids[: batch.num_terminal].tolist())
             goes_on = known.get(behavior, set()) - ended
             waiting = batch.agent_ids[batch.num_terminal :].tolist()
@@ -140,10 +140,10 @@ def test_rewards_of_what_has_just_begun_are_zero(name: str, options: dict[str, A
             known[behavior] = set(waiting)
 
 
-def digest(told: Steps) -> list[Any]:
+def digest(steps: Steps) -> list[Any]:
     return [
         (behavior, *(column.tolist() for column in (batch.agent_ids, batch.rewards, *batch.observations)))
-        for behavior, batch in sorted(told.items())
+        for behavior, batch in sorted(steps.items())
     ]
 
 
@@ -152,11 +152,11 @@ def test_a_seed_makes_everything_reproducible(name: str, options: dict[str, Any]
     def story(seed: int) -> list[Any]:
         scene = open_(name, options)
         rng = np.random.default_rng(9)
-        told = scene.reset(seed)
-        heard = [digest(told)]
+        steps = scene.reset(seed)
+        heard = [digest(steps)]
         for _ in range(60):
-            told = scene.step(random_actions(scene, told, rng))
-            heard.append(digest(told))
+            steps = scene.step(random_actions(scene, steps, rng))
+            heard.append(digest(steps))
         return heard
 
     first = story(4)
@@ -180,23 +180,23 @@ def test_asking_an_expert_changes_nothing(name: str, options: dict[str, Any]) ->
     scene, twin = open_(name, options), open_(name, options)
     assert isinstance(scene, Demonstrator)
     assert isinstance(twin, Demonstrator)
-    told, same = scene.reset(1), twin.reset(1)
+    steps, same = scene.reset(1), twin.reset(1)
     for _ in range(60):
         shown = [scene.expert() for _ in range(3)][-1]
         for behavior, batch in shown.items():
             spec = scene.behaviors[behavior].action_spec
             assert batch.discrete.shape == (len(batch), spec.discrete_size)
             assert batch.continuous.shape == (len(batch), spec.continuous_size)
-            assert len(batch) == len(told[behavior]) - told[behavior].num_terminal
+            assert len(batch) == len(steps[behavior]) - steps[behavior].num_terminal
             assert (np.abs(batch.continuous) <= 1).all()
             assert (batch.discrete >= 0).all()
             assert (batch.discrete < np.array(spec.discrete_branches, np.int64)).all()
-        told, same = scene.step(shown), twin.step(twin.expert())
-        assert digest(told) == digest(same)
+        steps, same = scene.step(shown), twin.step(twin.expert())
+        assert digest(steps) == digest(same)
 
 
 @every_variant
-def test_pictures_have_one_size_and_show_what_happens(name: str, options: dict[str, Any]) -> None:
+def test_pictures_have_one_size_and_change(name: str, options: dict[str, Any]) -> None:
     scene = open_(name, options, copies=9)
     pictures = []
     for _ in games(scene, 5):
@@ -210,30 +210,28 @@ def test_pictures_have_one_size_and_show_what_happens(name: str, options: dict[s
 
 @every_variant
 @pytest.mark.process
-def test_a_trainer_hears_over_the_wire_what_the_scene_told(
-    name: str, options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_steps_arrive_unchanged_over_the_wire(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     twin = open_(name, options)
     program = [sys.executable, "-m", "unity_bridge.simulators", f"sim:{name}", "--seed", "5", "--copies", "6"]
     for option, value in options.items():
         program += [flag_of(option)] if value is True else [flag_of(option), str(value)]
     command = Command(env=f"sim:{name}", executable=tuple(program))
-    rng, told, exchanges = np.random.default_rng(0), twin.reset(5), 0
+    rng, steps, exchanges = np.random.default_rng(0), twin.reset(5), 0
     with Bridge(BridgeSettings(seed=1, run_logs=tmp_path, timeout_wait_s=30)) as bridge:
         bridge.launch(command)
         while exchanges < 60:
             for tick in bridge.receive(30.0):
                 assert isinstance(tick, Tick), tick
-                require_same(tick.steps, told)
-                actions = random_actions(twin, told, rng)
-                told = twin.step(actions)
+                require_same(tick.steps, steps)
+                actions = random_actions(twin, steps, rng)
+                steps = twin.step(actions)
                 bridge.reply(tick.simulator, actions)
                 exchanges += 1
 
 
-def require_same(heard: Steps, told: Steps) -> None:
-    assert set(heard) == set(told)
-    for behavior, batch in told.items():
+def require_same(heard: Steps, steps: Steps) -> None:
+    assert set(heard) == set(steps)
+    for behavior, batch in steps.items():
         got = heard[behavior]
         for column in ("agent_ids", "group_ids", "rewards", "group_rewards", "terminated", "truncated"):
             np.testing.assert_array_equal(getattr(got, column), getattr(batch, column), column)

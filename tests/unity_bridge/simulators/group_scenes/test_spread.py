@@ -18,12 +18,12 @@ def play(scene: Spread, actions: Sequence[ActionBatch]) -> list[StepBatch]:
 
 
 def statistics(academy: Academy) -> dict[str, list[float]]:
-    told: dict[str, list[float]] = {}
+    steps: dict[str, list[float]] = {}
     for record in unpack_records(academy.outgoing()):
         stat = parse_stat(record.body)
         assert stat.aggregation is Aggregation.AVERAGE
-        told.setdefault(stat.name, []).append(stat.value)
-    return told
+        steps.setdefault(stat.name, []).append(stat.value)
+    return steps
 
 
 def walking_round(steps: int = 25, agents: int = 3) -> list[ActionBatch]:
@@ -37,13 +37,13 @@ def test_an_episode_from_seed_0_has_the_golden_numbers() -> None:
     np.testing.assert_allclose(start[0, 2:4], [0.273923, -0.460427], atol=1e-6)
     np.testing.assert_allclose(start[2, 2:4], [0.626540, 0.825511], atol=1e-6)
     np.testing.assert_allclose(start[0, 4:6], [0.213272 - 0.273923, 0.458993 + 0.460427], atol=2e-6)
-    told = play(scene, walking_round())
-    earned = np.array([batch.rewards[:3] for batch in told])
+    steps = play(scene, walking_round())
+    earned = np.array([batch.rewards[:3] for batch in steps])
     np.testing.assert_allclose(earned, earned[:, :1].repeat(3, axis=1))
     np.testing.assert_allclose(earned[:3, 0], [-0.868188, -0.912280, -0.949140], atol=1e-6)
     assert earned[:, 0].sum() == pytest.approx(-24.563122, abs=1e-5)
     np.testing.assert_allclose(
-        told[-1].observations[0][0, :4], [0.092120, 0.163769, 0.237075, -0.525934], atol=1e-6
+        steps[-1].observations[0][0, :4], [0.092120, 0.163769, 0.237075, -0.525934], atol=1e-6
     )
     assert statistics(academy) == {
         "Spread/D": [pytest.approx(49.126244, abs=1e-5)],
@@ -72,28 +72,28 @@ def test_agents_that_overlap_push_each_other_aside() -> None:
 
 @pytest.mark.parametrize("continuous", [False, True])
 @pytest.mark.parametrize(("agents", "steps", "seed"), [(3, 25, 0), (3, 50, 1), (2, 25, 2), (5, 25, 3)])
-def test_it_is_mpe2_step_for_step(agents: int, steps: int, seed: int, continuous: bool) -> None:
+def test_steps_equal_those_of_mpe2(agents: int, steps: int, seed: int, continuous: bool) -> None:
     simple_spread = pytest.importorskip("mpe2.simple_spread_v3", reason="mpe2 is not installed")
     theirs = simple_spread.parallel_env(N=agents, max_cycles=steps, continuous_actions=continuous)
     ours = Spread(1, agents, steps, continuous)
     rng = np.random.default_rng(seed)
-    told = ours.reset(seed)[BEHAVIOR]
+    batches = ours.reset(seed)[BEHAVIOR]
     seen, _ = theirs.reset(seed=seed)
     for episode in range(3):
         # Only the first is seeded: what follows goes on with the same random numbers.
         if episode:
             seen, _ = theirs.reset()
         for step in range(1, steps + 1):
-            np.testing.assert_allclose(told.observations[0][-agents:], list(seen.values()), atol=1e-6)
+            np.testing.assert_allclose(batches.observations[0][-agents:], list(seen.values()), atol=1e-6)
             batch, action = random_action(rng, agents, continuous=continuous)
-            told = ours.step({BEHAVIOR: batch})[BEHAVIOR]
+            batches = ours.step({BEHAVIOR: batch})[BEHAVIOR]
             seen, earned, terminated, truncated, _ = theirs.step(
                 dict(zip(theirs.agents, action, strict=True))
             )
-            np.testing.assert_allclose(told.rewards[:agents], list(earned.values()), rtol=1e-6, atol=1e-6)
-            np.testing.assert_allclose(told.observations[0][:agents], list(seen.values()), atol=1e-6)
+            np.testing.assert_allclose(batches.rewards[:agents], list(earned.values()), rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(batches.observations[0][:agents], list(seen.values()), atol=1e-6)
             assert not any(terminated.values())
-            assert all(truncated.values()) == (told.num_terminal == agents) == (step == steps)
+            assert all(truncated.values()) == (batches.num_terminal == agents) == (step == steps)
 
 
 def random_action(
@@ -149,9 +149,9 @@ def test_each_copy_is_one_group_truncated_as_a_whole() -> None:
     first = scene.reset(2)[BEHAVIOR]
     assert first.agent_ids.tolist() == list(range(12))
     assert first.group_ids.tolist() == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
-    told = play(scene, walking_round(10, agents=12))
-    assert [batch.num_terminal for batch in told] == [0, 0, 0, 0, 12] * 2
-    for batch in (told[4], told[9]):
+    steps = play(scene, walking_round(10, agents=12))
+    assert [batch.num_terminal for batch in steps] == [0, 0, 0, 0, 12] * 2
+    for batch in (steps[4], steps[9]):
         assert batch.truncated[:12].all()
         assert not batch.terminated.any()
         assert batch.agent_ids.tolist() == list(range(12)) * 2
@@ -168,8 +168,8 @@ def test_the_statistics_are_the_returns_in_both_conventions(agents: int, steps: 
     scene = Spread(8, agents, steps, academy=academy)
     scene.reset(1)
     rng = np.random.default_rng(1)
-    told = play(scene, [choices(rng.integers(5, size=8 * agents)) for _ in range(steps)])
-    mean_return = sum(float(batch.rewards[: 8 * agents].mean()) for batch in told)
+    batches = play(scene, [choices(rng.integers(5, size=8 * agents)) for _ in range(steps)])
+    mean_return = sum(float(batch.rewards[: 8 * agents].mean()) for batch in batches)
     said = {name: value for name, (value,) in statistics(academy).items()}
     assert said["Spread/C"] > 0
     assert said["Spread/P"] == pytest.approx(mean_return, abs=1e-4)
@@ -178,7 +178,7 @@ def test_the_statistics_are_the_returns_in_both_conventions(agents: int, steps: 
 
 @pytest.mark.parametrize("continuous", [False, True])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_expert_returns_what_an_assignment_and_steering_can(seed: int, continuous: bool) -> None:
+def test_expert_return_is_as_documented(seed: int, continuous: bool) -> None:
     scene = Spread(copies=600, continuous=continuous)
     scene.reset(seed)
     earned = [scene.step(scene.expert())[BEHAVIOR].rewards[:1800].mean() for _ in range(25)]

@@ -78,9 +78,9 @@ def team_rewards(scene: Switch) -> list[float]:
     agents = len(scene.reset()[behavior])
     earned: list[float] = []
     while True:
-        told = scene.step(scene.expert())[behavior]
-        earned.append(float(told.rewards.sum()))
-        if told.num_terminal and len(told) - told.num_terminal == agents:
+        steps = scene.step(scene.expert())[behavior]
+        earned.append(float(steps.rewards.sum()))
+        if steps.num_terminal and len(steps) - steps.num_terminal == agents:
             return earned
 
 
@@ -95,9 +95,9 @@ def test_four_agents_change_sides_in_fifteen_steps() -> None:
     scene.reset()
     alive = [0, 1, 2, 3]
     for step, (digits, reward) in enumerate(zip(FOUR.split(), golden, strict=True)):
-        told = told_by(scene, [int(digits[agent]) for agent in alive])
-        assert told.rewards.sum() == pytest.approx(reward), step
-        alive = told.agent_ids[told.num_terminal :].tolist()
+        steps = told_by(scene, [int(digits[agent]) for agent in alive])
+        assert steps.rewards.sum() == pytest.approx(reward), step
+        alive = steps.agent_ids[steps.num_terminal :].tolist()
 
 
 @pytest.mark.parametrize("agents", [2, 3, 4])
@@ -112,51 +112,51 @@ def test_many_copies_follow_the_rules_as_each_alone_would(agents: int) -> None:
     scene, rng = Switch(agents, copies=20, steps=30), np.random.default_rng(agents)
     referees = [Referee(agents, copy, 30) for copy in range(20)]
     (behavior,) = scene.behaviors
-    told = scene.reset()[behavior]
+    steps = scene.reset()[behavior]
     homecomings = 0
     for _ in range(400):
-        waiting = told.agent_ids[told.num_terminal :].tolist()
+        waiting = steps.agent_ids[steps.num_terminal :].tolist()
         # Rather to the other side than anywhere, or hardly anybody would come home.
         wanted = np.where(np.array(waiting) % agents % 2 == 0, RIGHT, LEFT)
         actions = np.where(rng.random(len(waiting)) < 0.4, wanted, rng.integers(5, size=len(waiting)))
-        told = told_by(scene, choices(actions))
+        steps = told_by(scene, choices(actions))
         chosen = dict(zip(waiting, actions.tolist(), strict=True))
         ends, waits = zip(*(referee.step(chosen) for referee in referees), strict=True)
         ended, rest = [row for rows in ends for row in rows], [row for rows in waits for row in rows]
-        assert told.agent_ids.tolist() == [row[0] for row in ended] + [row[0] for row in rest]
-        np.testing.assert_allclose(told.rewards, [row[1] for row in ended] + [row[1] for row in rest])
-        assert told.terminated[: told.num_terminal].tolist() == [row[2] for row in ended]
-        np.testing.assert_array_equal(told.group_ids, told.agent_ids // agents + 1)
+        assert steps.agent_ids.tolist() == [row[0] for row in ended] + [row[0] for row in rest]
+        np.testing.assert_allclose(steps.rewards, [row[1] for row in ended] + [row[1] for row in rest])
+        assert steps.terminated[: steps.num_terminal].tolist() == [row[2] for row in ended]
+        np.testing.assert_array_equal(steps.group_ids, steps.agent_ids // agents + 1)
         homecomings += sum(row[2] for row in ended)
     assert homecomings > 20
 
 
-def test_who_is_home_leaves_while_its_group_plays_on() -> None:
+def test_agents_at_home_leave_while_their_group_continues() -> None:
     scene = Switch(2, copies=1)
     scene.reset()
     for action in (DOWN, *[RIGHT] * 5):
         told_by(scene, [action, STAY])
-    told = told_by(scene, [UP, STAY])
+    steps = told_by(scene, [UP, STAY])
     # Agent 1 stands on row 0 in column 5, beside the way.
-    assert (told.agent_ids.tolist(), told.terminated.tolist()) == ([0, 1], [True, False])
-    assert told.rewards.tolist() == pytest.approx([5.0, -0.1])
-    told = told_by(scene, [RIGHT])
-    assert told.agent_ids.tolist() == [1]
-    assert told.rewards.tolist() == pytest.approx([-0.1])
-    np.testing.assert_allclose(told.observations[0], [[0, 0.83]])  # the other one blocks its home
+    assert (steps.agent_ids.tolist(), steps.terminated.tolist()) == ([0, 1], [True, False])
+    assert steps.rewards.tolist() == pytest.approx([5.0, -0.1])
+    steps = told_by(scene, [RIGHT])
+    assert steps.agent_ids.tolist() == [1]
+    assert steps.rewards.tolist() == pytest.approx([-0.1])
+    np.testing.assert_allclose(steps.observations[0], [[0, 0.83]])  # the other one blocks its home
 
 
-def test_the_clock_cuts_off_those_who_are_not_home() -> None:
+def test_the_clock_truncates_agents_that_are_not_home() -> None:
     scene = Switch(2, copies=1)
     scene.reset()
     for action in (DOWN, *[RIGHT] * 5, UP):
         told_by(scene, [action, STAY])
     for _ in range(42):
         assert told_by(scene, [STAY]).num_terminal == 0
-    told = told_by(scene, [STAY])
-    assert told.agent_ids.tolist() == [1, 0, 1]
-    assert told.truncated.tolist() == [True, False, False]
-    assert told.rewards.tolist() == pytest.approx([-0.1, 0, 0])
+    steps = told_by(scene, [STAY])
+    assert steps.agent_ids.tolist() == [1, 0, 1]
+    assert steps.truncated.tolist() == [True, False, False]
+    assert steps.rewards.tolist() == pytest.approx([-0.1, 0, 0])
 
 
 def test_a_homecoming_in_the_very_last_step_still_pays() -> None:
@@ -164,10 +164,10 @@ def test_a_homecoming_in_the_very_last_step_still_pays() -> None:
     scene.reset()
     for action in (DOWN, *[RIGHT] * 5, *[STAY] * 43):
         told_by(scene, [action, STAY])
-    told = told_by(scene, [UP, STAY])
-    assert told.rewards.tolist() == pytest.approx([5.0, -0.1, 0, 0])
-    assert told.terminated.tolist() == [True, False, False, False]
-    assert told.truncated.tolist() == [False, True, False, False]
+    steps = told_by(scene, [UP, STAY])
+    assert steps.rewards.tolist() == pytest.approx([5.0, -0.1, 0, 0])
+    assert steps.terminated.tolist() == [True, False, False, False]
+    assert steps.truncated.tolist() == [False, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_homecoming_in_the_very_last_step_still_pays() -> None:
         ),
     ],
 )
-def test_agents_see_as_much_as_they_are_granted(
+def test_options_decide_what_agents_observe(
     view: dict[str, bool], first: list[list[float]], second: list[list[float]]
 ) -> None:
     scene = Switch(2, copies=1, **view)

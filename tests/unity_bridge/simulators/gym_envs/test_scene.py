@@ -184,9 +184,7 @@ def test_nan_and_infinity_are_passed_on_to_the_trainer() -> None:
         ("render", r"gym:tests/Counter-v0: render\(\) gave no picture but None$"),
     ],
 )
-def test_what_an_environment_raises_becomes_one_line_that_says_where(
-    act, trouble: str, complaint: str
-) -> None:
+def test_environment_exceptions_become_one_line_with_their_place(act, trouble: str, complaint: str) -> None:
     scene = counter(trouble=trouble, rendered=True)
     with pytest.raises(SceneError, match=complaint):  # noqa: PT012 - each trouble comes at its own place
         scene.reset()

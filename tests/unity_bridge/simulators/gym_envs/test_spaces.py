@@ -72,7 +72,7 @@ def test_dict_sensors_sort_by_key_and_tuple_sensors_by_index() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_vector_is_refused_by_name(space: Space, complaint: str) -> None:
+def test_unsupported_spaces_are_refused_by_name(space: Space, complaint: str) -> None:
     with pytest.raises(SceneError, match=complaint):
         sensors(spaces.Dict({"eye": space}))
 

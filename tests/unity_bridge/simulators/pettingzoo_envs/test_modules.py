@@ -46,7 +46,7 @@ def test_module_without_environment_is_refused_in_one_line(
         ("mpe2", "mpe2 is not installed"),
     ],
 )
-def test_without_a_package_the_message_says_how_to_install_it(
+def test_missing_packages_are_reported_with_their_install_command(
     absent: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = ("unity_bridge.simulators.pettingzoo_", "unity_bridge.simulators.gym_")

@@ -49,7 +49,7 @@ def drawn(rng: np.random.Generator) -> Callable[..., ActionBatch]:
     return choose
 
 
-def test_who_dies_early_is_terminal_while_its_group_lives_on() -> None:
+def test_early_deaths_are_terminal_while_the_group_continues() -> None:
     scene = nursery()
     steps = scene.reset(5)
     assert set(steps) == {KID}
@@ -62,7 +62,7 @@ def test_who_dies_early_is_terminal_while_its_group_lives_on() -> None:
     assert steps[KID].observations[0].tolist() == [[1, 0, 5], [1, 1, 5], [1, 2, 5]]
 
 
-def test_who_comes_late_gets_rows_from_then_on() -> None:
+def test_late_agents_get_rows_once_they_come() -> None:
     scene = nursery()
     steps = scene.reset()
     steps = scene.step(answer(scene, steps))
@@ -87,7 +87,7 @@ def test_last_and_next_first_observations_share_a_message() -> None:
     assert NURSE not in scene.step(answer(scene, steps)), "she is not there yet"
 
 
-def test_who_is_terminated_and_truncated_at_once_is_terminated() -> None:
+def test_terminated_and_truncated_at_once_is_terminated() -> None:
     scene = nursery(limit=1)
     steps = scene.step(answer(scene, scene.reset()))
     assert steps[KID].terminated.tolist() == [True, False, False, False, False, False]
@@ -170,7 +170,7 @@ def test_missing_state_joins_observations_with_zeros_for_absent_agents() -> None
         (simple_speaker_listener_v4, False, False),
     ],
 )
-def test_the_state_is_shown_where_behaviors_differ_or_somebody_asks(
+def test_state_is_shown_for_several_behaviors_or_on_request(
     module: Any, with_state: bool | None, shown: bool
 ) -> None:
     env = module.parallel_env()
@@ -316,7 +316,7 @@ def test_pictures_are_those_of_the_first_copy() -> None:
         ({"beds": 3}, r"making it raised TypeError: .*unexpected keyword argument 'beds'"),
     ],
 )
-def test_what_goes_wrong_in_an_environment_becomes_one_line(kwargs: Any, complaint: str) -> None:
+def test_environment_errors_become_one_line(kwargs: Any, complaint: str) -> None:
     with pytest.raises(SceneError, match=complaint) as caught:  # noqa: PT012 - each trouble comes at its own place
         scene = nursery(**kwargs)
         steps = scene.reset()

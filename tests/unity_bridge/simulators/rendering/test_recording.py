@@ -91,9 +91,9 @@ def test_an_mp4_shows_the_same(tmp_path: Path, size: tuple[int, int]) -> None:
     assert len(shown) == 30
     assert np.abs(shown.mean(axis=(1, 2, 3)) - 2.0 * np.arange(1, 31)).max() < 6  # H.264 is not exact
     assert list(tmp_path.iterdir()) == [path]
-    told = subprocess.run([ffmpeg(), "-i", str(path)], check=False, capture_output=True, text=True).stderr
-    assert "h264" in told
-    assert " 4 fps" in told
+    steps = subprocess.run([ffmpeg(), "-i", str(path)], check=False, capture_output=True, text=True).stderr
+    assert "h264" in steps
+    assert " 4 fps" in steps
 
 
 def test_a_recording_ends_after_thirty_seconds(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_recording_ends_after_thirty_seconds(tmp_path: Path) -> None:
     assert recorder.save() == 120
 
 
-def test_a_recording_may_be_told_to_end_sooner_or_later(tmp_path: Path) -> None:
+def test_recording_length_may_be_chosen(tmp_path: Path) -> None:
     scene = Fading()
     recorder = FilmRecorder(scene, tmp_path / "short.gif", seconds=1.5)
     for _ in range(200):
@@ -167,7 +167,7 @@ def test_failed_recording_leaves_nothing_behind(tmp_path: Path, suffix: str) -> 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_where_a_recording_cannot_go_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_recording_paths_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert recording_problem(tmp_path / "walk.GIF") is None
     assert recording_problem(Path("walk.png")) == "expected a .gif or .mp4 file, got 'walk.png'"
     assert "there is no folder" in str(recording_problem(tmp_path / "nowhere" / "walk.gif"))

@@ -102,7 +102,7 @@ def test_the_wrong_goal_costs_one_and_ends_the_episode(play) -> None:
             assert terminated
 
 
-def test_who_stays_is_interrupted_after_a_hundred_decisions(play) -> None:
+def test_staying_is_interrupted_after_a_hundred_decisions(play) -> None:
     def stay(steps: StepBatch) -> ActionBatch:
         return ActionBatch(np.zeros((len(steps), 0), np.float32), np.full((len(steps), 1), STAY, np.int32))
 
@@ -182,10 +182,10 @@ def test_the_goals_are_counted(play) -> None:
     episodes = play(GridWorld(20, academy), lambda steps: walk(steps, rightly=next(turn)), steps=40)
     right = sum(return_ > 0 for ended in episodes.values() for return_, _, _ in ended)
     wrong = sum(return_ < 0 for ended in episodes.values() for return_, _, _ in ended)
-    told = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
-    assert {stat.aggregation for stat in told} == {Aggregation.SUM}
-    assert sum(stat.value for stat in told if stat.name == "Goal/Right") == right > 0
-    assert sum(stat.value for stat in told if stat.name == "Goal/Wrong") == wrong > 0
+    batches = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
+    assert {stat.aggregation for stat in batches} == {Aggregation.SUM}
+    assert sum(stat.value for stat in batches if stat.name == "Goal/Right") == right > 0
+    assert sum(stat.value for stat in batches if stat.name == "Goal/Wrong") == wrong > 0
 
 
 def test_the_sensors_are_declared_as_unity_declares_them() -> None:

@@ -73,7 +73,7 @@ def everybody(action: int, agents: int = 16) -> dict[str, ActionBatch]:
 
 
 @pytest.mark.parametrize("length", [2, 9, 20])
-def test_who_remembers_the_symbol_earns_the_best_return(play, length: int) -> None:
+def test_memory_of_the_symbol_earns_the_best_return(play, length: int) -> None:
     episodes = play(with_length(length), Rememberer(16), steps=4 * (length + 1), seed=length)
     for ended in episodes.values():
         assert ended == [(pytest.approx(1 - 0.01 * (length + 1)), length + 1, True)] * 4
@@ -96,8 +96,8 @@ def test_every_way_to_the_goals_forgets_the_symbol(length: int) -> None:
     rng = np.random.default_rng(length)
     scene = with_length(length, 64)
     first, _ = rays(scene.reset(length)[BEHAVIOR])
-    told = [scene.step(everybody(FORWARD, 64))[BEHAVIOR] for _ in range(length)]
-    to_left = rays(told[-1])[0][:, TO_LEFT]
+    steps = [scene.step(everybody(FORWARD, 64))[BEHAVIOR] for _ in range(length)]
+    to_left = rays(steps[-1])[0][:, TO_LEFT]
     worlds = set(zip(first[:, TO_LEFT].tolist(), to_left.tolist(), strict=True))
     assert worlds == set(itertools.product((CIRCLE_SYMBOL, EX_SYMBOL), GOALS))
     cell = length
@@ -110,15 +110,15 @@ def test_every_way_to_the_goals_forgets_the_symbol(length: int) -> None:
 
 
 @pytest.mark.parametrize("aside", [*itertools.product((LEFT, RIGHT), repeat=2)])
-def test_who_cannot_remember_guesses_whatever_the_rule(aside: tuple[int, int]) -> None:
+def test_rules_without_memory_earn_no_more_than_guessing(aside: tuple[int, int]) -> None:
     """All the rules by which goals that look so, or so, can be chosen between return the same in the mean."""
     scene = Hallway(256)
     symbols = rays(scene.reset(1)[BEHAVIOR])[0][:, TO_LEFT]
     for _ in range(9):
-        told = scene.step(everybody(FORWARD, 256))[BEHAVIOR]
-    to_left = rays(told)[0][:, TO_LEFT]
-    told = scene.step({BEHAVIOR: choices(np.array(aside)[to_left - CIRCLE_GOAL])})[BEHAVIOR]
-    returns = told.rewards[: told.num_terminal] - 0.09
+        steps = scene.step(everybody(FORWARD, 256))[BEHAVIOR]
+    to_left = rays(steps)[0][:, TO_LEFT]
+    steps = scene.step({BEHAVIOR: choices(np.array(aside)[to_left - CIRCLE_GOAL])})[BEHAVIOR]
+    returns = steps.rewards[: steps.num_terminal] - 0.09
     worlds = [
         returns[(symbols == symbol) & (to_left == goal)].mean()
         for symbol in (CIRCLE_SYMBOL, EX_SYMBOL)
@@ -128,13 +128,13 @@ def test_who_cannot_remember_guesses_whatever_the_rule(aside: tuple[int, int]) -
     assert pytest.approx((BEST_RETURN + BEST_RETURN - 1.1) / 2) == BEST_RETURN_WITHOUT_MEMORY
 
 
-def test_who_stays_is_interrupted(play) -> None:
+def test_staying_is_interrupted(play) -> None:
     episodes = play(Hallway(3), lambda steps: everybody(STAY, len(steps))[BEHAVIOR], steps=2 * MAX_DECISIONS)
     for ended in episodes.values():
         assert ended == [(pytest.approx(-1.2, abs=1e-4), MAX_DECISIONS, False)] * 2
 
 
-def test_rays_see_what_stands_there_and_how_far_off() -> None:
+def test_rays_observe_things_and_their_distances() -> None:
     scene = with_length(3, 1)
     hits, away = rays(scene.reset(0)[BEHAVIOR])
     assert hits[0, AHEAD] == WALL
@@ -153,7 +153,7 @@ def test_rays_see_what_stands_there_and_how_far_off() -> None:
     assert away[0].tolist() == [1, 1, 1, 1, 2]
 
 
-def test_walls_hold_who_bumps_into_them() -> None:
+def test_walls_stop_agents() -> None:
     scene = with_length(4, 1)
     first = scene.reset(0)[BEHAVIOR].observations[0]
     for action in (BACK, LEFT, RIGHT, STAY):
@@ -167,8 +167,8 @@ def test_symbols_and_sides_are_even_and_independent() -> None:
     scene = Hallway(4000)
     symbols = rays(scene.reset(2)[BEHAVIOR])[0][:, TO_LEFT] == CIRCLE_SYMBOL
     for _ in range(9):
-        told = scene.step(everybody(FORWARD, 4000))[BEHAVIOR]
-    to_left = rays(told)[0][:, TO_LEFT] == CIRCLE_GOAL
+        steps = scene.step(everybody(FORWARD, 4000))[BEHAVIOR]
+    to_left = rays(steps)[0][:, TO_LEFT] == CIRCLE_GOAL
     shares = np.bincount(2 * symbols + to_left) / 4000
     np.testing.assert_allclose(shares, 0.25, atol=0.03)
 
@@ -190,21 +190,21 @@ def test_the_goals_are_counted(play) -> None:
     academy = Academy()
     episodes = play(Hallway(30, academy), guess, steps=20)
     returns = [return_ for ended in episodes.values() for return_, _, _ in ended]
-    told = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
-    assert {stat.aggregation for stat in told} == {Aggregation.SUM}
+    steps = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
+    assert {stat.aggregation for stat in steps} == {Aggregation.SUM}
     for name, count in (
         ("Goal/Correct", np.sum(np.array(returns) > 0)),
         ("Goal/Wrong", np.sum(np.array(returns) < 0)),
     ):
-        assert sum(stat.value for stat in told if stat.name == name) == count > 0
+        assert sum(stat.value for stat in steps if stat.name == name) == count > 0
 
 
 def test_a_seed_decides_everything() -> None:
     def played(seed: int | None) -> list[np.ndarray]:
         scene = Hallway(8)
         scene.reset(seed)
-        told = [scene.step(scene.expert())[BEHAVIOR] for _ in range(25)]
-        return [np.concatenate([steps.observations[0].ravel(), steps.rewards]) for steps in told]
+        batches = [scene.step(scene.expert())[BEHAVIOR] for _ in range(25)]
+        return [np.concatenate([steps.observations[0].ravel(), steps.rewards]) for steps in batches]
 
     assert all(np.array_equal(a, b) for a, b in zip(played(1), played(1), strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(played(1), played(2), strict=True))

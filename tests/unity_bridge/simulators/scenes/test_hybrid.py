@@ -27,7 +27,7 @@ def stay(steps: StepBatch) -> ActionBatch:
     return actions(nothing, nothing, steps.allowed_actions[:, 3:].argmax(axis=1))
 
 
-def test_the_best_policy_earns_what_is_documented(play) -> None:
+def test_best_policy_earns_the_documented_return(play) -> None:
     episodes = play(Hybrid(3), deliver, steps=3 * 64)
     assert pytest.approx(5.86) == BEST_RETURN
     for agent, ended in episodes.items():
@@ -62,7 +62,7 @@ def test_agents_are_asked_in_their_own_rhythm() -> None:
     assert asked == [[0, 1, 2, 3], every, second, third, second, every, [0, 1, 2, 3]]
 
 
-def test_an_ended_episode_is_told_before_the_agents_turn_comes() -> None:
+def test_episode_ends_are_sent_before_the_agents_turn() -> None:
     scene = Hybrid(3)
     steps = scene.reset(0)[BEHAVIOR]
     place = np.zeros(3)

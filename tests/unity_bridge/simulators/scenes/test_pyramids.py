@@ -107,7 +107,7 @@ def everybody(action: int, agents: int) -> dict[str, ActionBatch]:
     return {BEHAVIOR: choices(np.full(agents, action))}
 
 
-def test_the_brick_can_be_found_by_what_is_seen(play) -> None:
+def test_observations_suffice_to_find_the_brick(play) -> None:
     episodes = [episode for ended in play(Pyramids(12), search, steps=150).values() for episode in ended]
     assert len(episodes) > 24
     for return_, decisions, terminated in episodes:
@@ -243,15 +243,15 @@ def test_rays_end_at_walls() -> None:
                     assert end not in FLOOR
 
 
-def test_what_was_done_is_counted() -> None:
+def test_switches_and_bricks_are_counted() -> None:
     academy = Academy()
     scene = Pyramids(20, academy)
     scene.reset(0)
     ended = sum(scene.step(scene.expert())[BEHAVIOR].num_terminal for _ in range(100))
-    told = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
-    assert {stat.aggregation for stat in told} == {Aggregation.SUM}
+    steps = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
+    assert {stat.aggregation for stat in steps} == {Aggregation.SUM}
     counts = {
-        name: sum(s.value for s in told if s.name == name) for name in ("Switch/Pressed", "Brick/Taken")
+        name: sum(s.value for s in steps if s.name == name) for name in ("Switch/Pressed", "Brick/Taken")
     }
     assert counts["Brick/Taken"] == ended > 0
     assert ended <= counts["Switch/Pressed"] <= ended + 20
@@ -261,14 +261,14 @@ def test_a_seed_decides_everything() -> None:
     def played(seed: int) -> list[np.ndarray]:
         scene = Pyramids(8)
         scene.reset(seed)
-        told = [scene.step(scene.expert())[BEHAVIOR] for _ in range(80)]
-        return [np.concatenate([steps.observations[0].ravel(), steps.rewards]) for steps in told]
+        batches = [scene.step(scene.expert())[BEHAVIOR] for _ in range(80)]
+        return [np.concatenate([steps.observations[0].ravel(), steps.rewards]) for steps in batches]
 
     assert all(np.array_equal(a, b) for a, b in zip(played(1), played(1), strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(played(1), played(2), strict=True))
 
 
-def test_a_picture_shows_the_agent_move_and_what_lies_around() -> None:
+def test_pictures_show_the_agent_and_the_thing() -> None:
     scene = Pyramids(3)
     scene.reset(0)
     pictures = [scene.render()]

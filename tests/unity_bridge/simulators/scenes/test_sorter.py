@@ -106,7 +106,7 @@ def test_turning_moves_everything_around_the_agent() -> None:
     np.testing.assert_allclose(back, before, atol=1e-6)
 
 
-def test_who_finds_nothing_is_interrupted(play) -> None:
+def test_search_without_success_is_interrupted(play) -> None:
     def turn(steps: StepBatch) -> ActionBatch:
         return choose(*[CLOCKWISE] * len(steps))[BEHAVIOR]
 
@@ -155,14 +155,14 @@ def test_an_impossible_number_of_tiles_becomes_the_nearest(asked: float, given: 
     assert tiles.any(axis=2).sum(axis=1).tolist() == [given] * 4
 
 
-def test_it_tells_how_far_each_episode_came(play) -> None:
+def test_statistics_count_touched_tiles_of_each_episode(play) -> None:
     academy = Academy()
     episodes = play(with_tiles(3, academy=academy), sort, steps=30)
-    told = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
-    finished = [stat for stat in told if stat.name == "Tiles/Touched"]
+    steps = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
+    finished = [stat for stat in steps if stat.name == "Tiles/Touched"]
     assert len(finished) == sum(len(ended) for ended in episodes.values())
     assert {(stat.value, stat.aggregation) for stat in finished} == {(3.0, Aggregation.HISTOGRAM)}
-    others = {(stat.name, stat.value, stat.aggregation) for stat in told} - {
+    others = {(stat.name, stat.value, stat.aggregation) for stat in steps} - {
         (stat.name, stat.value, stat.aggregation) for stat in finished
     }
     assert others == {("Tiles/Number", 3.0, Aggregation.MOST_RECENT)}

@@ -44,13 +44,15 @@ def decide(policy: Policy, waiting: StepBatch) -> ActionBatch:
 
 def play(scene: WallJump, small: Policy, big: Policy, steps: int, seed: int = 0) -> dict[int, list[Episode]]:
     """Every agent's complete episodes: behavior, return, decisions, whether it was terminated."""
-    told = scene.reset(seed)
-    running = {int(agent): (behavior, 0.0, 0) for behavior in told for agent in told[behavior].agent_ids}
+    batches = scene.reset(seed)
+    running = {
+        int(agent): (behavior, 0.0, 0) for behavior in batches for agent in batches[behavior].agent_ids
+    }
     episodes: dict[int, list[Episode]] = {agent: [] for agent in running}
     for _ in range(steps):
-        told = scene.step({SMALL: decide(small, told[SMALL]), BIG: decide(big, told[BIG])})
+        batches = scene.step({SMALL: decide(small, batches[SMALL]), BIG: decide(big, batches[BIG])})
         started = {}
-        for behavior, batch in told.items():
+        for behavior, batch in batches.items():
             for row, agent in enumerate(batch.agent_ids.tolist()):
                 if row >= batch.num_terminal and batch.rewards[row] == 0:
                     started[agent] = (behavior, 0.0, 0)
@@ -133,62 +135,62 @@ def test_an_agent_keeps_its_id_and_changes_its_behavior() -> None:
 
 def test_every_agent_waits_in_one_behavior_only() -> None:
     scene = with_walls()
-    told = scene.reset(1)
+    steps = scene.reset(1)
     for _ in range(80):
-        waiting = [told[behavior].agent_ids[told[behavior].num_terminal :] for behavior in (SMALL, BIG)]
+        waiting = [steps[behavior].agent_ids[steps[behavior].num_terminal :] for behavior in (SMALL, BIG)]
         assert sorted(np.concatenate(waiting).tolist()) == list(range(12))
-        told = scene.step({SMALL: decide(hurdle, told[SMALL]), BIG: decide(climb, told[BIG])})
+        steps = scene.step({SMALL: decide(hurdle, steps[SMALL]), BIG: decide(climb, steps[BIG])})
 
 
 def test_jumping_is_masked_in_the_air() -> None:
     scene = with_walls()
-    told = scene.reset(0)
-    assert all(batch.allowed_actions.all() for batch in told.values())
-    told = scene.step({name: decide(lambda seen: [[STAND, 1]] * len(seen), told[name]) for name in told})
-    for batch in told.values():
+    steps = scene.reset(0)
+    assert all(batch.allowed_actions.all() for batch in steps.values())
+    steps = scene.step({name: decide(lambda seen: [[STAND, 1]] * len(seen), steps[name]) for name in steps})
+    for batch in steps.values():
         assert not batch.observations[0][:, GROUNDED].any()
         np.testing.assert_array_equal(batch.allowed_actions, [[True] * 4 + [False]] * len(batch))
 
 
-def test_what_is_seen_by_hand() -> None:
+def test_observations_match_numbers_by_hand() -> None:
     scene = with_walls(small=3.0, big=6.0)
-    told = scene.reset(0)
-    moved = scene.step({name: decide(lambda seen: [[RIGHT, 1]] * len(seen), told[name]) for name in told})
+    steps = scene.reset(0)
+    moved = scene.step({name: decide(lambda seen: [[RIGHT, 1]] * len(seen), steps[name]) for name in steps})
     for name, height in ((SMALL, 3.0), (BIG, 6.0)):
-        before, after = told[name].observations[0], moved[name].observations[0]
+        before, after = steps[name].observations[0], moved[name].observations[0]
         np.testing.assert_allclose(after[:, PLACE] - before[:, PLACE], 1 / 9, atol=1e-6)
         np.testing.assert_allclose(after[:, FEET], 2.4 / 9, atol=1e-6)
         np.testing.assert_allclose(after[:, RISING], 10 / 14, atol=1e-6)
         np.testing.assert_allclose(after[:, WALL], height / 9, atol=1e-6)
         assert (before[:, PLACE] >= -8 / 9).all()
         assert (before[:, PLACE] <= -7 / 9).all()
-    block = told[BIG].observations[0]
+    block = steps[BIG].observations[0]
     assert (block[:, HAS_BLOCK] == 1).all()
     np.testing.assert_allclose(block[:, TO_BLOCK], block[:, BLOCK] - block[:, PLACE], atol=1e-6)
-    assert not told[SMALL].observations[0][:, HAS_BLOCK:].any()
+    assert not steps[SMALL].observations[0][:, HAS_BLOCK:].any()
 
 
 def test_heights_are_read_for_each_episode_of_each_agent() -> None:
     academy = Academy()
     academy.parameters.set(UniformSampler("small_wall_height", 1, -1.0, 4.0))
     academy.parameters.set(FloatParameter("big_wall_height", 6.0))
-    told = WallJump(400, academy).reset(0)
-    small = told[SMALL].observations[0][:, WALL] * 9
+    steps = WallJump(400, academy).reset(0)
+    small = steps[SMALL].observations[0][:, WALL] * 9
     assert len(set(small.tolist())) > 100
     assert small.min() == 0
     assert 3.5 < small.max() <= 4
-    np.testing.assert_allclose(told[BIG].observations[0][:, WALL] * 9, 6, rtol=1e-6)
+    np.testing.assert_allclose(steps[BIG].observations[0][:, WALL] * 9, 6, rtol=1e-6)
 
 
-def test_it_tells_heights_and_arrivals() -> None:
+def test_statistics_hold_heights_and_arrivals() -> None:
     academy = Academy()
     episodes = play(with_walls(small=3.0, academy=academy), hurdle, stand, steps=MAX_DECISIONS)
-    told = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
+    steps = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
     ended = [episode for each in episodes.values() for episode in each]
-    arrived = [stat.value for stat in told if stat.name == "Goal/Reached"]
+    arrived = [stat.value for stat in steps if stat.name == "Goal/Reached"]
     assert sorted(arrived) == sorted(float(terminated) for *_, terminated in ended)
     assert set(arrived) == {0.0, 1.0}
-    heights = [stat.value for stat in told if stat.name == "Wall/Height"]
+    heights = [stat.value for stat in steps if stat.name == "Wall/Height"]
     assert len(heights) == 12 + len(ended)
     assert set(heights) == {3.0, 8.0}
 
@@ -201,18 +203,18 @@ def test_a_seed_decides_everything() -> None:
 
 def test_reset_ends_no_episode_and_keeps_ids() -> None:
     scene = with_walls()
-    told = scene.reset(1)
-    scene.step({name: decide(stand, told[name]) for name in told})
-    told = scene.reset()
-    assert all(batch.num_terminal == 0 for batch in told.values())
-    assert sorted(np.concatenate([batch.agent_ids for batch in told.values()]).tolist()) == list(range(12))
-    assert all((batch.observations[0][:, PLACE] <= -7 / 9).all() for batch in told.values())
+    steps = scene.reset(1)
+    scene.step({name: decide(stand, steps[name]) for name in steps})
+    steps = scene.reset()
+    assert all(batch.num_terminal == 0 for batch in steps.values())
+    assert sorted(np.concatenate([batch.agent_ids for batch in steps.values()]).tolist()) == list(range(12))
+    assert all((batch.observations[0][:, PLACE] <= -7 / 9).all() for batch in steps.values())
 
 
 def test_a_picture_shows_the_agents_run() -> None:
     scene = with_walls(agents=3)
-    told = scene.reset(1)
+    steps = scene.reset(1)
     before = scene.render()
-    scene.step({name: decide(hurdle, told[name]) for name in told})
+    scene.step({name: decide(hurdle, steps[name]) for name in steps})
     assert before.shape == scene.render().shape == (260, 380, 3)
     assert not np.array_equal(before, scene.render())

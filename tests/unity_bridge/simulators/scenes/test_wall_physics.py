@@ -48,7 +48,7 @@ def test_jump_height_and_duration_match_their_formulas() -> None:
     assert courses.grounded
 
 
-def test_nobody_jumps_in_the_air() -> None:
+def test_jumps_in_the_air_do_nothing() -> None:
     once, always = course(x=-7), course(x=-7)
     advance(once, HOLD, jump=True)
     advance(once, HOLD, 3)
@@ -56,14 +56,14 @@ def test_nobody_jumps_in_the_air() -> None:
     assert always.y == once.y
 
 
-def test_the_fence_stops_who_runs_against_it() -> None:
+def test_the_fence_stops_running_agents() -> None:
     courses = course(x=-8)
     advance(courses, LEFT, 3)
     assert courses.x == pytest.approx(-8.5)
 
 
 @pytest.mark.parametrize("height", [0.5, 4, 8])
-def test_a_wall_stops_who_stands_before_it(height: float) -> None:
+def test_a_wall_stops_agents_on_the_floor(height: float) -> None:
     courses = course(x=-3, wall=height)
     advance(courses, RIGHT, 4)
     assert courses.x == pytest.approx(-1)
@@ -105,7 +105,7 @@ def test_a_block_is_pushed_to_the_wall_and_no_further() -> None:
     assert courses.block == pytest.approx(-2)
 
 
-def test_a_block_stands_still_for_who_flies_against_it() -> None:
+def test_agents_in_the_air_do_not_push_blocks() -> None:
     courses = course(x=-6.2, block=-4)
     advance(courses, RIGHT, jump=True)
     assert (courses.x, courses.block) == (pytest.approx(-6), -4)
@@ -120,7 +120,7 @@ def test_a_block_can_be_climbed_and_crossed() -> None:
     assert courses.block == -4
 
 
-def test_who_steps_off_a_block_falls() -> None:
+def test_stepping_off_a_block_is_a_fall() -> None:
     courses = course(x=-5, block=-5)
     courses.y[:] = 4
     advance(courses, RIGHT, 3)
