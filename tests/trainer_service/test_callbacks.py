@@ -217,7 +217,7 @@ class Satisfied(Callback):
         run.stop("one update is enough")
 
 
-def test_a_callback_may_stop_the_run_which_is_saved_and_goes_on_later(train, caplog) -> None:
+def test_a_callback_may_stop_a_run_that_is_resumed_later(train, caplog) -> None:
     with caplog.at_level("INFO", logger="trainer_service"):
         outcome = train(Satisfied())
     assert outcome.interrupted
@@ -240,7 +240,7 @@ class Clumsy(Callback):
         self.told_of_the_end = True
 
 
-def test_a_callback_that_fails_is_named_and_the_run_is_saved(train, caplog) -> None:
+def test_a_failing_callback_is_named_and_the_run_saved(train, caplog) -> None:
     clumsy = Clumsy()
     expected = r"callback .*Clumsy\.on_update_end raised KeyError: 'Losses/No such thing'"
     with pytest.raises(CallbackError, match=expected):

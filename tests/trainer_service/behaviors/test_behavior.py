@@ -1,4 +1,4 @@
-"""What one behavior accepts, and when it is done."""
+"""Behaviors: accepted specs, and when they are finished."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_summary_says_whether_something_was_learned_in_its_interval() -> None:
 
 
 @pytest.mark.parametrize("trainer_type", sorted(set(ALGORITHMS) - {"ppo", "random"}))
-def test_a_behavior_without_actions_is_refused_by_those_that_learn_nothing_from_it(trainer_type: str) -> None:
+def test_trainer_types_that_need_actions_refuse_behaviors_without(trainer_type: str) -> None:
     settings = parse_run_options({"behaviors": {"B": {"trainer_type": trainer_type}}}).options.behaviors["B"]
     watching = BehaviorSpec((VECTOR,), ActionSpec())
     with pytest.raises(UserError, match=f"behavior 'B': {trainer_type} needs actions to learn; .* none"):

@@ -1,4 +1,4 @@
-"""Behaviors that play against their own past: whose steps are learned from, and who acts."""
+"""Behaviors that play against their own past: the steps that are learned from, and the policies that act."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Score = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 
 class OneThrow:
-    """Games of one decision on many courts: who won comes as the reward of each court's group."""
+    """Games of one decision on many courts: the result comes as the reward of each court's group."""
 
     def __init__(self, score: Score, ids: tuple[str, ...]) -> None:
         self._score = score
@@ -60,7 +60,7 @@ class OneThrow:
 
 
 def higher_wins(chosen: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The team whose members chose the larger numbers wins."""
+    """Scores of a game that the team with the larger numbers wins."""
     sums = {each: picks.sum(axis=1) for each, picks in chosen.items()}
     return {
         each: np.sign(own - np.mean([sums[other] for other in sums if other != each], axis=0))
@@ -173,7 +173,7 @@ def test_only_who_learns_is_learned_from_and_counted() -> None:
     assert collected["lengths"].sum() == 10 * AGENTS - 256
 
 
-def test_each_game_counts_once_for_the_rating_however_many_play_it() -> None:
+def test_each_game_counts_once_whatever_its_number_of_agents() -> None:
     behaviors = meet(*IDS, chosen=settings(swap_steps=10**6))
     play(behaviors, OneThrow(higher_wins, IDS), games=2)
     series = behaviors["Duel"].summarize(1.0).series["Self-play/ELO"]

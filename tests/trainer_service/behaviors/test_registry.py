@@ -1,4 +1,4 @@
-"""From behavior ids to behaviors, and whose actions are whose."""
+"""Behavior ids, the behaviors that they mean, and the actions that go to each."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_an_id_that_could_be_no_folder_is_refused(behavior_id: str) -> None:
 
 
 @pytest.mark.parametrize("team", ["99999999999999999999", "9" * 4301, "2147483648", "1073741824", "\u0661"])
-def test_a_team_that_is_no_number_of_nine_digits_is_refused(team: str) -> None:
+def test_a_team_number_of_more_than_nine_digits_is_refused(team: str) -> None:
     with pytest.raises(UserError, match=r"behavior id 'Walker\?team=.*: expected ") as refusal:
         parse_behavior_id(f"Walker?team={team}")
     assert len(str(refusal.value)) < 200
@@ -98,7 +98,7 @@ def test_a_behavior_that_is_declared_differently_is_refused(behaviors: Behaviors
 
 
 def declare(behaviors: Behaviors, behavior_id: str, spec: BehaviorSpec = SPEC) -> None:
-    """By each of the simulators that these tests know."""
+    """Agents of each of the simulators that these tests know."""
     for simulator in (0, 4, 9):
         behaviors.declare(simulator, behavior_id, spec)
 
@@ -146,7 +146,7 @@ def test_a_simulator_that_left_is_forgotten(behaviors: Behaviors) -> None:
     assert behaviors["Walker"].step == 0
 
 
-def test_whoever_asked_in_a_simulator_that_begins_anew_gets_no_action_there(behaviors: Behaviors) -> None:
+def test_agents_of_a_dropped_simulator_get_no_action(behaviors: Behaviors) -> None:
     for behavior_id in ("Walker?team=0", "Flyer?team=0"):
         declare(behaviors, behavior_id, SPEC)
     observe(
@@ -199,7 +199,7 @@ def unhurried(make_behavior, absence_timeout_s: float) -> Behaviors:
     )
 
 
-def test_who_has_been_gone_for_too_long_is_not_waited_for(make_behavior) -> None:
+def test_a_behavior_absent_for_too_long_is_not_waited_for(make_behavior) -> None:
     for absence_timeout_s, waits in ((0.0, False), (1000.0, True)):
         behaviors = unhurried(make_behavior, absence_timeout_s)
         behaviors.declare(0, "Walker?team=0", SPEC)
@@ -260,7 +260,7 @@ def test_two_ids_of_one_name_and_team_are_refused(behaviors: Behaviors) -> None:
 
 
 @pytest.mark.parametrize("actions", [ActionSpec(70_000), ActionSpec(0, (2,) * 40_000)])
-def test_an_agent_that_can_do_too_much_is_refused_before_anything_is_made(actions: ActionSpec) -> None:
+def test_too_many_actions_are_refused_before_networks_are_made(actions: ActionSpec) -> None:
     spec = BehaviorSpec(SPEC.observation_specs, actions)
     with pytest.raises(UserError, match="behavior 'Walker': expected at most 65536 actions"):
         Behaviors(lambda *_: pytest.fail("it was made")).declare(0, "Walker", spec)
@@ -322,7 +322,7 @@ def test_a_simulator_that_fails_half_way_leaves_nothing_behind(
     assert len(rows) == 1
 
 
-def test_when_the_team_that_learns_is_gone_for_too_long_another_learns(make_behavior) -> None:
+def test_when_the_learning_team_is_absent_another_learns(make_behavior) -> None:
     rules = {"team_change": 1000, "save_steps": 1000}
     behaviors = Behaviors(
         lambda name, spec, group: make_behavior(name=name, continuous=1, self_play=rules),

@@ -1,4 +1,4 @@
-"""Who learns when, whom the others play as, and what games do to ratings: by hand, without networks."""
+"""Turns, opponents and ratings of self-play: by hand, without networks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ring(one: SelfPlay) -> list[int]:
     return [snapshot.weights["weights"] for snapshot in one.snapshots]
 
 
-def test_teams_learn_in_the_order_of_their_ids_whatever_the_order_they_come_in() -> None:
+def test_teams_learn_in_the_order_of_their_ids() -> None:
     scheduler = TurnScheduler()
     one = player(scheduler, 4, 1, 2, team_change=10)
     learning = []
@@ -63,7 +63,7 @@ def test_two_behaviors_learn_in_turns_by_their_own_steps() -> None:
     assert keeper.learns(1)
 
 
-def test_two_behaviors_of_a_team_change_once_though_both_are_due() -> None:
+def test_two_behaviors_of_a_team_end_one_turn() -> None:
     scheduler = TurnScheduler()
     keeper, striker = (player(scheduler, 0, 1, team_change=10) for _ in range(2))
     learning = []
@@ -83,7 +83,7 @@ def test_who_has_nothing_left_to_learn_gets_no_turn() -> None:
     assert scheduler.learning == 1
 
 
-def test_a_team_alone_keeps_its_turn_and_has_no_rating_to_win() -> None:
+def test_a_team_alone_keeps_its_turn_and_its_rating() -> None:
     scheduler = TurnScheduler()
     alone = player(scheduler, 0, team_change=1)
     assert not any(go_on(alone, steps=[step]) for step in range(5))
@@ -91,7 +91,7 @@ def test_a_team_alone_keeps_its_turn_and_has_no_rating_to_win() -> None:
     assert alone.rating == 1200.0
 
 
-def test_the_ring_holds_the_newest_snapshots_and_the_first_is_taken_at_once() -> None:
+def test_the_window_holds_the_newest_snapshots() -> None:
     one = player(TurnScheduler(), 0, 1, save_steps=10, window=3)
     held = []
     for step in (0, 9, 10, 12, 25, 34, 35, 50):
@@ -102,7 +102,7 @@ def test_the_ring_holds_the_newest_snapshots_and_the_first_is_taken_at_once() ->
     ]  # fmt: skip
 
 
-def test_opponents_begin_as_the_first_snapshot_and_stay_it_until_they_swap() -> None:
+def test_opponents_act_as_the_first_snapshot_until_a_swap() -> None:
     one = player(TurnScheduler(), 0, 1, save_steps=10, swap_steps=20, play_against_latest_model_ratio=1.0)
     met: list[Any] = []
     for step in (0, 10, 20, 30):
@@ -124,7 +124,7 @@ def test_opponents_are_drawn_anew_when_another_team_learns() -> None:
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.3, 1.0])
-def test_the_latest_is_met_as_often_as_it_shall_be_and_snapshots_equally_often(ratio: float) -> None:
+def test_opponents_are_drawn_at_the_configured_ratio(ratio: float) -> None:
     one = player(
         TurnScheduler(),
         0,
@@ -161,7 +161,7 @@ def test_teams_draw_their_opponents_independently() -> None:
     assert len(pairs) == 4
 
 
-def test_a_win_against_a_snapshot_of_the_same_strength_moves_half_a_point() -> None:
+def test_a_win_against_an_equal_snapshot_moves_half_a_point() -> None:
     one = player(TurnScheduler(), 0, 1, initial_elo=1000.0)
     go_on(one, steps=[0])
     assert one.rate([1.0]) == [1000.5]
@@ -179,7 +179,7 @@ def test_against_itself_nobody_wins() -> None:
     assert one.rating == pytest.approx(1200.0)
 
 
-def test_several_opponents_count_by_their_mean_and_share_what_is_won() -> None:
+def test_several_opponents_count_by_their_mean_rating() -> None:
     scheduler = TurnScheduler()
     one = player(scheduler, 0)
     weak, strong = player(scheduler, 1, initial_elo=1000.0), player(scheduler, 2, initial_elo=1800.0)
@@ -191,7 +191,7 @@ def test_several_opponents_count_by_their_mean_and_share_what_is_won() -> None:
     assert strong.rating_of(2) == pytest.approx(1800.0 - (rating - 1200.0) / 2)
 
 
-def test_a_snapshot_keeps_the_rating_of_its_time_and_its_own_games() -> None:
+def test_a_snapshot_has_a_rating_of_its_own() -> None:
     one = player(TurnScheduler(), 0, 1, save_steps=10)
     go_on(one, steps=[0])
     one.rate([1.0] * 3)
@@ -202,7 +202,7 @@ def test_a_snapshot_keeps_the_rating_of_its_time_and_its_own_games() -> None:
     assert one.snapshots[0].rating == first
 
 
-def test_a_snapshot_that_left_the_ring_is_played_until_the_next_swap() -> None:
+def test_a_snapshot_outside_the_window_acts_until_the_swap() -> None:
     one = player(
         TurnScheduler(), 0, 1, save_steps=1, window=1, play_against_latest_model_ratio=0.0, swap_steps=9
     )
@@ -239,7 +239,7 @@ def test_going_on_from_a_state_is_as_never_having_stopped() -> None:
     assert live(resumed, range(40, 90)) == expected
 
 
-def test_a_checkpoint_of_an_earlier_turn_does_not_turn_back_the_others() -> None:
+def test_a_checkpoint_of_an_earlier_turn_changes_no_turn() -> None:
     scheduler = TurnScheduler()
     scheduler.resume(learning=1, turn=5)
     scheduler.resume(learning=0, turn=4)
@@ -248,14 +248,14 @@ def test_a_checkpoint_of_an_earlier_turn_does_not_turn_back_the_others() -> None
     assert (scheduler.learning, scheduler.turn) == (1, 5)
 
 
-def test_a_team_that_does_not_come_back_leaves_its_turn_to_the_others() -> None:
+def test_an_absent_teams_turn_passes_to_the_others() -> None:
     scheduler = TurnScheduler()
     scheduler.resume(learning=3, turn=1)
     player(scheduler, 0, 1)
     assert scheduler.learning == 0
 
 
-def test_a_team_that_nobody_plays_in_any_more_has_no_turn() -> None:
+def test_a_team_without_players_has_no_turn() -> None:
     scheduler = TurnScheduler()
     one = player(scheduler, 0, 1, 7, team_change=10)
     go_on(one, steps=[0])
@@ -274,7 +274,7 @@ def test_a_team_that_nobody_plays_in_any_more_has_no_turn() -> None:
     assert one.opponent(0) is not None
 
 
-def test_a_team_of_two_behaviors_is_there_until_both_are_gone() -> None:
+def test_a_team_of_two_behaviors_stays_until_both_leave() -> None:
     scheduler = TurnScheduler()
     keeper, striker = player(scheduler, 0, 1), player(scheduler, 0, 1)
     go_on(keeper, striker, steps=[0, 0])

@@ -1,4 +1,4 @@
-"""What goes wrong is said in one message that names it, with exit code 2 (1 where a simulator failed on the way)."""
+"""Mistakes are reported in one message that names it, with exit code 2 (1 where a simulator failed on the way)."""
 
 from __future__ import annotations
 
@@ -144,9 +144,7 @@ def test_a_host_that_other_machines_reach(refused, configure, workplace: Path, h
     assert not (workplace / "results").exists()
 
 
-def test_a_host_that_other_machines_reach_is_warned_of_where_it_was_asked_for(
-    mlagents_style, configure, free_port: int
-) -> None:
+def test_listening_for_other_machines_is_warned_of(mlagents_style, configure, free_port: int) -> None:
     configure("Basic")
     line = ["--host=0.0.0.0", "--insecure-listen", f"--port={free_port}", "--timeout-wait=1"]
     said = mlagents_style("learn", "config.yaml", *line)
@@ -237,7 +235,7 @@ MISTAKES = {
 
 @posix_only
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_on_the_way_ends_the_run_and_spoils_nothing(play, mistake: str) -> None:
+def test_a_mistake_in_between_ends_a_run_without_harm(play, mistake: str) -> None:
     good = ["step"] * 42  # 160 agent steps and more: one update of 128
     message = play("introduce", "confirm", *good, mistake, code=1)
     assert MISTAKES[mistake] in message
@@ -248,7 +246,7 @@ def test_a_mistake_on_the_way_ends_the_run_and_spoils_nothing(play, mistake: str
 
 @posix_only
 def test_values_that_cannot_be_used_cost_themselves_only(mlagents_style, configure, actor) -> None:
-    """They are 0 to everyone who learns; the log says where they were, the summary how many."""
+    """They are 0 to every learner; the log says where they were, the summary how many."""
     mistakes = {
         "nan-observation": "agent 0, sensor 0 'eyes', float 1: expected a finite number, got nan",
         "infinite-observation": "agent 0, sensor 0 'eyes', float 1: expected a finite number, got inf",
@@ -276,7 +274,7 @@ def test_values_that_cannot_be_used_cost_themselves_only(mlagents_style, configu
         ("goodbye", "stopped by itself (status 400), then exited with code 0"),
     ],
 )
-def test_a_simulator_that_is_lost_on_the_way_ends_the_run(play, ending: str, expected: str) -> None:
+def test_a_lost_simulator_ends_the_run(play, ending: str, expected: str) -> None:
     assert expected in play("introduce", "confirm", "step", "step", ending, code=1)
 
 
@@ -315,7 +313,7 @@ def test_a_start_that_failed_keeps_no_run_id(refused, mlagents_style, configure,
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Path], bool]], None]:
-    """From now on, files for which this holds find no space."""
+    """Lets no file for which this holds find space."""
 
     def fill(concerns: Callable[[Path], bool]) -> None:
         replace = os.replace
@@ -331,9 +329,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Path], boo
 
 
 @posix_only
-def test_a_disk_that_is_full_for_a_while_costs_a_warning_and_not_the_run(
-    mlagents_style, configure, program, full_disk
-) -> None:
+def test_a_temporarily_full_disk_costs_a_warning(mlagents_style, configure, program, full_disk) -> None:
     configure("Treadmill", max_steps=72, checkpoint_interval=18)
     full_disk(lambda path: path.name in {"Treadmill-18.pt", "Treadmill-36.pt", "Treadmill-54.pt"})
     said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", *ONCE)
@@ -343,9 +339,7 @@ def test_a_disk_that_is_full_for_a_while_costs_a_warning_and_not_the_run(
 
 
 @posix_only
-def test_a_disk_that_stays_full_is_named_and_the_last_checkpoint_is_intact(
-    refused, configure, program, full_disk
-) -> None:
+def test_a_disk_that_stays_full_leaves_the_last_checkpoint(refused, configure, program, full_disk) -> None:
     configure("Treadmill", max_steps=72, checkpoint_interval=36)
     newest = Path("results/w/Treadmill/checkpoint.pt")
     full_disk(lambda path: path == newest and path.exists())
@@ -370,7 +364,7 @@ def test_a_limit_of_the_system_on_files_is_named(refused, configure, program) ->
 
 
 class Bomb:
-    """What a checkpoint from a stranger might hold: code that runs when it is unpickled."""
+    """An object as a stranger's checkpoint might hold it: code that runs when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         return os.mkdir, ("exploded",)
@@ -452,7 +446,7 @@ def test_beside_a_damaged_checkpoint_the_newest_other_one_is_named(refused, conf
         ),
     ],
 )
-def test_a_checkpoint_of_other_networks_is_refused_with_what_was_changed(
+def test_a_checkpoint_of_other_networks_is_refused_by_key(
     refused, mlagents_style, configure, program, how: str, settings: dict[str, Any], expected: str
 ) -> None:
     treadmill = program("treadmill")

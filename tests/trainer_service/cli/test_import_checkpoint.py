@@ -212,7 +212,7 @@ def _flat_model(folder: Path) -> None:
         (shutil.rmtree, r"has no configuration\.yaml"),
     ],
 )
-def test_a_folder_that_cannot_be_imported_is_named_and_nothing_is_made(
+def test_a_folder_that_cannot_be_imported_makes_no_run(
     original: Path, spoil: Callable[[Path], object], expected: str
 ) -> None:
     spoil(original)
@@ -276,7 +276,7 @@ def test_goals_are_told_by_the_width_of_what_they_feed(
 
 
 @pytest.mark.parametrize("width", [3, 5, 1])
-def test_goals_that_could_be_several_sensors_or_none_are_not_guessed(tmp_path: Path, width: int) -> None:
+def test_ambiguous_goal_sensors_are_not_guessed(tmp_path: Path, width: int) -> None:
     model = _model(tmp_path / "model.onnx", [(3,), (3,), (2,)])
     with pytest.raises(UserError, match=r"with a goal, and which of the sensors .*--initialize-from"):
         spec_of(model, _policy(width), SETTINGS)

@@ -189,9 +189,7 @@ def test_a_seed_that_was_left_to_choice_is_written_down(mlagents_style, configur
     assert 0 <= written["env_settings"]["seed"] <= 9999
 
 
-def test_a_run_id_that_is_taken_is_refused_with_the_three_ways_out(
-    mlagents_style, configure, program
-) -> None:
+def test_a_taken_run_id_is_refused_with_three_ways_out(mlagents_style, configure, program) -> None:
     treadmill = program("treadmill")
     configure("Treadmill", max_steps=18)
     line = ("learn", "config.yaml", f"--env={treadmill}", "--run-id=t", "--seed=1")
@@ -246,7 +244,7 @@ def test_so_does_a_behavior_that_only_the_default_settings_serve(mlagents_style,
     [("results/first/Treadmill/checkpoint.pt", ()), ("Treadmill-18.pt", ("--initialize-from=first",))],
     ids=["path", "bare"],
 )
-def test_the_init_path_of_the_default_settings_holds_for_whoever_shows_up(
+def test_the_default_settings_init_path_holds_for_every_behavior(
     mlagents_style, configure, program, init_path: str, flags: tuple[str, ...]
 ) -> None:
     settings = yaml.safe_load(configure("Treadmill", max_steps=18).read_text())["behaviors"]["Treadmill"]

@@ -45,8 +45,8 @@ def test_every_scene_can_show_how_it_is_done(mlagents_style, name: str) -> None:
     assert file.meta.name == "expert"
 
 
-def test_an_agent_that_changes_its_behavior_is_recorded_where_it_has_the_wanted_one(mlagents_style) -> None:
-    """One agent: in every tick one of the two behaviors has nobody who waits."""
+def test_an_agent_is_recorded_while_it_has_the_wanted_behavior(mlagents_style) -> None:
+    """One agent of two behaviors in turn: in every tick one of them has no agent that waits."""
     flags = ("--episodes=3", "--behavior=SmallWallJump", "--env-args", "--agents=1")
     episodes = expert_of(mlagents_style, "sim:walljump", *flags)
     assert [bool(each.terminated) for each in episodes] == [True] * 3
@@ -81,7 +81,7 @@ def test_agents_side_by_side_have_each_episode_in_one_segment(mlagents_style) ->
         assert position.tolist() == list(range(position[0], position[0] + 7))
 
 
-def test_the_same_seed_makes_the_same_file_and_another_a_different_one(mlagents_style) -> None:
+def test_the_seed_decides_the_recorded_file(mlagents_style) -> None:
     files = []
     for seed in (3, 3, 4):
         expert_of(mlagents_style, "sim:pyramids", "--episodes=2", f"--seed={seed}")
@@ -245,7 +245,7 @@ def test_a_trained_policy_is_recorded_where_it_plays(
     assert {path: path.stat().st_mtime_ns for path in results.rglob("*")} == before
 
 
-def test_a_recorded_policy_did_what_it_decides_for_what_it_saw(mlagents_style, results: Path) -> None:
+def test_recorded_actions_are_the_policys_for_recorded_observations(mlagents_style, results: Path) -> None:
     from trainer_service.policy import load_policy
 
     policy = load_policy(results / "pole")

@@ -27,7 +27,7 @@ def test_whoever_holds_the_port_is_named(host: str) -> None:
 
 
 @pytest.mark.parametrize(("platform", "command"), [("darwin", "lsof -i :5004"), ("win32", "findstr :5004")])
-def test_where_the_system_does_not_tell_the_user_learns_how_to_ask(platform: str, command: str) -> None:
+def test_without_proc_the_user_is_told_the_command(platform: str, command: str) -> None:
     assert command in ports.holder_of(5004, platform=platform)
 
 

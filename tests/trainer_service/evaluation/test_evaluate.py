@@ -33,7 +33,7 @@ def tick(
     return concatenate(rows(ended, last, True), rows(deciding, rewards, False))
 
 
-def test_an_episode_is_the_sum_of_the_rewards_for_its_decisions() -> None:
+def test_a_return_is_the_sum_of_the_episodes_rewards() -> None:
     ledger = EpisodeLedger(1)
     ledger.observe(0, 0, tick([7], [99.0]))  # before any decision: nobody's reward
     ledger.observe(0, 0, tick([7], [1.0]))
@@ -43,7 +43,7 @@ def test_an_episode_is_the_sum_of_the_rewards_for_its_decisions() -> None:
     assert ledger.score().lengths == (2,)
 
 
-def test_the_first_that_start_count_and_not_the_first_that_end() -> None:
+def test_the_first_episodes_to_start_count() -> None:
     # Agent 1 falls at every decision, agent 2 goes on for four. Of the two episodes that start first, one is
     # the long one: the mean is (1 + 4)/2, where the first two that end would give 1.
     ledger = EpisodeLedger(2)
@@ -102,7 +102,7 @@ def of_group(group: int, batch: StepBatch, shared: float = 0.0) -> StepBatch:
     return replace(batch, group_ids=np.full(rows, group), group_rewards=np.full(rows, shared, np.float32))
 
 
-def test_groups_that_start_with_the_counted_agents_count_to_their_end() -> None:
+def test_groups_started_with_counted_agents_count() -> None:
     ledger = EpisodeLedger(2)
     ledger.observe(0, 0, of_group(7, tick([1, 2], [0.0, 0.0])))
     ledger.observe(0, 0, of_group(7, tick([2], [1.0], ended=[1], last=[1.0]), shared=10.0))
@@ -263,9 +263,7 @@ def test_another_environment_may_be_played(mlagents_style, results: Path, progra
     assert "the run has no policy for behavior 'Treadmill'; it has Basic" in said.err
 
 
-def test_the_environment_of_the_training_keeps_its_arguments_unless_others_are_given(
-    mlagents_style, configure
-) -> None:
+def test_the_trainings_environment_keeps_its_arguments_by_default(mlagents_style, configure) -> None:
     config = configure("Switch2", trainer_type="ppo", max_steps=30, network_settings={"hidden_units": 8})
     said = mlagents_style("learn", config, "--env=sim:switch2", "--run-id=timed", "--env-args", "--clock")
     assert said.code == 0, said.err
@@ -290,9 +288,7 @@ def test_a_behavior_that_became_another_is_refused(mlagents_style, results: Path
     assert "behavior 'Hybrid' is not what its policy was trained for: actions were " in said.err
 
 
-def test_a_run_whose_simulators_attached_must_be_told_where_to_play(
-    mlagents_style, results: Path, tmp_path: Path
-) -> None:
+def test_a_run_of_attached_simulators_needs_an_env(mlagents_style, results: Path, tmp_path: Path) -> None:
     (tmp_path / "results" / "attached").mkdir(parents=True)
     (tmp_path / "results" / "attached" / "metrics.jsonl").touch()
     (tmp_path / "results" / "attached" / "configuration.yaml").write_text("behaviors: {Basic: {}}\n")

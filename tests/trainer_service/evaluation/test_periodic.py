@@ -40,7 +40,7 @@ def train(mlagents_style, program, configure):
 
 
 def rows(run_id: str, file: str = "evaluations.jsonl") -> list[dict[str, Any]]:
-    """What a file says, without the clock."""
+    """Rows of a file, without the clock."""
     lines = Path("results", run_id, file).read_text().splitlines()
     clock = {"wall_s", "steps_per_s"}
     return [{key: value for key, value in json.loads(line).items() if key not in clock} for line in lines]
@@ -104,7 +104,7 @@ def test_a_team_does_not_notice_that_it_is_evaluated(mlagents_style, configure, 
     assert evaluation["mean_group_return"] is not None
 
 
-def test_the_best_policy_is_kept_with_its_model_and_can_be_played(train, mlagents_style) -> None:
+def test_the_best_policy_is_kept_with_its_model(train, mlagents_style) -> None:
     said = train("run", 15 * EPISODE, evaluation=OFTEN)
     found = rows("run")
     best = [row for row in found if row["best"]]

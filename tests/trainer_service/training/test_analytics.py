@@ -1,4 +1,4 @@
-"""What editors hear of a run: facts, and no name that a user chose."""
+"""Analytics messages: facts of a run, and no name that a user chose."""
 
 from __future__ import annotations
 
@@ -65,6 +65,6 @@ def test_a_behavior_is_described_without_a_name(options: RunOptions) -> None:
     assert not other.curriculum_enabled
 
 
-def test_the_other_simulators_of_a_run_say_no_more_than_library_users() -> None:
+def test_the_other_simulators_say_no_more_than_library_users() -> None:
     message = analytics.anonymous_environment_message()
     assert (message.mlagents_version, message.torch_version, message.run_options) == ("Custom", "Unknown", "")

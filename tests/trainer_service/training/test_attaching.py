@@ -75,9 +75,7 @@ def test_the_run_goes_on_without_one_that_was_killed(start, configure, program, 
     assert other.end() == 0, other.said
 
 
-def test_the_bundled_simulator_attaches_by_hand_and_leaves_with_the_run(
-    start, configure, free_port: int
-) -> None:
+def test_a_bundled_simulator_attaches_and_leaves_with_the_run(start, configure, free_port: int) -> None:
     configure("Basic", max_steps=600)
     run = start("learn", "config.yaml", f"--port={free_port}", "--seed=1")
     run.until("Listening on port")
@@ -92,9 +90,7 @@ def test_the_bundled_simulator_attaches_by_hand_and_leaves_with_the_run(
     assert "the trainer ended the conversation" in staying.said
 
 
-def test_the_bundled_simulator_waits_for_the_next_trainer_when_one_is_killed(
-    start, configure, free_port: int
-) -> None:
+def test_a_bundled_simulator_waits_for_the_next_trainer(start, configure, free_port: int) -> None:
     configure("Basic", max_steps=FOR_EVER, summary_freq=100)
     line = ("learn", "config.yaml", f"--port={free_port}", "--seed=1", "--run-id=w")
     killed = start(*line)

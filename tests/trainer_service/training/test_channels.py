@@ -1,4 +1,4 @@
-"""What simulators hear on side channels, and whose channels hear them."""
+"""Messages to simulators on side channels, and the channels that get theirs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_greeting_begins_with_the_parameters(channels: Channels) -> None:
     assert channels.greeting(0, PLAIN) == parameter_records([FloatParameter("mass", 2.0)])
 
 
-def test_the_first_simulator_hears_of_the_run_and_the_others_that_there_is_one(channels: Channels) -> None:
+def test_only_the_first_simulator_hears_the_details_of_the_run(channels: Channels) -> None:
     told = []
     for simulator in (0, 1):
         _, record = channels.greeting(simulator, EDITOR)
@@ -72,7 +72,7 @@ class Line:
         self.sent += [(simulator, record) for record in records]
 
 
-def test_a_behavior_is_announced_to_the_first_simulator_if_it_wants_to_hear(
+def test_a_behavior_is_announced_to_a_first_simulator_that_asks(
     channels: Channels, make_behavior: Callable[..., Behavior]
 ) -> None:
     line = Line(s0=EDITOR, s1=EDITOR)

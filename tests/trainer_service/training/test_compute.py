@@ -1,4 +1,4 @@
-"""Threads are for those whom they help."""
+"""The number of threads: several only where they help."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_one_large_behavior_decides_for_all() -> None:
     assert threads_for([SMALL["numbers"](), LARGE["many rows"]()], cores=7) == 7
 
 
-def test_who_shares_a_machine_can_say_how_many_cores_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_omp_num_threads_limits_the_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert threads_for([LARGE["many rows"]()]) == 3
     assert threads_for([SMALL["numbers"]()]) == 1

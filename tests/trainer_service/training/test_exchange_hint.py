@@ -18,7 +18,7 @@ class Measured:
 def said_after_a_window(
     *, exchanging_s: float, agents: int, updates: int = 1, env: str | None = "gym:CartPole-v1"
 ) -> list[str]:
-    """What is said after 20 s, 100 000 decisions later and 20 s after that."""
+    """Advice after 20 s, 100 000 decisions later and 20 s after that."""
     timers = Measured()
     hint = ExchangeHint(timers, env, 1)  # type: ignore[arg-type]  # as far as it is asked
     said = [hint.check(100.0, 0)]
@@ -32,7 +32,7 @@ def said_after_a_window(
     return [text for text in said if text]
 
 
-def test_who_spends_the_time_on_messages_about_one_agent_is_told_once() -> None:
+def test_time_spent_on_messages_about_one_agent_is_mentioned_once() -> None:
     assert said_after_a_window(exchanging_s=14.0, agents=1) == [
         "70% of the time goes into exchanges with the simulator, 1.0 agents at a time. Faster: --env-args --agents 8 "
         "(copies that share an exchange), or --num-envs=2 (simulators beside each other)"

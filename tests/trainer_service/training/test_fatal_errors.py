@@ -57,7 +57,7 @@ def saved_step() -> int:
     [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nMore."), MemoryError()],
     ids=["device", "host"],
 )
-def test_too_little_memory_is_said_with_the_sizes_that_asked_for_it(
+def test_an_out_of_memory_error_names_the_configured_sizes(
     learn, fails_at_the_second, method: str, error: Exception
 ) -> None:
     fails_at_the_second(method, error)
@@ -77,7 +77,7 @@ def test_debug_shows_where_memory_was_too_little(learn, fails_at_the_second) -> 
     assert "in failing" in said.out
 
 
-def test_what_torch_says_when_this_machine_has_too_little_is_understood(make_behavior) -> None:
+def test_torchs_errors_of_too_little_memory_are_recognized(make_behavior) -> None:
     memory = {"memory_size": 8, "sequence_length": 5}
     behavior = make_behavior(network_settings={"hidden_units": 8, "num_layers": 1, "memory": memory})
     with pytest.raises(RuntimeError) as caught:
@@ -88,14 +88,14 @@ def test_what_torch_says_when_this_machine_has_too_little_is_understood(make_beh
     assert out_of_memory(RuntimeError("shapes differ"), [behavior], CPU) is None
 
 
-def test_an_error_that_nobody_expected_is_raised_when_all_is_saved(learn, fails_at_the_second) -> None:
+def test_an_unexpected_error_is_raised_after_saving(learn, fails_at_the_second) -> None:
     fails_at_the_second("update", ZeroDivisionError("unexpected"))
     with pytest.raises(ZeroDivisionError, match="unexpected"):
         learn()
     assert saved_step() >= 128
 
 
-def test_an_error_is_not_hidden_by_a_disk_that_is_full_too(
+def test_an_error_is_not_hidden_by_a_full_disk(
     learn, fails_at_the_second, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def full(descriptor: int) -> None:
@@ -111,7 +111,7 @@ def test_an_error_is_not_hidden_by_a_disk_that_is_full_too(
     assert "cannot write 'results/ppo/Treadmill/checkpoint.pt'" in capfd.readouterr().out
 
 
-def test_how_often_a_run_saves_is_a_setting_and_is_said(learn) -> None:
+def test_the_autosave_interval_is_a_setting_and_logged(learn) -> None:
     said = learn("--autosave-interval-s=7")
     assert said.code == 0
     assert "What is learned is saved in 'results/ppo' every 7 s" in said.out

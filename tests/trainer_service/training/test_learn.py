@@ -152,7 +152,7 @@ def test_a_tick_without_anybody_waiting_is_answered_too(tmp_path: Path) -> None:
     assert behaviors["B"].step == 1
 
 
-def test_a_simulator_that_leaves_right_after_its_tick_leaves_nothing_to_its_successor(tmp_path: Path) -> None:
+def test_a_departed_simulator_leaves_nothing_to_its_successor(tmp_path: Path) -> None:
     gone = Departure(0, "simulator 0: exited; starting it again")
     bridge = ScriptedBridge(
         [tick(0, 7, first=True)],
@@ -171,7 +171,7 @@ def test_a_departure_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     assert "simulator 0: was killed" in caplog.text
 
 
-def test_a_second_simulator_with_another_idea_of_the_behavior_is_refused_alone(tmp_path: Path) -> None:
+def test_a_second_simulator_with_another_spec_is_refused_alone(tmp_path: Path) -> None:
     stranger = Tick(1, {"B?team=0": OTHER}, {})
     bridge = ScriptedBridge([tick(0, 1, first=True)], [stranger, tick(0, 1)], [])
     behaviors = run(bridge, tmp_path)
@@ -180,7 +180,7 @@ def test_a_second_simulator_with_another_idea_of_the_behavior_is_refused_alone(t
     assert behaviors["B"].step == 1
 
 
-def test_a_first_behavior_without_settings_ends_a_run_that_launched_its_simulator(tmp_path: Path) -> None:
+def test_a_first_behavior_without_settings_ends_a_launched_run(tmp_path: Path) -> None:
     stranger = Tick(0, {"Unheard?team=0": SPEC}, {})
     with pytest.raises(UserError, match="'Unheard' has not been specified"):
         run(ScriptedBridge([stranger], [], launched=True), tmp_path)
@@ -189,7 +189,7 @@ def test_a_first_behavior_without_settings_ends_a_run_that_launched_its_simulato
     assert "'Unheard' has not been specified" in bridge.rejected[0][1]
 
 
-def test_too_many_agents_cost_their_simulator_only_also_where_it_was_launched(
+def test_too_many_agents_cost_even_a_launched_simulator_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collector, "MAX_AGENTS", 2)
@@ -210,7 +210,7 @@ def test_the_step_budget_ends_the_loop_without_another_action(tmp_path: Path) ->
 
 
 def two_lessons(require_reset: bool = False) -> dict[str, Any]:
-    """Two lessons; the first ends when somebody's episode has brought more than 2.5."""
+    """Two lessons; the first ends when an episode has returned more than 2.5."""
     criteria = {"behavior": "B", "threshold": 2.5, "require_reset": require_reset}
     lessons = [{"name": "low", "value": 1, "completion_criteria": criteria}, {"name": "high", "value": 2}]
     return {"curriculum": lessons}
@@ -233,7 +233,7 @@ def test_a_new_lesson_is_told_to_everybody_with_all_parameters(
     assert "Parameter 'height' is in lesson 'high' and has value 'Float: value=2.0'." in caplog.messages
 
 
-def test_a_lesson_that_requires_it_resets_everybody_at_their_next_tick(tmp_path: Path) -> None:
+def test_a_lesson_may_reset_every_simulator_at_its_next_tick(tmp_path: Path) -> None:
     bridge = ScriptedBridge(
         [tick(0, 5, 6, first=True), tick(1, 5, first=True)],
         [tick(0, 5, 6, ended=1, reward=3.0)],  # the lesson is over; agent 6 is in the middle of an episode
@@ -264,7 +264,7 @@ def test_episodes_that_a_reset_cuts_off_are_not_counted(tmp_path: Path) -> None:
     assert summary.stats.returns.tolist() == [3.0, 7.0]
 
 
-def test_a_simulator_that_left_meanwhile_is_greeted_and_needs_no_reset(tmp_path: Path) -> None:
+def test_a_simulator_that_left_meanwhile_needs_no_reset(tmp_path: Path) -> None:
     bridge = ScriptedBridge(
         [tick(0, 5, first=True), tick(1, 5, first=True)],
         [tick(0, 5, ended=1, reward=3.0)],
@@ -276,7 +276,7 @@ def test_a_simulator_that_left_meanwhile_is_greeted_and_needs_no_reset(tmp_path:
     assert bridge.resets == [0]
 
 
-def test_statistics_of_a_simulator_belong_to_all_its_behaviors_and_one_speaks_for_all(tmp_path: Path) -> None:
+def test_statistics_of_a_simulator_belong_to_all_its_behaviors(tmp_path: Path) -> None:
     def says(simulator: int, value: float, first: bool) -> Tick:
         said = [
             StatMessage("Mean", value, Aggregation.AVERAGE),
@@ -315,7 +315,7 @@ def test_a_mistake_in_a_statistic_is_told_ten_times(tmp_path: Path, caplog: pyte
     assert len([message for message in caplog.messages if "ignored" in message]) == 20
 
 
-def test_names_of_statistics_are_bounded_and_their_limit_is_told_once(
+def test_names_of_statistics_are_bounded_and_warned_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bridge = says(*stats(*(f"name {i}" for i in range(3 * MAX_NAMES)), "name 0", "\x1b[31m", "n" * 201))
@@ -340,7 +340,7 @@ def test_names_of_statistics_are_counted_for_the_whole_run(make_behavior: Any) -
     assert behavior.add_stat(StatMessage("n0", 1.0, Aggregation.SUM))
 
 
-def test_what_one_message_says_on_side_channels_is_heard_up_to_a_limit(
+def test_side_channel_messages_of_a_tick_are_bounded(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainer_service.training.channels.MOST_MESSAGES", 50)
@@ -349,9 +349,7 @@ def test_what_one_message_says_on_side_channels_is_heard_up_to_a_limit(
     assert "says 80 things on side channels with one message; the first 50 are heard" in caplog.text
 
 
-def test_channels_that_nobody_listens_to_are_named_up_to_a_limit(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unknown_channels_are_named_up_to_a_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run(says(*(SideChannelRecord(UUID(int=i), b"") for i in range(100, 400))), tmp_path)
     assert len([message for message in caplog.messages if "which nobody listens to" in message]) == 10
 
@@ -368,7 +366,7 @@ class Parrot:
         self.message_queue.append(msg.get_raw_bytes())
 
 
-def test_channels_of_users_hear_simulators_and_answer_with_the_next_reply(
+def test_users_channels_hear_simulators_and_answer_with_the_reply(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     word = SideChannelRecord(Parrot.channel_id, b"hello")
@@ -383,7 +381,7 @@ def test_channels_of_users_hear_simulators_and_answer_with_the_next_reply(
     assert len([each for each in caplog.messages if "which nobody listens to" in each]) == 1
 
 
-def test_when_another_team_learns_everybody_begins_anew_at_their_next_tick(tmp_path: Path) -> None:
+def test_when_another_team_learns_every_simulator_is_reset(tmp_path: Path) -> None:
     def both(simulator: int, *, first: bool = False) -> Tick:
         (batch,) = tick(simulator, 5).steps.values()
         ids = ("B?team=0", "B?team=1")
@@ -408,7 +406,7 @@ def test_when_another_team_learns_everybody_begins_anew_at_their_next_tick(tmp_p
     assert [rules.learns(team) for team in (0, 1)] == [True, False]
 
 
-def test_a_behavior_that_is_finished_goes_on_acting_while_the_others_learn(tmp_path: Path) -> None:
+def test_a_finished_behavior_acts_while_the_others_learn(tmp_path: Path) -> None:
     quick = Tick(0, {"Quick?team=0": SPEC}, {"Quick?team=0": tick(0, *range(30)).steps["B?team=0"]})
     both = replace(
         quick, steps={**quick.steps, **tick(0, 5).steps}, new_specs={**quick.new_specs, "B?team=0": SPEC}

@@ -61,7 +61,7 @@ def metrics(run: Path = RUN) -> list[dict[str, Any]]:
 
 
 def heard(run: Path = RUN) -> list[str]:
-    """What the simulator printed of its resets and heights."""
+    """Resets and heights that the simulator printed."""
     lines = (run / "run_logs/Player-0.log").read_text().splitlines()
     return [line for line in lines if line.startswith(("reset", "height"))]
 
@@ -105,7 +105,7 @@ def test_statistics_of_the_simulator_stand_beside_ours(mlagents_style, school) -
     assert gauges["Pupil.School.SUM.sum"]["max"] == 3.0
 
 
-def test_a_lesson_may_ask_for_a_reset_and_what_it_cuts_off_counts_nowhere(mlagents_style, school) -> None:
+def test_episodes_cut_off_by_a_lessons_reset_count_nowhere(mlagents_style, school) -> None:
     first = lesson("low", 1, beyond=2.5, min_lesson_length=20, require_reset=True)
     said = mlagents_style(*school(first, lesson("high", 2), max_steps=10 * ROUND))
     assert said.code == 0, said.err
@@ -119,9 +119,7 @@ SECOND_OF_THREE = lesson("second", 2, beyond=1000.0, min_lesson_length=100_000)
 THREE = (FIRST_OF_THREE, SECOND_OF_THREE, lesson("third", 3))
 
 
-def test_a_run_that_is_killed_right_after_a_lesson_ended_goes_on_in_the_next_one(
-    start, mlagents_style, school
-) -> None:
+def test_a_run_killed_after_a_lesson_resumes_in_the_next(start, mlagents_style, school) -> None:
     run = start(*school(*THREE, max_steps=10**9, checkpoint_interval=10**9))
     run.until("Parameter 'height' is in lesson 'second'")
     run.signal(signal.SIGKILL)
@@ -141,7 +139,7 @@ def test_a_run_that_is_killed_right_after_a_lesson_ended_goes_on_in_the_next_one
     assert status()["Pupil"]["recent_returns"] == [6.0] * 8
 
 
-def test_a_run_that_is_killed_later_goes_on_with_the_same_counts(start, mlagents_style, school) -> None:
+def test_a_run_killed_later_resumes_with_the_same_counts(start, mlagents_style, school) -> None:
     run = start(*school(*THREE, max_steps=10**9, checkpoint_interval=8 * ROUND))
     run.until(f"Pupil-{16 * ROUND}.pt")
     run.signal(signal.SIGKILL)
@@ -155,7 +153,7 @@ def test_a_run_that_is_killed_later_goes_on_with_the_same_counts(start, mlagents
     assert status()["Pupil"]["recent_returns"] == [6.0] * 12 + counted
 
 
-def test_a_run_in_parts_stands_where_the_same_run_without_a_break_stands(mlagents_style, school) -> None:
+def test_a_run_in_parts_ends_like_one_without_breaks(mlagents_style, school) -> None:
     # The break lies in the middle of the second lesson. That one ends with its sixth round: the first of them was
     # under way when it began, so that after five the mean is 0.2·3 + 0.8·6 = 5.4 only.
     lessons = (FIRST_OF_THREE, lesson("second", 2, beyond=5.5, min_lesson_length=20), lesson("third", 3))
@@ -176,7 +174,7 @@ def test_a_run_in_parts_stands_where_the_same_run_without_a_break_stands(mlagent
     assert shown(parted) == shown(straight)
 
 
-def test_a_simulator_that_is_started_again_hears_of_the_lesson_in_force(start, school) -> None:
+def test_a_restarted_simulator_hears_of_the_lesson_in_force(start, school) -> None:
     run = start(*school(*THREE, max_steps=10**9))
     run.until("Parameter 'height' is in lesson 'second'")
     run.until("Step: ")
@@ -190,7 +188,7 @@ def test_a_simulator_that_is_started_again_hears_of_the_lesson_in_force(start, s
     assert heard()[-2:] == ["reset", "height 2.000"]
 
 
-def test_a_policy_is_judged_in_the_lesson_that_its_run_has_reached(mlagents_style, school) -> None:
+def test_a_policy_is_scored_in_the_lesson_its_run_reached(mlagents_style, school) -> None:
     assert mlagents_style(*school(*TWO, max_steps=6 * ROUND)).code == 0
     said = mlagents_style("evaluate", "ppo", "--episodes=4", "--json")
     assert said.code == 0, said.err
@@ -212,9 +210,7 @@ def test_inference_stays_in_the_lesson_that_was_reached(start, mlagents_style, s
     assert status() == before
 
 
-def test_another_run_that_starts_from_these_weights_begins_with_the_first_lesson(
-    mlagents_style, school
-) -> None:
+def test_a_run_from_these_weights_begins_with_the_first_lesson(mlagents_style, school) -> None:
     words = school(*TWO, max_steps=6 * ROUND)
     assert mlagents_style(*words).code == 0
     said = mlagents_style(*words, "--run-id=heir", "--initialize-from=ppo")
@@ -222,7 +218,7 @@ def test_another_run_that_starts_from_these_weights_begins_with_the_first_lesson
     assert heard(Path("results/heir")) == ["reset", "height 1.000", "height 2.000"]
 
 
-def test_a_run_whose_lessons_became_fewer_goes_on_in_the_last_one(mlagents_style, school) -> None:
+def test_a_run_with_fewer_lessons_resumes_in_the_last(mlagents_style, school) -> None:
     assert mlagents_style(*school(*THREE, max_steps=6 * ROUND)).code == 0
     said = mlagents_style(*school(lesson("only", 7), max_steps=7 * ROUND), "--resume")
     assert said.code == 0, said.err

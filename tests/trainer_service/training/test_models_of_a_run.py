@@ -39,7 +39,7 @@ def walker(make_behavior: Callable[..., Behavior]) -> Behavior:
 
 
 def recorded(folder: RunFolder, behavior: Behavior, *steps: int, finish: bool = False) -> BehaviorStatus:
-    """What is listed after a behavior has come to these steps."""
+    """The listed checkpoints after a behavior has come to these steps."""
     recorder = Recorder(Outputs(folder, Console(tty=False), [], Timers()), TrainingStatus())
     recorder.add(behavior)
     for behavior.step in steps:  # the loop is the behavior's life

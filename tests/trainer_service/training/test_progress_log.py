@@ -1,4 +1,4 @@
-"""What is said of a run while it says nothing by itself, by a clock that the test sets."""
+"""Lines of progress between summaries, by a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def live(behavior: Behavior, ticks: int, *, ends: bool) -> None:
         behavior.act()
 
 
-def test_after_30_seconds_without_a_summary_there_is_a_line_whatever_summary_freq_says(run: Run) -> None:
+def test_after_30_seconds_without_a_summary_a_line_comes(run: Run) -> None:
     assert run.after(0) == run.after(29.9) == []
     live(run.behavior, 41, ends=False)
     assert run.after(0.5) == [
@@ -105,7 +105,7 @@ def test_a_simulator_that_is_silent_is_named(run: Run) -> None:
     assert "10 of 400 steps (2 %). No step came for 30 s." in run.after(30)[0]
 
 
-def test_a_line_in_between_takes_nothing_away_from_the_next_summary(run: Run) -> None:
+def test_a_line_in_between_takes_nothing_from_the_summary(run: Run) -> None:
     run.after(0)
     live(run.behavior, 41, ends=True)
     assert len(run.after(30)) == 1

@@ -1,4 +1,4 @@
-"""What a run writes and when, without simulators."""
+"""Files that a run writes and when, without simulators."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_between_them_only_the_newest_state_is_renewed(tmp_path: Path) -> None:
         assert load_checkpoint(folder.checkpoint("B")).step == 7
 
 
-def test_a_full_disk_costs_a_warning_and_the_last_good_checkpoint_stays(
+def test_a_full_disk_costs_a_warning_and_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ball = behavior(checkpoint_interval=100)
@@ -98,9 +98,7 @@ def test_a_full_disk_costs_a_warning_and_the_last_good_checkpoint_stays(
         assert not list(folder.path.rglob("*.tmp"))
 
 
-def test_a_run_that_is_killed_in_the_middle_of_a_save_goes_on_from_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_in_a_save_resumes_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Killed(BaseException):
         pass
 
@@ -121,7 +119,7 @@ def test_a_run_that_is_killed_in_the_middle_of_a_save_goes_on_from_there(
     assert (start.path.name, start.source.step) == ("checkpoint.pt", 200)
 
 
-def test_weights_that_are_no_numbers_never_replace_good_ones(tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_never_replace_good_ones(tmp_path: Path) -> None:
     ball = behavior(checkpoint_interval=100)
     with RunFolder.open(tmp_path, "run") as folder:
         records = recorder(folder)
@@ -135,7 +133,7 @@ def test_weights_that_are_no_numbers_never_replace_good_ones(tmp_path: Path) -> 
         assert load_checkpoint(folder.checkpoint("B")).step == 100
 
 
-def test_a_weight_that_is_no_number_is_never_written_wherever_it_came_from(
+def test_a_weight_that_is_not_finite_is_never_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ball = behavior(checkpoint_interval=100)
@@ -156,7 +154,7 @@ def test_a_weight_that_is_no_number_is_never_written_wherever_it_came_from(
         assert names(folder) == ["B-100.pt", "checkpoint.pt"]
 
 
-def test_a_behavior_that_cannot_be_saved_costs_no_other_one_its_save(
+def test_a_behavior_that_cannot_be_saved_costs_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost, ball = behavior(), behavior()
@@ -182,7 +180,7 @@ def test_a_folder_opened_to_be_read_gets_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_behavior_that_never_shows_up_is_named_at_the_first_summary(
+def test_a_missing_behavior_is_named_at_the_first_summary(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ball = behavior(summary_freq=10)
@@ -205,9 +203,7 @@ def watched(folder: RunFolder, ball: Behavior, **options: object) -> Recorder:
     return records
 
 
-def test_a_run_that_ends_where_a_checkpoint_was_due_saves_it_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_checkpoint_due_at_the_end_is_saved_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ball = behavior(checkpoint_interval=100)
     with RunFolder.open(tmp_path, "run") as folder, caplog.at_level(logging.INFO, logger="trainer_service"):
         records = watched(folder, ball)
@@ -224,7 +220,7 @@ def test_a_run_that_ends_where_a_checkpoint_was_due_saves_it_once(
     assert Path(status.final_checkpoint.file_path) == folder.final_model("B")
 
 
-def test_a_behavior_that_has_finished_is_saved_there_and_then_and_never_again(tmp_path: Path) -> None:
+def test_a_finished_behavior_is_saved_at_once_and_never_again(tmp_path: Path) -> None:
     quick = behavior(max_steps=150, checkpoint_interval=100)
     with RunFolder.open(tmp_path, "run") as folder:
         records = watched(folder, quick, autosave_s=0.0)
@@ -239,7 +235,7 @@ def test_a_behavior_that_has_finished_is_saved_there_and_then_and_never_again(tm
     assert status.final_checkpoint.steps == 160
 
 
-def test_of_weights_that_are_no_numbers_any_more_the_last_good_ones_are_taken_home(tmp_path: Path) -> None:
+def test_the_final_model_is_of_the_last_finite_weights(tmp_path: Path) -> None:
     ball = behavior(checkpoint_interval=100)
     with RunFolder.open(tmp_path, "run") as folder:
         records = watched(folder, ball)
@@ -289,7 +285,7 @@ def test_an_autosave_stores_lessons_too(tmp_path: Path) -> None:
         assert stored(folder).behavior("B").lesson_history == LessonHistory((4.0,), {})
 
 
-def test_a_new_lesson_renews_the_newest_state_of_all_behaviors_at_once(tmp_path: Path) -> None:
+def test_a_new_lesson_autosaves_all_behaviors_at_once(tmp_path: Path) -> None:
     ball, lessons = behavior(), course()
     with RunFolder.open(tmp_path, "run") as folder:
         records = watched(folder, ball, curriculum=lessons)
@@ -323,7 +319,7 @@ def test_a_lesson_that_could_not_be_stored_is_stored_later(
         assert stored(folder).lessons == {"height": 1}
 
 
-def test_a_parameter_that_the_configuration_no_longer_names_keeps_its_lesson(tmp_path: Path) -> None:
+def test_a_parameter_no_longer_configured_keeps_its_lesson(tmp_path: Path) -> None:
     ball = behavior(checkpoint_interval=10)
     with RunFolder.open(tmp_path, "run") as folder:
         writers = [JsonlWriter(folder.metrics)]
@@ -337,7 +333,7 @@ def test_a_parameter_that_the_configuration_no_longer_names_keeps_its_lesson(tmp
         assert stored(folder).lessons == {"gone": 3, "height": 0}
 
 
-def test_timers_name_the_versions_that_scripts_for_ml_agents_look_for(tmp_path: Path) -> None:
+def test_timers_name_the_versions_that_ml_agents_scripts_expect(tmp_path: Path) -> None:
     with RunFolder.open(tmp_path, "run") as folder:
         recorder(folder).finish([])
         metadata = json.loads(folder.timers.read_text())["metadata"]

@@ -82,7 +82,7 @@ def assert_same_state(run: str, other: str) -> None:
 
 
 def metrics(run_id: str) -> list[dict[str, Any]]:
-    """What metrics.jsonl says, without the clock."""
+    """Rows of metrics.jsonl, without the clock."""
     lines = Path("results", run_id, "metrics.jsonl").read_text().splitlines()
     clock = {"wall_s", "steps_per_s"}
     return [{key: value for key, value in json.loads(line).items() if key not in clock} for line in lines]
@@ -101,7 +101,7 @@ def test_a_run_that_is_resumed_goes_on_bit_for_bit(train, steps: int) -> None:
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 @pytest.mark.parametrize("steps", [AT_AN_UPDATE, IN_BETWEEN], ids=["at-an-update", "in-between"])
-def test_a_run_with_memory_that_is_resumed_goes_on_bit_for_bit(train, steps: int, kind: str) -> None:
+def test_a_resumed_run_with_memory_is_equal_bit_for_bit(train, steps: int, kind: str) -> None:
     memory = {"memory_size": 4, "sequence_length": 3, "type": kind}
     network = {"normalize": True, "hidden_units": 8, "num_layers": 1, "memory": memory}
     train("straight", 2 * steps, network_settings=network)
@@ -139,7 +139,7 @@ def test_a_finished_run_that_is_resumed_ends_at_once(train) -> None:
     assert [line["step"] for line in metrics("done")] == list(range(EPISODE, AT_AN_UPDATE + 1, EPISODE))
 
 
-def test_what_a_killed_run_said_after_its_last_checkpoint_is_said_again(train) -> None:
+def test_metrics_after_the_last_checkpoint_are_written_again(train) -> None:
     train("killed", AT_AN_UPDATE, checkpoint_interval=2 * EPISODE)
     folder = Path("results/killed/Treadmill")
     earlier = folder / f"Treadmill-{4 * EPISODE}.pt"
@@ -149,7 +149,7 @@ def test_what_a_killed_run_said_after_its_last_checkpoint_is_said_again(train) -
     assert metrics("killed") == straight
 
 
-def test_what_a_run_once_started_from_does_not_undo_what_it_has_learned_since(train) -> None:
+def test_init_path_does_not_undo_what_a_run_has_learned(train) -> None:
     train("teacher", AT_AN_UPDATE)
     weights = "results/teacher/Treadmill/checkpoint.pt"
     said = train("pupil", AT_AN_UPDATE, init_path=weights)
@@ -183,7 +183,7 @@ def listed(run_id: str = "run") -> list[int]:
 
 
 @pytest.mark.parametrize("damage", [flip, Path.unlink])
-def test_without_its_newest_checkpoint_a_run_goes_on_from_the_one_before(train, saved: Path, damage) -> None:
+def test_without_its_newest_checkpoint_a_run_resumes_from_the_previous(train, saved: Path, damage) -> None:
     for path in (saved / "checkpoint.pt", saved / f"Treadmill-{AT_AN_UPDATE}.pt"):
         damage(path)
     said = train("run", 2 * AT_AN_UPDATE, "--resume", checkpoint_interval=2 * EPISODE)
@@ -197,9 +197,7 @@ def test_without_its_newest_checkpoint_a_run_goes_on_from_the_one_before(train, 
     assert f"Treadmill-{AT_AN_UPDATE}.onnx" in aside
 
 
-def test_a_run_without_a_readable_checkpoint_is_refused_and_left_alone(
-    train, saved: Path, mlagents_style
-) -> None:
+def test_a_run_without_readable_checkpoints_is_refused_untouched(train, saved: Path, mlagents_style) -> None:
     for path in saved.glob("*.pt"):
         flip(path)
     before = {path: path.read_bytes() for path in saved.iterdir()}
@@ -216,7 +214,7 @@ def test_a_run_without_a_readable_checkpoint_is_refused_and_left_alone(
     assert "holds no checkpoint to go on from" in said.err
 
 
-def test_an_older_checkpoint_can_be_chosen_and_the_newer_ones_are_kept(train, saved: Path) -> None:
+def test_resuming_from_an_older_checkpoint_keeps_the_newer(train, saved: Path) -> None:
     straight = metrics("run")
     newer = {path.name: path.read_bytes() for path in saved.glob("*.pt") if path.stem.endswith("144")}
     newest = (saved / "checkpoint.pt").read_bytes()
@@ -247,9 +245,7 @@ def test_the_best_checkpoint_can_be_chosen(train, saved: Path, mlagents_style) -
     assert (saved / "best.pt").exists()
 
 
-def test_a_step_that_was_not_saved_is_refused_with_those_that_were(
-    train, saved: Path, mlagents_style
-) -> None:
+def test_a_step_without_checkpoint_is_refused_with_the_others(train, saved: Path, mlagents_style) -> None:
     said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume", "37")
     assert said.code == 2
     assert "has no checkpoint of that step; it has Treadmill: 36, 72, 108, 144" in said.err
@@ -277,7 +273,7 @@ def test_behaviors_go_on_each_from_its_own_checkpoint(make_behavior, tmp_path: P
         checkpoints_to_resume(folder, 150)
 
 
-def test_a_checkpoint_that_a_killed_run_did_not_list_is_pruned_like_the_others(train, saved: Path) -> None:
+def test_a_checkpoint_missing_from_the_list_is_pruned_too(train, saved: Path) -> None:
     status = Path("results/run/run_logs/training_status.json")
     content = json.loads(status.read_text())
     del content["Treadmill"]["checkpoints"][1]
@@ -289,7 +285,7 @@ def test_a_checkpoint_that_a_killed_run_did_not_list_is_pruned_like_the_others(t
     assert numbered == {f"Treadmill-{steps}" for steps in listed()}
 
 
-def test_a_damaged_list_of_checkpoints_is_made_anew_from_their_files(train, saved: Path) -> None:
+def test_a_damaged_list_of_checkpoints_is_made_anew(train, saved: Path) -> None:
     status = Path("results/run/run_logs/training_status.json")
     damaged = status.read_bytes()[:-100]
     status.write_bytes(damaged)

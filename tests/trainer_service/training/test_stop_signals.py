@@ -68,9 +68,7 @@ def simulator_process() -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_ends_the_run_which_can_be_resumed(
-    endless, resume, number: signal.Signals
-) -> None:
+def test_a_signal_ends_a_run_that_can_be_resumed(endless, resume, number: signal.Signals) -> None:
     run = endless()
     run.signal(number)
     assert run.end() == 0, run.said
@@ -93,9 +91,7 @@ def test_an_interruption_before_any_simulator_came(start, configure, free_port: 
 
 
 @needs_pidfd
-def test_a_killed_run_takes_its_simulators_along_and_resumes_from_its_last_checkpoint(
-    endless, resume
-) -> None:
+def test_a_killed_run_ends_its_simulators_and_can_be_resumed(endless, resume) -> None:
     run = endless()
     run.until("Treadmill-360.pt")
     simulator = os.pidfd_open(simulator_process())
@@ -109,7 +105,7 @@ def test_a_killed_run_takes_its_simulators_along_and_resumes_from_its_last_check
     assert f"Resuming 'Treadmill' from step {step}." in resume().out
 
 
-def test_a_killed_simulator_is_started_again_and_the_run_goes_on(endless) -> None:
+def test_a_killed_simulator_is_started_again(endless) -> None:
     run = endless()
     killed = simulator_process()
     os.kill(killed, signal.SIGKILL)
@@ -122,7 +118,7 @@ def test_a_killed_simulator_is_started_again_and_the_run_goes_on(endless) -> Non
     assert run.end() == 0, run.said
 
 
-def test_a_killed_simulator_that_must_not_be_started_again_ends_the_run_with_all_saved(endless) -> None:
+def test_a_simulator_without_restarts_left_ends_a_saved_run(endless) -> None:
     run = endless("--max-lifetime-restarts=0")
     killed = simulator_process()
     os.kill(killed, signal.SIGKILL)
@@ -133,9 +129,7 @@ def test_a_killed_simulator_that_must_not_be_started_again_ends_the_run_with_all
     assert saved_step() >= 180
 
 
-def test_inference_acts_until_it_is_told_to_stop_and_writes_nothing(
-    start, mlagents_style, configure, program
-) -> None:
+def test_inference_acts_until_stopped_and_writes_nothing(start, mlagents_style, configure, program) -> None:
     treadmill = program("treadmill")
     configure("Treadmill", max_steps=18)
     assert mlagents_style("learn", "config.yaml", f"--env={treadmill}").code == 0
@@ -183,7 +177,7 @@ with StopSignals() as stop:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_second_signal_ends_a_process_that_hears_nothing_and_takes_its_simulators_along(
+def test_a_second_signal_ends_a_busy_process_and_its_simulators(
     workplace: Path, number: signal.Signals, code: int
 ) -> None:
     os.mkfifo("fifo")
@@ -225,7 +219,7 @@ with StopSignals() as stop:
     assert (done.returncode, done.stdout) == (0, "True\n")
 
 
-def test_an_update_that_takes_long_is_broken_off_and_its_steps_are_saved(
+def test_a_long_update_is_interrupted_and_its_steps_are_saved(
     mlagents_style, configure, program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tuning = {"batch_size": 32, "buffer_size": 128, "num_epoch": 10**6}

@@ -40,9 +40,7 @@ def treadmill(workplace: Path) -> str:
     return "gym:users_treadmill:Treadmill-v0"
 
 
-def test_the_line_where_an_environment_broke_is_on_the_screen_and_in_its_log(
-    mlagents_style, configure, treadmill: str
-) -> None:
+def test_a_broken_environments_line_is_printed_and_logged(mlagents_style, configure, treadmill: str) -> None:
     configure("Treadmill-v0")
     limits = ("--max-lifetime-restarts=0", "--run-id=t")
     said = mlagents_style("learn", "config.yaml", f"--env={treadmill}", *limits)
@@ -52,7 +50,7 @@ def test_the_line_where_an_environment_broke_is_on_the_screen_and_in_its_log(
         assert text.rstrip().endswith("step() raised KeyError: 'fast'")
 
 
-def test_a_simulator_started_by_hand_finds_modules_in_the_current_folder_and_says_where_they_broke(
+def test_a_simulator_finds_modules_in_the_current_folder(
     mlagents_style, treadmill: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])

@@ -1,4 +1,4 @@
-"""What one simulator says costs itself at most: over a real channel, beside one that trains on."""
+"""Simulators whose messages cost themselves at most: over a real channel, beside one that trains on."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_mistake_of_ours_costs_the_simulator_that_meets_it(
     assert said.out.count("Traceback (most recent call last)") == 1
 
 
-def test_whom_the_configuration_does_not_name_is_refused_and_the_run_waits_for_another(
+def test_a_simulator_without_configured_behaviors_is_refused(
     learn, configure, visitors: WireSimulatorThreads
 ) -> None:
     configure("Walker")
@@ -141,7 +141,7 @@ def test_whom_the_configuration_does_not_name_is_refused_and_the_run_waits_for_a
     assert "(is 'Walker' meant?)" in said.out
 
 
-def test_where_nobody_else_comes_the_run_ends_and_says_who_was_refused(
+def test_a_run_without_accepted_simulators_ends_naming_the_refused(
     learn, configure, visitors: WireSimulatorThreads
 ) -> None:
     configure("Walker")
@@ -157,7 +157,7 @@ def test_where_nobody_else_comes_the_run_ends_and_says_who_was_refused(
     assert "'Wolker' has not been specified" in said.err
 
 
-def test_a_visitor_that_declares_too_many_behaviors_is_refused_and_the_run_does_not_wait_for_them(
+def test_a_visitor_with_too_many_behaviors_is_refused(
     learn, configure, beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(behaviors, "MOST_UNLISTED", 5)
