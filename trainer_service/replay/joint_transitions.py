@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.replay.replay_buffer import ReplayBuffer
-from trainer_service.replay.ring import FIRST_ROWS, FIRST_SEGMENTS, Arrays, named, observation_columns
+from trainer_service.replay.ring import (
+    FIRST_ROWS,
+    FIRST_SEGMENTS,
+    Arrays,
+    observation_arrays,
+    observation_columns,
+)
 from trainer_service.rollout.joint_steps import find_joint_steps
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.arrays import Bools, Floats32, Rows
@@ -101,12 +107,12 @@ class JointReplay(ReplayBuffer[JointSample]):
         discount: float,
         alpha: float | None = None,
         n_step: int = 1,
-        follow_each: bool = False,
+        follow_agents: bool = False,
         sensors: Sequence[int] | None = None,
     ) -> None:
         """num_agents: most agents of a group. discount: γ, for rewards of several joint steps. alpha: see ReplayBuffer.
 
-        sensors: which of the spec's sensors are kept, in order; None for all. follow_each: see above.
+        sensors: which of the spec's sensors are kept, in order; None for all. follow_agents: see above.
         """
         self._kept_sensors = range(len(spec.observation_specs)) if sensors is None else tuple(sensors)
         kept = BehaviorSpec(tuple(spec.observation_specs[i] for i in self._kept_sensors), spec.action_spec)
@@ -115,7 +121,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         self._agent_indices = np.arange(num_agents)
         self._discount = discount
         self._n_step = n_step
-        self._follow_each = follow_each
+        self._follow_agents = follow_agents
 
     def _write_rows(self, trajectories: Trajectories) -> Rows:
         """Takes complete group trajectories.
@@ -127,7 +133,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         numbers = self._segments + np.argsort(order)
         steps = _columns_of(trajectories, len(self._agent_indices), numbers, self._kept_sensors)
         finals = {
-            **named(tuple(trajectories.final_observations[i] for i in self._kept_sensors)),
+            **observation_arrays(tuple(trajectories.final_observations[i] for i in self._kept_sensors)),
             "allowed_actions": trajectories.final_allowed_actions,
             "terminated": trajectories.terminated,
         }
@@ -138,9 +144,9 @@ class JointReplay(ReplayBuffer[JointSample]):
 
     def _gather(self, rows: Rows, weights: Floats32 | None) -> JointSample:
         steps = self._steps
-        window = self._own_window(rows) if self._follow_each else self._window(rows)
-        next_rows, next_present, finals = self._next(window)
-        final_segments = steps["piece"][window.at[finals], finals[1]] % self._segment_slots
+        window = self._agent_window(rows) if self._follow_agents else self._group_window(rows)
+        next_rows, next_present, finals = self._next_rows(window)
+        final_segments = steps["segment"][window.at[finals], finals[1]] % self._final_capacity
 
         def successors(name: str) -> NDArray[Any]:
             found, ends = steps[name][next_rows, self._agent_indices], self._finals[name][final_segments]
@@ -168,40 +174,40 @@ class JointReplay(ReplayBuffer[JointSample]):
             discounts=(self._discount**window.joint_steps).astype(np.float32),
         )
 
-    def _next(self, window: _Window) -> tuple[Rows, Bools, tuple[Any, ...]]:
+    def _next_rows(self, window: _Window) -> tuple[Rows, Bools, tuple[Any, ...]]:
         """The rows of the next observations [B, n], who is there [B, n], and who was seen last instead."""
         steps, at, agents = self._steps, window.at, self._agent_indices
         ahead = steps["ahead"][at, agents]
         own = steps["present"][at, agents]
-        next_rows = self._wrapped(at + ahead)
+        next_rows = self._wrap(at + ahead)
         joined: Bools = np.zeros_like(own)
         if window.end is not None:
-            below = self._wrapped(window.end + 1)
-            joined = steps["follows"][window.end][:, None] & steps["present"][below]
+            below = self._wrap(window.end + 1)
+            joined = steps["continues"][window.end][:, None] & steps["present"][below]
             next_rows = np.where(joined, below[:, None], next_rows)
         finals = own & ~joined & (ahead == 0) & ~steps["terminated"][at, agents]
         return next_rows, joined | (own & (ahead > 0)) | finals, np.nonzero(finals)
 
-    def _window(self, rows: Rows) -> _Window:
+    def _group_window(self, rows: Rows) -> _Window:
         """As the group moves on."""
         steps, at = self._steps, rows
         # Who is not asked at the window's last joint step, or was interrupted before, is found by what it did last.
         last = np.broadcast_to(rows[:, None], (len(rows), len(self._agent_indices)))
-        first, own = steps["piece"][rows], steps["present"][rows]
+        first, own = steps["segment"][rows], steps["present"][rows]
         rewards, terminated = steps["rewards"][rows], steps["terminated"][rows]
         joint_steps = np.ones(len(rows), np.int64)
         for offset in range(1, self._n_step):
-            going = steps["follows"][at]
-            at = np.where(going, self._wrapped(at + 1), at)
+            going = steps["continues"][at]
+            at = np.where(going, self._wrap(at + 1), at)
             last = np.where(steps["present"][at], at[:, None], last)
-            same = going[:, None] & own & (steps["piece"][at] == first)
+            same = going[:, None] & own & (steps["segment"][at] == first)
             rewards = rewards + np.where(same, self._discount**offset * steps["rewards"][at], 0.0)
             terminated = terminated | (same & steps["terminated"][at])
             joint_steps += going
         joint_steps = np.broadcast_to(joint_steps[:, None], last.shape)
         return _Window(last, at, rewards.astype(np.float32), terminated, joint_steps)
 
-    def _own_window(self, rows: Rows) -> _Window:
+    def _agent_window(self, rows: Rows) -> _Window:
         """As each agent moves on, from one decision of its own to the next."""
         steps, agents = self._steps, self._agent_indices
         at = np.broadcast_to(rows[:, None], (len(rows), len(agents)))
@@ -210,7 +216,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         for offset in range(1, self._n_step):
             ahead = steps["ahead"][at, agents]
             going = going & (ahead > 0)
-            at = np.where(going, self._wrapped(at + ahead), at)
+            at = np.where(going, self._wrap(at + ahead), at)
             rewards = rewards + np.where(going, self._discount**offset * steps["rewards"][at, agents], 0.0)
             joint_steps += going
         return _Window(at, None, rewards.astype(np.float32), steps["terminated"][at, agents], joint_steps)
@@ -220,13 +226,13 @@ class JointReplay(ReplayBuffer[JointSample]):
         steps, at = self._steps, rows
         total, going = steps["team_rewards"][rows], np.ones(len(rows), np.bool_)
         for offset in range(1, self._n_step):
-            going = going & steps["follows"][at]
-            at = np.where(going, self._wrapped(at + 1), at)
+            going = going & steps["continues"][at]
+            at = np.where(going, self._wrap(at + 1), at)
             total = total + np.where(going, self._discount**offset * steps["team_rewards"][at], 0.0)
         return total.astype(np.float32)
 
-    def _wrapped(self, rows: Rows) -> Rows:
-        wrapped: Rows = rows % len(self._steps["piece"])
+    def _wrap(self, rows: Rows) -> Rows:
+        wrapped: Rows = rows % len(self._steps["segment"])
         return wrapped
 
 
@@ -263,7 +269,7 @@ def _columns_of(trajectories: Trajectories, num_agents: int, numbers: Rows, sens
     common = dense(trajectories.group_rewards)
     own = dense(trajectories.rewards)
     return {
-        **named(tuple(dense(trajectories.observations[i]) for i in sensors)),
+        **observation_arrays(tuple(dense(trajectories.observations[i]) for i in sensors)),
         "present": present,
         "continuous_actions": dense(trajectories.continuous_actions),
         "discrete_actions": dense(trajectories.discrete_actions),
@@ -271,10 +277,10 @@ def _columns_of(trajectories: Trajectories, num_agents: int, numbers: Rows, sens
         "rewards": own + common,
         "team_rewards": own.sum(axis=1) + common.sum(axis=1) / present.sum(axis=1),
         "terminated": dense(terminated),
-        "piece": dense(numbers[segments], -1),
+        "segment": dense(numbers[segments], -1),
         "ahead": dense(ahead),
         "oldest": oldest[group_trajectory],
-        "follows": group_trajectory == np.append(group_trajectory[1:], -1),
+        "continues": group_trajectory == np.append(group_trajectory[1:], -1),
     }
 
 
@@ -289,10 +295,10 @@ def _empty_columns(spec: BehaviorSpec, rows: int, num_agents: int) -> Arrays:
         "rewards": np.empty((rows, num_agents), np.float32),
         "team_rewards": np.empty(rows, np.float32),
         "terminated": np.empty((rows, num_agents), np.bool_),
-        "piece": np.empty((rows, num_agents), np.int64),
+        "segment": np.empty((rows, num_agents), np.int64),
         "ahead": np.empty((rows, num_agents), np.int64),
         "oldest": np.empty(rows, np.int64),
-        "follows": np.empty(rows, np.bool_),
+        "continues": np.empty(rows, np.bool_),
     }
 
 

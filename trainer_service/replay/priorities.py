@@ -39,23 +39,23 @@ class Priorities:
         """Puts something new there."""
         self._tree.set(slots, np.full(len(slots), self._tree.largest or 1.0))
 
-    def forget(self, slots: Rows) -> None:
+    def clear(self, slots: Rows) -> None:
         """Nothing is there any more."""
         self._tree.set(slots, np.zeros(len(slots)))
 
-    def draw(
-        self, count: int, of: int, rng: np.random.Generator, beta: float
+    def sample(
+        self, count: int, population: int, rng: np.random.Generator, beta: float
     ) -> tuple[Rows, NDArray[np.float32]]:
         """``count`` slots, one from each of as many equal shares of the priorities' sum, and their weights.
 
-        Weights are w_i = (N · P(i))^−β, divided by the largest among those drawn. of: N, how many can be drawn.
+        Weights are w_i = (N · P(i))^−β, divided by the largest among those drawn. population: N, how many can be drawn.
         """
         masses = (np.arange(count) + rng.random(count)) * (self._tree.total / count)
         slots = self._tree.find(masses)
-        weights = (of * self._tree[slots] / self._tree.total) ** -beta
+        weights = (population * self._tree[slots] / self._tree.total) ** -beta
         return slots, (weights / weights.max()).astype(np.float32)
 
-    def learn(self, slots: Rows, errors: NDArray[np.floating[Any]]) -> None:
+    def update(self, slots: Rows, errors: NDArray[np.floating[Any]]) -> None:
         """Says how wrong the critic was: |δ|, shape as ``slots``."""
         self._tree.set(slots, (np.abs(errors).astype(np.float64) + _LEAST) ** self._alpha)
 

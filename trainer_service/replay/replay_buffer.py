@@ -49,12 +49,12 @@ class ReplayBuffer(Ring, ABC, Generic[SampleT]):
         """
         if self._row_priorities is None:
             return self._gather(rng.integers(self._size, size=count), None)
-        return self._gather(*self._row_priorities.draw(count, len(self), rng, beta))
+        return self._gather(*self._row_priorities.sample(count, len(self), rng, beta))
 
     def reprioritize(self, rows: Rows, errors: NDArray[np.floating[Any]]) -> None:
         """Says how wrong the critic was about the rows of a sample: |δ|, unweighted. Shapes [B]."""
         if self._row_priorities is not None:
-            self._row_priorities.learn(rows, errors)
+            self._row_priorities.update(rows, errors)
 
     def state(self) -> Arrays:
         """As Ring.state, with the priorities if there are any."""

@@ -20,11 +20,15 @@ FIRST_SEGMENTS = 64
 """The same of trajectories."""
 
 
+_OLD_NAMES = {"segment": "piece", "continues": "follows"}
+"""Columns that version 0.1 saved under other names."""
+
+
 class Ring:
     """The last ``capacity`` rows. Memory grows up to that with what there is.
 
     Rows lie in the order in which they came, so what was seen next is mostly the row below; only what was seen after
-    the last step of each trajectory is kept apart, in the ``finals``. ``steps`` must have a column ``piece`` and
+    the last step of each trajectory is kept apart, in the ``finals``. ``steps`` must have a column ``segment`` and
     finals a column ``terminated``; a subclass says which trajectory is the oldest that is needed.
     """
 
@@ -51,7 +55,7 @@ class Ring:
     def state(self) -> Arrays:
         """Everything in the buffer, as views where that can be: to be written, not to be kept."""
         steps = {f"steps.{name}": column[: self._size] for name, column in self._steps.items()}
-        numbers = np.arange(self._first_segment, self._segments) % self._segment_slots
+        numbers = np.arange(self._first_segment, self._segments) % self._final_capacity
         finals = {f"finals.{name}": column[numbers] for name, column in self._finals.items()}
         counters = np.array([self.capacity, self._head, self._segments], np.int64)
         return {**steps, **finals, "counters": counters}
@@ -62,7 +66,7 @@ class Ring:
         Returns where the rows that are kept stood there. Raises KeyError or ValueError where it does not fit.
         """
         capacity, head, segments = (int(counter) for counter in state["counters"])
-        kept = np.arange(len(state["steps.piece"]))
+        kept = np.arange(len(_column(state, "segment")))
         if len(kept) > capacity or not 0 <= head < capacity:
             raise ValueError(f"{len(kept)} rows, the next at {head}, in a buffer of {capacity}")
         if capacity != self.capacity:
@@ -72,7 +76,7 @@ class Ring:
         self._size = self._head = self._segments = 0
         self._reserve(len(kept))
         for name in self._steps:
-            write(self._steps, {name: state[f"steps.{name}"][kept]}, np.arange(len(kept)), blank=True)
+            write(self._steps, {name: _column(state, name)[kept]}, np.arange(len(kept)), blank=True)
         finals = {name: state[f"finals.{name}"] for name in self._finals}
         self._segments = segments - len(finals["terminated"])
         self._size, self._head = len(kept), head
@@ -81,7 +85,7 @@ class Ring:
 
     def _append(self, steps: Arrays, finals: Arrays) -> Rows:
         """Takes rows in, and what followed their trajectories. Returns where they stand, at most ``capacity``."""
-        count = len(steps["piece"])
+        count = len(steps["segment"])
         if count > self.capacity:
             steps = {name: column[count - self.capacity :] for name, column in steps.items()}
             count = self.capacity
@@ -102,29 +106,29 @@ class Ring:
 
     def _segment_of(self, row: int) -> int:
         """The number of the oldest trajectory that this row, or any that came after it, needs."""
-        return int(self._steps["piece"][row])
+        return int(self._steps["segment"][row])
 
     @property
-    def _segment_slots(self) -> int:
+    def _final_capacity(self) -> int:
         return len(self._finals["terminated"])
 
     def _add_finals(self, finals: Arrays) -> None:
         """Keeps what was seen after trajectories, in the places of those that are overwritten by now."""
         count = len(finals["terminated"])
         live = np.arange(min(self._first_segment, self._segments), self._segments)
-        if len(live) + count > self._segment_slots:
-            slots = max(2 * self._segment_slots, len(live) + count)
+        if len(live) + count > self._final_capacity:
+            slots = max(2 * self._final_capacity, len(live) + count)
             for name, column in self._finals.items():
                 grown = np.empty((slots, *column.shape[1:]), column.dtype)
                 grown[live % slots] = column[live % len(column)]
                 self._finals[name] = grown
-        slots_of = (self._segments + np.arange(count)) % self._segment_slots
+        slots_of = (self._segments + np.arange(count)) % self._final_capacity
         write(self._finals, finals, slots_of, blank=not len(live))
         self._segments += count
 
     def _reserve(self, count: int) -> None:
         """Makes room for so many more rows, as long as there is less than ``capacity``."""
-        rows = len(self._steps["piece"])
+        rows = len(self._steps["segment"])
         needed = min(self._head + count, self.capacity)
         if needed <= rows:
             return
@@ -133,6 +137,12 @@ class Ring:
             grown = np.empty((rows, *column.shape[1:]), column.dtype)
             grown[: self._size] = column[: self._size]
             self._steps[name] = grown
+
+
+def _column(state: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
+    """A column of rows in a state, whichever version saved it."""
+    key = f"steps.{name}"
+    return state[key] if key in state or name not in _OLD_NAMES else state[f"steps.{_OLD_NAMES[name]}"]
 
 
 def write(columns: Arrays, values: Arrays, rows: Rows, *, blank: bool) -> None:
@@ -149,7 +159,7 @@ def write(columns: Arrays, values: Arrays, rows: Rows, *, blank: bool) -> None:
             columns[name][rows] = as_floats(value)
 
 
-def named(observations: tuple[Observation, ...]) -> Arrays:
+def observation_arrays(observations: tuple[Observation, ...]) -> Arrays:
     """Each sensor under the name of its column."""
     return {f"observations.{index}": sensor for index, sensor in enumerate(observations)}
 

@@ -31,9 +31,9 @@ class SequenceReplay(TransitionReplay):
         self._steps_written = 0
         """Steps that ever came."""
         self._finals |= {
-            "memories": np.empty((self._segment_slots, memory_size), np.float32),
-            "length": np.empty(self._segment_slots, np.int64),
-            "end": np.empty(self._segment_slots, np.int64),
+            "memories": np.empty((self._final_capacity, memory_size), np.float32),
+            "length": np.empty(self._final_capacity, np.int64),
+            "end": np.empty(self._final_capacity, np.int64),
         }
 
     def add(self, trajectories: Trajectories) -> Rows:
@@ -64,13 +64,13 @@ class SequenceReplay(TransitionReplay):
         first = self._first_segment
         if first == self._segments:
             return first
-        slot = first % self._segment_slots
+        slot = first % self._final_capacity
         start = self._finals["end"][slot] - self._finals["length"][slot]
         return first if start >= self._steps_written - self._size else first + 1
 
     def _gather_whole(self, numbers: Rows, weights: NDArray[np.float32] | None) -> Sample:
         """Trajectories by their numbers; weights: of each."""
-        slots = numbers % self._segment_slots
+        slots = numbers % self._final_capacity
         lengths = self._finals["length"][slots]
         before_head = self._steps_written - self._finals["end"][slots] + lengths
         rows = StepRanges(self._head - before_head, lengths).steps() % self.capacity
@@ -105,26 +105,26 @@ class PrioritizedSequenceReplay(SequenceReplay):
         """As TransitionReplay.add."""
         oldest, newest = self._oldest_whole, self._segments
         rows = super().add(trajectories)
-        self._priorities.forget(self._slots(oldest, min(self._oldest_whole, newest)))
+        self._priorities.clear(self._slots(oldest, min(self._oldest_whole, newest)))
         self._priorities.add(self._slots(max(self._oldest_whole, newest), self._segments))
         return rows
 
     def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:
         """As SequenceReplay.sample."""
         first = self._oldest_whole
-        slots, weights = self._priorities.draw(count, self._segments - first, rng, beta)
+        slots, weights = self._priorities.sample(count, self._segments - first, rng, beta)
         return self._gather_whole(first + (slots - first) % self.capacity, weights)
 
     def reprioritize(self, rows: Rows, errors: NDArray[np.floating[Any]]) -> None:
         """As TransitionReplay.reprioritize, for all rows of a sample in their order."""
-        numbers = self._steps["piece"][rows]
+        numbers = self._steps["segment"][rows]
         starts = np.flatnonzero(np.diff(numbers, prepend=-1))
         absolute = np.abs(errors)
         lengths = np.diff(starts, append=len(rows))
         mean = np.add.reduceat(absolute, starts) / lengths
         worst = np.maximum.reduceat(absolute, starts)
         mixed = _SHARE_OF_WORST * worst + (1.0 - _SHARE_OF_WORST) * mean
-        self._priorities.learn(numbers[starts] % self.capacity, mixed)
+        self._priorities.update(numbers[starts] % self.capacity, mixed)
 
     def state(self) -> Arrays:
         """As TransitionReplay.state, with the priorities of whole trajectories."""

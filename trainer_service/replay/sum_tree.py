@@ -37,7 +37,7 @@ class SumTree:
         return priorities
 
     def set(self, rows: Rows, priorities: NDArray[np.float64]) -> None:
-        """Gives rows their priorities; of a row that is named twice, the last counts."""
+        """Gives rows their priorities; of a row that is given twice, the last counts."""
         nodes = rows + self._leaves
         self._sums[nodes] = priorities
         self._largest[nodes] = priorities

@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.replay.replay_buffer import ReplayBuffer
-from trainer_service.replay.ring import FIRST_ROWS, FIRST_SEGMENTS, Arrays, named, observation_columns
+from trainer_service.replay.ring import (
+    FIRST_ROWS,
+    FIRST_SEGMENTS,
+    Arrays,
+    observation_arrays,
+    observation_columns,
+)
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.arrays import Rows
 from unity_bridge.specs import BehaviorSpec
@@ -104,7 +110,7 @@ class TransitionReplay(ReplayBuffer[Sample]):
     def _finals_of(self, trajectories: Trajectories) -> Arrays:
         """What is kept once for each trajectory."""
         return {
-            **named(trajectories.final_observations),
+            **observation_arrays(trajectories.final_observations),
             "allowed_actions": trajectories.final_allowed_actions,
             "terminated": trajectories.terminated,
         }
@@ -113,8 +119,8 @@ class TransitionReplay(ReplayBuffer[Sample]):
         steps, finals = self._steps, self._finals
         ahead, rewards, discounts = self._look_ahead(rows)
         last = np.flatnonzero(steps["last"][ahead])
-        segments = steps["piece"][rows[last]] % self._segment_slots
-        following = (ahead + 1) % len(steps["piece"])
+        segments = steps["segment"][rows[last]] % self._final_capacity
+        following = (ahead + 1) % len(steps["segment"])
         terminated = np.zeros(len(rows), np.bool_)
         terminated[last] = finals["terminated"][segments]
 
@@ -150,7 +156,7 @@ class TransitionReplay(ReplayBuffer[Sample]):
         ahead = rows.copy()
         for _ in range(self._n_step - 1):
             going = np.flatnonzero(~steps["last"][ahead])
-            ahead[going] = (ahead[going] + 1) % len(steps["piece"])
+            ahead[going] = (ahead[going] + 1) % len(steps["segment"])
             rewards[going] += discounts[going] * steps["task_rewards"][ahead[going]]
             discounts[going] *= self._gamma
         return ahead, rewards, discounts
@@ -164,7 +170,7 @@ def _step_columns(spec: BehaviorSpec, rows: int) -> Arrays:
         "discrete_actions": np.empty((rows, actions.discrete_size), np.int32),
         "allowed_actions": np.empty((rows, actions.mask_size), np.bool_),
         "task_rewards": np.empty(rows, np.float32),
-        "piece": np.empty(rows, np.int64),
+        "segment": np.empty(rows, np.int64),
         "last": np.empty(rows, np.bool_),
     }
 
@@ -182,11 +188,11 @@ def _steps_of(trajectories: Trajectories, first_segment: int) -> Arrays:
     last = np.zeros(len(trajectories), np.bool_)
     last[np.cumsum(lengths) - 1] = True
     return {
-        **named(trajectories.observations),
+        **observation_arrays(trajectories.observations),
         "continuous_actions": trajectories.continuous_actions,
         "discrete_actions": trajectories.discrete_actions,
         "allowed_actions": trajectories.allowed_actions,
         "task_rewards": trajectories.rewards + trajectories.group_rewards,
-        "piece": first_segment + np.repeat(np.arange(len(lengths)), lengths),
+        "segment": first_segment + np.repeat(np.arange(len(lengths)), lengths),
         "last": last,
     }

@@ -166,7 +166,7 @@ class Expected:
     discounts: dict[int, float]
 
 
-def expected(group_trajectory: list[JointStep], at: int, n_step: int, *, follow_each: bool) -> Expected:
+def expected(group_trajectory: list[JointStep], at: int, n_step: int, *, follow_agents: bool) -> Expected:
     joint_step = group_trajectory[at]
     window = group_trajectory[at : at + n_step]
     team = sum(
@@ -179,7 +179,7 @@ def expected(group_trajectory: list[JointStep], at: int, n_step: int, *, follow_
         own = [decided]
         while len(own) < n_step and own[-1].next is not None:
             own.append(own[-1].next)
-        if not follow_each:
+        if not follow_agents:
             numbers = {id(d): k for k, m in enumerate(window) for d in m.values()}
             own = [d for d in own if id(d) in numbers]
             powers = [numbers[id(d)] for d in own]
@@ -188,11 +188,11 @@ def expected(group_trajectory: list[JointStep], at: int, n_step: int, *, follow_
         found.rewards[agent_index] = sum(
             GAMMA**k * (d.own + d.common) for k, d in zip(powers, own, strict=True)
         )
-        found.discounts[agent_index] = GAMMA ** (len(own) if follow_each else len(window))
+        found.discounts[agent_index] = GAMMA ** (len(own) if follow_agents else len(window))
         if own[-1].terminated:
             found.terminated.add(agent_index)
         lasts[agent_index] = own[-1]
-    if not follow_each:
+    if not follow_agents:
         lasts = {agent_index: decided for m in window for agent_index, decided in m.items()}
         if at + n_step < len(group_trajectory):
             found.next = {agent_index: d.number for agent_index, d in group_trajectory[at + n_step].items()}
@@ -254,18 +254,18 @@ def make(capacity: int, **changes: Any) -> JointReplay:
 
 
 @pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize("follow_each", [True, False])
+@pytest.mark.parametrize("follow_agents", [True, False])
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("capacity", [7, 40, 5000])
 def test_it_holds_what_plain_loops_find(
-    capacity: int, n_step: int, follow_each: bool, together: bool
+    capacity: int, n_step: int, follow_agents: bool, together: bool
 ) -> None:
-    replay = make(capacity, n_step=n_step, follow_each=follow_each)
+    replay = make(capacity, n_step=n_step, follow_agents=follow_agents)
     reference = fill(replay, Life(capacity + n_step, together=together), 60)
     assert len(replay) == len(reference)
     sample = replay._gather(ordered(replay), None)
     for row, (group_trajectory, at) in enumerate(reference):
-        check(sample, row, expected(group_trajectory, at, n_step, follow_each=follow_each))
+        check(sample, row, expected(group_trajectory, at, n_step, follow_agents=follow_agents))
 
 
 def test_the_worlds_of_these_tests_have_what_is_difficult() -> None:
@@ -284,14 +284,14 @@ def test_the_worlds_of_these_tests_have_what_is_difficult() -> None:
     assert (sample.terminated & ~sample.next_present).any()
     ahead = replay._steps["ahead"][: len(replay)]
     assert (ahead > 1).any(), "everyone was asked at every joint step"
-    each = make(5000, follow_each=True)
+    each = make(5000, follow_agents=True)
     fill(each, Life(3), 200)
     own = each._gather(ordered(each), None)
     assert (own.next_observations[0] != sample.next_observations[0]).any()
 
 
 def test_where_everyone_is_asked_and_nobody_leaves_alone_agent_and_group_are_followed_alike() -> None:
-    both = [make(500, n_step=3, follow_each=each) for each in (True, False)]
+    both = [make(500, n_step=3, follow_agents=each) for each in (True, False)]
     for replay in both:
         life = Life(5, together=True)
         # Nobody is ever replaced before all are gone.
@@ -340,7 +340,7 @@ def test_a_buffer_of_another_size_keeps_the_newest(after: int) -> None:
     reference = [*reference[-after:], *fill_after(fresh, life)][-after:]
     sample = fresh._gather(ordered(fresh), None)
     for row, (group_trajectory, at) in enumerate(reference):
-        check(sample, row, expected(group_trajectory, at, 1, follow_each=False))
+        check(sample, row, expected(group_trajectory, at, 1, follow_agents=False))
 
 
 def fill_after(replay: JointReplay, life: Life) -> list[tuple[list[JointStep], int]]:

@@ -30,16 +30,16 @@ class DQNConsensus(DQNShare):
         """As GroupQLearner."""
         super().__init__(spec, settings, compute)
         self._every = self._hyper.consensus_every
-        self._reached = 0
+        self._checked_at = 0
         """Joint steps up to which it was looked whether it is time to agree."""
         self._burst = (0, 1)
-        """``_reached`` when the gradient steps at hand began, and how many they are."""
-        self._found: list[float] = []
+        """``_checked_at`` when the gradient steps at hand began, and how many they are."""
+        self._disagreements: list[float] = []
         """Disagreements since the last report."""
 
     def update(self, step: int) -> Metrics:
         """As GroupQLearner, with the heads averaged whenever so many joint steps of groups came."""
-        self._burst = (self._reached, max(self._replay.schedule.due, 1))
+        self._burst = (self._checked_at, max(self._replay.schedule.due, 1))
         return super().update(step)
 
     def _after_step(self) -> None:
@@ -47,32 +47,32 @@ class DQNConsensus(DQNShare):
         since, count = self._burst
         left = (self._joint_steps - since) * self._replay.schedule.due // count
         joint_steps = self._joint_steps - left
-        if joint_steps // self._every > self._reached // self._every:
-            self._agree()
-        self._reached = joint_steps
+        if joint_steps // self._every > self._checked_at // self._every:
+            self._average_heads()
+        self._checked_at = joint_steps
 
     @torch.no_grad()
-    def _agree(self) -> None:
+    def _average_heads(self) -> None:
         network = self._online.network
         if not isinstance(network, SharedFeaturesNetwork):
             raise ValueError("only networks of shared features have heads to agree on")
         heads = list(network.critic.parameters())
         together = torch.cat([head.flatten(1) for head in heads], dim=1)
-        self._found.append(float(disagreement(together)))
+        self._disagreements.append(float(disagreement(together)))
         for head in heads:
             for shares in (head, *self._optimizer.adam.moments(head)):
                 shares.copy_(consensus(shares))
 
     def _own_metrics(self) -> dict[str, float]:
-        found, self._found = self._found, []
+        found, self._disagreements = self._disagreements, []
         metrics = super()._own_metrics()
         return {**metrics, "Consensus/Disagreement": sum(found) / len(found)} if found else metrics
 
     def state_dict(self) -> dict[str, Any]:
         """As GroupQLearner, with how far agreeing has come."""
-        return {**super().state_dict(), "agreed": self._reached}
+        return {**super().state_dict(), "agreed": self._checked_at}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As GroupQLearner."""
         super().load_state_dict(state)
-        self._reached = state["agreed"]
+        self._checked_at = state["agreed"]

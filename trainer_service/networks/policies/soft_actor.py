@@ -35,12 +35,12 @@ class EncoderInput(NamedTuple):
     sequences: Sequences | None = None
     """How the R steps follow each other; None without memory."""
 
-    asked: Tensor | None = None
-    """Which of the R steps are asked about. int64 [B]"""
+    selected: Tensor | None = None
+    """Those of the R steps that are asked about. int64 [B]"""
 
     def select(self, features: Tensor) -> Tensor:
         """Selects the features of the steps that are asked about. [R, F] to [B, F]."""
-        return features if self.asked is None else features[self.asked]
+        return features if self.selected is None else features[self.selected]
 
 
 class SquashedHeads(nn.Module):

@@ -151,8 +151,8 @@ def test_the_network_chooses_and_its_target_judges(lived, trainer_type: str) -> 
     with torch.no_grad():
         scrambled(learner._online, "")
         scrambled(learner._target.network, "")
-        chosen = masked_argmax(learner._online.network.group_q_values(batch.next_seen), None, (2,))
-        judged = learner._target.network.network.group_q_values(batch.next_seen)
+        chosen = masked_argmax(learner._online.network.group_q_values(batch.next_observations), None, (2,))
+        judged = learner._target.network.network.group_q_values(batch.next_observations)
         assert torch.equal(learner._next_values(batch), chosen_value(judged, chosen, (2,)))
         assert not torch.equal(judged.argmax(dim=2, keepdim=True), chosen)
 
@@ -181,7 +181,7 @@ def test_adams_memory_of_the_heads_becomes_the_mean(lived) -> None:
     watched = (network.critic.weight, *learner._optimizer.adam.moments(network.critic.weight))
     expected = [each.detach().mean(dim=0) for each in watched]
     others = network.advantage.weight.detach().clone()
-    learner._agree()
+    learner._average_heads()
     for each, mean in zip(watched, expected, strict=True):
         assert all(torch.equal(of_one, mean) for of_one in each)
     assert torch.equal(network.advantage.weight, others)
@@ -193,11 +193,11 @@ def test_disagreement_is_told_as_it_was_before(lived) -> None:
     assert isinstance(learner, DQNConsensus)
     heads = heads_of(learner._online.network)
     assert "Consensus/Disagreement" not in learner._own_metrics()
-    learner._agree()
+    learner._average_heads()
     expected = float((heads[0] - heads[1]).norm())
     assert expected > 0
     assert learner._own_metrics() == {"Consensus/Disagreement": pytest.approx(expected)}
-    learner._agree()
+    learner._average_heads()
     assert learner._own_metrics() == {"Consensus/Disagreement": 0.0}
 
 
@@ -206,7 +206,7 @@ def test_they_agree_whenever_so_many_joint_steps_came(
     make_behavior, live, monkeypatch: pytest.MonkeyPatch, steps_per_update: float
 ) -> None:
     agreed: list[int] = []
-    monkeypatch.setattr(DQNConsensus, "_agree", lambda learner: agreed.append(learner._reached))
+    monkeypatch.setattr(DQNConsensus, "_average_heads", lambda learner: agreed.append(learner._checked_at))
     changes = {"consensus_every": 25, "steps_per_update": 2 * steps_per_update}
     behavior: Behavior = make_behavior(seed=1, **settings_of("dqn_consensus", 2, **changes))
     live(behavior, Walk(2, 1), 4)
@@ -220,7 +220,7 @@ def test_the_targets_heads_only_follow(lived) -> None:
     learner = learner_of(lived("dqn_consensus", 3, 4, consensus_every=10**6))
     assert isinstance(learner, DQNConsensus)
     before = heads_of(learner._target.network.network).clone()
-    learner._agree()
+    learner._average_heads()
     assert torch.equal(heads_of(learner._target.network.network), before)
     learner._update_target()
     after, online = heads_of(learner._target.network.network), heads_of(learner._online.network)

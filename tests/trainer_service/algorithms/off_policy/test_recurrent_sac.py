@@ -147,10 +147,10 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
     assert sample.sequences.lengths.max() == min(sequence_length, 8)
     batch, learner = algorithm._minibatches.build(sample), algorithm._update_rule
     with torch.inference_mode():
-        now, after = learner.actor.policy_from(batch.seen), learner.actor.policy_from(batch.next_seen)
+        now, after = learner.actor.policy_from(batch.inputs), learner.actor.policy_from(batch.next_inputs)
         critics, targets = (
-            learner._critics.encode(batch.seen),
-            learner._target_critics.network.encode(batch.next_seen),
+            learner._critics.encode(batch.inputs),
+            learner._target_critics.network.encode(batch.next_inputs),
         )
         # Step by step, as when acting.
         end = 0
@@ -178,7 +178,7 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
     whole = collected(walker({**memory, "sequence_length": 64}, continuous=1, buffer_init_steps=4000))
     uncut = whole._minibatches.build(all_sequences(whole))
     with torch.inference_mode():
-        logits = whole._update_rule.actor.policy_from(uncut.seen).logits
+        logits = whole._update_rule.actor.policy_from(uncut.inputs).logits
     steps = {tuple(seen): row for row, seen in enumerate(sample.observations[0].tolist())}
     compared = 0
     for row, seen in enumerate(all_sequences(whole).observations[0].tolist()):

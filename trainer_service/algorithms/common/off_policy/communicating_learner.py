@@ -18,6 +18,6 @@ class CommunicatingLearner(GroupQLearner):
         normalize = self._settings.network_settings.normalize
         return GroupNormalizer(self._spec.observation_specs, normalize=normalize)
 
-    def _follows_each(self) -> bool:
+    def _follows_agents(self) -> bool:
         """Never: what agents tell each other must be of the same joint step, whoever's rewards they learn from."""
         return False

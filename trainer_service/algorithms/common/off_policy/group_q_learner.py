@@ -94,7 +94,7 @@ class GroupQLearner(GroupReplayLearner):
     def _make_exploration(self) -> EpsilonGreedy:
         return EpsilonGreedy(self._hyper)
 
-    def _follows_each(self) -> bool:
+    def _follows_agents(self) -> bool:
         """Whether what comes next is each agent's own next decision, or the group's next joint step."""
         return self._hyper.reward_mode == "individual"
 
@@ -106,7 +106,7 @@ class GroupQLearner(GroupReplayLearner):
         self._joint_steps += len(self._replay.record(trajectories))
 
     def _gradient_step(self, sample: JointSample, rate: float) -> Tensor:
-        errors = self._errors(self._minibatches.build(sample))
+        errors = self._td_errors(self._minibatches.build(sample))
         self._optimizer.minimize(errors.loss, rate, self._hyper.max_grad_norm)
         self._replay.finish_update(sample.rows, errors.absolute)
         self._after_step()
@@ -120,25 +120,25 @@ class GroupQLearner(GroupReplayLearner):
     def _update_target(self) -> None:
         self._target.soft_update(self._optimizer.parameters, target_tau(self._hyper, self._replay.updates))
 
-    def _errors(self, batch: JointMinibatch) -> TDErrors:
+    def _td_errors(self, batch: JointMinibatch) -> TDErrors:
         """Of agents, or of the group where something mixes their values."""
-        q = self._online.network.group_q_values(batch.seen)
+        q = self._online.network.group_q_values(batch.observations)
         values = torch.where(batch.present, chosen_value(q, batch.actions, self._branches), 0.0)
         with torch.no_grad():
             next_values = torch.where(batch.next_present, self._next_values(batch), 0.0)
         if self._online.mixer is None:
-            return self._errors_of_each(batch, values, next_values)
-        return self._errors_of_group(batch, values, next_values)
+            return self._agent_errors(batch, values, next_values)
+        return self._group_errors(batch, values, next_values)
 
     def _next_values(self, batch: JointMinibatch) -> Tensor:
         """What the target networks think of everyone's best next choice. [B, n]"""
-        q = self._target.network.network.group_q_values(batch.next_seen)
+        q = self._target.network.network.group_q_values(batch.next_observations)
         if not self._hyper.double:
             return best_value(q, batch.next_allowed, self._branches)
-        online_q = self._online.network.group_q_values(batch.next_seen)
+        online_q = self._online.network.group_q_values(batch.next_observations)
         return double_q_value(online_q, q, batch.next_allowed, self._branches)
 
-    def _errors_of_each(self, batch: JointMinibatch, values: Tensor, next_values: Tensor) -> TDErrors:
+    def _agent_errors(self, batch: JointMinibatch, values: Tensor, next_values: Tensor) -> TDErrors:
         """y_i = r_i + γ (1 − terminated_i) Q_i'(o_i'); or with everyone's rewards in the place of r_i."""
         rewards = batch.rewards
         if self._hyper.reward_mode == "team_sum":
@@ -163,14 +163,14 @@ class GroupQLearner(GroupReplayLearner):
             target=targets.sum() / decisions,
         )
 
-    def _errors_of_group(self, batch: JointMinibatch, values: Tensor, next_values: Tensor) -> TDErrors:
+    def _group_errors(self, batch: JointMinibatch, values: Tensor, next_values: Tensor) -> TDErrors:
         """y = Σ r + γ Q_tot'(o'), the mixer's value; nothing where nobody is left."""
         mixer, target_mixer = self._online.mixer, self._target.network.mixer
         if mixer is None or target_mixer is None:
             raise ValueError("nothing mixes the agents' values")
-        total = mixer(values, self._state(batch.seen, batch.state, batch.present))
+        total = mixer(values, self._state(batch.observations, batch.state, batch.present))
         with torch.no_grad():
-            state = self._state(batch.next_seen, batch.next_state, batch.next_present)
+            state = self._state(batch.next_observations, batch.next_state, batch.next_present)
             ended = ~batch.next_present.any(dim=1)
             targets = td_targets(
                 batch.team_rewards, batch.discounts[:, 0], target_mixer(next_values, state), ended

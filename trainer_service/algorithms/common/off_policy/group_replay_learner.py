@@ -47,7 +47,7 @@ class GroupReplayLearner(ReplayLearner[JointSample]):
         normalize = self._settings.network_settings.normalize
         return ObservationNormalizer(self._spec.observation_specs, normalize=normalize, except_for=AGENT_ID)
 
-    def _follows_each(self) -> bool:
+    def _follows_agents(self) -> bool:
         """Whether what comes next is each agent's own next decision, or the group's next joint step."""
         return False
 
@@ -60,6 +60,6 @@ class GroupReplayLearner(ReplayLearner[JointSample]):
             discount=self._settings.reward_signals["extrinsic"].gamma,
             alpha=hyper.replay.priority_exponent,
             n_step=hyper.n_step,
-            follow_each=self._follows_each(),
+            follow_agents=self._follows_agents(),
             sensors=self._kept_sensors,
         )

@@ -18,10 +18,10 @@ from unity_bridge.steps import Observation
 class JointMinibatch(NamedTuple):
     """B joint steps of groups with n agents; see JointSample."""
 
-    seen: list[Tensor]
+    observations: list[Tensor]
     """What agents saw themselves, normalized, zeros where nobody is: one [B, n, …] per sensor."""
 
-    next_seen: list[Tensor]
+    next_observations: list[Tensor]
 
     state: Tensor | None
     """The simulator's global state as everyone was shown it, where there is one. [B, n, S]"""
@@ -81,11 +81,11 @@ class JointMinibatchBuilder:
         """What was drawn."""
         device = self._device
         present, next_present = (to_tensor(there, device) for there in (sample.present, sample.next_present))
-        seen, state = self._split(sample.observations, present)
-        next_seen, next_state = self._split(sample.next_observations, next_present)
+        observations, state = self._split(sample.observations, present)
+        next_observations, next_state = self._split(sample.next_observations, next_present)
         return JointMinibatch(
-            seen=seen,
-            next_seen=next_seen,
+            observations=observations,
+            next_observations=next_observations,
             state=state,
             next_state=next_state,
             present=present,

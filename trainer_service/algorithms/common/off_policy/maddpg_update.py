@@ -82,12 +82,12 @@ class MADDPGUpdate:
             else numbers
         )
 
-    def update_critics(self, batch: JointMinibatch, taken: Tensor, rate: float) -> CriticReport:
+    def update_critics(self, batch: JointMinibatch, joint_actions: Tensor, rate: float) -> CriticReport:
         """Towards r_i + γ Q_i'(x', μ_1'(o_1'), …, μ_n'(o_n')), eq. 6 of the paper."""
         with torch.no_grad():
             targets = self._targets(batch)
-        learned = self._learned(batch).to(targets.dtype)
-        values = self._critics.forward(batch.seen, batch.present, taken.unsqueeze(1))
+        learned = self._value_mask(batch).to(targets.dtype)
+        values = self._critics.forward(batch.observations, batch.present, joint_actions.unsqueeze(1))
         errors = (values - targets) * learned
         squared = errors.square()
         if batch.weights is not None:
@@ -106,23 +106,23 @@ class MADDPGUpdate:
     def update_actors(
         self,
         batch: JointMinibatch,
-        taken: Tensor,
+        joint_actions: Tensor,
         allowed: Tensor | None,
         rate: float,
         noise: torch.Generator,
     ) -> Tensor:
         """Each towards what its critic values more, if all others did what they did. Returns the loss.
 
-        taken: [B, n, C + K]; allowed: bool [B, n, K], or None where everything is.
+        joint_actions: [B, n, C + K]; allowed: bool [B, n, K], or None where everything is.
         """
-        parameters = self.actors.group_policy(batch.seen)
-        present = batch.present.to(taken.dtype)
-        mine = torch.eye(self._num_agents, dtype=torch.bool, device=taken.device).unsqueeze(-1)
+        parameters = self.actors.group_policy(batch.observations)
+        present = batch.present.to(joint_actions.dtype)
+        mine = torch.eye(self._num_agents, dtype=torch.bool, device=joint_actions.device).unsqueeze(-1)
         # Row i is what critic i is told: its own agent's action as of today, the others' as of then. [B, n, n, C + K]
         actions = torch.where(
-            mine, self._relaxed(parameters, allowed, noise).unsqueeze(1), taken.unsqueeze(1)
+            mine, self._relaxed_actions(parameters, allowed, noise).unsqueeze(1), joint_actions.unsqueeze(1)
         )
-        values = self._critics.forward(batch.seen, batch.present, actions)
+        values = self._critics.forward(batch.observations, batch.present, actions)
         outputs = torch.cat([parameters.mean, parameters.logits], dim=2)
         penalty = self._hyper.logits_penalty * outputs.square().mean(dim=2)
         loss = _sum_of_means((penalty - values) * present, present)
@@ -138,7 +138,7 @@ class MADDPGUpdate:
         """What the critics' values should have been. [B, n]"""
         next_actions = self._target_actions(batch)
         values = self._target_critics.network.forward(
-            batch.next_seen, batch.next_present, next_actions.unsqueeze(1)
+            batch.next_observations, batch.next_present, next_actions.unsqueeze(1)
         )
         if self._hyper.reward_mode == "individual":
             return td_targets(batch.rewards, batch.discounts, values, batch.terminated)
@@ -146,19 +146,19 @@ class MADDPGUpdate:
         over = ~batch.next_present.any(dim=1, keepdim=True)
         return td_targets(batch.team_rewards.unsqueeze(1), batch.discounts, values, over)
 
-    def _learned(self, batch: JointMinibatch) -> Tensor:
+    def _value_mask(self, batch: JointMinibatch) -> Tensor:
         """Whose values are known at which joint steps. bool [B, n]"""
         return batch.present if self._hyper.reward_mode == "individual" else torch.ones_like(batch.present)
 
     def _target_actions(self, batch: JointMinibatch) -> Tensor:
         """What the target actors would do next: their numbers, and their likeliest choices. [B, n, C + K]"""
-        parameters = self._target_actors.network.group_policy(batch.next_seen)
+        parameters = self._target_actors.network.group_policy(batch.next_observations)
         numbers = torch.tanh(parameters.mean)
         if not self._branches:
             return numbers
         return torch.cat([numbers, greedy_one_hot(parameters.logits, batch.next_allowed, self._branches)], 2)
 
-    def _relaxed(
+    def _relaxed_actions(
         self, parameters: ActionParameters, allowed: Tensor | None, noise: torch.Generator
     ) -> Tensor:
         """What the actors do now, with a gradient. [B, n, C + K]"""

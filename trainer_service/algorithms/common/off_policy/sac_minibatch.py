@@ -22,10 +22,10 @@ from trainer_service.rewards import RewardSource, Transitions
 class SACMinibatch(NamedTuple):
     """B transitions, S reward signals."""
 
-    seen: EncoderInput
+    inputs: EncoderInput
     """When the agents decided."""
 
-    next_seen: EncoderInput
+    next_inputs: EncoderInput
     """When they decided next."""
 
     continuous_actions: Tensor
@@ -73,10 +73,10 @@ class SACMinibatchBuilder:
         transitions = self.transitions(sample)
         rewards = [source.strength * source.rewards(transitions) for source in self._rewards]
         terminated = transitions.terminated.unsqueeze(-1)
-        seen, next_seen = self._seen(transitions, sample.sequences)
+        inputs, next_inputs = self._encoder_inputs(transitions, sample.sequences)
         return SACMinibatch(
-            seen=seen,
-            next_seen=next_seen,
+            inputs=inputs,
+            next_inputs=next_inputs,
             continuous_actions=transitions.continuous_actions,
             discrete_actions=transitions.discrete_actions + self._offsets,
             allowed=to_tensor(sample.allowed_actions, self._device),
@@ -101,7 +101,7 @@ class SACMinibatchBuilder:
             terminated=to_tensor(sample.terminated, device),
         )
 
-    def _seen(
+    def _encoder_inputs(
         self, transitions: Transitions, sequences: SequencesOfSample | None
     ) -> tuple[EncoderInput, EncoderInput]:
         """Each transition's observations by themselves, or sequences with what was seen after their last steps."""
@@ -124,8 +124,10 @@ class SACMinibatchBuilder:
         in_time = Sequences(
             to_tensor(sequences.memories, self._device), to_tensor(layout.filled, self._device)
         )
-        asked = to_tensor(layout.steps, self._device)
-        return EncoderInput(observations, in_time, asked), EncoderInput(observations, in_time, asked + 1)
+        selected = to_tensor(layout.steps, self._device)
+        return EncoderInput(observations, in_time, selected), EncoderInput(
+            observations, in_time, selected + 1
+        )
 
     def _inputs(self, observations: Sequence[Tensor]) -> list[Tensor]:
         return observations_as_floats(self._normalizer.forward(observations))

@@ -123,13 +123,13 @@ class SACUpdate:
     ) -> tuple[Tensor, Tensor]:
         """Towards the soft targets. Returns each critic's loss [N], and the errors [N, B, S]."""
         with torch.no_grad():
-            parameters = self.actor.policy_from(batch.next_seen)
+            parameters = self.actor.policy_from(batch.next_inputs)
             drawn = self.actor.actions.draw(parameters, batch.next_allowed_or_none, noise)
             target = self._target_critics.network
-            q = target.values(target.encode(batch.next_seen), drawn.continuous)
+            q = target.values(target.encode(batch.next_inputs), drawn.continuous)
             values = soft.soft_values(q, drawn, alpha, self._branches)
             targets = soft.soft_targets(batch.rewards, batch.continues, values, self._discounts)
-        q = self._critics.values(self._critics.encode(batch.seen), batch.continuous_actions)
+        q = self._critics.values(self._critics.encode(batch.inputs), batch.continuous_actions)
         errors = soft.taken_values(q, batch.discrete_actions) - targets
         losses = soft.critic_loss(errors, batch.weights)
         self._critic_optimizer.minimize(losses.sum(), rate, self._hyper.max_grad_norm)
@@ -139,10 +139,10 @@ class SACUpdate:
         self, batch: SACMinibatch, alpha: Tensor, rate: float, noise: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Towards larger soft values. Returns the loss, the entropies [B, parts], and the values [B, S]."""
-        parameters = self.actor.policy_from(batch.seen)
+        parameters = self.actor.policy_from(batch.inputs)
         drawn = self.actor.actions.draw(parameters, batch.allowed_or_none, noise)
         with torch.no_grad():
-            features = self._critics.encode(batch.seen)
+            features = self._critics.encode(batch.inputs)
         q = self._critics.values(features, drawn.continuous)
         values = soft.soft_values(q, drawn, alpha, self._branches)
         loss = -values.sum(dim=1).mean()

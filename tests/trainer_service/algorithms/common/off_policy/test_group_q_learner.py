@@ -67,8 +67,8 @@ def learner(trainer_type: str, spec: BehaviorSpec = SPEC, **changes: Any) -> Gro
 def minibatch(**changes: Any) -> JointMinibatch:
     """One joint step of two agents who are there before and after, and choose 0."""
     given: dict[str, Any] = {
-        "seen": [torch.tensor([[[0.1, 0.2], [0.3, 0.4]]])],
-        "next_seen": [torch.tensor([[[0.5, 0.6], [0.7, 0.8]]])],
+        "observations": [torch.tensor([[[0.1, 0.2], [0.3, 0.4]]])],
+        "next_observations": [torch.tensor([[[0.5, 0.6], [0.7, 0.8]]])],
         "state": None,
         "next_state": None,
         "present": torch.tensor([[True, True]]),
@@ -102,7 +102,7 @@ GOLDEN = {"now": [[0.0] * 3] * 2, "chooses": [[1, 3, 2], [0, 0, 9]], "judges": [
 @pytest.mark.parametrize(("double", "first", "second"), [(True, 1.475, 3.9), (False, 5.75, 8.65)])
 def test_one_estimate_chooses_and_the_other_judges(double: bool, first: float, second: float) -> None:
     # 1 + 0.95 · ½ and 2 + 0.95 · 2; with one estimate 1 + 0.95 · 5 and 2 + 0.95 · 7.
-    errors = fixed(learner("idqn", double=double), **GOLDEN)._errors(minibatch())
+    errors = fixed(learner("idqn", double=double), **GOLDEN)._td_errors(minibatch())
     assert errors.target.item() == pytest.approx((first + second) / 2)
     assert errors.absolute.tolist() == pytest.approx([(first + second) / 2])
     assert errors.loss.item() == pytest.approx(first**2 + second**2)
@@ -111,35 +111,35 @@ def test_one_estimate_chooses_and_the_other_judges(double: bool, first: float, s
 
 def test_forbidden_choices_are_nobodys_best() -> None:
     allowed = torch.tensor([[[True, False, True], [True, True, False]]])
-    errors = fixed(learner("idqn"), **GOLDEN)._errors(minibatch(next_allowed=allowed))
+    errors = fixed(learner("idqn"), **GOLDEN)._td_errors(minibatch(next_allowed=allowed))
     # Of what is left, 2 is best for the first and 0 for the second.
     assert errors.target.item() == pytest.approx((1 + 0.95 * 1 + 2 + 0.95 * 7) / 2)
 
 
 def test_the_dead_are_worth_nothing_and_the_absent_do_not_count() -> None:
     dead = minibatch(terminated=torch.tensor([[True, False]]), next_present=torch.tensor([[False, True]]))
-    errors = fixed(learner("idqn"), **GOLDEN)._errors(dead)
+    errors = fixed(learner("idqn"), **GOLDEN)._td_errors(dead)
     assert errors.loss.item() == pytest.approx(1.0**2 + 3.9**2)
     alone = minibatch(present=torch.tensor([[False, True]]), next_present=torch.tensor([[False, True]]))
-    errors = fixed(learner("idqn"), **GOLDEN)._errors(alone)
+    errors = fixed(learner("idqn"), **GOLDEN)._td_errors(alone)
     assert errors.loss.item() == pytest.approx(3.9**2)
     assert errors.target.item() == errors.absolute.item() == pytest.approx(3.9)
 
 
 def test_everyones_rewards_for_everyone() -> None:
-    errors = fixed(learner("idqn", reward_mode="team_sum"), **GOLDEN)._errors(minibatch())
+    errors = fixed(learner("idqn", reward_mode="team_sum"), **GOLDEN)._td_errors(minibatch())
     assert errors.loss.item() == pytest.approx((3 + 0.475) ** 2 + (3 + 1.9) ** 2)
 
 
 def test_who_died_is_not_worth_what_its_successor_will_be() -> None:
     replaced = minibatch(terminated=torch.tensor([[True, False]]))
-    errors = fixed(learner("idqn", reward_mode="team_sum"), **GOLDEN)._errors(replaced)
+    errors = fixed(learner("idqn", reward_mode="team_sum"), **GOLDEN)._td_errors(replaced)
     assert errors.loss.item() == pytest.approx(3**2 + (3 + 1.9) ** 2)
 
 
 def test_values_that_add_up() -> None:
     tables = {**GOLDEN, "now": [[1.5, 0, 0], [0.25, 0, 0]]}
-    errors = fixed(learner("vdn"), **tables)._errors(minibatch())
+    errors = fixed(learner("vdn"), **tables)._td_errors(minibatch())
     assert errors.value.item() == pytest.approx(1.75)
     assert errors.target.item() == pytest.approx(3 + 0.95 * (0.5 + 2))
     assert errors.loss.item() == pytest.approx((1.75 - 5.375) ** 2)
@@ -148,17 +148,17 @@ def test_values_that_add_up() -> None:
 @pytest.mark.parametrize("trainer_type", ["vdn", "qmix"])
 def test_where_nobody_is_left_the_group_is_worth_nothing(trainer_type: str) -> None:
     over = minibatch(terminated=torch.tensor([[True, True]]), next_present=torch.tensor([[False, False]]))
-    errors = fixed(learner(trainer_type), **GOLDEN)._errors(over)
+    errors = fixed(learner(trainer_type), **GOLDEN)._td_errors(over)
     assert errors.target.item() == pytest.approx(3.0)
     alive = minibatch(terminated=torch.tensor([[True, False]]), next_present=torch.tensor([[False, True]]))
-    one = fixed(learner("vdn"), **GOLDEN)._errors(alive)
+    one = fixed(learner("vdn"), **GOLDEN)._td_errors(alive)
     assert one.target.item() == pytest.approx(3 + 0.95 * 2)
 
 
 def test_what_was_drawn_too_often_weighs_less() -> None:
     for trainer_type in TYPES:
         full, half = (
-            fixed(learner(trainer_type), **GOLDEN)._errors(minibatch(weights=weights))
+            fixed(learner(trainer_type), **GOLDEN)._td_errors(minibatch(weights=weights))
             for weights in (None, torch.tensor([0.5]))
         )
         assert half.loss.item() == pytest.approx(full.loss.item() / 2)
@@ -179,7 +179,7 @@ def test_nothing_about_who_is_not_there_influences_anything(trainer_type: str) -
                 rewards=torch.tensor([[1.0, 77.0]]),
                 terminated=torch.tensor([[False, True]]),
             )
-        errors = made._errors(batch)
+        errors = made._td_errors(batch)
         made._optimizer.parameters.zero_gradient()
         errors.loss.backward()
         return errors.loss.item(), made._optimizer.parameters.gradient.clone()
@@ -203,8 +203,8 @@ def test_who_is_not_there_is_shown_as_zeros_to_a_mixer_whatever_the_normalizer_t
     assert isinstance(made, GroupQLearner)
     batch = made._minibatches.build(made._replay.buffer.sample(50, np.random.default_rng(0)))
     assert not batch.present.all()
-    assert not batch.seen[0][~batch.present].any()
-    assert batch.seen[0][batch.present].any()
+    assert not batch.observations[0][~batch.present].any()
+    assert batch.observations[0][batch.present].any()
 
 
 WITH_STATE = BehaviorSpec((ObservationSpec(GLOBAL_STATE, (4,)), EYES), ActionSpec(0, (3,)))

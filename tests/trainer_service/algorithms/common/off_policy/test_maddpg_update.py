@@ -32,8 +32,8 @@ def batch(**changes: Any) -> JointMinibatch:
     chance = torch.Generator().manual_seed(1)
     there = torch.ones(ROWS, NUM_AGENTS, dtype=torch.bool)
     given = {
-        "seen": [torch.randn(ROWS, NUM_AGENTS, 4, generator=chance)],
-        "next_seen": [torch.randn(ROWS, NUM_AGENTS, 4, generator=chance)],
+        "observations": [torch.randn(ROWS, NUM_AGENTS, 4, generator=chance)],
+        "next_observations": [torch.randn(ROWS, NUM_AGENTS, 4, generator=chance)],
         "state": None,
         "next_state": None,
         "present": there,
@@ -213,7 +213,7 @@ def test_critics_come_to_say_what_their_targets_say() -> None:
     for _ in range(300):
         report = rule.update_critics(minibatch, actions, 0.02)
     assert report.squared.item() < 1e-3
-    values = rule._critics.forward(minibatch.seen, minibatch.present, actions.unsqueeze(1))
+    values = rule._critics.forward(minibatch.observations, minibatch.present, actions.unsqueeze(1))
     torch.testing.assert_close(values.mean(dim=0), torch.tensor([0.5, -0.5]), atol=0.05, rtol=0.0)
 
 
@@ -231,5 +231,5 @@ def test_actors_find_the_choice_that_their_critics_value(hard: bool) -> None:
         lived = minibatch._replace(rewards=paid, terminated=ends)
         rule.update_critics(lived, actions, 0.02)
         rule.update_actors(lived, actions, None, 0.02, chance)
-    chosen = rule.actors.group_policy(minibatch.seen).logits.argmax(dim=2)
+    chosen = rule.actors.group_policy(minibatch.observations).logits.argmax(dim=2)
     assert chosen.tolist() == [[1, 2]] * ROWS
