@@ -205,7 +205,7 @@ def _recorded_sensor(sensor: ObservationSpec) -> ObservationSpec:
     """The sensor as a recording describes it.
 
     A writer that describes a picture as (channels, height, width) is taken for one that writes its floats in another
-    order than that. Ours are in order, so nothing is said.
+    order than that. Ours are in order, so the description is left out.
     """
     if sensor.is_picture and sensor.shape[0] > 1:
         return replace(sensor, dimension_property=())

@@ -41,7 +41,7 @@ EXIT_WAIT_S = 1.0
 
 _Message = TypeVar("_Message", Reply, Step)
 
-_CAPACITY = 8  # one call is in flight in practice; any other shall be heard, and refused by name
+_CAPACITY = 8  # one call is in flight in practice; any other is read, and refused by name
 
 
 class OneSimulator:

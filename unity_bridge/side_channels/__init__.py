@@ -1,6 +1,6 @@
 """Side channels: small messages that ride along with the exchanges, outside observations and actions.
 
-Each channel has a file of its own, with its id, what may be said on it, and both ways across the wire.
+Each channel has a file of its own, with its id, its messages, and both ways across the wire.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _KEY = b"unity.ml-agents"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingEnvironmentInitialized:
-    """A run begins. The defaults are what a library user without a trainer says."""
+    """The start of a run. The defaults are those of a library user without a trainer."""
 
     mlagents_version: str = "Custom"
     mlagents_envs_version: str = ""
@@ -41,7 +41,7 @@ class TrainingEnvironmentInitialized:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingBehaviorInitialized:
-    """The training of a behavior begins."""
+    """The start of a behavior's training."""
 
     behavior_name: str
     """By ``hashed_name``."""

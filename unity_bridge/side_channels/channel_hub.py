@@ -30,9 +30,9 @@ class SideChannel(Protocol):
 
 
 class ChannelHub:
-    """Gathers what channels want to say, and hands them what is said to them.
+    """The channels of all simulators: collects their outgoing records, and delivers incoming ones.
 
-    A list of channels is shared by all simulators: what was queued before the first of them came is said to each
+    A list of channels is shared by all simulators: what was queued before the first of them came is sent to each
     one that comes, and what is queued later to all that are there. A function makes channels for each simulator
     alone, and others for its successor when it is started again.
     """

@@ -42,7 +42,7 @@ class BundledScene:
     """A bundled scene without groups, and how to make it."""
 
     kind: type
-    """Its class; the module's first line says what it is about."""
+    """Its class, whose module's first line becomes the summary on the command line."""
 
     agents: int
     """The number of agents by default."""
@@ -52,7 +52,7 @@ class BundledScene:
     has_camera: bool = False
 
     parameters: Mapping[str, float] = field(default_factory=dict)
-    """The environment parameters that it reads, and what they are until the trainer says otherwise."""
+    """The environment parameters that it reads, and their defaults."""
 
 
 THIRD_PARTY_SCHEMES = ("gym", "pettingzoo")

@@ -42,7 +42,7 @@ class GroupScene:
     """A bundled scene with groups, and how to make it."""
 
     kind: type
-    """Its class; the module's first line says what it is about."""
+    """Its class, whose module's first line becomes the summary on the command line."""
 
     make: Callable[..., Scene]
     """Takes the options below and an academy by name. Raises ValueError for a value that makes no sense."""

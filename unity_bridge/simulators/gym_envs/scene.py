@@ -25,7 +25,7 @@ class GymScene:
     """N copies of an environment, each an agent that decides at every step.
 
     The behavior is called like the environment without its module and namespace: ``ALE/Pong-v5`` is
-    ``Pong-v5``. Spaces become sensors and actions as ``gym_spaces`` says. ``terminated`` and ``truncated``
+    ``Pong-v5``. Spaces become sensors and actions as ``gym_envs.spaces`` says. ``terminated`` and ``truncated``
     stay what they are (both at once is terminated); an episode's last observation goes into its terminal row
     and the next one's first into the deciding row of the same message. ``info["action_mask"]`` is
     respected where it fits. Copy i is seeded with seed + 1000 i.

@@ -33,7 +33,7 @@ class Sensor:
 
     spec: ObservationSpec
     read: Callable[[Any], NDArray[Any]]
-    """Takes the whole observation; returns what the sensor sees, in the shape that the spec says."""
+    """Takes the whole observation; returns the sensor's observation, in the shape of the spec."""
 
     def read_all(self, observations: Sequence[Any]) -> Observation:
         """Reads several observations; pictures of bytes stay bytes. Shape [N, *shape].

@@ -24,8 +24,8 @@ _DEFAULT_FPS = 30
 class PettingZooScene:
     """N copies of an environment; all agents decide at every step in which they are there.
 
-    Behaviors are as ``pettingzoo_roles`` says, spaces become sensors and actions as ``gym_spaces`` says. Copy i
-    is group i + 1, is seeded with seed + 1000 i, and has the agents i·P to i·P + P − 1, in the order of the P
+    Behaviors are as ``pettingzoo_envs.roles`` says, spaces become sensors and actions as ``gym_envs.spaces`` says.
+    Copy i is group i + 1, is seeded with seed + 1000 i, and has the agents i·P to i·P + P − 1, in the order of the P
     possible agents. Rewards are the agents' own. A mask in ``observation["action_mask"]`` or else in
     ``info["action_mask"]`` is respected where it fits.
 

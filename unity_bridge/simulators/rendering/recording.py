@@ -44,7 +44,7 @@ class FilmRecorder:
         self._size: tuple[int, ...] | None = None
 
     def capture(self, steps: Steps) -> None:
-        """Films the scene as it stands after what it says in ``steps``.
+        """Films the scene as it stands after these steps.
 
         Raises:
             SceneError: the picture has another size than the first, or the film cannot be written.

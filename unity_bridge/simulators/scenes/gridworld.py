@@ -31,7 +31,7 @@ from unity_bridge.steps import ActionBatch, Observation
 
 BEHAVIOR = "GridWorld?team=0"
 PARAMETERS = {"gridSize": float(SIDE)}
-"""Environment parameters, and what they are unless the trainer says otherwise."""
+"""Environment parameters and their defaults."""
 SMALLEST_GRID = 2
 PLUS, EX = range(2)
 STAY, UP, DOWN, LEFT, RIGHT = range(5)

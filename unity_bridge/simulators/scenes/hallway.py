@@ -17,7 +17,7 @@ from unity_bridge.steps import ActionBatch, Observation
 
 BEHAVIOR = "Hallway?team=0"
 PARAMETERS = {"hallway_length": 9.0}
-"""Environment parameters, and what they are unless the trainer says otherwise."""
+"""Environment parameters and their defaults."""
 SHORTEST, LONGEST = 2, 20
 STAY, FORWARD, BACK, LEFT, RIGHT = range(5)
 CIRCLE, EX = range(2)

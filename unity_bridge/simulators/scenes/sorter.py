@@ -23,7 +23,7 @@ from unity_bridge.steps import ActionBatch, Observation
 
 BEHAVIOR = "Sorter?team=0"
 PARAMETERS = {"num_tiles": 4.0}
-"""Environment parameters, and what they are unless the trainer says otherwise."""
+"""Environment parameters and their defaults."""
 FEWEST_TILES = 2
 MOST_TILES = 20
 TILE_SIZE = 4

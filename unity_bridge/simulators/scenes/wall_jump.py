@@ -30,7 +30,7 @@ from unity_bridge.steps import ActionBatch, StepBatch
 SMALL = "SmallWallJump?team=0"
 BIG = "BigWallJump?team=0"
 PARAMETERS = {"small_wall_height": 4.0, "big_wall_height": 8.0}
-"""Environment parameters, and what they are unless the trainer says otherwise."""
+"""Environment parameters and their defaults."""
 
 START = (-8.0, -7.0)
 """Where agents start, in metres from the wall, as every length here."""
