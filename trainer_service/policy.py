@@ -65,7 +65,7 @@ class Policy:
     @property
     def communicates(self) -> bool:
         """Whether its agents decide from what everyone in their group sees."""
-        return self._selector.team
+        return self._selector.shows_group
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "cpu", seed: int = 0) -> Policy:

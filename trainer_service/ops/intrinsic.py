@@ -25,7 +25,7 @@ def inverse_error(
     discrete_actions: Tensor,
     branches: Sequence[int],
 ) -> Tensor:
-    """How badly actions were told from what they led to: Σ (â − a)² − Σ_branches ln p(choice).
+    """Error of actions that were inferred from what they led to: Σ (â − a)² − Σ_branches ln p(choice).
 
     continuous_prediction, continuous_actions: [B, C]; logits: [B, K], branches side by side; discrete_actions:
     int64 [B, branches], offsets included (see ``choice_offsets``). Returns [B].

@@ -115,7 +115,7 @@ def target_entropies(
     branch. Branches first. allowed: bool [B, K]. Returns [B, branches (+ 1)].
     """
     parts = torch.split(allowed, list(branches), dim=-1) if branches else ()
-    # Where nothing is allowed the distribution is over everything, but nobody could act on it.
+    # Where nothing is allowed the distribution is over everything, but no agent could act on it.
     targets = [share * part.sum(dim=-1).clamp(min=1).log() for part in parts]
     if continuous_size:
         targets.append(torch.full((len(allowed),), -float(continuous_size), device=allowed.device))

@@ -22,10 +22,10 @@ _FORWARD_WEIGHT, _INVERSE_WEIGHT, _LOSS_WEIGHT = 0.2, 0.8, 10.0
 
 
 class CuriosityReward(IntrinsicReward):
-    """Pays for what was seen next and could not be foreseen.
+    """Pays for observations that could not be predicted.
 
     An encoder φ keeps of observations what tells actions apart: an inverse model guesses the action from φ(s)
-    and φ(s'). A forward model foresees φ(s') from φ(s) and the action, and its error is the reward.
+    and φ(s'). A forward model predicts φ(s') from φ(s) and the action, and its error is the reward.
     """
 
     name = "curiosity"
@@ -40,14 +40,14 @@ class CuriosityReward(IntrinsicReward):
     def _errors(self, transitions: Transitions) -> Tensor:
         features, next_features = self._encoded(transitions)
         actions = self._models.actions(transitions.continuous_actions, transitions.discrete_actions)
-        return forward_error(self._models.foresee(features, actions), next_features)
+        return forward_error(self._models.predict_features(features, actions), next_features)
 
     def _loss(self, transitions: Transitions) -> tuple[Tensor, dict[str, Tensor]]:
         models, continuous = self._models, transitions.continuous_actions
         features, next_features = self._encoded(transitions)
         actions = models.actions(continuous, transitions.discrete_actions)
-        forward = forward_error(models.foresee(features, actions), next_features).mean()
-        guess, logits = models.tell_actions(features, next_features)
+        forward = forward_error(models.predict_features(features, actions), next_features).mean()
+        guess, logits = models.predict_actions(features, next_features)
         choices = transitions.discrete_actions + models.offsets
         inverse = inverse_error(guess, continuous, logits, choices, models.branches).mean()
         loss = _LOSS_WEIGHT * (_FORWARD_WEIGHT * forward + _INVERSE_WEIGHT * inverse)
@@ -87,13 +87,14 @@ class _Models(nn.Module):
             return continuous
         return torch.cat([continuous, one_hot(discrete + self.offsets, self._choices)], dim=1)
 
-    def foresee(self, features: Tensor, actions: Tensor) -> Tensor:
+    def predict_features(self, features: Tensor, actions: Tensor) -> Tensor:
         """φ(s') as expected from φ(s) and the action. Shape [B, F]."""
         hidden = self.forward_hidden.forward(torch.cat([features, actions], dim=1))
         return self.forward_output.forward(functional.silu(hidden))
 
-    def tell_actions(self, features: Tensor, next_features: Tensor) -> tuple[Tensor, Tensor]:
+    def predict_actions(self, features: Tensor, next_features: Tensor) -> tuple[Tensor, Tensor]:
         """The numbers [B, C] and the logits [B, K] of the action that led from one to the other."""
         hidden = self.inverse_hidden.forward(torch.cat([features, next_features], dim=1))
-        told = self.inverse_output.forward(functional.silu(hidden))
-        return told[:, : told.shape[1] - self._choices], told[:, told.shape[1] - self._choices :]
+        predicted = self.inverse_output.forward(functional.silu(hidden))
+        size = predicted.shape[1] - self._choices
+        return predicted[:, :size], predicted[:, size:]

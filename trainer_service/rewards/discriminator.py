@@ -36,7 +36,7 @@ class Inputs(NamedTuple):
     observations: Sequence[Tensor]
     """One per sensor. Shapes [B, *sensor shape]."""
 
-    deeds: Tensor
+    actions: Tensor
     """Actions and whether the task ended, where they count: [B, actions + 1], otherwise [B, 0]."""
 
 
@@ -57,9 +57,9 @@ class Discriminator(nn.Module):
         self._choices = actions.mask_size
         offsets = torch.tensor(choice_offsets(actions.discrete_branches), dtype=torch.int64)
         self.register_buffer("offsets", offsets, persistent=False)
-        deeds = actions.continuous_size + self._choices + 1 if settings.use_actions else 0
+        action_size = actions.continuous_size + self._choices + 1 if settings.use_actions else 0
         self.encoder = ObservationEncoder(spec.observation_specs, network)
-        self.body = make_body(self.encoder.output_size + deeds, network)
+        self.body = make_body(self.encoder.output_size + action_size, network)
         self.bottleneck = Bottleneck(network.hidden_units) if settings.use_vail else None
         features = _CODE_SIZE if settings.use_vail else network.hidden_units
         self.output = kaiming_linear(features, 1, gain=0.2)
@@ -76,10 +76,10 @@ class Discriminator(nn.Module):
     def codes(self, inputs: Inputs) -> Tensor:
         """Returns what the logits depend on: features, or the means of their codes. Shape [B, Z]."""
         encoded = self.encoder.forward(inputs.observations)
-        features = self.body.forward(torch.cat([encoded, inputs.deeds], dim=1))
+        features = self.body.forward(torch.cat([encoded, inputs.actions], dim=1))
         return features if self.bottleneck is None else self.bottleneck.mean.forward(features)
 
-    def verdicts(self, codes: Tensor) -> Tensor:
+    def logits(self, codes: Tensor) -> Tensor:
         """Logits of D. [B, Z] to [B]."""
         return self.output.forward(codes).squeeze(1)
 

@@ -85,7 +85,7 @@ class GAILReward:
         """Returns what steps pay today. Shape [B]."""
         with torch.no_grad():
             inputs = self._inputs(transitions)
-            return imitation_reward(self._network.verdicts(self._network.codes(inputs)))
+            return imitation_reward(self._network.logits(self._network.codes(inputs)))
 
     def learn(self, transitions: Transitions) -> Mapping[str, Tensor]:
         """One step of Adam on these and as many demonstrated steps; none where there is nothing to learn from."""
@@ -100,15 +100,15 @@ class GAILReward:
 
     def _loss(self, expert: Inputs, policy: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
         network = self._network
-        rows = len(expert.deeds)
+        rows = len(expert.actions)
         codes = network.codes(_both(expert, policy))
         expert_codes, policy_codes = codes[:rows], codes[rows:]
         if network.bottleneck is not None:
             codes = network.bottleneck.noisy(codes, self._drawing)
-        verdicts = network.verdicts(codes)
-        loss = discriminator_loss(verdicts[:rows], verdicts[rows:])
+        logits = network.logits(codes)
+        loss = discriminator_loss(logits[:rows], logits[rows:])
         penalty = _PENALTY_WEIGHT * self._penalty(expert, policy)
-        estimates = torch.sigmoid(verdicts.detach())
+        estimates = torch.sigmoid(logits.detach())
         statistics = {
             "Losses/GAIL Loss": loss,
             "Policy/GAIL Expert Estimate": estimates[:rows].mean(),
@@ -125,17 +125,17 @@ class GAILReward:
 
     def _penalty(self, expert: Inputs, policy: Inputs) -> Tensor:
         """How much too steep D is, somewhere between an expert's step and one of the policy's."""
-        share = torch.rand(len(expert.deeds), generator=self._drawing, device=self._device)
+        share = torch.rand(len(expert.actions), generator=self._drawing, device=self._device)
         between = Inputs(
             [
                 on_the_line(theirs, ours, share).requires_grad_()
                 for theirs, ours in zip(expert.observations, policy.observations, strict=True)
             ],
-            on_the_line(expert.deeds, policy.deeds, share).requires_grad_(),
+            on_the_line(expert.actions, policy.actions, share).requires_grad_(),
         )
-        estimates = torch.sigmoid(self._network.verdicts(self._network.codes(between)))
+        estimates = torch.sigmoid(self._network.logits(self._network.codes(between)))
         gradients = torch.autograd.grad(
-            estimates.sum(), [*between.observations, between.deeds], create_graph=True
+            estimates.sum(), [*between.observations, between.actions], create_graph=True
         )
         return gradient_penalty(gradients)
 
@@ -176,4 +176,4 @@ class GAILReward:
 def _both(expert: Inputs, policy: Inputs) -> Inputs:
     """One batch of the two, the expert's steps first."""
     pairs: Sequence[tuple[Tensor, Tensor]] = list(zip(expert.observations, policy.observations, strict=True))
-    return Inputs([torch.cat(pair) for pair in pairs], torch.cat([expert.deeds, policy.deeds]))
+    return Inputs([torch.cat(pair) for pair in pairs], torch.cat([expert.actions, policy.actions]))

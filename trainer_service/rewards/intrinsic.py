@@ -65,22 +65,22 @@ class IntrinsicReward(ABC):
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
         """Counts new steps in, and says what they pay. Shape [S]."""
-        self._see(experience)
+        self._update_normalizer(experience)
         if not self._updates:
             return np.zeros(len(experience), np.float32)
-        paid: NDArray[np.float32] = self._paid(self._measured(experience)).cpu().numpy()
-        return paid
+        rewards: NDArray[np.float32] = self._scaled_rewards(self._prediction_errors(experience)).cpu().numpy()
+        return rewards
 
     def update_statistics(self, experience: Experience) -> None:
         """Lets the normalizer see new steps, and the returns' scale what they are worth."""
-        self._see(experience)
+        self._update_normalizer(experience)
         if self._updates and self._scales:
-            self._measured(experience)
+            self._prediction_errors(experience)
 
-    def _see(self, experience: Experience) -> None:
+    def _update_normalizer(self, experience: Experience) -> None:
         self._normalizer.update([self._tensor(sensor) for sensor in experience.trajectories.observations])
 
-    def _measured(self, experience: Experience) -> Tensor:
+    def _prediction_errors(self, experience: Experience) -> Tensor:
         """How badly every step was predicted, counted into the returns' scale. Shape [S]."""
         chunks = in_chunks(len(experience), self._chunk)
         with torch.no_grad():
@@ -96,7 +96,7 @@ class IntrinsicReward(ABC):
         if not self._updates:
             return torch.zeros(len(transitions), device=self._device)
         with torch.no_grad():
-            return self._paid(self._errors(transitions))
+            return self._scaled_rewards(self._errors(transitions))
 
     def learn(self, transitions: Transitions) -> Mapping[str, Tensor]:
         """One step of Adam, at the same rate throughout; none where there is nothing to learn from."""
@@ -135,7 +135,7 @@ class IntrinsicReward(ABC):
         """Observations as the network takes them."""
         return observations_as_floats(self._normalizer.forward(observations))
 
-    def _paid(self, errors: Tensor) -> Tensor:
+    def _scaled_rewards(self, errors: Tensor) -> Tensor:
         deviation = self._scale.deviation if self._scales else 1.0
         # No return ever differed from zero: then all errors are zero too.
         scaled = errors / deviation if deviation else errors

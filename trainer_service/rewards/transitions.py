@@ -36,7 +36,7 @@ class Transitions:
     """The continuous actions as the simulator got them, as a demonstration's are. Shape [B, continuous size]."""
 
     task_rewards: Tensor
-    """What the simulator said: the agent's own reward plus its group's. Shape [B]."""
+    """The simulator's reward: the agent's own plus its group's. Shape [B]."""
 
     terminated: Tensor
     """The task ended with the step. bool [B]"""

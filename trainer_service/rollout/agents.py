@@ -23,7 +23,7 @@ def agent_keys(agent_ids: NDArray[np.int64], team: int) -> Keys:
     return (agent_ids & 0xFFFFFFFF) | (np.int64(team) << 32)
 
 
-_NOBODY: tuple[Keys, Rows] = (np.empty(0, np.int64), np.empty(0, np.int64))
+_NO_AGENTS: tuple[Keys, Rows] = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 _FEW = 1024
@@ -52,7 +52,7 @@ class AgentRows:
 
     def known(self, simulator: int) -> tuple[Keys, Rows]:
         """All agents of a simulator, in the order of their keys, and their rows. Shapes [K]; not to be changed."""
-        return self._tables.get(simulator, _NOBODY)
+        return self._tables.get(simulator, _NO_AGENTS)
 
     def find(self, simulator: int, keys: Keys) -> Rows:
         """Rows of known agents, −1 for unknown ones. Shape [N]."""
@@ -71,7 +71,7 @@ class AgentRows:
         new = np.flatnonzero(rows < 0)
         if len(new):
             rows[new] = self._take(len(new))
-            known, known_rows = self._tables.get(simulator, _NOBODY)
+            known, known_rows = self._tables.get(simulator, _NO_AGENTS)
             merged = np.concatenate([known, keys[new]])
             order = np.argsort(merged)
             self._tables[simulator] = (merged[order], np.concatenate([known_rows, rows[new]])[order])
@@ -91,7 +91,7 @@ class AgentRows:
 
     def drop(self, simulator: int) -> Rows:
         """Forgets every agent of a simulator. Returns the rows that they held."""
-        _, rows = self._tables.pop(simulator, _NOBODY)
+        _, rows = self._tables.pop(simulator, _NO_AGENTS)
         self._give_back(rows)
         return rows
 

@@ -79,7 +79,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Seen:
+class _FinalState:
     """The final state of P segments: what their agents saw after the last step."""
 
     observations: tuple[Observation, ...]
@@ -138,16 +138,16 @@ class TrajectoryAssembler:
         """
         clocks = self._clocks.setdefault(simulator, {})
         clocks[team] = self._tick = clocks.get(team, 0) + 1
-        home = _home(simulator, team)
+        team_key = _team_key(simulator, team)
         keys = agent_keys(batch.agent_ids, team)
         ended = batch.num_terminal
         segments: list[Trajectories | None] = []
         episodes = None
         transitions = 0
         if ended:
-            transitions, segment, episodes = self._end_episodes(simulator, home, keys, batch, ended)
+            transitions, segment, episodes = self._end_episodes(simulator, team_key, keys, batch, ended)
             segments.append(segment)
-        waiting = self._agents.assign(home, keys[ended:])
+        waiting = self._agents.assign(team_key, keys[ended:])
         self._fit_rows()
         self._asked[waiting] = self._tick
         acted = np.flatnonzero(self._pending[waiting])
@@ -164,9 +164,9 @@ class TrajectoryAssembler:
             self._groups.join(simulator, waiting, membership.groups[ended:])
             self._agent_indices[waiting] = membership.agent_indices[ended:]
         vanished = None
-        known = len(self._agents.known(home)[0])
+        known = len(self._agents.known(team_key)[0])
         if is_time_to_check(self._tick, known, len(waiting)):
-            vanished, segment = self._remove_vanished(simulator, home, len(waiting))
+            vanished, segment = self._remove_vanished(simulator, team_key, len(waiting))
             segments.append(segment)
         if self._agents.in_use > MAX_AGENTS:
             self._require_at_most_max_agents(simulator)
@@ -216,7 +216,7 @@ class TrajectoryAssembler:
     def drop(self, simulator: int) -> None:
         """Forgets a simulator that left: half an episode without its end is worth nothing."""
         for team in self._clocks.pop(simulator, {}):
-            rows = self._agents.drop(_home(simulator, team))
+            rows = self._agents.drop(_team_key(simulator, team))
             self._clear(rows[rows < len(self._lengths)])
         if self._groups is not None:
             self._groups.drop(simulator)
@@ -236,9 +236,9 @@ class TrajectoryAssembler:
         self._fit_rows()
 
     def _end_episodes(
-        self, simulator: int, home: int, keys: NDArray[np.int64], batch: StepBatch, ended: int
+        self, simulator: int, team_key: int, keys: NDArray[np.int64], batch: StepBatch, ended: int
     ) -> tuple[int, Trajectories | None, Episodes | None]:
-        found = self._agents.find(home, keys[:ended])
+        found = self._agents.find(team_key, keys[:ended])
         known = np.flatnonzero(found >= 0)
         known = known[self._pending[found[known]]]
         segment, episodes = None, None
@@ -255,14 +255,14 @@ class TrajectoryAssembler:
         # An agent that goes on in the same message keeps its row; the others may never come back.
         gone = keys[:ended][~np.isin(keys[:ended], keys[ended:])]
         if len(gone):
-            self._agents.release(home, gone)
+            self._agents.release(team_key, gone)
         return len(known), segment, episodes
 
     def _remove_vanished(
-        self, simulator: int, home: int, mentioned: int
+        self, simulator: int, team_key: int, mentioned: int
     ) -> tuple[Keys | None, Trajectories | None]:
         """Forgets the agents that were silent for too long; returns their keys, and what they did."""
-        keys, rows = self._agents.known(home)
+        keys, rows = self._agents.known(team_key)
         gone = vanished_agents(self._tick - self._asked[rows], mentioned)
         if not gone.any():
             return None, None
@@ -273,7 +273,7 @@ class TrajectoryAssembler:
         last = self._lengths[acting]
         segment = None
         if len(acting):
-            seen = _Seen(
+            seen = _FinalState(
                 tuple(store[acting, last] for store in self._observations),
                 self._allowed[acting, last],
                 self._memories[acting, last],
@@ -283,11 +283,13 @@ class TrajectoryAssembler:
         if self._groups is not None:
             segment = self._groups.complete(segment, self._groups.leave(simulator, rows))
         self._clear(rows)
-        self._agents.release(home, keys)
+        self._agents.release(team_key, keys)
         return keys, segment
 
     def _require_at_most_max_agents(self, simulator: int) -> None:
-        agents = sum(len(self._agents.known(_home(simulator, team))[0]) for team in self._clocks[simulator])
+        agents = sum(
+            len(self._agents.known(_team_key(simulator, team))[0]) for team in self._clocks[simulator]
+        )
         if agents > MAX_AGENTS:
             raise TooManyAgents(f"expected at most {MAX_AGENTS} agents in one simulator, got {agents}")
 
@@ -307,8 +309,8 @@ class TrajectoryAssembler:
             return None
         return self._hand_out(rows, self._seen(rows, batch, at), np.zeros(len(rows), np.bool_), ended=False)
 
-    def _seen(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> _Seen:
-        return _Seen(
+    def _seen(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> _FinalState:
+        return _FinalState(
             tuple(observation[at] for observation in batch.observations),
             batch.allowed_actions[at],
             self._memory[rows],
@@ -339,7 +341,7 @@ class TrajectoryAssembler:
         return segments
 
     def _hand_out(
-        self, rows: Rows, seen: _Seen, terminated: NDArray[np.bool_], *, ended: bool
+        self, rows: Rows, seen: _FinalState, terminated: NDArray[np.bool_], *, ended: bool
     ) -> Trajectories:
         """Copies the finished segments of these rows end to end, and empties the rows."""
         lengths = self._lengths[rows]
@@ -469,6 +471,6 @@ _OF_AGENTS = ("_asked", "_agent_indices", "_lengths", "_episode_lengths", "_retu
 _ARRAYS = (*_OF_STEPS, *_OF_AGENTS)
 
 
-def _home(simulator: int, team: int) -> int:
+def _team_key(simulator: int, team: int) -> int:
     """Returns one number for a simulator and a team in it."""
     return simulator << 32 | team

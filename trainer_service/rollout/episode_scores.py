@@ -180,9 +180,9 @@ class EpisodeLedger:
         ended = self._groups.observe(simulator, team, batch)
         if more_wanted:
             self._groups_wanted = self._groups.begun
-        for number, earned in zip(ended.numbers.tolist(), ended.returns.tolist(), strict=True):
+        for number, group_return in zip(ended.numbers.tolist(), ended.returns.tolist(), strict=True):
             if number < self._groups_wanted:
-                self._group_scores[number] = (earned, team)
+                self._group_scores[number] = (group_return, team)
 
     def score(self) -> Score:
         """Returns the score of the counted episodes that have ended."""
@@ -191,7 +191,7 @@ class EpisodeLedger:
             tuple(self._returns[self._ended].tolist()),
             tuple(self._lengths[self._ended].tolist()),
             tuple(self._teams[self._ended].tolist()),
-            tuple(earned for earned, _ in groups),
+            tuple(group_return for group_return, _ in groups),
             tuple(team for _, team in groups),
             tuple(self._agent_indices[self._ended].tolist()),
         )

@@ -13,7 +13,7 @@ from unity_bridge.arrays import Rows
 from unity_bridge.steps import StepBatch
 
 _FIRST_ROWS = 16
-_NOWHERE = -1
+_NO_GROUP = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,11 +52,11 @@ class GroupReturns:
         """Episodes of groups that have begun so far."""
         self._agents = AgentRows()
         self._groups = AgentRows()
-        self._group_of = np.full(_FIRST_ROWS, _NOWHERE, np.int64)
+        self._group_of = np.full(_FIRST_ROWS, _NO_GROUP, np.int64)
         """The group's row of each agent's row."""
-        self._heard = np.zeros(_FIRST_ROWS)
+        self._group_reward_of = np.zeros(_FIRST_ROWS)
         """How much reward of its group each agent knows of."""
-        self._shared = np.zeros(_FIRST_ROWS)
+        self._group_reward = np.zeros(_FIRST_ROWS)
         """The group's reward in its running episode. Here and below by the group's row."""
         self._own = np.zeros(_FIRST_ROWS)
         """What its members got themselves."""
@@ -77,17 +77,17 @@ class GroupReturns:
         rows = self._agents.find(simulator, keys[ended:])
         known = np.flatnonzero(rows >= 0)
         self._credit(rows[known], batch, ended + known)
-        wanted = np.full(len(rows), _NOWHERE, np.int64)
+        wanted = np.full(len(rows), _NO_GROUP, np.int64)
         grouped = np.flatnonzero(batch.group_ids[ended:])
         wanted[grouped] = self._rows_of_groups(simulator, agent_keys(batch.group_ids[ended:][grouped], team))
-        current = np.where(rows >= 0, self._group_of[rows], _NOWHERE)
+        current = np.where(rows >= 0, self._group_of[rows], _NO_GROUP)
         changed = np.flatnonzero(wanted != current)
         if len(changed) == 0:
             return finished
-        moved = changed[current[changed] != _NOWHERE]
+        moved = changed[current[changed] != _NO_GROUP]
         left = self._leave(simulator, rows[moved])
         self._agents.release(simulator, keys[ended:][moved])
-        joining = changed[wanted[changed] != _NOWHERE]
+        joining = changed[wanted[changed] != _NO_GROUP]
         self._join(simulator, keys[ended:][joining], wanted[joining])
         return _joined(finished, left)
 
@@ -99,7 +99,7 @@ class GroupReturns:
 
     def drop(self, simulator: int) -> None:
         """Forgets a simulator that left or begins anew: half an episode is worth nothing."""
-        self._group_of[self._agents.drop(simulator)] = _NOWHERE
+        self._group_of[self._agents.drop(simulator)] = _NO_GROUP
         self._alive[self._groups.drop(simulator)] = 0
 
     def _end(self, simulator: int, keys: NDArray[np.int64], batch: StepBatch) -> GroupEpisodes:
@@ -114,21 +114,21 @@ class GroupReturns:
         """Adds the rewards of rows ``at`` of the batch to the groups of the agents' rows."""
         groups = self._group_of[rows]
         np.add.at(self._own, groups, batch.rewards[at])
-        self._heard[rows] += batch.group_rewards[at]
-        self._shared[groups] = self._heard[rows]
+        self._group_reward_of[rows] += batch.group_rewards[at]
+        self._group_reward[groups] = self._group_reward_of[rows]
 
     def _leave(self, simulator: int, rows: Rows) -> GroupEpisodes:
         groups = self._group_of[rows]
-        self._group_of[rows] = _NOWHERE
+        self._group_of[rows] = _NO_GROUP
         np.subtract.at(self._alive, groups, 1)
         over = np.unique(groups[self._alive[groups] == 0])
         self._groups.release(simulator, self._key[over])  # a group may never come back
-        returns = self._own[over] + self._shared[over]
+        returns = self._own[over] + self._group_reward[over]
         return GroupEpisodes(self._number[over], returns, self._key[over])
 
     def _join(self, simulator: int, keys: NDArray[np.int64], groups: Rows) -> None:
         rows = self._agents.assign(simulator, keys)
-        for name in ("_group_of", "_heard"):
+        for name in ("_group_of", "_group_reward_of"):
             setattr(self, name, _roomy(getattr(self, name), self._agents.capacity))
         beginning = groups[self._alive[groups] == 0]
         if len(beginning):
@@ -136,10 +136,10 @@ class GroupReturns:
             beginning = beginning[np.sort(np.unique(beginning, return_index=True)[1])]
             self._number[beginning] = np.arange(self.begun, self.begun + len(beginning))
             self.begun += len(beginning)
-            self._own[beginning] = self._shared[beginning] = 0.0
+            self._own[beginning] = self._group_reward[beginning] = 0.0
         np.add.at(self._alive, groups, 1)
         self._group_of[rows] = groups
-        self._heard[rows] = self._shared[groups]
+        self._group_reward_of[rows] = self._group_reward[groups]
 
     def _rows_of_groups(self, simulator: int, keys: NDArray[np.int64]) -> Rows:
         """Rows of groups, known or new; ``keys`` may repeat."""
@@ -147,7 +147,7 @@ class GroupReturns:
         if len(rows) == 0 or rows.min() >= 0:
             return rows
         rows = self._groups.assign(simulator, distinct := np.unique(keys))
-        for name in ("_shared", "_own", "_alive", "_number", "_key"):
+        for name in ("_group_reward", "_own", "_alive", "_number", "_key"):
             setattr(self, name, _roomy(getattr(self, name), self._groups.capacity))
         self._key[rows] = distinct
         return rows[np.searchsorted(distinct, keys)]

@@ -24,7 +24,7 @@ class ObservationSelector:
     """The step from a simulator's sensors to a learner's."""
 
     spec: BehaviorSpec
-    """What the learner is told that agents see and do."""
+    """What agents see and do, as the learner is shown it."""
 
     kept_sensors: tuple[int, ...]
     """The simulator's sensors that it sees, in order."""
@@ -36,7 +36,7 @@ class ObservationSelector:
     """What a model of the policy takes: all of the simulator's sensors, the team's where it is asked for, and the ids
     last."""
 
-    team: bool
+    shows_group: bool
     """Whether each agent is shown what everyone in its group sees, before the ids."""
 
     @property
@@ -72,33 +72,35 @@ class ObservationSelector:
         """
         seen = [observations[sensor] for sensor in self.kept_sensors]
         ids = one_hot_agent_ids(agent_indices, self.num_agents)
-        if not self.team:
+        if not self.shows_group:
             return [*seen, ids]
         own = np.concatenate(seen, axis=1, dtype=np.float32)
         parts = (slice(None, first), slice(first, None))
-        shared = [team_rows(own[part], agent_indices[part], groups[part], self.num_agents) for part in parts]
+        shared = [group_rows(own[part], agent_indices[part], groups[part], self.num_agents) for part in parts]
         return [*seen, np.concatenate(shared), ids]
 
 
 def make_selector(
-    spec: BehaviorSpec, *, with_state: bool, num_agents: int, team: bool = False
+    spec: BehaviorSpec, *, with_state: bool, num_agents: int, shows_group: bool = False
 ) -> ObservationSelector:
     """The selector of a learner that is shown the global state or not, and ids of a length or none (0).
 
-    team: whether it is shown what everyone in its group sees; needs ids, and sensors that are vectors. Raises
+    shows_group: whether it is shown what everyone in its group sees; needs ids, and sensors that are vectors. Raises
     ValueError for others.
     """
     sensors = spec.observation_specs
     kept_sensors = tuple(i for i, sensor in enumerate(sensors) if with_state or sensor.name != GLOBAL_STATE)
     added = (ObservationSpec(AGENT_ID, (num_agents,)),) if num_agents else ()
-    if team:
-        added = (_team_sensor([sensors[i] for i in kept_sensors], num_agents), *added)
+    if shows_group:
+        added = (_group_sensor([sensors[i] for i in kept_sensors], num_agents), *added)
     shown = (*(sensors[i] for i in kept_sensors), *added)
     inputs = BehaviorSpec((*sensors, *added), spec.action_spec)
-    return ObservationSelector(BehaviorSpec(shown, spec.action_spec), kept_sensors, num_agents, inputs, team)
+    return ObservationSelector(
+        BehaviorSpec(shown, spec.action_spec), kept_sensors, num_agents, inputs, shows_group
+    )
 
 
-def _team_sensor(sensors: Sequence[ObservationSpec], num_agents: int) -> ObservationSpec:
+def _group_sensor(sensors: Sequence[ObservationSpec], num_agents: int) -> ObservationSpec:
     for sensor in sensors:
         if len(sensor.shape) != 1:
             raise ValueError(
@@ -108,7 +110,7 @@ def _team_sensor(sensors: Sequence[ObservationSpec], num_agents: int) -> Observa
     return ObservationSpec(TEAM_OBSERVATIONS, (num_agents * sum(sensor.size for sensor in sensors),))
 
 
-def team_rows(
+def group_rows(
     own: NDArray[np.float32], agent_indices: NDArray[np.int64], groups: NDArray[np.int64], num_agents: int
 ) -> NDArray[np.float32]:
     """Returns what all agents of each row's group see, in the order of their indices; zeros for absent ones.

@@ -212,7 +212,7 @@ def test_the_inputs_are_executed_actions_the_end_and_choices() -> None:
         torch.tensor([False, True]),
     )
     expected = [[1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0], [-0.1, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0]]
-    assert network.inputs([seen], steps).deeds.tolist() == [pytest.approx(row) for row in expected]
+    assert network.inputs([seen], steps).actions.tolist() == [pytest.approx(row) for row in expected]
 
 
 def test_experience_knows_what_was_executed_and_which_ends_are_real(make_trajectories) -> None:
@@ -226,25 +226,25 @@ def test_experience_knows_what_was_executed_and_which_ends_are_real(make_traject
     assert transitions.terminated.tolist() == [True, True, False, False, False]
 
 
-@pytest.mark.parametrize("deeds", [True, False])
+@pytest.mark.parametrize("use_actions", [True, False])
 def test_the_penalty_looks_at_every_sensor(
-    make, monkeypatch: pytest.MonkeyPatch, make_trajectories, deeds: bool
+    make, monkeypatch: pytest.MonkeyPatch, make_trajectories, use_actions: bool
 ) -> None:
     # D with logit w·(everything): its gradient has length σ'(0) ‖w‖ where the logit is 0, whatever the sensors.
     spec = BehaviorSpec((VECTOR, PICTURE, ENTITIES), ActionSpec(2, ()))
-    source = make(spec, use_actions=deeds)
+    source = make(spec, use_actions=use_actions)
     weights = [torch.full((3,), 2.0), torch.full((3, 20, 20), 0.1), torch.full((4, 5), 1.0)]
-    for_deeds = torch.full((3 if deeds else 0,), 3.0)
+    for_actions = torch.full((3 if use_actions else 0,), 3.0)
 
     def linear(inputs: Inputs) -> torch.Tensor:
-        parts = zip([*inputs.observations, inputs.deeds], [*weights, for_deeds], strict=True)
+        parts = zip([*inputs.observations, inputs.actions], [*weights, for_actions], strict=True)
         total = sum((sensor.flatten(1) * weight.flatten()).sum(dim=1) for sensor, weight in parts)
         return (total - total.detach()).unsqueeze(1)
 
     monkeypatch.setattr(source._network, "codes", linear)
-    monkeypatch.setattr(source._network, "verdicts", lambda codes: codes.squeeze(1))
+    monkeypatch.setattr(source._network, "logits", lambda codes: codes.squeeze(1))
     transitions = everything(Experience(make_trajectories(spec, [8]), CPU))
-    square = 3 * 2.0**2 + 1200 * 0.1**2 + 20 * 1.0**2 + (3 * 3.0**2 if deeds else 0.0)
+    square = 3 * 2.0**2 + 1200 * 0.1**2 + 20 * 1.0**2 + (3 * 3.0**2 if use_actions else 0.0)
     inputs = source._inputs(transitions)
     assert source._penalty(inputs, inputs).item() == pytest.approx(
         (0.25 * math.sqrt(square) - 1.0) ** 2, rel=1e-4

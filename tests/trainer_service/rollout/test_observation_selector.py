@@ -80,32 +80,32 @@ def group_of_three(*, ended: int = 0) -> StepBatch:
 
 
 def test_each_agent_sees_its_group_in_the_order_of_indices() -> None:
-    selector = make_selector(SPEC, with_state=False, num_agents=2, team=True)
+    selector = make_selector(SPEC, with_state=False, num_agents=2, shows_group=True)
     assert names(selector.spec) == ["eyes", TEAM_OBSERVATIONS, "agent_id"]
     assert names(selector.inputs) == [GLOBAL_STATE, "eyes", TEAM_OBSERVATIONS, "agent_id"]
     assert selector.input_sensors == (1, 2, 3)
-    own, team, who = selector.batch(group_of_three(), np.array([1, 0, 0, 1])).observations
+    own, shows_group, who = selector.batch(group_of_three(), np.array([1, 0, 0, 1])).observations
     assert own[:, 0].tolist() == [4, 5, 6, 9]
-    assert team.tolist() == [[6, 6, 4, 4], [5, 5, 0, 0], [6, 6, 4, 4], [0, 0, 9, 9]]
+    assert shows_group.tolist() == [[6, 6, 4, 4], [5, 5, 0, 0], [6, 6, 4, 4], [0, 0, 9, 9]]
     assert who.tolist() == [[0, 1], [1, 0], [1, 0], [0, 1]]
 
 
 def test_who_has_left_is_not_seen_by_who_stays() -> None:
-    selector = make_selector(SPEC, with_state=False, num_agents=2, team=True)
-    _, team, _ = selector.batch(group_of_three(ended=1), np.array([1, 0, 0, 1])).observations
-    assert team.tolist() == [[0, 0, 4, 4], [5, 5, 0, 0], [6, 6, 0, 0], [0, 0, 9, 9]]
+    selector = make_selector(SPEC, with_state=False, num_agents=2, shows_group=True)
+    _, shows_group, _ = selector.batch(group_of_three(ended=1), np.array([1, 0, 0, 1])).observations
+    assert shows_group.tolist() == [[0, 0, 4, 4], [5, 5, 0, 0], [6, 6, 0, 0], [0, 0, 9, 9]]
 
 
 def test_a_tick_in_which_everybody_leaves() -> None:
-    selector = make_selector(SPEC, with_state=False, num_agents=2, team=True)
-    _, team, _ = selector.batch(group_of_three(ended=4), np.array([1, 0, 0, 1])).observations
-    assert team.tolist() == [[6, 6, 4, 4], [5, 5, 0, 0], [6, 6, 4, 4], [0, 0, 9, 9]]
+    selector = make_selector(SPEC, with_state=False, num_agents=2, shows_group=True)
+    _, shows_group, _ = selector.batch(group_of_three(ended=4), np.array([1, 0, 0, 1])).observations
+    assert shows_group.tolist() == [[6, 6, 4, 4], [5, 5, 0, 0], [6, 6, 4, 4], [0, 0, 9, 9]]
 
 
 def test_pictures_are_not_told_to_others() -> None:
     spec = BehaviorSpec((ObservationSpec("camera", (3, 8, 8)),), SPEC.action_spec)
     with pytest.raises(ValueError, match=r"'camera' has shape \(3, 8, 8\)"):
-        make_selector(spec, with_state=False, num_agents=2, team=True)
+        make_selector(spec, with_state=False, num_agents=2, shows_group=True)
 
 
 @pytest.mark.parametrize("trainer_type", ["dqn_share", "dqn_consensus", "sic"])

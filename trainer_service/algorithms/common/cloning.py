@@ -19,7 +19,7 @@ from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
 from trainer_service.networks.policies.actor_critic import ActorCritic
-from trainer_service.networks.policies.group_actors import TeamActors
+from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.networks.policies.soft_actor import SoftActor
 from trainer_service.ops.distributions import masked_log_softmax
 from trainer_service.ops.imitation import cloning_loss
@@ -40,7 +40,7 @@ class BehavioralCloning:
         self,
         spec: BehaviorSpec,
         settings: TrainerSettings,
-        policy: ActorCritic | SoftActor | TeamActors,
+        policy: ActorCritic | SoftActor | GroupActors,
         parameters: FlatParameters,
         normalizer: ObservationNormalizer,
         compute: Compute,

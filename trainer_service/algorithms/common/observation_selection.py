@@ -42,7 +42,7 @@ def selector_for(spec: BehaviorSpec, settings: TrainerSettings) -> ObservationSe
         )
     num_agents = hyper.num_agents if hyper.needs_agent_index else 0
     return make_selector(
-        spec, with_state=hyper.needs_global_state, num_agents=num_agents, team=hyper.communicates
+        spec, with_state=hyper.needs_global_state, num_agents=num_agents, shows_group=hyper.communicates
     )
 
 

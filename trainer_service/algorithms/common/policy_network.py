@@ -9,17 +9,23 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.groups.group_actor_critic import GroupActors
+from trainer_service.networks.groups.stacked_actor_critic import StackedActors
 from trainer_service.networks.policies.action_heads import ActionParameters, clip_actions
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.policies.deterministic_actor import DeterministicActor
-from trainer_service.networks.policies.group_actors import TeamActors
+from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.networks.policies.q_network import GreedyNetwork
 from trainer_service.networks.policies.soft_actor import SoftActor
 from trainer_service.networks.policies.uniform import UniformNetwork
 
 ActorNetwork = (
-    ActorCritic | SoftActor | TeamActors | DeterministicActor | GroupActors | GreedyNetwork | UniformNetwork
+    ActorCritic
+    | SoftActor
+    | GroupActors
+    | DeterministicActor
+    | StackedActors
+    | GreedyNetwork
+    | UniformNetwork
 )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from trainer_service.algorithms.common.off_policy.communicating_learner import CommunicatingLearner
 from trainer_service.config.hyperparameters.off_policy import ShareSettings
-from trainer_service.networks.groups.group_q_network import TeamQNetwork
+from trainer_service.networks.groups.group_q_network import GroupQNetwork
 from trainer_service.networks.groups.shared_features import SharedFeaturesNetwork
 
 
@@ -17,7 +17,7 @@ class DQNShare(CommunicatingLearner):
     _settings_type = ShareSettings
     _hyper: ShareSettings
 
-    def _make_network(self) -> TeamQNetwork:
+    def _make_network(self) -> GroupQNetwork:
         return SharedFeaturesNetwork(
             self._agent_spec, self._settings.network_settings, self._hyper, self._num_agents
         )

@@ -20,7 +20,7 @@ from trainer_service.algorithms.common.policy_network import PolicyNetwork, Squa
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
 from trainer_service.networks.flat import FlatOptimizer
-from trainer_service.networks.groups.group_actor_critic import GroupActors
+from trainer_service.networks.groups.stacked_actor_critic import StackedActors
 from trainer_service.replay.joint_transitions import JointSample
 from unity_bridge.specs import BehaviorSpec
 
@@ -50,7 +50,7 @@ class MADDPG(GroupReplayLearner):
         return ActionNoise(hyper, self._spec.action_spec.continuous_size, hyper.buffer_init_steps)
 
     @property
-    def _policy(self) -> GroupActors:
+    def _policy(self) -> StackedActors:
         return self._update_rule.actors
 
     def _gradient_step(self, sample: JointSample, rate: float) -> Tensor:

@@ -71,7 +71,7 @@ class JointCritic(nn.Module):
         return self.value.forward(self._features(inputs[:, : self._members], filled)).squeeze(2)
 
     def _inputs(self, encoded: Tensor, members: Tensor) -> Tensor:
-        # −1 finds the row of zeros that stands for nobody.
+        # −1 finds the row of zeros that stands for absent agents.
         table = torch.cat([encoded, encoded.new_zeros((1, encoded.shape[1]))])
         if self._kind == "environment":
             return table[members.amax(dim=1)]

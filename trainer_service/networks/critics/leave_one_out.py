@@ -30,7 +30,7 @@ def attend(query: Tensor, key: Tensor, projected: Tensor, kinds: Tensor) -> Tens
     of_both = torch.matmul(query, key).unsqueeze(2)
     first, second = torch.split(of_both, size, dim=3)
     scores = torch.where(kinds.unsqueeze(2), second, first)
-    # [V, r, 2r]: who is there, and as whom everyone is.
+    # [V, r, 2r]: which members are there, and of which kind.
     there = torch.cat([~kinds, kinds], dim=1).unsqueeze(1).expand(versions, size, 2 * size)
     itself = there & torch.eye(size, dtype=torch.bool, device=kinds.device).repeat(1, 2)
     weights = torch.softmax(scores.masked_fill(~there, -torch.inf), dim=-1)

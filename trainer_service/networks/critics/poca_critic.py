@@ -79,16 +79,16 @@ class POCACritic(nn.Module):
         )
         features = self.body.forward(self._pooled(encoded, actions[by_size.rows], by_size))
         if self.memory is None or filled is None:
-            said = self._valued(features, by_size.agents)
+            values = self._valued(features, by_size.agents)
             # What −1 finds.
-            said = torch.cat([said, said.new_zeros((1, said.shape[1]))])[by_size.found]
+            values = torch.cat([values, values.new_zeros((1, values.shape[1]))])[by_size.found]
         else:
             everyone = by_size.found.flatten()
             every = filled.repeat(len(by_size.found), 1)
             start = features.new_zeros((len(every), self.memory.size))
             features = self.memory.unroll(features[everyone], start, every)
-            said = self._valued(features, by_size.agents[everyone]).view(*by_size.found.shape, -1)
-        return said[0], said[1:].transpose(0, 1)
+            values = self._valued(features, by_size.agents[everyone]).view(*by_size.found.shape, -1)
+        return values[0], values[1:].transpose(0, 1)
 
     def _pooled(self, encoded: Tensor, actions: Tensor, by_size: GroupsBySize) -> Tensor:
         """The mean of all agents after they attended to each other, for every version of a joint step: [N, units]."""
@@ -110,14 +110,14 @@ class POCACritic(nn.Module):
             for layer in (self.query, self.key, self.mix)
         )
         projected = project_heads(mix, self.output.weight, entities + self.output.bias)
-        attended = attend(query, key, projected, self._who_acts(size, entities.device))
+        attended = attend(query, key, projected, self._shown_actions(size, entities.device))
         return standardized(attended, units).mean(dim=2).flatten(0, 1)
 
-    def _who_acts(self, size: int, device: torch.device) -> Tensor:
+    def _shown_actions(self, size: int, device: torch.device) -> Tensor:
         """Tells whose action is shown: no agent's in the value, all but one in each baseline. bool [V, r]"""
-        nobody = torch.zeros((1, size), dtype=torch.bool, device=device)
+        none = torch.zeros((1, size), dtype=torch.bool, device=device)
         all_but_one = ~torch.eye(size, dtype=torch.bool, device=device)
-        return torch.cat([nobody, all_but_one] + [~nobody] * (self.memory is not None))
+        return torch.cat([none, all_but_one] + [~none] * (self.memory is not None))
 
     def _valued(self, features: Tensor, agents: Tensor) -> Tensor:
         """Returns values, [N, signals], from features and numbers of agents."""

@@ -68,13 +68,13 @@ class ScaledValues(nn.Module):
         if self._scaling == "none":
             return
         before = scale_of(self._moments())
-        home = self.mean.device
-        for name, moved in updated_return_moments(self._moments(), returns.to(home))._asdict().items():
+        device = self.mean.device
+        for name, moved in updated_return_moments(self._moments(), returns.to(device))._asdict().items():
             getattr(self, name).copy_(moved)
         if self._scaling == "popart":
             weight, bias = preserved(
-                self.linear.weight.to(home),
-                self.linear.bias.to(home),
+                self.linear.weight.to(device),
+                self.linear.bias.to(device),
                 self._everyone(before),
                 self._everyone(scale_of(self._moments())),
             )

@@ -48,7 +48,7 @@ class EntityAttention(nn.Module):
         present = torch.cat([presence(entities) for entities in sensors], dim=1)
         embedded = standardized(torch.cat(self._embedded(sensors, context), dim=1), EMBEDDING)
         attended = standardized(embedded + self._mixed(embedded, present), EMBEDDING)
-        # Where nobody is there the mean is zero, not 0/0.
+        # Where none is there the mean is zero, not 0/0.
         count = present.sum(dim=1, keepdim=True) + 1e-7
         return (attended * present.unsqueeze(-1)).sum(dim=1) / count
 

@@ -36,10 +36,10 @@ class _Scan(torch.autograd.Function):
         parts = [2 * size, size]
         states = (hidden[:-1], hidden[1:], candidates)
         opened = (gates, *torch.split(gates, size, dim=2))
-        said = (recurrent, *torch.split(recurrent, parts, dim=2))
+        recurrent_parts = (recurrent, *torch.split(recurrent, parts, dim=2))
         transposed = weight.t()
         for before, after, new, gate, reset, update, spoken, to_gate, to_new, gate_in, new_in in _by_step(
-            *states, *opened, *said, *torch.split(inputs, parts, dim=2)
+            *states, *opened, *recurrent_parts, *torch.split(inputs, parts, dim=2)
         ):
             torch.addmm(bias, before, transposed, out=spoken)
             torch.add(gate_in, to_gate, out=gate).sigmoid_()

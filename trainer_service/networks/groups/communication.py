@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from trainer_service.networks.groups.group_q_network import TeamQNetwork, require_vectors
+from trainer_service.networks.groups.group_q_network import GroupQNetwork, require_vectors
 from trainer_service.networks.groups.stacked import StackedLinear
 from unity_bridge.specs import BehaviorSpec
 
 
-class CommunicatingNetwork(TeamQNetwork):
+class CommunicatingNetwork(GroupQNetwork):
     """Q_i(a) of each of n agents, from what all of them see. The choices of all branches lie side by side."""
 
     identities: Tensor
@@ -41,7 +41,7 @@ class CommunicatingNetwork(TeamQNetwork):
         """[B, n, inputs] to [B, n, choices]."""
 
     def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
-        """See TeamQNetwork."""
+        """Implements GroupQNetwork."""
         seen = torch.cat(list(observations), dim=2)
         if self._ids:
             # Arithmetic where expanding would be clearer: old inference engines cannot.
@@ -51,9 +51,9 @@ class CommunicatingNetwork(TeamQNetwork):
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Implements GreedyNetwork. Only the last two sensors count: what the group sees, [B, n·d], and the agent's id,
         as one-hot [B, n]."""
-        group, who = observations[-2], observations[-1]
+        group, ids = observations[-2], observations[-1]
         values = self.group_q_values([group.reshape(-1, self._num_agents, self._observation_size)])
-        return (values * who.unsqueeze(2)).sum(dim=1)
+        return (values * ids.unsqueeze(2)).sum(dim=1)
 
 
 def layers_of(copies: int, sizes: Sequence[int]) -> nn.ModuleList:

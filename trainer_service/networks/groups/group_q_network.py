@@ -19,7 +19,7 @@ _GAIN = 0.1
 """Near zero: nothing is known yet, and no choice looks better than another."""
 
 
-class TeamQNetwork(GreedyNetwork):
+class GroupQNetwork(GreedyNetwork):
     """Decides for single agents, and says what whole groups' choices are worth."""
 
     @abstractmethod
@@ -30,7 +30,7 @@ class TeamQNetwork(GreedyNetwork):
         """
 
 
-class SharedQNetwork(TeamQNetwork):
+class SharedQNetwork(GroupQNetwork):
     """One network for all agents, perhaps given their ids."""
 
     def __init__(
@@ -38,7 +38,7 @@ class SharedQNetwork(TeamQNetwork):
     ) -> None:
         """agent_spec: what an agent sees itself; agent_sensors: which of the observations of ``q_values`` that is.
 
-        ids: length of the agents' ids, which are the last of those observations; 0 where it is not told.
+        ids: length of the agents' ids, which are the last of those observations; 0 without ids.
         """
         super().__init__(agent_spec.action_spec.discrete_branches)
         self._agent_sensors = (*agent_sensors, -1) if ids else tuple(agent_sensors)
@@ -49,11 +49,11 @@ class SharedQNetwork(TeamQNetwork):
         self.q = kaiming_linear(self.trunk.output_size, agent_spec.action_spec.mask_size, gain=_GAIN)
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
-        """See GreedyNetwork."""
+        """Implements GreedyNetwork."""
         return self._of([observations[i] for i in self._agent_sensors])
 
     def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
-        """See TeamQNetwork."""
+        """Implements GroupQNetwork."""
         groups, num_agents = observations[0].shape[:2]
         rows = [sensor.flatten(0, 1) for sensor in observations]
         if self._ids:
@@ -64,7 +64,7 @@ class SharedQNetwork(TeamQNetwork):
         return self.q.forward(self.trunk.forward(observations_as_floats(observations)))
 
 
-class OwnQNetworks(TeamQNetwork):
+class SeparateQNetworks(GroupQNetwork):
     """A network for each agent index of a group, all of them computed at once. Sensors are vectors."""
 
     def __init__(
@@ -90,22 +90,22 @@ class OwnQNetworks(TeamQNetwork):
         )
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
-        """See GreedyNetwork."""
+        """Implements GreedyNetwork."""
         seen = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
-        who = observations[-1]
+        ids = observations[-1]
         if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
             # In plain products, for inference engines that know no others.
             one_by_one = [
-                self.q.of(k, self.body.of(k, seen)) * who[:, k : k + 1] for k in range(self._num_agents)
+                self.q.of(k, self.body.of(k, seen)) * ids[:, k : k + 1] for k in range(self._num_agents)
             ]
             return torch.stack(one_by_one).sum(dim=0)
-        agent_index, position, rows = _columns_by_agent(who)
+        agent_index, position, rows = _columns_by_agent(ids)
         laid_out = seen.new_zeros(rows, self._num_agents, seen.shape[1])
         laid_out[position, agent_index] = seen
         return self._of(laid_out)[position, agent_index]
 
     def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
-        """See TeamQNetwork."""
+        """Implements GroupQNetwork."""
         return self._of(torch.cat(list(observations), dim=2))
 
     def _of(self, features: Tensor) -> Tensor:

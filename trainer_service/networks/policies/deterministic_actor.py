@@ -1,4 +1,4 @@
-"""A policy that draws nothing, and the critic that is told what it does. B agents, C numbers, K choices."""
+"""A policy that draws nothing, and the critic of what it does. B agents, C numbers, K choices."""
 
 from __future__ import annotations
 

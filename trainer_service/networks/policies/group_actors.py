@@ -36,8 +36,8 @@ class Actor(nn.Module):
         return self.actions.forward(features), kept
 
 
-class TeamActors(nn.Module):
-    """π(a|o) of every agent. With an actor each, a sensor that holds their index as one-hot tells agents apart."""
+class GroupActors(nn.Module):
+    """Actors π(a|o) of all agents of a group: one for all, or one each, selected by a sensor with their ids."""
 
     def __init__(
         self,
@@ -74,10 +74,10 @@ class TeamActors(nn.Module):
         seen = self._seen(observations)
         if self._index_sensor is None:
             return next(iter(self)).forward(seen, sequences)
-        who = observations[self._index_sensor]
+        ids = observations[self._index_sensor]
         if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
-            return _weighted([actor.forward(seen, sequences) for actor in self], who)
-        return self._apart(who, seen, sequences)
+            return _weighted([actor.forward(seen, sequences) for actor in self], ids)
+        return self._apart(ids, seen, sequences)
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns the parameters of one step with memory, [B, memory_size], and what is remembered next."""
@@ -85,17 +85,17 @@ class TeamActors(nn.Module):
         if self._index_sensor is None:
             return next(iter(self)).step(seen, memories)
         # Everyone computes everything: a step is small, and this is what an exported model does.
-        who = observations[self._index_sensor]
+        ids = observations[self._index_sensor]
         found = [actor.step(seen, memories) for actor in self]
-        kept = sum(one * who[:, k : k + 1] for k, (_, one) in enumerate(found))
-        return _weighted([parameters for parameters, _ in found], who), cast(Tensor, kept)
+        kept = sum(one * ids[:, k : k + 1] for k, (_, one) in enumerate(found))
+        return _weighted([parameters for parameters, _ in found], ids), cast(Tensor, kept)
 
     def _seen(self, observations: Sequence[Tensor]) -> list[Tensor]:
         return observations_as_floats([observations[i] for i in self._agent_sensors])
 
-    def _apart(self, who: Tensor, seen: list[Tensor], sequences: Sequences | None) -> ActionParameters:
+    def _apart(self, ids: Tensor, seen: list[Tensor], sequences: Sequences | None) -> ActionParameters:
         """Each actor on its own agents' rows."""
-        numbers = who.argmax(dim=1)
+        numbers = ids.argmax(dim=1)
         rows = [(numbers == k).nonzero().squeeze(1) for k in range(len(self.each))]
         parts = [
             actor.forward([sensor[mine] for sensor in seen], _sequences_of(sequences, numbers, k))
@@ -114,10 +114,10 @@ def _sequences_of(sequences: Sequences | None, numbers: Tensor, k: int) -> Seque
     return Sequences(sequences.memories[mine], sequences.filled[mine])
 
 
-def _weighted(parts: Sequence[ActionParameters], who: Tensor) -> ActionParameters:
+def _weighted(parts: Sequence[ActionParameters], ids: Tensor) -> ActionParameters:
     return _gathered(
         parts,
-        lambda columns: cast(Tensor, sum(one * who[:, k : k + 1] for k, one in enumerate(columns))),
+        lambda columns: cast(Tensor, sum(one * ids[:, k : k + 1] for k, one in enumerate(columns))),
     )
 
 

@@ -76,7 +76,7 @@ class QNetwork(GreedyNetwork):
         self.value = kaiming_linear(features, 1, gain=0.1) if dueling else None
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
-        """See GreedyNetwork."""
+        """Implements GreedyNetwork."""
         features = self.trunk.forward(observations_as_floats(observations))
         q = self.q.forward(features)
         if self.value is None:

@@ -12,7 +12,7 @@ from trainer_service.networks.critics.joint_critic import JointCritic
 from trainer_service.networks.critics.poca_critic import POCACritic
 from trainer_service.networks.critics.value_scale import ScaledValues
 from trainer_service.networks.encoders.memory import Sequences
-from trainer_service.networks.policies.group_actors import TeamActors
+from trainer_service.networks.policies.group_actors import GroupActors
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 NUM_AGENTS, CHOICES = 3, 4
@@ -169,9 +169,9 @@ WITH_IDS = BehaviorSpec(
 )
 
 
-def own_actors(memory: MemorySettings | None = None) -> TeamActors:
+def own_actors(memory: MemorySettings | None = None) -> GroupActors:
     settings = NetworkSettings(hidden_units=16, num_layers=1, memory=memory)
-    return TeamActors(WITH_IDS, settings, agent_sensors=[0], index_sensor=1)
+    return GroupActors(WITH_IDS, settings, agent_sensors=[0], index_sensor=1)
 
 
 def test_each_agents_actor_decides_for_it_alone() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from trainer_service.config import NetworkSettings
 from trainer_service.networks.encoders.layers import LinearBody, NormedBody
-from trainer_service.networks.groups.group_q_network import OwnQNetworks, SharedQNetwork, TeamQNetwork
+from trainer_service.networks.groups.group_q_network import GroupQNetwork, SeparateQNetworks, SharedQNetwork
 from trainer_service.networks.groups.mixers import MonotonicMixer, SumMixer
 from trainer_service.networks.groups.stacked import (
     StackedBody,
@@ -35,8 +35,8 @@ def seeded() -> None:
     torch.manual_seed(5)
 
 
-def own_networks() -> OwnQNetworks:
-    return OwnQNetworks(OWN, SETTINGS, agent_sensors=[0, 1], num_agents=NUM_AGENTS)
+def own_networks() -> SeparateQNetworks:
+    return SeparateQNetworks(OWN, SETTINGS, agent_sensors=[0, 1], num_agents=NUM_AGENTS)
 
 
 def shared(*, ids: int = NUM_AGENTS) -> SharedQNetwork:
@@ -146,12 +146,12 @@ def test_agents_may_swap_where_the_network_has_no_ids() -> None:
 def test_networks_of_their_own_refuse_pictures() -> None:
     spec = BehaviorSpec((ObservationSpec("camera", (3, 36, 36)),), OWN.action_spec)
     with pytest.raises(ValueError, match=r"share: none .* 'camera' has shape \(3, 36, 36\)"):
-        OwnQNetworks(spec, SETTINGS, agent_sensors=[0], num_agents=2)
+        SeparateQNetworks(spec, SETTINGS, agent_sensors=[0], num_agents=2)
     SharedQNetwork(spec, SETTINGS, agent_sensors=[0], ids=2)
 
 
 class Rows(nn.Module):
-    def __init__(self, network: TeamQNetwork) -> None:
+    def __init__(self, network: GroupQNetwork) -> None:
         super().__init__()
         self.network = network
 

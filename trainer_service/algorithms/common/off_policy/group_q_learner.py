@@ -21,7 +21,7 @@ from trainer_service.algorithms.common.off_policy.update_schedule import target_
 from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.config.hyperparameters.off_policy import GroupQSettings
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
-from trainer_service.networks.groups.group_q_network import OwnQNetworks, SharedQNetwork, TeamQNetwork
+from trainer_service.networks.groups.group_q_network import GroupQNetwork, SeparateQNetworks, SharedQNetwork
 from trainer_service.ops.q_learning import best_value, chosen_value, double_q_value, td_targets
 from trainer_service.replay.joint_transitions import JointSample
 from trainer_service.rollout.trajectories import Trajectories
@@ -30,7 +30,7 @@ from trainer_service.rollout.trajectories import Trajectories
 class GroupNetworks(nn.Module):
     """Everything that learns: what decides, and what makes the group's value of the agents', if anything does."""
 
-    def __init__(self, network: TeamQNetwork, mixer: nn.Module | None) -> None:
+    def __init__(self, network: GroupQNetwork, mixer: nn.Module | None) -> None:
         super().__init__()
         self.network = network
         self.mixer = mixer
@@ -77,11 +77,11 @@ class GroupQLearner(GroupReplayLearner):
         self._joint_steps = 0
         """Joint steps of groups over the whole run."""
 
-    def _make_network(self) -> TeamQNetwork:
+    def _make_network(self) -> GroupQNetwork:
         """Builds what gives each agent the values of its choices."""
         agent_spec, settings, hyper = self._agent_spec, self._settings.network_settings, self._hyper
         if hyper.share == "none":
-            return OwnQNetworks(
+            return SeparateQNetworks(
                 agent_spec, settings, agent_sensors=self._agent_sensors, num_agents=self._num_agents
             )
         ids = self._num_agents if hyper.agent_ids else 0
@@ -99,7 +99,7 @@ class GroupQLearner(GroupReplayLearner):
         return self._hyper.reward_mode == "individual"
 
     @property
-    def _policy(self) -> TeamQNetwork:
+    def _policy(self) -> GroupQNetwork:
         return self._online.network
 
     def _remember(self, trajectories: Trajectories) -> None:

@@ -15,7 +15,7 @@ from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMi
 from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
-from trainer_service.networks.groups.group_actor_critic import GroupActors, GroupCritics
+from trainer_service.networks.groups.stacked_actor_critic import StackedActors, StackedCritics
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_softmax, one_hot_choices
 from trainer_service.ops.q_learning import td_targets
@@ -56,12 +56,12 @@ class MADDPGUpdate:
         num_agents: int,
         device: torch.device,
     ) -> None:
-        """agent_spec, agent_sensors: as for GroupActors. Raises ValueError where a sensor is no vector."""
+        """agent_spec, agent_sensors: as for StackedActors. Raises ValueError where a sensor is no vector."""
         self._hyper = hyper
         self._branches = agent_spec.action_spec.discrete_branches
         self._num_agents = num_agents
         shared = hyper.share == "full"
-        self.actors = GroupActors(
+        self.actors = StackedActors(
             agent_spec,
             network,
             agent_sensors=agent_sensors,
@@ -69,7 +69,7 @@ class MADDPGUpdate:
             shared=shared,
             ids=hyper.agent_ids,
         ).to(device)
-        self._critics = GroupCritics(agent_spec, network, num_agents=num_agents, shared=shared).to(device)
+        self._critics = StackedCritics(agent_spec, network, num_agents=num_agents, shared=shared).to(device)
         self._target_actors, self._target_critics = TargetNetwork(self.actors), TargetNetwork(self._critics)
         self._actor_optimizer = FlatOptimizer(self.actors.parameters())
         self._critic_optimizer = FlatOptimizer(self._critics.parameters())

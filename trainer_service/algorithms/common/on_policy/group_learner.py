@@ -41,7 +41,7 @@ from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatOptimizer
 from trainer_service.networks.policies.action_heads import clip_actions
-from trainer_service.networks.policies.group_actors import TeamActors
+from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.ops.losses import clipped_surrogate_loss
 from trainer_service.rewards import Experience
 from trainer_service.rollout.joint_steps import find_joint_steps
@@ -60,7 +60,7 @@ class GroupLearner(OnPolicyLearner):
     _adam_epsilon = 1e-5
 
     _hyper: GroupOnPolicySettings
-    _policy: TeamActors
+    _policy: GroupActors
     _critic: nn.Module
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
@@ -71,8 +71,8 @@ class GroupLearner(OnPolicyLearner):
         super().__init__(spec, settings, compute)
         self._critic_optimizer = FlatOptimizer(self._critic.parameters(), epsilon=self._adam_epsilon)
 
-    def _make_policy(self) -> TeamActors:
-        return TeamActors(
+    def _make_policy(self) -> GroupActors:
+        return GroupActors(
             self._spec,
             self._settings.network_settings,
             agent_sensors=actor_sensors(self._spec, self._hyper),

@@ -28,7 +28,7 @@ from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatOptimizer
 from trainer_service.networks.policies.action_heads import SQUASH_LIMIT, ActionParameters
 from trainer_service.networks.policies.actor_critic import ActorCritic
-from trainer_service.networks.policies.group_actors import TeamActors
+from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.rewards import Experience
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import GroupIndex, OnPolicyBuffer, Trajectories
@@ -52,7 +52,7 @@ class OnPolicyLearner(ABC):
     _adam_epsilon: ClassVar[float] = 1e-8
 
     _hyper: OnPolicyHyperparameters
-    _policy: ActorCritic | TeamActors
+    _policy: ActorCritic | GroupActors
     _critic: nn.Module | None
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
@@ -85,7 +85,7 @@ class OnPolicyLearner(ABC):
             )
 
     @abstractmethod
-    def _make_policy(self) -> ActorCritic | TeamActors:
+    def _make_policy(self) -> ActorCritic | GroupActors:
         """The network that acts."""
 
     def _make_critic(self, signals: int) -> nn.Module | None:

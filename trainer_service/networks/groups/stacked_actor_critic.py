@@ -1,4 +1,4 @@
-"""Actors that decide alone, and critics that are told what everyone sees and does. B joint steps, n agents.
+"""Actors that decide alone, and critics that see what everyone sees and does. B joint steps, n agents.
 
 All agents are computed at once, be it by networks of their own or by one that serves them all. Sensors are vectors.
 """
@@ -23,7 +23,7 @@ from trainer_service.networks.policies.deterministic_actor import DirectActions
 from unity_bridge.specs import BehaviorSpec
 
 
-class GroupActors(nn.Module):
+class StackedActors(nn.Module):
     """μ_i(o_i): numbers before tanh, and logits of choices."""
 
     memory_size = policy_memory_size = 0
@@ -61,16 +61,16 @@ class GroupActors(nn.Module):
         """Returns the parameters of M single agents' actions, from normalized observations, one [M, …] per sensor."""
         seen = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
         if self._shared:
-            told = torch.cat([seen, observations[-1]], dim=1) if self._ids else seen
-            return self.actions.forward(self._of(0, told))
-        who = observations[-1]
+            inputs = torch.cat([seen, observations[-1]], dim=1) if self._ids else seen
+            return self.actions.forward(self._of(0, inputs))
+        ids = observations[-1]
         if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
             # In plain products, for inference engines that know no others.
-            one_by_one = [self._of(k, seen) * who[:, k : k + 1] for k in range(self._num_agents)]
+            one_by_one = [self._of(k, seen) * ids[:, k : k + 1] for k in range(self._num_agents)]
             return self.actions.forward(torch.stack(one_by_one).sum(dim=0))
         everyone = seen.unsqueeze(1).expand(-1, self._num_agents, -1)
         outputs = self.output.forward(self.body.forward(everyone))
-        return self.actions.forward((outputs * who.unsqueeze(2)).sum(dim=1))
+        return self.actions.forward((outputs * ids.unsqueeze(2)).sum(dim=1))
 
     def group_policy(self, observations: Sequence[Tensor]) -> ActionParameters:
         """Returns the parameters of whole groups' actions, [B, n, …]. observations: what each member sees itself."""
@@ -85,7 +85,7 @@ class GroupActors(nn.Module):
         return self.output.of(agent, self.body.of(agent, seen))
 
 
-class GroupCritics(nn.Module):
+class StackedCritics(nn.Module):
     """Q_i(x, a): what a group's actions are worth to each of its agents, present or not."""
 
     def __init__(
@@ -105,12 +105,12 @@ class GroupCritics(nn.Module):
         """Values [B, n].
 
         observations: what members see, zeros for absent ones, one [B, n, …] per sensor; present: bool [B, n];
-        actions: everyone's, as each critic is told them, numbers and one-hot choices: [B, n critics or 1, n, C + K].
+        actions: everyone's, as each critic is given them, numbers and one-hot choices: [B, n critics or 1, n, C + K].
         """
         groups, num_agents = present.shape
         seen = torch.cat([*observations, present.unsqueeze(2).to(actions.dtype)], dim=2).flatten(1)
-        told = (actions * present.view(groups, 1, num_agents, 1)).flatten(2).expand(-1, num_agents, -1)
-        inputs = torch.cat([seen.unsqueeze(1).expand(-1, num_agents, -1), told], dim=2)
+        shown = (actions * present.view(groups, 1, num_agents, 1)).flatten(2).expand(-1, num_agents, -1)
+        inputs = torch.cat([seen.unsqueeze(1).expand(-1, num_agents, -1), shown], dim=2)
         return _each(self.body, self.value, inputs, self._shared, self._shared).squeeze(2)
 
 

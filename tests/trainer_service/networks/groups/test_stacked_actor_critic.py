@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from trainer_service.config import NetworkSettings
-from trainer_service.networks.groups.group_actor_critic import GroupActors, GroupCritics
+from trainer_service.networks.groups.stacked_actor_critic import StackedActors, StackedCritics
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 NUM_AGENTS, GROUPS = 3, 4
@@ -23,8 +23,8 @@ def seeded() -> None:
     torch.manual_seed(5)
 
 
-def actors(*, shared: bool, ids: bool) -> GroupActors:
-    return GroupActors(SPEC, SETTINGS, agent_sensors=[0, 1], num_agents=NUM_AGENTS, shared=shared, ids=ids)
+def actors(*, shared: bool, ids: bool) -> StackedActors:
+    return StackedActors(SPEC, SETTINGS, agent_sensors=[0, 1], num_agents=NUM_AGENTS, shared=shared, ids=ids)
 
 
 def seen() -> list[torch.Tensor]:
@@ -70,12 +70,12 @@ def test_a_picture_is_refused_by_name() -> None:
     with pytest.raises(
         ValueError, match=r"maddpg needs sensors that are vectors; 'camera' has shape \(3, 20, 20\)"
     ):
-        GroupActors(spec, SETTINGS, agent_sensors=[0], num_agents=2, shared=True, ids=False)
+        StackedActors(spec, SETTINGS, agent_sensors=[0], num_agents=2, shared=True, ids=False)
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_critic_depends_on_its_inputs_and_no_absent_agent(shared: bool) -> None:
-    critics = GroupCritics(SPEC, SETTINGS, num_agents=NUM_AGENTS, shared=shared)
+    critics = StackedCritics(SPEC, SETTINGS, num_agents=NUM_AGENTS, shared=shared)
     present = torch.ones(GROUPS, NUM_AGENTS, dtype=torch.bool)
     present[0, 2] = False
     observations = [torch.where(present[:, :, None], each, 0.0) for each in seen()]
@@ -93,7 +93,7 @@ def test_a_critic_depends_on_its_inputs_and_no_absent_agent(shared: bool) -> Non
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_what_all_critics_are_told_may_be_said_once(shared: bool) -> None:
-    critics = GroupCritics(SPEC, SETTINGS, num_agents=NUM_AGENTS, shared=shared)
+    critics = StackedCritics(SPEC, SETTINGS, num_agents=NUM_AGENTS, shared=shared)
     present, observations = torch.ones(GROUPS, NUM_AGENTS, dtype=torch.bool), seen()
     actions = torch.randn(GROUPS, 1, NUM_AGENTS, 7)
     once = critics.forward(observations, present, actions)
