@@ -98,7 +98,7 @@ def test_a_behavior_that_is_declared_differently_is_refused(behaviors: Behaviors
 
 
 def declare(behaviors: Behaviors, behavior_id: str, spec: BehaviorSpec = SPEC) -> None:
-    """Agents of each of the simulators that these tests know."""
+    """Declares a behavior in each of the simulators that these tests know."""
     for simulator in (0, 4, 9):
         behaviors.declare(simulator, behavior_id, spec)
 
