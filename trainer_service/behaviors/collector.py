@@ -96,7 +96,7 @@ class Collector:
                 f"{len(steps.batch)} rows"
             )
         if not self._waiting:
-            self._assembler.tidy()  # nobody's row is remembered anywhere
+            self._assembler.tidy()  # rows may move: none is remembered elsewhere
         batch, membership = self._select_observations(steps)
         try:
             observed = self._assembler.observe(steps.simulator, steps.team, batch, membership)
@@ -134,16 +134,16 @@ class Collector:
 
     def _sample_actions(self, actor: ActingPolicy, waiting: list[_Waiting]) -> list[ActionBatch]:
         counts = [len(part.rows) for part in waiting]
-        everyone = waiting[0] if len(waiting) == 1 else _concatenated(waiting)
-        if len(everyone.rows) == 0:
+        together = waiting[0] if len(waiting) == 1 else _concatenated(waiting)
+        if len(together.rows) == 0:
             return [ActionBatch.zeros(0, self._selector.spec.action_spec) for _ in waiting]
         decisions = actor.act(
-            everyone.observations,
-            everyone.allowed_actions,
-            self._assembler.memories(everyone.rows),
+            together.observations,
+            together.allowed_actions,
+            self._assembler.memories(together.rows),
             deterministic=self._deterministic,
         )
-        self._assembler.acted(everyone.rows, everyone.observations, everyone.allowed_actions, decisions)
+        self._assembler.acted(together.rows, together.observations, together.allowed_actions, decisions)
         continuous = self._algorithm.env_actions(decisions)
         discrete = decisions.discrete_actions.astype(np.int32)
         if len(waiting) == 1:
@@ -160,7 +160,7 @@ class Collector:
         if self._agent_indices is not None:
             self._agent_indices.drop(simulator)
         self._groups.drop(simulator)
-        self._waiting = [asked for asked in self._waiting if asked[0] != simulator]
+        self._waiting = [each for each in self._waiting if each[0] != simulator]
 
     def _forget_vanished(self, steps: TeamSteps, vanished: Keys) -> None:
         """Forgets agents that are taken for gone. Their episodes did not end, so their returns are not counted."""

@@ -23,19 +23,19 @@ from unity_bridge.untrusted_text import quoted
 
 _BEHAVIOR_ID = re.compile(r"(?P<name>[^?]*)(?:\?(?:.*&)?team=(?P<team>[0-9]+)(?:&.*)?)?", re.DOTALL)
 
-MOST_UNLISTED = 64
+MAX_UNLISTED = 64
 """Behaviors that are made though the configuration does not name them."""
 
-MOST_IDS = 256
+MAX_IDS = 256
 """Behavior ids of one simulator: names with their teams."""
 
-MOST_ACTIONS = 65_536
+MAX_ACTIONS = 65_536
 """Actions of one behavior: continuous ones and the choices of all branches."""
 
-_LONGEST_DIFFERENCE = 500
+_MAX_DIFFERENCE = 500
 """Characters of a difference that are quoted: a list of branches alone could fill a book."""
 
-_MOST_TEAM_DIGITS = 9
+_MAX_TEAM_DIGITS = 9
 """Digits of a team that fit beside an agent's id into one number of 64 bits, see ``agent_keys``."""
 
 
@@ -50,9 +50,9 @@ def parse_behavior_id(behavior_id: str) -> tuple[str, int]:
         raise UserError(f"behavior id {quoted(behavior_id)}: expected NAME or NAME?team=NUMBER")
     validate_behavior_name(match["name"])
     team = match["team"] or "0"
-    if len(team) > _MOST_TEAM_DIGITS:
+    if len(team) > _MAX_TEAM_DIGITS:
         raise UserError(
-            f"behavior id {quoted(behavior_id)}: expected a team number of at most {_MOST_TEAM_DIGITS} digits, "
+            f"behavior id {quoted(behavior_id)}: expected a team number of at most {_MAX_TEAM_DIGITS} digits, "
             f"got {len(team)}"
         )
     return match["name"], int(team)
@@ -79,7 +79,7 @@ class Behaviors(Mapping[str, Behavior]):
 
         Args:
             create: from a name, what its agents see and do, and how many are in a group, as far as is known.
-            listed: names that the configuration has: these are always made, others up to ``MOST_UNLISTED``.
+            listed: names that the configuration has: these are always made, others up to ``MAX_UNLISTED``.
             absence_timeout_s: how long the run waits for a behavior that no simulator has any more.
         """
         self._create = create
@@ -92,7 +92,7 @@ class Behaviors(Mapping[str, Behavior]):
         """Time when the last simulator that had a behavior left, by ``time.monotonic``."""
         self._teams_absent_since: dict[_Declared, float] = {}
         """Time when the last simulator that had a team left."""
-        self._asked: list[tuple[int, str, Behavior]] = []
+        self._pending_replies: list[tuple[int, str, Behavior]] = []
 
     def __getitem__(self, name: str) -> Behavior:
         return self._by_name[name]
@@ -143,10 +143,8 @@ class Behaviors(Mapping[str, Behavior]):
                     f"behavior id {quoted(behavior_id)}: expected one id for each name and team, {quoted(other)} "
                     "means the same"
                 )
-        if len(ids) >= MOST_IDS and behavior_id not in ids:
-            raise UserError(
-                f"behavior id {quoted(behavior_id)}: expected at most {MOST_IDS} of one simulator"
-            )
+        if len(ids) >= MAX_IDS and behavior_id not in ids:
+            raise UserError(f"behavior id {quoted(behavior_id)}: expected at most {MAX_IDS} of one simulator")
         _require_few_actions(behavior_id, spec)
         name = declared.name
         behavior = self._by_name.get(name)
@@ -155,7 +153,7 @@ class Behaviors(Mapping[str, Behavior]):
             behavior = self._by_name[name] = self._create(name, spec, _largest_group(first))
         elif changed := spec_mismatch(behavior.spec, spec):
             raise UserError(
-                f"behavior {quoted(behavior_id)} differs from what was declared before: {changed[:_LONGEST_DIFFERENCE]}"
+                f"behavior {quoted(behavior_id)} differs from what was declared before: {changed[:_MAX_DIFFERENCE]}"
             )
         if behavior.opponents is not None:
             behavior.opponents.rules.register_team(declared.team)
@@ -173,16 +171,16 @@ class Behaviors(Mapping[str, Behavior]):
             name, team = ids[behavior_id]
             behavior = self._by_name[name]
             behavior.observe(TeamSteps(tick.simulator, team, batch))
-            self._asked.append((tick.simulator, behavior_id, behavior))
+            self._pending_replies.append((tick.simulator, behavior_id, behavior))
         for behavior_id, values in tick.replaced.items():
             self._by_name[ids[behavior_id][0]].add_replaced_values(values)
 
     def act(self) -> dict[int, dict[str, ActionBatch]]:
         """Actions for all waiting agents, by simulator and behavior id: one forward pass per behavior."""
-        asked, self._asked = self._asked, []
-        decided = {behavior.name: iter(behavior.act()) for behavior in _each_once(asked)}
+        pending, self._pending_replies = self._pending_replies, []
+        decided = {behavior.name: iter(behavior.act()) for behavior in _each_once(pending)}
         replies: dict[int, dict[str, ActionBatch]] = {}
-        for simulator, behavior_id, behavior in asked:
+        for simulator, behavior_id, behavior in pending:
             replies.setdefault(simulator, {})[behavior_id] = next(decided[behavior.name])
         return replies
 
@@ -202,7 +200,7 @@ class Behaviors(Mapping[str, Behavior]):
         """Forgets the agents of a simulator that begins anew: unfinished segments, and actions that they wait for."""
         for behavior in self.values():
             behavior.drop(simulator)
-        self._asked = [asked for asked in self._asked if asked[0] != simulator]
+        self._pending_replies = [each for each in self._pending_replies if each[0] != simulator]
 
     def remove_simulator(self, simulator: int) -> None:
         """Forgets a simulator that is gone: its agents, and that it had any behaviors."""
@@ -241,9 +239,9 @@ class Behaviors(Mapping[str, Behavior]):
     def _require_room(self, name: str) -> None:
         """Raises UserError where the default settings serve too many behaviors: each costs networks and a file."""
         unlisted = [other for other in self._by_name if other not in self._listed]
-        if name not in self._listed and len(unlisted) >= MOST_UNLISTED:
+        if name not in self._listed and len(unlisted) >= MAX_UNLISTED:
             raise UserError(
-                f"behavior {quoted(name)}: expected at most {MOST_UNLISTED} behaviors that only default_settings "
+                f"behavior {quoted(name)}: expected at most {MAX_UNLISTED} behaviors that only default_settings "
                 "serves; list those that are meant under 'behaviors'"
             )
 
@@ -251,15 +249,15 @@ class Behaviors(Mapping[str, Behavior]):
 def _require_few_actions(behavior_id: str, spec: BehaviorSpec) -> None:
     """Raises UserError for more actions than networks are made for, before any is made."""
     actions = spec.action_spec
-    if (size := actions.continuous_size + actions.mask_size) > MOST_ACTIONS:
+    if (size := actions.continuous_size + actions.mask_size) > MAX_ACTIONS:
         raise UserError(
-            f"behavior {quoted(behavior_id)}: expected at most {MOST_ACTIONS} actions, continuous ones and choices of "
+            f"behavior {quoted(behavior_id)}: expected at most {MAX_ACTIONS} actions, continuous ones and choices of "
             f"all branches, got {size}"
         )
 
 
-def _each_once(asked: list[tuple[int, str, Behavior]]) -> list[Behavior]:
-    return list({behavior.name: behavior for _, _, behavior in asked}.values())
+def _each_once(pending: list[tuple[int, str, Behavior]]) -> list[Behavior]:
+    return list({behavior.name: behavior for _, _, behavior in pending}.values())
 
 
 def _largest_group(batch: StepBatch | None) -> int:

@@ -263,21 +263,21 @@ def _add_import(commands: Any) -> None:
     )
 
 
-def _with_resume_apart(arguments: Sequence[str]) -> list[str]:
+def _with_resume_joined(arguments: Sequence[str]) -> list[str]:
     """The arguments with ``--resume`` joined to its value, where the word after it is one.
 
     argparse would take the configuration's file for it.
     """
-    told: list[str] = []
+    joined: list[str] = []
     words = iter(arguments)
     for word in words:
-        if told and told[-1] == _RESUME and _WHICH.fullmatch(word):
-            told[-1] = f"--resume={word}"
+        if joined and joined[-1] == _RESUME and _WHICH.fullmatch(word):
+            joined[-1] = f"--resume={word}"
         elif word.startswith("--env-"):
-            return [*told, word, *words]  # everything after it is the simulators'
+            return [*joined, word, *words]  # everything after it is the simulators'
         else:
-            told.append(_RESUME if word in ("--resum", "--resume") else word)
-    return told
+            joined.append(_RESUME if word in ("--resum", "--resume") else word)
+    return joined
 
 
 class _Parser(argparse.ArgumentParser):
@@ -288,7 +288,7 @@ class _Parser(argparse.ArgumentParser):
     ) -> tuple[Any, list[str]]:
         arguments = list(sys.argv[1:] if args is None else args)
         if arguments[:1] == ["learn"]:
-            arguments = _with_resume_apart(arguments)
+            arguments = _with_resume_joined(arguments)
         return super().parse_known_args(arguments, namespace)
 
     def error(self, message: str) -> NoReturn:

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_error(str(error))
         return 1
     except BrokenPipeError:
-        silence_output()  # whoever read our output is gone (`… | head`)
+        silence_output()  # the reader of our output is gone (`… | head`)
         return 1
     except KeyboardInterrupt:
         print_error("interrupted")
@@ -132,7 +132,7 @@ def _check(parsed: argparse.Namespace) -> int:
 
     checks = check_files(parsed.files)
     for check in checks:
-        # One line per file for whoever counts them; what lies behind a verdict goes to standard error.
+        # One line per file on standard output, so that they can be counted; details go to standard error.
         print(check, flush=True)
         for detail in check.details:
             print(f"  {detail}", file=sys.stderr, flush=True)
@@ -158,7 +158,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         raise UserError(
             f"run '{parsed.run_id}' was trained by simulators that attached; say what to evaluate on with --env"
         )
-    same = env == environment.env_path  # then it is asked for what it was asked for while training
+    same = env == environment.env_path  # then it gets the arguments that it had while training
     env_args = list(parsed.env_args or (environment.env_args if same else None) or ())
     command = program_for(trained_with, env, [*env_args, *_recording_arguments(env, parsed)])
     earlier = _modified_at(parsed.record)
@@ -166,7 +166,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         trained_with, command, parsed.seed, 3.0 if parsed.record is None else _RECORDING_GRACE_S
     )
     with ExitStack() as stack:
-        # All that is said on the way goes to standard error: standard output is for the result.
+        # Everything on the way goes to standard error: standard output is for the result.
         stack.enter_context(Console(tty=False, stream=sys.stderr))
         lessons = read_lessons(folder.status)
         for where in simulator.describe(lessons):
@@ -305,8 +305,8 @@ def _recording_arguments(env: str, parsed: argparse.Namespace) -> list[str]:
     if problem := recording_problem(target):
         raise UserError(f"--record: {problem}")
     limits = {"--record-episodes": parsed.record_episodes, "--record-seconds": parsed.record_seconds}
-    told = [word for flag, limit in limits.items() if limit is not None for word in (flag, str(limit))]
-    return ["--record", str(target.absolute()), *told]
+    flags = [word for flag, limit in limits.items() if limit is not None for word in (flag, str(limit))]
+    return ["--record", str(target.absolute()), *flags]
 
 
 def _modified_at(path: Path | None) -> int | None:

@@ -29,15 +29,15 @@ def progress_printer() -> Callable[[int, int], None]:
         return lambda done, wanted: print(
             f"\r{done} of {wanted} episodes", end="\n" if done >= wanted else "", file=sys.stderr, flush=True
         )
-    said_s = time.monotonic()
+    printed_s = time.monotonic()
 
-    def say(done: int, wanted: int) -> None:
-        nonlocal said_s
-        if time.monotonic() - said_s >= _PROGRESS_INTERVAL_S:
-            said_s = time.monotonic()
+    def print_progress(done: int, wanted: int) -> None:
+        nonlocal printed_s
+        if time.monotonic() - printed_s >= _PROGRESS_INTERVAL_S:
+            printed_s = time.monotonic()
             print(f"{done} of {wanted} episodes", file=sys.stderr, flush=True)
 
-    return say
+    return print_progress
 
 
 def print_scores(

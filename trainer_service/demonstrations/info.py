@@ -185,5 +185,5 @@ def _episodes(contents: Contents) -> str:
         "interrupted by the clock": contents.truncated,
         "without a recorded end": contents.unended,
     }
-    told = ", ".join(f"{count} {how}" for how, count in ends.items() if count)
-    return f"{len(contents.returns)}: {told}" if told else "0"
+    parts = ", ".join(f"{count} {how}" for how, count in ends.items() if count)
+    return f"{len(contents.returns)}: {parts}" if parts else "0"

@@ -157,7 +157,7 @@ class PeriodicEvaluator:
         evaluation = Evaluation(name, checkpoint.step, wall_s, score, is_best)
         try:
             if score.value is not None and is_best:
-                # Weights first: a line that says so must not stand before they are safe.
+                # Weights first: a line about them must not be written before they are safe.
                 save_checkpoint(checkpoint, self._folder.best(name))
                 self._best[name] = score.value
                 self._improved.add(name)

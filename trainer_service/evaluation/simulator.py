@@ -44,10 +44,10 @@ class EvaluationSimulator:
         Raises:
             BridgeError: it could not be started.
         """
-        told = parameter_records(self._curriculum(lessons).messages())
+        records = parameter_records(self._curriculum(lessons).messages())
         settings = BridgeSettings(
             seed=self.seed,
-            greeting=lambda simulator: told,
+            greeting=lambda simulator: records,
             num_areas=self.options.env_settings.num_areas,
             timeout_wait_s=self.options.env_settings.timeout_wait,
             engine=engine_settings(self.options),

@@ -32,10 +32,10 @@ from unity_bridge.untrusted_text import quoted
 
 _logger = logging.getLogger(__name__)
 
-MOST_MESSAGES = 10_000
+MAX_MESSAGES = 10_000
 """Messages on side channels that are read, of one tick of one simulator."""
 
-LONGEST_NAME = 200
+MAX_NAME_LENGTH = 200
 """Characters that the name of a statistic may have."""
 
 
@@ -48,7 +48,7 @@ class Channels:
         """Remembers what there is to say.
 
         Args:
-            options: of the run, for simulators that want to hear of it.
+            options: of the run, for simulators that ask for analytics.
             curriculum: the environment parameters.
             hub: the channels of users.
             device_type: where the run computes: ``cpu``, ``cuda`` ….
@@ -90,13 +90,13 @@ class Channels:
         if tick.new_specs:
             names = {parse_behavior_id(behavior_id)[0] for behavior_id in tick.new_specs}
             self._behaviors.setdefault(tick.simulator, set()).update(names)
-        if len(tick.messages) > MOST_MESSAGES:
+        if len(tick.messages) > MAX_MESSAGES:
             self._throttled.log(
                 "too many",
                 f"Simulator {tick.simulator} says {len(tick.messages)} things on side channels with one message; the "
-                f"first {MOST_MESSAGES} are heard.",
+                f"first {MAX_MESSAGES} are heard.",
             )
-        for record in tick.messages[:MOST_MESSAGES]:
+        for record in tick.messages[:MAX_MESSAGES]:
             if record.channel == STATS:
                 self._handle_statistic(tick.simulator, record.body, behaviors)
             elif not self._hub.deliver(tick.simulator, record):
@@ -126,14 +126,14 @@ class Channels:
                 f"Simulator {simulator}: ignored: statistic {quoted(stat.name)} is {stat.value}.",
             )
             return
-        if len(stat.name) > LONGEST_NAME or not stat.name.isprintable():
+        if len(stat.name) > MAX_NAME_LENGTH or not stat.name.isprintable():
             self._throttled.log(
                 "name",
                 f"Simulator {simulator}: ignored: statistic {quoted(stat.name)}: expected a name of at most "
-                f"{LONGEST_NAME} printable characters.",
+                f"{MAX_NAME_LENGTH} printable characters.",
             )
             return
-        # What is latest among several simulators is chance, so one of them speaks for all.
+        # The most recent among several simulators is chance, so the first one's counts.
         if stat.aggregation is Aggregation.MOST_RECENT and simulator != min(self._behaviors, default=0):
             return
         for name in self._behaviors.get(simulator, ()):

@@ -82,12 +82,12 @@ class ProgressLog:
         collecting: list[str] = []
         for each in behaviors.values():
             self._first.setdefault(each.name, _Mark(each.step, now))
-            told = self._last_logged.setdefault(each.name, _Mark(each.step, now))
+            last = self._last_logged.setdefault(each.name, _Mark(each.step, now))
             self._console.progress(each.name, each.step, each.settings.max_steps, each.steps_per_s)
             if collected := _collected(each):
                 collecting.append(f"{each.name}: {collected}")
-            if now - told.at_s >= SILENCE_S:
-                self._log_behavior(each, told, now)
+            if now - last.at_s >= SILENCE_S:
+                self._log_behavior(each, last, now)
         if advice := self._hint(now, sum(each.step for each in behaviors.values() if each.training)):
             _logger.info("%s", advice)
         left_s = [left for each in behaviors.values() if (left := self._remaining_s(each, now)) is not None]

@@ -74,7 +74,7 @@ class Recorder:
             expected: the behaviors that the configuration names.
             autosave_s: how often checkpoint.pt is renewed between the checkpoints of ``checkpoint_interval``;
                 what a power cut can cost at most.
-            curriculum: its lessons go into summaries, and are stored with the weights that have met them.
+            curriculum: its lessons go into summaries, and are stored with the weights that were trained in them.
             callbacks: told of numbered checkpoints.
         """
         self._folder = outputs.folder
@@ -266,7 +266,7 @@ class Recorder:
         self._write_status(replace(status, final_checkpoint=replace(newest, file_path=file_path)), behavior)
 
     def _write_status(self, status: BehaviorStatus, behavior: Behavior) -> None:
-        """Writes the list of a behavior's checkpoints, with the lessons that they met."""
+        """Writes the list of a behavior's checkpoints, with the lessons that it is in."""
         elo = None if behavior.opponents is None else behavior.opponents.rules.rating
         status = replace(status, lesson_history=self._curriculum.history_of(behavior.name), elo=elo)
         lessons = {name: lesson.number for name, lesson in self._curriculum.lessons.items()}

@@ -22,7 +22,7 @@ from unity_bridge.untrusted_text import quoted
 
 _logger = logging.getLogger(__name__)
 
-MOST_DECLARED_AT_ONCE = 4
+MAX_DECLARED_AT_ONCE = 4
 """Behaviors that one turn of the loop makes: a simulator that declares more waits, and the others go on meanwhile."""
 
 _DETAILS = re.compile(r"['\"(:0-9]")
@@ -85,7 +85,7 @@ class SimulatorLifecycle:
     def apply_lessons(self, changes: Sequence[LessonChange], ticks: list[Tick]) -> list[Tick]:
         """Sends new lessons to the simulators; returns the ticks that still want actions.
 
-        Saved before it is told: a run that is killed right after goes on in these lessons, with these weights.
+        They are saved before they are sent: a run that is killed right after goes on in them, with these weights.
         """
         self._recorder.autosave(self._behaviors.values())
         self._bridge.send(self._channels.parameters())
@@ -143,7 +143,7 @@ class SimulatorLifecycle:
         """Makes the behaviors that a tick declares. False where it has to wait, or its simulator had to be refused."""
         tick = declaration.tick
         while declaration.left:
-            if len(self._behaviors) - made_before >= MOST_DECLARED_AT_ONCE:
+            if len(self._behaviors) - made_before >= MAX_DECLARED_AT_ONCE:
                 self._pending.append(declaration)
                 return False
             declare = partial(self._declare, *declaration.left.pop())

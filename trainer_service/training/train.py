@@ -215,7 +215,7 @@ def _listen(bridge: Bridge, host: str, port: int, base_port: int | None) -> None
             "encrypted."
         )
     if base_port not in (None, port):
-        # No mistake, files of ML-Agents have it; but who typed it would wait on the wrong port for ever.
+        # It is no mistake, files of ML-Agents have it; but a user who typed it would wait on the wrong port for ever.
         _logger.warning(
             "base_port: %d is where simulators that are launched (--env) are expected; --port says where others are.",
             base_port,

@@ -64,7 +64,7 @@ def read_warm_starts(options: RunOptions, folder: RunFolder) -> dict[str, WarmSt
         elif folder.initialize_from is not None:
             others[name] = folder.initialize_from / name / "checkpoint.pt"
     if options.default_settings is not None and not own:
-        # A run that goes on needs no start, and must not fail because somebody has since removed it.
+        # A run that goes on needs no start, and must not fail because that was removed since.
         others = {**_default_paths(options.default_settings.init_path, folder), **others}
     return {name: WarmStart(_load(path), path, is_resume=False) for name, path in others.items()} | own
 

@@ -227,7 +227,7 @@ def test_a_run_does_not_end_because_everybody_is_gone(make_behavior) -> None:
 def test_behaviors_that_the_configuration_does_not_name_are_bounded(
     make_behavior, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer_service.behaviors.registry.MOST_UNLISTED", 2)
+    monkeypatch.setattr("trainer_service.behaviors.registry.MAX_UNLISTED", 2)
     behaviors = Behaviors(
         lambda name, spec, group: make_behavior(name=name, continuous=1), listed=["Walker", "Flyer"]
     )
@@ -244,7 +244,7 @@ def test_behaviors_that_the_configuration_does_not_name_are_bounded(
 def test_a_simulator_has_a_bounded_number_of_ids(
     behaviors: Behaviors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer_service.behaviors.registry.MOST_IDS", 3)
+    monkeypatch.setattr("trainer_service.behaviors.registry.MAX_IDS", 3)
     for simulator in (0, 1):
         for team in (0, 1, 2):
             behaviors.declare(simulator, f"Walker?team={team}", SPEC)

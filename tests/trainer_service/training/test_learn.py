@@ -343,7 +343,7 @@ def test_names_of_statistics_are_counted_for_the_whole_run(make_behavior: Any) -
 def test_side_channel_messages_of_a_tick_are_bounded(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer_service.training.channels.MOST_MESSAGES", 50)
+    monkeypatch.setattr("trainer_service.training.channels.MAX_MESSAGES", 50)
     series = run(says(*stats(*["name"] * 80)), tmp_path)["B"].summarize(1.0).series
     assert series["name"].count == 50
     assert "says 80 things on side channels with one message; the first 50 are heard" in caplog.text

@@ -160,7 +160,7 @@ def test_a_run_without_accepted_simulators_ends_naming_the_refused(
 def test_a_visitor_with_too_many_behaviors_is_refused(
     learn, configure, beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(behaviors, "MOST_UNLISTED", 5)
+    monkeypatch.setattr(behaviors, "MAX_UNLISTED", 5)
     path = configure("Walker")
     path.write_text(path.read_text() + "default_settings: {trainer_type: random}\n")
 
