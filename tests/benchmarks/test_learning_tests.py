@@ -21,8 +21,18 @@ SEEDS = {
     "simple_asymm_ghost[discrete]": 20,
 }
 
+IN_CI = {"simple_poca[discrete, 2 agents]"}
+"""A team, where tests/trainer_service/training has runs of agents of their own."""
 
-@pytest.mark.parametrize("case", [case for case in cases() if case.name in SEEDS], ids=lambda case: case.name)
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=() if case.name in IN_CI else pytest.mark.thorough)
+        for case in cases()
+        if case.name in SEEDS
+    ],
+)
 def test_it_is_learned(case) -> None:
     result = run_case(case, SEEDS[case.name])
     assert result.passed, result

@@ -163,7 +163,9 @@ def test_with_or_without_a_diary_a_run_is_the_same(train) -> None:
     assert torch.equal(weights("told", "Basic"), weights("alone", "Basic"))
 
 
-@pytest.mark.parametrize("trainer_type", ["mappo", "poca", "coma"])
+@pytest.mark.parametrize(
+    "trainer_type", ["mappo", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("poca", "coma"))]
+)
 def test_with_or_without_a_diary_a_team_learns_the_same(train, trainer_type: str) -> None:
     settings = {**SETTINGS, "trainer_type": trainer_type}
     diary = Diary()

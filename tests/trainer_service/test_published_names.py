@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 
-@pytest.mark.parametrize("trainer_type", ["vdn", "idqn"])
+@pytest.mark.parametrize("trainer_type", ["vdn", pytest.param("idqn", marks=pytest.mark.thorough)])
 def test_metrics_are_written_under_both_names(
     mlagents_style: Callable[..., Any], configure: Callable[..., Path], workplace: Path, trainer_type: str
 ) -> None:

@@ -21,6 +21,7 @@ from unity_bridge.steps import ActionBatch, StepBatch
 
 # The quick ones are in test_recurrent_ppo.py.
 pytestmark = [pytest.mark.probe, pytest.mark.timeout(300)]
+thorough = pytest.mark.thorough
 
 AGENTS = 8
 
@@ -135,7 +136,7 @@ class Echo(Hidden):
 
 @each_seed
 @kinds
-@pytest.mark.parametrize("delay", [1, 2])
+@pytest.mark.parametrize("delay", [1, pytest.param(2, marks=thorough)])
 def test_a_policy_with_memory_repeats_an_observation_after_some_steps(
     remembering, live, kind: str, delay: int, seed: int
 ) -> None:
@@ -183,6 +184,7 @@ class TMaze(Hidden):
         return paid, turned, ~turned & (self.time >= 5 * self.length)
 
 
+@thorough
 @each_seed
 def test_a_sign_is_followed_after_a_corridor_of_any_length(remembering, live, seed: int) -> None:
     # An LSTM alone: so fast a GRU settles in one of three runs only, and slower ones take three times as long.
@@ -191,6 +193,7 @@ def test_a_sign_is_followed_after_a_corridor_of_any_length(remembering, live, se
     assert lately(world) > 0.8
 
 
+@thorough
 @each_seed
 def test_a_sign_does_not_help_a_policy_without_memory(remembering, live, seed: int) -> None:
     world = TMaze(seed)
@@ -225,7 +228,10 @@ class StillPole(Hidden):
 
 
 @each_seed
-@pytest.mark.parametrize("kind", ["lstm", "gru", None], ids=["lstm", "gru", "without"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, id=kind or "without", marks=thorough) for kind in ("lstm", "gru", None)],
+)
 def test_memory_balances_a_pole_whose_velocities_are_hidden(
     remembering, live, kind: str | None, seed: int
 ) -> None:

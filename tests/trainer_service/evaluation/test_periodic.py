@@ -81,7 +81,9 @@ def test_a_run_does_not_notice_that_it_is_evaluated(train, trainer_type: str) ->
     assert [row["step"] for row in rows("watched")] == [54, 108, 162]
 
 
-@pytest.mark.parametrize("trainer_type", ["mappo", "poca", "coma"])
+@pytest.mark.parametrize(
+    "trainer_type", ["mappo", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("poca", "coma"))]
+)
 def test_a_team_does_not_notice_that_it_is_evaluated(mlagents_style, configure, trainer_type: str) -> None:
     path = configure(
         "Switch2",

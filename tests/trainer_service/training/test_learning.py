@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 pytestmark = [pytest.mark.learning, pytest.mark.timeout(600)]
+thorough = pytest.mark.thorough
+"""CI takes one run of each kind; here they are an agent of its own, one with memory and a learner of values."""
 
 OFFICIAL_BASIC = {
     "trainer_type": "ppo",
@@ -77,24 +79,42 @@ def bundled(repository: Path) -> Callable[..., dict[str, Any]]:
     return read
 
 
+@thorough
 def test_basic_is_solved_in_ten_thousand_steps_with_ml_agents_values(learn) -> None:
     # The best return is 0.93.
     assert learn({"behaviors": {"Basic": OFFICIAL_BASIC}}, "sim:basic") >= 0.9
 
 
+def test_basic_by_deep_q_learning(learn) -> None:
+    hyper = {"batch_size": 64, "buffer_size": 10_000, "learning_rate": 1e-3, "exploration_steps": 2000}
+    settings = {
+        "trainer_type": "dqn",
+        "hyperparameters": {**hyper, "steps_per_update": 4},
+        "network_settings": {"hidden_units": 32, "num_layers": 1},
+        "reward_signals": {"extrinsic": {"gamma": 0.9, "strength": 1.0}},
+        "max_steps": 5000,
+        "summary_freq": 2000,
+    }
+    assert learn({"behaviors": {"Basic": settings}}, "sim:basic") >= 0.9
+
+
+@thorough
 def test_basic(learn, bundled) -> None:
     assert learn(bundled("basic", max_steps=10_000), "sim:basic") >= 0.9
 
 
+@thorough
 def test_hybrid(learn, bundled) -> None:
     # Random play returns −0.94, the best 5.86.
     assert learn(bundled("hybrid", max_steps=40_000), "sim:hybrid", "--num-envs=2") >= 2.0
 
 
+@thorough
 def test_cartpole(learn, bundled) -> None:
     assert learn(bundled("cartpole"), "gym:CartPole-v1") >= 475
 
 
+@thorough
 def test_pendulum(learn, bundled) -> None:
     # Random play returns about −1200.
     assert learn(bundled("pendulum", max_steps=120_000), "gym:Pendulum-v1") >= -300
@@ -104,14 +124,17 @@ def test_3dball(learn, bundled) -> None:
     assert learn(bundled("3dball"), "sim:3dball") >= 95
 
 
+@thorough
 def test_3dball_off_policy_in_a_third_of_the_steps(learn, bundled) -> None:
     assert learn(bundled("3dball_sac"), "sim:3dball") >= 90
 
 
+@thorough
 def test_pendulum_off_policy_in_a_tenth_of_the_steps(learn, bundled) -> None:
     assert learn(bundled("pendulum_sac", max_steps=12_000), "gym:Pendulum-v1") >= -300
 
 
+@thorough
 def test_gridworld_from_pixels(learn, bundled) -> None:
     # On nine of the board's cells, which takes a tenth of the steps. Who cannot tell the goals apart returns less than
     # 0, as chance does, and the best 0.98.
@@ -120,12 +143,14 @@ def test_gridworld_from_pixels(learn, bundled) -> None:
     assert learn(options, "sim:gridworld", *fixed, judge=("--stochastic",)) >= 0.5
 
 
+@thorough
 def test_sorter_with_three_tiles(learn, bundled) -> None:
     # Random play returns about −0.6, the best about 2.9.
     fixed = ("--env-args", "--parameter", "num_tiles=3")
     assert learn(bundled("sorter", max_steps=15_000), "sim:sorter", *fixed) >= 1.5
 
 
+@thorough
 def test_walljump_passes_all_its_lessons(learn_all, bundled, workplace: Path) -> None:
     # A policy that does nothing returns −0.6, the best 0.94.
     options = bundled("walljump_curriculum", max_steps=60_000)
@@ -142,6 +167,7 @@ def test_hallway_is_solved_with_memory(learn, bundled) -> None:
     assert learn(bundled("hallway"), "sim:hallway") >= 0.8
 
 
+@thorough
 def test_hallway_is_not_solved_without_memory(learn, bundled) -> None:
     options = bundled("hallway", max_steps=30_000)
     del options["behaviors"]["Hallway"]["network_settings"]["memory"]
@@ -149,10 +175,12 @@ def test_hallway_is_not_solved_without_memory(learn, bundled) -> None:
     assert learn(options, "sim:hallway") < 0.65
 
 
+@thorough
 def test_pyramids_are_solved_by_who_looks_for_what_is_new(learn, bundled) -> None:
     # The best is 1.963. A greedy policy may bump into a wall for ever where a drawn one goes on.
     assert learn(bundled("pyramids_curiosity"), "sim:pyramids", judge=("--stochastic",)) >= 1.8
 
 
+@thorough
 def test_pyramids_are_not_solved_without_a_drive_to_explore(learn, bundled) -> None:
     assert learn(bundled("pyramids"), "sim:pyramids", judge=("--stochastic",)) < 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,14 @@ def test_a_run_that_is_resumed_goes_on_bit_for_bit(train, steps: int) -> None:
     assert metrics("parted") == metrics("straight")
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
-@pytest.mark.parametrize("steps", [AT_AN_UPDATE, IN_BETWEEN], ids=["at-an-update", "in-between"])
+@pytest.mark.parametrize("kind", ["lstm", pytest.param("gru", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(AT_AN_UPDATE, id="at-an-update", marks=pytest.mark.thorough),
+        pytest.param(IN_BETWEEN, id="in-between"),
+    ],
+)
 def test_a_resumed_run_with_memory_is_equal_bit_for_bit(train, steps: int, kind: str) -> None:
     memory = {"memory_size": 4, "sequence_length": 3, "type": kind}
     network = {"normalize": True, "hidden_units": 8, "num_layers": 1, "memory": memory}
@@ -170,10 +177,21 @@ OLDER = 6 * EPISODE
 """The checkpoint before the newest, of those that come every second episode."""
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first test that needs ``saved`` leaves it for the others."""
+    return tmp_path_factory.mktemp("kept") / "workplace"
+
+
 @pytest.fixture
-def saved(train) -> Path:
-    """The folder of a behavior with checkpoints after 2, 4, 6 and 8 episodes."""
-    train("run", AT_AN_UPDATE, checkpoint_interval=2 * EPISODE)
+def saved(train, workplace: Path, kept: Path) -> Path:
+    """The folder of a behavior with checkpoints after 2, 4, 6 and 8 episodes, and its configuration."""
+    if kept.exists():
+        shutil.copytree(kept, workplace, dirs_exist_ok=True)
+    else:
+        train("run", AT_AN_UPDATE, checkpoint_interval=2 * EPISODE)
+        shutil.copytree("results", kept / "results")
+        shutil.copy("config.yaml", kept)
     return Path("results/run/Treadmill")
 
 

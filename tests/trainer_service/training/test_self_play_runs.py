@@ -116,7 +116,13 @@ AT_A_TURN, IN_A_TURN, IN_A_ROLLOUT = 8, 12, 14
 
 @pytest.mark.parametrize(
     ("kind", "part"),
-    [("ppo", AT_A_TURN), ("ppo", IN_A_TURN), *((kind, IN_A_ROLLOUT) for kind in KINDS)],
+    [
+        ("ppo", AT_A_TURN),
+        ("ppo-memory", IN_A_ROLLOUT),
+        ("sac", IN_A_ROLLOUT),
+        pytest.param("ppo", IN_A_TURN, marks=pytest.mark.thorough),
+        *(pytest.param(kind, IN_A_ROLLOUT, marks=pytest.mark.thorough) for kind in ("ppo", "poca", "mappo")),
+    ],
 )
 def test_a_run_that_is_resumed_goes_on_bit_for_bit(train, kind: str, part: int) -> None:
     train("straight", 24 * EPISODE, **KINDS[kind])
@@ -126,7 +132,13 @@ def test_a_run_that_is_resumed_goes_on_bit_for_bit(train, kind: str, part: int) 
     assert metrics("parted") == metrics("straight")
 
 
-@pytest.mark.parametrize("ids", [TWO_NAMES, TEAMS_OF_TWO_NAMES], ids=["two-names", "teams-of-two-names"])
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pytest.param(TWO_NAMES, id="two-names", marks=pytest.mark.thorough),
+        pytest.param(TEAMS_OF_TWO_NAMES, id="teams-of-two-names"),
+    ],
+)
 def test_behaviors_that_meet_are_resumed_together(train, ids: tuple[str, ...]) -> None:
     train("straight", 24 * EPISODE, ids=ids)
     train("parted", 8 * EPISODE, ids=ids)
@@ -219,6 +231,7 @@ def duels_won_against_chance(policy: Policy, side: int, *, duels: int = 400) -> 
 
 
 @pytest.mark.learning
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_a_duelist_that_met_only_itself_beats_others(mlagents_style, repository: Path) -> None:
     options = yaml.safe_load((repository / "configs/duel_selfplay.yaml").read_text())

@@ -68,7 +68,9 @@ def test_a_group_that_grows_beyond_its_critic_is_named(
     assert "hyperparameters.group_size" in said.err
 
 
-@pytest.mark.parametrize("again", ["--resume", "--initialize-from=before"])
+@pytest.mark.parametrize(
+    "again", ["--resume", pytest.param("--initialize-from=before", marks=pytest.mark.thorough)]
+)
 def test_groups_that_come_smaller_at_first_keep_their_size(
     mlagents_style: Callable[..., Any],
     configure: Callable[..., Path],

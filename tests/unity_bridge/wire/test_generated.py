@@ -12,6 +12,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.network
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_generating_them_again_changes_nothing() -> None:
     command = [sys.executable, str(REPOSITORY / "tools" / "regenerate_wire.py"), "--check"]
