@@ -78,17 +78,6 @@ NEVER = {
 MOST_FILES = 16
 """Files of a folder that one glance takes in."""
 
-RANKED = ("trainer_service", "unity_bridge")
-"""Packages that rank each of their folders."""
-
-STILL_TIED = {
-    (
-        "trainer_service.algorithms.common.group_metrics",
-        "trainer_service.algorithms.common.on_policy.group_rollout",
-    ),
-}
-"""Imports against the order that are about to go."""
-
 
 def sources() -> list[Path]:
     packages = ("unity_bridge", "trainer_service")
@@ -179,22 +168,18 @@ def test_imports_follow_the_order() -> None:
     for path in sources():
         here = module_of(path)
         for module in imported_modules(path):
-            assert rank(module) <= rank(here) or (here, module) in STILL_TIED, (
-                f"{here} must not import {module}"
-            )
+            assert rank(module) <= rank(here), f"{here} must not import {module}"
 
 
 def test_no_import_closes_a_cycle() -> None:
     graph = {module_of(path): set(imported_modules(path)) for path in sources()}
-    for here, module in STILL_TIED:
-        graph[here].discard(module)
     assert not cycles(graph), "module-level, lazy and typing-only imports count alike"
 
 
 def test_every_folder_has_a_rank_of_its_own() -> None:
     ranked = {name for names in ORDER for name in names}
     folders = {module_of(path.parent / "__init__.py") for path in sources()}
-    assert not {folder for folder in folders if folder.startswith(RANKED)} - ranked
+    assert not folders - ranked
 
 
 def test_every_ranked_name_exists() -> None:

@@ -1,4 +1,4 @@
-"""Metrics of learners of groups: how the actors' gradient steps went, and what was earned."""
+"""Metrics of the gradient steps of learners of groups."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-
-from trainer_service.algorithms.common.on_policy.group_rollout import GroupRollout
-from trainer_service.rewards import RewardSource
 
 
 def actor_step_metrics(
@@ -40,12 +37,3 @@ def mean_actor_metrics(reports: Sequence[Tensor]) -> dict[str, float]:
 def value_loss_by_agent(losses: Sequence[float]) -> dict[str, float]:
     """Value losses of each agent of the group, by tag. losses: by agent index."""
     return {f"Losses/Agent {agent} Value Loss": loss for agent, loss in enumerate(losses)}
-
-
-def reward_metrics(rollout: GroupRollout, sources: Sequence[RewardSource]) -> dict[str, float]:
-    """Mean reward of each source per trajectory, by tag."""
-    segments = len(rollout.trajectories.lengths)
-    return {
-        f"Policy/{source.name.capitalize()} Reward": float(rewards.sum() / segments)
-        for source, rewards in zip(sources, rollout.rewards, strict=True)
-    }

@@ -19,7 +19,6 @@ from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.group_metrics import (
     actor_step_metrics,
     mean_actor_metrics,
-    reward_metrics,
 )
 from trainer_service.algorithms.common.observation_selection import (
     actor_sensors,
@@ -31,6 +30,7 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
     GroupRollout,
     JointStepBatch,
     joint_step_batches,
+    reward_metrics,
 )
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
 from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, with_progress
