@@ -274,6 +274,17 @@ def test_what_was_done_together_survives_a_checkpoint() -> None:
     assert again.group_index.agent_indices.tolist() == [0, 1]
 
 
+def test_a_group_index_of_an_older_checkpoint_is_read() -> None:
+    world = World()
+    world(tick(0, PAIR))
+    packed = to_tensors(handed_out(world(tick(1, PAIR, truncated=PAIR))))
+    packed["joint"] = packed.pop("group_index")
+    packed["joint"]["slots"] = packed["joint"].pop("agent_indices")
+    again = from_tensors(packed)
+    assert again.group_index is not None
+    assert again.group_index.agent_indices.tolist() == [0, 1]
+
+
 def test_random_lives_are_put_together_as_they_were_lived() -> None:
     """Compares with a plain record of joint decisions, in worlds with deaths, births and horizons."""
     rng = np.random.default_rng(11)
