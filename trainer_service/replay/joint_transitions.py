@@ -1,4 +1,4 @@
-"""Joint steps of groups kept for learning from them many times: what everyone saw, did and got at the same time."""
+"""Replay buffer of joint steps: what all agents of a group saw, did and got at the same time."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from unity_bridge.steps import Observation, as_floats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointSample:
-    """B joint steps of groups with n agents. Where nobody is, everything is zero, and every choice allowed."""
+    """B joint steps of groups with n agents. An absent agent has zeros, and every choice is allowed."""
 
     rows: Rows
-    """Where they stand in the buffer. Shape [B]."""
+    """Their rows in the buffer. Shape [B]."""
 
     weights: Floats32 | None
-    """What corrects for some having been likelier than others, at most 1; None where all were alike. Shape [B]."""
+    """Importance weights, at most 1; None where all rows were equally likely. Shape [B]."""
 
     observations: tuple[Observation, ...]
-    """Seen when agents decided, one array per sensor. Shapes [B, n, *sensor shape]."""
+    """Observations of the decisions, one array per sensor. Shapes [B, n, *sensor shape]."""
 
     next_observations: tuple[Observation, ...]
-    """Seen after the ``n_step`` joint steps, or what an agent saw last. Shapes as above."""
+    """Observations after the ``n_step`` joint steps, or an agent's last ones. Shapes as above."""
 
     present: Bools
-    """Who decided. Shape [B, n]."""
+    """Whether the agent decided. Shape [B, n]."""
 
     next_present: Bools
-    """Whose observation is among the next ones: nobody's whose task ended. Shape [B, n]."""
+    """Whether the agent has a next observation: not where its task ended. Shape [B, n]."""
 
     continuous_actions: Floats32
     """Shape [B, n, continuous size]."""
@@ -59,26 +59,26 @@ class JointSample:
     """Shape [B, n, sum of branches]."""
 
     rewards: Floats32
-    """Each agent's own and its group's, added up over the joint steps, later ones discounted. Shape [B, n]."""
+    """Each agent's own and its group's rewards, the discounted sum over the joint steps. Shape [B, n]."""
 
     team_rewards: Floats32
-    """The same of everyone's own rewards, and once the group's. Shape [B]."""
+    """All agents' own rewards and once the group's, the discounted sum over the joint steps. Shape [B]."""
 
     terminated: Bools
     """The agent's task ended within the joint steps. Shape [B, n]."""
 
     discounts: Floats32
-    """What a value of the next observations counts, γ to the power of joint steps that lie between. Shape [B, n]."""
+    """Discount of the next observations' values: γ to the power of the joint steps between. Shape [B, n]."""
 
 
 class _Window(NamedTuple):
-    """What the joint steps of a target brought, from B rows on."""
+    """The joint steps that n-step targets look ahead over, from B rows on."""
 
     at: Rows
-    """The row of the last decision in it at each agent index, the first row where there is none. [B, n]"""
+    """Row of each agent's last decision in the window; the first row where there is none. [B, n]"""
 
     end: Rows | None
-    """The row of the group's last joint step in it; None where agents are followed each for itself. [B]"""
+    """Row of the group's last joint step in the window; None where each agent is followed on its own. [B]"""
 
     rewards: Floats32
     terminated: Bools
@@ -87,12 +87,12 @@ class _Window(NamedTuple):
 
 
 class JointReplay(ReplayBuffer[JointSample]):
-    """The last ``capacity`` joint steps, each a row.
+    """Replay buffer of the last ``capacity`` joint steps, each a row.
 
-    What comes next is either followed for the group or for each agent. For the group, it is its next joint step:
-    who joins is in it, and who is not asked then is seen as it is asked again, or was seen last. For each agent, it
-    is the agent's own next decision, whoever may have taken its place by then, and however much later that is.
-    The two differ where agents die, come, or decide at different times.
+    The next observations are those of the group or of each agent. Those of the group belong to its next joint step,
+    with the agents that join there; an agent that does not decide there has its next or its last observation
+    instead. Those of an agent belong to its own next decision, however many joint steps lie between. The two differ
+    where agents die, join, or decide at different times.
 
     A joint step takes, for each agent index, as many bytes as an agent's observations and actions in a
     TransitionReplay, and 26 more; every trajectory takes its last observation besides.
@@ -124,7 +124,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         self._follow_agents = follow_agents
 
     def _write_rows(self, trajectories: Trajectories) -> Rows:
-        """Takes complete group trajectories.
+        """Writes complete group trajectories.
 
         Raises ValueError for trajectories of no groups, or of larger ones than ``num_agents``.
         """
@@ -175,7 +175,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         )
 
     def _next_rows(self, window: _Window) -> tuple[Rows, Bools, tuple[Any, ...]]:
-        """The rows of the next observations [B, n], who is there [B, n], and who was seen last instead."""
+        """Rows of the next observations and whether there are any, [B, n] each; and agents with a last one instead."""
         steps, at, agents = self._steps, window.at, self._agent_indices
         ahead = steps["ahead"][at, agents]
         own = steps["present"][at, agents]
@@ -189,9 +189,9 @@ class JointReplay(ReplayBuffer[JointSample]):
         return next_rows, joined | (own & (ahead > 0)) | finals, np.nonzero(finals)
 
     def _group_window(self, rows: Rows) -> _Window:
-        """As the group moves on."""
+        """The window over the group's joint steps."""
         steps, at = self._steps, rows
-        # Who is not asked at the window's last joint step, or was interrupted before, is found by what it did last.
+        # An agent that does not decide at the window's last joint step is found by its last decision before.
         last = np.broadcast_to(rows[:, None], (len(rows), len(self._agent_indices)))
         first, own = steps["segment"][rows], steps["present"][rows]
         rewards, terminated = steps["rewards"][rows], steps["terminated"][rows]
@@ -208,7 +208,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         return _Window(last, at, rewards.astype(np.float32), terminated, joint_steps)
 
     def _agent_window(self, rows: Rows) -> _Window:
-        """As each agent moves on, from one decision of its own to the next."""
+        """The window over each agent's own decisions."""
         steps, agents = self._steps, self._agent_indices
         at = np.broadcast_to(rows[:, None], (len(rows), len(agents)))
         rewards, joint_steps = steps["rewards"][rows], np.ones(at.shape, np.int64)
@@ -222,7 +222,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         return _Window(at, None, rewards.astype(np.float32), steps["terminated"][at, agents], joint_steps)
 
     def _team_rewards(self, rows: Rows) -> Floats32:
-        """Of the group's joint steps from these rows on. [B]"""
+        """Discounted sums of the team's rewards from these rows on. [B]"""
         steps, at = self._steps, rows
         total, going = steps["team_rewards"][rows], np.ones(len(rows), np.bool_)
         for offset in range(1, self._n_step):
@@ -256,8 +256,8 @@ def _columns_of(trajectories: Trajectories, num_agents: int, numbers: Rows, sens
     terminated = np.zeros(len(rows), np.bool_)
     terminated[last] = trajectories.terminated
 
-    def dense(column: NDArray[Any], nobody: Any = 0) -> NDArray[Any]:
-        laid = np.full((len(in_time), num_agents, *column.shape[1:]), nobody, column.dtype)
+    def dense(column: NDArray[Any], absent: Any = 0) -> NDArray[Any]:
+        laid = np.full((len(in_time), num_agents, *column.shape[1:]), absent, column.dtype)
         laid[rows, agent_indices] = column
         return laid
 

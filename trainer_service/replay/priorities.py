@@ -1,4 +1,4 @@
-"""What the critic was wrong about comes up more often, Schaul et al. 2016 (arXiv:1511.05952)."""
+"""Priorities of prioritized replay, Schaul et al. 2016 (arXiv:1511.05952)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from trainer_service.replay.sum_tree import SumTree
 from unity_bridge.arrays import Rows
 
 _LEAST = 1e-6
-"""ε: what is predicted perfectly today is still drawn now and then."""
+"""ε: rows that are predicted perfectly are still sampled now and then."""
 
 
 class Priorities:
-    """P(i) = p_i^α / Σ p^α, with p = |δ| + ε once i has been learned from.
+    """Sampling probabilities P(i) = p_i^α / Σ p^α, with p = |δ| + ε once i has been learned from.
 
-    Before that it is as urgent as the most urgent one; the first of all have p = 1. i is a slot below ``capacity``.
+    A new i has the largest priority of all; the first ones have p = 1. i is a slot below ``capacity``.
     """
 
     def __init__(self, capacity: int, alpha: float) -> None:
-        """alpha: 0 draws uniformly, 1 in proportion to the error."""
+        """alpha: 0 samples uniformly, 1 in proportion to the error."""
         self._capacity = capacity
         self._alpha = alpha
         self._tree = SumTree(capacity)
@@ -32,23 +32,23 @@ class Priorities:
 
     @property
     def largest(self) -> float:
-        """p^α of the most urgent; 0 where there is nothing."""
+        """The largest p^α; 0 where there is none."""
         return self._tree.largest
 
     def add(self, slots: Rows) -> None:
-        """Puts something new there."""
+        """Gives new slots the largest priority."""
         self._tree.set(slots, np.full(len(slots), self._tree.largest or 1.0))
 
     def clear(self, slots: Rows) -> None:
-        """Nothing is there any more."""
+        """Takes the priorities of these slots away: they are sampled no more."""
         self._tree.set(slots, np.zeros(len(slots)))
 
     def sample(
         self, count: int, population: int, rng: np.random.Generator, beta: float
     ) -> tuple[Rows, NDArray[np.float32]]:
-        """``count`` slots, one from each of as many equal shares of the priorities' sum, and their weights.
+        """Samples ``count`` slots, one from each of as many equal shares of the priorities' sum, with their weights.
 
-        Weights are w_i = (N · P(i))^−β, divided by the largest among those drawn. population: N, how many can be drawn.
+        Weights are w_i = (N · P(i))^−β, divided by the largest of the sample. population: N, slots in use.
         """
         masses = (np.arange(count) + rng.random(count)) * (self._tree.total / count)
         slots = self._tree.find(masses)
@@ -56,10 +56,10 @@ class Priorities:
         return slots, (weights / weights.max()).astype(np.float32)
 
     def update(self, slots: Rows, errors: NDArray[np.floating[Any]]) -> None:
-        """Says how wrong the critic was: |δ|, shape as ``slots``."""
+        """Sets priorities by the errors of the critic: |δ|, shape as ``slots``."""
         self._tree.set(slots, (np.abs(errors).astype(np.float64) + _LEAST) ** self._alpha)
 
     def replace(self, slots: Rows, priorities: NDArray[np.float64]) -> None:
-        """Begins anew with p^α of these slots, and nothing elsewhere."""
+        """Replaces all priorities: p^α of these slots, none elsewhere."""
         self._tree = SumTree(self._capacity)
         self._tree.set(slots, priorities)

@@ -1,4 +1,4 @@
-"""Buffers whose rows are drawn one by one: all alike, or more often what the critic was wrong about."""
+"""The base of replay buffers: rows sampled uniformly or by their priorities."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SampleT = TypeVar("SampleT")
 
 
 class ReplayBuffer(Ring, ABC, Generic[SampleT]):
-    """The last ``capacity`` rows, drawn with replacement: uniformly, or by a priority of each, see Priorities."""
+    """A ring of rows, sampled with replacement: uniformly, or by the rows' priorities, see Priorities."""
 
     def __init__(self, capacity: int, steps: Arrays, finals: Arrays, alpha: float | None) -> None:
-        """alpha: None draws uniformly, else what Priorities makes of it. The rest: as for Ring."""
+        """alpha: exponent of the priorities; None samples uniformly. steps, finals: as for Ring."""
         super().__init__(capacity, steps, finals)
         self._row_priorities = None if alpha is None else Priorities(capacity, alpha)
         self.prioritized = alpha is not None
@@ -29,13 +29,13 @@ class ReplayBuffer(Ring, ABC, Generic[SampleT]):
 
     @property
     def largest_priority(self) -> float | None:
-        """p^α of the most urgent row; None where all are alike."""
+        """The largest p^α of a row; None without priorities."""
         return None if self._row_priorities is None else self._row_priorities.largest
 
     def add(self, trajectories: Trajectories) -> Rows:
-        """Takes finished trajectories in. Returns where their rows stand now, at most ``capacity``.
+        """Adds finished trajectories. Returns their rows, at most ``capacity``.
 
-        Raises ValueError for trajectories that lack what the rows shall have.
+        Raises ValueError for trajectories that lack what a row holds.
         """
         rows = self._write_rows(trajectories)
         if self._row_priorities is not None:
@@ -43,27 +43,27 @@ class ReplayBuffer(Ring, ABC, Generic[SampleT]):
         return rows
 
     def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> SampleT:
-        """Draws ``count`` rows. Raises ValueError where there are none.
+        """Samples ``count`` rows. Raises ValueError where there are none.
 
-        beta: how far weights correct for some being likelier than others, if they are; 1 is all the way.
+        beta: how far the weights of prioritized rows correct for the bias; 1 is all of it.
         """
         if self._row_priorities is None:
             return self._gather(rng.integers(self._size, size=count), None)
         return self._gather(*self._row_priorities.sample(count, len(self), rng, beta))
 
     def reprioritize(self, rows: Rows, errors: NDArray[np.floating[Any]]) -> None:
-        """Says how wrong the critic was about the rows of a sample: |δ|, unweighted. Shapes [B]."""
+        """Sets the priorities of a sample's rows by the critic's errors: |δ|, unweighted. Shapes [B]."""
         if self._row_priorities is not None:
             self._row_priorities.update(rows, errors)
 
     def state(self) -> Arrays:
-        """As Ring.state, with the priorities if there are any."""
+        """Everything in the buffer, see Ring.state, and its priorities."""
         if self._row_priorities is None:
             return super().state()
         return {**super().state(), "priorities": self._row_priorities[np.arange(len(self))]}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
-        """As Ring.load_state. The state of a uniform buffer will do for any: then all rows are alike."""
+        """Continues from a state, see Ring.load_state; from that of a uniform buffer with equal priorities."""
         kept = super().load_state(state)
         if self._row_priorities is not None:
             priorities = state["priorities"][kept] if "priorities" in state else np.ones(len(kept))
@@ -72,8 +72,8 @@ class ReplayBuffer(Ring, ABC, Generic[SampleT]):
 
     @abstractmethod
     def _write_rows(self, trajectories: Trajectories) -> Rows:
-        """Lays trajectories into the ring. Returns where their rows stand."""
+        """Writes trajectories into the ring. Returns their rows."""
 
     @abstractmethod
     def _gather(self, rows: Rows, weights: NDArray[np.float32] | None) -> SampleT:
-        """What stands in these rows, each drawn with a weight. Shapes [B]."""
+        """The sample of these rows. weights: of each row, None where all are equal. Shapes [B]."""

@@ -1,4 +1,4 @@
-"""Columns of arrays in which the newest rows overwrite the oldest, with what is kept once for each trajectory."""
+"""Ring buffer: columns of arrays in which the newest rows overwrite the oldest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Arrays = dict[str, NDArray[Any]]
 FIRST_ROWS = 1024
 """Rows for which there is room at the start."""
 FIRST_SEGMENTS = 64
-"""The same of trajectories."""
+"""Trajectories for which there is room at the start."""
 
 
 _OLD_NAMES = {"segment": "piece", "continues": "follows"}
@@ -25,10 +25,10 @@ _OLD_NAMES = {"segment": "piece", "continues": "follows"}
 
 
 class Ring:
-    """The last ``capacity`` rows. Memory grows up to that with what there is.
+    """The last ``capacity`` rows, with the final observations of their trajectories. Its memory grows up to that.
 
-    Rows lie in the order in which they came, so what was seen next is mostly the row below; only what was seen after
-    the last step of each trajectory is kept apart, in the ``finals``. ``steps`` must have a column ``segment`` and
+    Rows lie in the order in which they came, so the next observation is mostly that of the row below; only the final
+    observation of each trajectory is kept apart, in the ``finals``. ``steps`` must have a column ``segment`` and
     finals a column ``terminated``; a subclass says which trajectory is the oldest that is needed.
     """
 
@@ -39,12 +39,12 @@ class Ring:
         self._head = 0
         """The row that is written next."""
         self._segments = 0
-        """Trajectories that ever came: each has its number."""
+        """Trajectories added so far: each has its number."""
         self._steps = steps
         self._finals = finals
 
     def __len__(self) -> int:
-        """Rows that can be drawn."""
+        """Rows that can be sampled."""
         return self._size
 
     @property
@@ -53,7 +53,7 @@ class Ring:
         return sum(column.nbytes for columns in (self._steps, self._finals) for column in columns.values())
 
     def state(self) -> Arrays:
-        """Everything in the buffer, as views where that can be: to be written, not to be kept."""
+        """Everything in the buffer, as views where possible: to be written to a file, not to be kept."""
         steps = {f"steps.{name}": column[: self._size] for name, column in self._steps.items()}
         numbers = np.arange(self._first_segment, self._segments) % self._final_capacity
         finals = {f"finals.{name}": column[numbers] for name, column in self._finals.items()}
@@ -61,9 +61,9 @@ class Ring:
         return {**steps, **finals, "counters": counters}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
-        """Continues from ``state``'s result, be it of a buffer of another capacity; then the newest are kept.
+        """Continues from ``state``'s result; of a buffer of another capacity the newest rows are kept.
 
-        Returns where the rows that are kept stood there. Raises KeyError or ValueError where it does not fit.
+        Returns the numbers that the kept rows had there. Raises KeyError or ValueError where it does not fit.
         """
         capacity, head, segments = (int(counter) for counter in state["counters"])
         kept = np.arange(len(_column(state, "segment")))
@@ -84,7 +84,7 @@ class Ring:
         return kept
 
     def _append(self, steps: Arrays, finals: Arrays) -> Rows:
-        """Takes rows in, and what followed their trajectories. Returns where they stand, at most ``capacity``."""
+        """Appends rows and the finals of their trajectories. Returns the rows, at most ``capacity``."""
         count = len(steps["segment"])
         if count > self.capacity:
             steps = {name: column[count - self.capacity :] for name, column in steps.items()}
@@ -99,13 +99,13 @@ class Ring:
 
     @property
     def _first_segment(self) -> int:
-        """The number of the oldest trajectory of which anything is left."""
+        """Number of the oldest trajectory of which a row is left."""
         if not self._size:
             return self._segments
         return self._segment_of(self._head if self._size == self.capacity else 0)
 
     def _segment_of(self, row: int) -> int:
-        """The number of the oldest trajectory that this row, or any that came after it, needs."""
+        """Number of the oldest trajectory that this row, or any after it, needs."""
         return int(self._steps["segment"][row])
 
     @property
@@ -113,7 +113,7 @@ class Ring:
         return len(self._finals["terminated"])
 
     def _add_finals(self, finals: Arrays) -> None:
-        """Keeps what was seen after trajectories, in the places of those that are overwritten by now."""
+        """Writes finals over those of trajectories that are overwritten by now."""
         count = len(finals["terminated"])
         live = np.arange(min(self._first_segment, self._segments), self._segments)
         if len(live) + count > self._final_capacity:
@@ -127,7 +127,7 @@ class Ring:
         self._segments += count
 
     def _reserve(self, count: int) -> None:
-        """Makes room for so many more rows, as long as there is less than ``capacity``."""
+        """Makes room for so many more rows, up to ``capacity``."""
         rows = len(self._steps["segment"])
         needed = min(self._head + count, self.capacity)
         if needed <= rows:
@@ -146,7 +146,7 @@ def _column(state: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
 
 
 def write(columns: Arrays, values: Arrays, rows: Rows, *, blank: bool) -> None:
-    """Pictures stay bytes for as long as their sensor sends nothing else. blank: nothing is kept there yet."""
+    """Writes values into rows; pictures stay bytes while their sensor sends bytes. blank: the columns are empty yet."""
     for name, value in values.items():
         column = columns[name]
         if np.uint8 not in (value.dtype, column.dtype) or value.dtype == column.dtype:
@@ -160,7 +160,7 @@ def write(columns: Arrays, values: Arrays, rows: Rows, *, blank: bool) -> None:
 
 
 def observation_arrays(observations: tuple[Observation, ...]) -> Arrays:
-    """Each sensor under the name of its column."""
+    """Each sensor's observations, by the name of their column."""
     return {f"observations.{index}": sensor for index, sensor in enumerate(observations)}
 
 

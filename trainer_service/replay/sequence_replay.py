@@ -1,4 +1,4 @@
-"""Replay for policies with memory: what is drawn are whole sequences, with what was remembered before each."""
+"""Replay buffer for policies with memory: it samples whole sequences, with the memory before each."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _SHARE_OF_WORST = 0.9
 
 
 class SequenceReplay(TransitionReplay):
-    """The last ``capacity`` transitions, drawn as the trajectories in which they came.
+    """Replay buffer of the last ``capacity`` transitions, sampled as whole trajectories.
 
-    A trajectory is a sequence: it never crosses the end of an episode, and is no longer than whoever collects them
-    allows. All that are whole are drawn alike, with replacement, so all their steps are too, however long they are;
-    one whose first steps are overwritten is not drawn any more, for it has lost its start. Beside what TransitionReplay
-    keeps, a trajectory takes what the agent remembered before its first step (four bytes per float), and 16 bytes.
+    A trajectory is a sequence: it never crosses the end of an episode, and is no longer than the learner's horizon.
+    All whole ones are equally likely, with replacement, and so are their steps, however long they are; one with
+    its first steps overwritten is sampled no more. Beside what TransitionReplay keeps, a trajectory takes the agent's
+    memory before its first step (four bytes per float), and 16 bytes.
     """
 
     def __init__(self, spec: BehaviorSpec, capacity: int, memory_size: int) -> None:
         super().__init__(spec, capacity)
         self._steps_written = 0
-        """Steps that ever came."""
+        """Steps written so far."""
         self._finals |= {
             "memories": np.empty((self._final_capacity, memory_size), np.float32),
             "length": np.empty(self._final_capacity, np.int64),
@@ -37,21 +37,21 @@ class SequenceReplay(TransitionReplay):
         }
 
     def add(self, trajectories: Trajectories) -> Rows:
-        """As TransitionReplay.add."""
+        """Adds finished trajectories, see TransitionReplay.add."""
         rows = super().add(trajectories)
         self._steps_written += len(trajectories)
         return rows
 
     def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:
-        """Draws ``count`` sequences. Raises ValueError where there are none."""
+        """Samples ``count`` sequences. Raises ValueError where there are none."""
         return self._gather_whole(rng.integers(self._oldest_whole, self._segments, size=count), None)
 
     def state(self) -> Arrays:
-        """As TransitionReplay.state."""
+        """Everything in the buffer, see Ring.state."""
         return {**super().state(), "taken": np.array(self._steps_written, np.int64)}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
-        """As TransitionReplay.load_state. Raises ValueError also where no sequence fits into this buffer."""
+        """Continues from a state, see Ring.load_state. Raises ValueError also where no sequence fits."""
         self._steps_written = int(state["taken"])
         kept = super().load_state(state)
         if self._size and self._oldest_whole == self._segments:
@@ -60,7 +60,7 @@ class SequenceReplay(TransitionReplay):
 
     @property
     def _oldest_whole(self) -> int:
-        """The number of the oldest trajectory of which nothing is overwritten."""
+        """Number of the oldest trajectory of which nothing is overwritten."""
         first = self._first_segment
         if first == self._segments:
             return first
@@ -69,7 +69,7 @@ class SequenceReplay(TransitionReplay):
         return first if start >= self._steps_written - self._size else first + 1
 
     def _gather_whole(self, numbers: Rows, weights: NDArray[np.float32] | None) -> Sample:
-        """Trajectories by their numbers; weights: of each."""
+        """The sample of whole trajectories, by their numbers. weights: of each."""
         slots = numbers % self._final_capacity
         lengths = self._finals["length"][slots]
         before_head = self._steps_written - self._finals["end"][slots] + lengths
@@ -88,21 +88,21 @@ class SequenceReplay(TransitionReplay):
 
 
 class PrioritizedSequenceReplay(SequenceReplay):
-    """Every whole trajectory has a priority; see Priorities.
+    """A replay buffer in which every whole trajectory has a priority, see Priorities.
 
     Its error is 0.9 times the largest and 0.1 times the mean error of its steps, as in Kapturowski et al. 2019
     (Recurrent experience replay in distributed reinforcement learning): a mean alone would hide single surprises.
     """
 
     def __init__(self, spec: BehaviorSpec, capacity: int, memory_size: int, alpha: float) -> None:
-        """alpha: 0 draws uniformly, 1 in proportion to the error."""
+        """alpha: 0 samples uniformly, 1 in proportion to the error."""
         super().__init__(spec, capacity, memory_size)
         self.prioritized = True
         # Whole trajectories have at least one step each, so their numbers differ by less than the capacity.
         self._priorities = Priorities(capacity, alpha)
 
     def add(self, trajectories: Trajectories) -> Rows:
-        """As TransitionReplay.add."""
+        """Adds finished trajectories, with the largest priority."""
         oldest, newest = self._oldest_whole, self._segments
         rows = super().add(trajectories)
         self._priorities.clear(self._slots(oldest, min(self._oldest_whole, newest)))
@@ -110,13 +110,13 @@ class PrioritizedSequenceReplay(SequenceReplay):
         return rows
 
     def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:
-        """As SequenceReplay.sample."""
+        """Samples ``count`` sequences by their priorities. Raises ValueError where there are none."""
         first = self._oldest_whole
         slots, weights = self._priorities.sample(count, self._segments - first, rng, beta)
         return self._gather_whole(first + (slots - first) % self.capacity, weights)
 
     def reprioritize(self, rows: Rows, errors: NDArray[np.floating[Any]]) -> None:
-        """As TransitionReplay.reprioritize, for all rows of a sample in their order."""
+        """Sets the priorities of sequences by the errors of all rows of a sample, in their order."""
         numbers = self._steps["segment"][rows]
         starts = np.flatnonzero(np.diff(numbers, prepend=-1))
         absolute = np.abs(errors)
@@ -127,14 +127,14 @@ class PrioritizedSequenceReplay(SequenceReplay):
         self._priorities.update(numbers[starts] % self.capacity, mixed)
 
     def state(self) -> Arrays:
-        """As TransitionReplay.state, with the priorities of whole trajectories."""
+        """Everything in the buffer, see Ring.state, and the priorities of whole trajectories."""
         return {
             **super().state(),
             "priorities": self._priorities[self._slots(self._oldest_whole, self._segments)],
         }
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
-        """As SequenceReplay.load_state. The state of a uniform buffer will do: then all are alike."""
+        """Continues from a state, see SequenceReplay; from that of a uniform buffer with equal priorities."""
         kept = super().load_state(state)
         slots = self._slots(self._oldest_whole, self._segments)
         priorities = state.get("priorities", np.ones(len(slots)))

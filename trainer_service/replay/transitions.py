@@ -1,4 +1,4 @@
-"""Transitions kept for learning from them many times, the oldest of them overwritten by the newest."""
+"""Replay buffer of single transitions, the oldest of them overwritten by the newest."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = ["Arrays", "Rows", "Sample", "SequencesOfSample", "TransitionReplay"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequencesOfSample:
-    """How B transitions follow each other: N sequences, every one's steps in time, one sequence after the other."""
+    """The order of B transitions: N sequences end to end, the steps of each in time."""
 
     lengths: Rows
     """Steps of each. Shape [N]; the sum is B."""
 
     memories: NDArray[np.float32]
-    """What the agent remembered before each. Shape [N, memory size]."""
+    """The agent's memory before each. Shape [N, memory size]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,16 +40,16 @@ class Sample:
     """B transitions, in any order, each perhaps more than once."""
 
     rows: Rows
-    """Where they stand in the buffer. Shape [B]."""
+    """Their rows in the buffer. Shape [B]."""
 
     weights: NDArray[np.float32] | None
-    """What corrects for some having been likelier than others, at most 1; None where all were alike. Shape [B]."""
+    """Importance weights, at most 1; None where all rows were equally likely. Shape [B]."""
 
     observations: tuple[Observation, ...]
-    """Seen when the agent decided, one array per sensor. Shapes [B, *sensor shape]."""
+    """Observations of the decisions, one array per sensor. Shapes [B, *sensor shape]."""
 
     next_observations: tuple[Observation, ...]
-    """Seen next in the same episode; after its last step, what the agent saw last. Shapes as above."""
+    """Next observations of the same episode; after its last step, the final ones. Shapes as above."""
 
     continuous_actions: NDArray[np.float32]
     """Shape [B, continuous size]."""
@@ -73,11 +73,11 @@ class Sample:
     """None where every transition stands for itself."""
 
     discounts: NDArray[np.float32] | None = None
-    """What values of what was seen next are multiplied by: γᵏ after k steps; None where k is always 1. Shape [B]."""
+    """Discounts of the next observations' values: γᵏ after k steps; None where k is always 1. Shape [B]."""
 
 
 class TransitionReplay(ReplayBuffer[Sample]):
-    """The last ``capacity`` transitions, each a row.
+    """Replay buffer of the last ``capacity`` transitions, each a row.
 
     Trajectories lie in the order in which they came, so what an agent saw next is mostly the row below; only what it
     saw after the last step of each trajectory is kept apart. A transition takes as many bytes as its observations
@@ -108,7 +108,7 @@ class TransitionReplay(ReplayBuffer[Sample]):
         return self._append(_steps_of(trajectories, self._segments), self._finals_of(trajectories))
 
     def _finals_of(self, trajectories: Trajectories) -> Arrays:
-        """What is kept once for each trajectory."""
+        """The columns with one entry for each trajectory."""
         return {
             **observation_arrays(trajectories.final_observations),
             "allowed_actions": trajectories.final_allowed_actions,
@@ -147,7 +147,7 @@ class TransitionReplay(ReplayBuffer[Sample]):
         )
 
     def _look_ahead(self, rows: Rows) -> tuple[Rows, NDArray[np.float32], NDArray[np.float32] | None]:
-        """Where the last of each transition's steps stands, what all of them pay, and γᵏ. Shapes [B]."""
+        """Row of the last of each transition's steps, their discounted rewards, and γᵏ. Shapes [B]."""
         steps = self._steps
         rewards = steps["task_rewards"][rows]
         if self._n_step == 1:

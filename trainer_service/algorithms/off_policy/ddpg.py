@@ -25,7 +25,7 @@ from trainer_service.replay.transitions import Sample
 
 
 class DDPG(TransitionLearner):
-    """One behavior's policy, critic, their targets, and replay buffer."""
+    """A learner of a deterministic policy by a critic, with their targets and its replay buffer."""
 
     _settings_type = DDPGSettings
     _hyper: DDPGSettings
@@ -75,7 +75,7 @@ class DDPG(TransitionLearner):
         return q.detach(), errors.detach(), loss.detach()
 
     def _targets(self, sample: Sample) -> Tensor:
-        """r + γ Q'(o', μ'(o')), eq. 5. [B]"""
+        """Targets r + γ Q'(o', μ'(o')), eq. 5. [B]"""
         rewards, terminated = self._rewards(sample), to_tensor(sample.terminated, self._device)
         with torch.no_grad():
             next_inputs = self._inputs(sample.next_observations)

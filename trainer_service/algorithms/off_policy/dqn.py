@@ -1,7 +1,7 @@
 """Deep Q-learning, Mnih et al. 2015 (Human-level control through deep reinforcement learning).
 
 Top to bottom as in the paper's algorithm 1: act ε-greedily, remember, and for every few steps one gradient step
-towards r + γ Q'(o', a'), whose Q' is a slower copy. What came since is a setting each: two estimates (on by default),
+towards r + γ Q'(o', a'), where Q' is a slower copy. What came since is a setting each: two estimates (on by default),
 priorities, several steps at once, and dueling heads. For discrete actions, of one branch or several.
 """
 
@@ -24,7 +24,7 @@ from trainer_service.replay.transitions import Sample
 
 
 class DQN(TransitionLearner):
-    """One behavior's action values, their target, and its replay buffer."""
+    """A learner of action values, with their target and its replay buffer."""
 
     _settings_type = DQNSettings
     _hyper: DQNSettings
@@ -62,7 +62,7 @@ class DQN(TransitionLearner):
         return torch.stack([loss.detach(), absolute.mean(), chosen.detach().mean(), rewards.mean()])
 
     def _targets(self, sample: Sample, rewards: Tensor) -> Tensor:
-        """r + γ Q'(o', a'), what the values of the actions should have been. [B]"""
+        """Targets r + γ Q'(o', a') of the actions' values. [B]"""
         with torch.no_grad():
             inputs = self._inputs(sample.next_observations)
             allowed = allowed_or_none(sample.next_allowed_actions, self._device)

@@ -1,4 +1,4 @@
-"""Deep Q-learning with shared features whose value heads are averaged over the group from time to time."""
+"""Deep Q-learning with shared features, in which value heads are averaged over the group from time to time."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class DQNConsensus(DQNShare):
-    """Agents agree on what shared features are worth, and differ in what they think and do.
+    """A DQNShare in which agents agree on what shared features are worth, and differ in their features.
 
-    Adam's memory of the heads is averaged with them: a head that begins anew where all agree must not go on where one
-    of them was going. The target's heads are left alone, they follow as everything does.
+    Adam's moments of the heads are averaged with them: an averaged head must not go on where one of them was going.
+    The target's heads are left alone, they are updated like all else.
     """
 
     _settings_type = ConsensusSettings
     _hyper: ConsensusSettings
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """As GroupQLearner."""
+        """Raises ValueError where the behavior has sensors or actions that do not fit."""
         super().__init__(spec, settings, compute)
         self._every = self._hyper.consensus_every
         self._checked_at = 0
-        """Joint steps up to which it was looked whether it is time to agree."""
+        """Joint steps up to which averaging was considered."""
         self._burst = (0, 1)
         """``_checked_at`` when the gradient steps at hand began, and how many they are."""
         self._disagreements: list[float] = []
         """Disagreements since the last report."""
 
     def update(self, step: int) -> Metrics:
-        """As GroupQLearner, with the heads averaged whenever so many joint steps of groups came."""
+        """Makes the gradient steps that are due, and averages the heads after every ``consensus_every`` joint steps."""
         self._burst = (self._checked_at, max(self._replay.schedule.due, 1))
         return super().update(step)
 
@@ -69,10 +69,10 @@ class DQNConsensus(DQNShare):
         return {**metrics, "Consensus/Disagreement": sum(found) / len(found)} if found else metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """As GroupQLearner, with how far agreeing has come."""
+        """Everything but the replay buffer, with how far averaging has come."""
         return {**super().state_dict(), "agreed": self._checked_at}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As GroupQLearner."""
+        """Continues from there with an empty buffer."""
         super().load_state_dict(state)
         self._checked_at = state["agreed"]

@@ -12,7 +12,7 @@ from trainer_service.networks.groups.shared_features import SharedFeaturesNetwor
 
 
 class DQNShare(CommunicatingLearner):
-    """Shared features that are averaged around a ring, see SharedFeaturesNetwork."""
+    """A learner of features that are averaged around a ring, see SharedFeaturesNetwork."""
 
     _settings_type = ShareSettings
     _hyper: ShareSettings

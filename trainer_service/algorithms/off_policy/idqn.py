@@ -10,6 +10,6 @@ from trainer_service.config.hyperparameters.off_policy import IDQNSettings
 
 
 class IDQN(GroupQLearner):
-    """Values of its own for each agent, learned from its own rewards."""
+    """A learner of values of its own for each agent, from the agent's rewards."""
 
     _settings_type = IDQNSettings

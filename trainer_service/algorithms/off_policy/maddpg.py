@@ -1,8 +1,8 @@
 """Multi-agent deep deterministic policy gradient, Lowe et al. 2017 (arXiv:1706.02275).
 
-Top to bottom as in the paper's algorithm 1: act alone, remember whole joint steps, and for every few steps one gradient
-step of the critics, who see everyone, one of the actors, and a step of their targets. Discrete actions are relaxed by
-the Gumbel-softmax where a gradient must pass through them.
+Top to bottom as in the paper's algorithm 1: act alone, remember joint steps, and for every few steps one gradient
+step of the critics, which see all agents, one of the actors, and a step of their targets. Discrete actions are
+relaxed by the Gumbel-softmax where a gradient must pass through them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class MADDPG(GroupReplayLearner):
-    """One behavior's actors, critics, their targets, and replay buffer, for agents that come in groups."""
+    """A learner of actors by central critics, for agents that come in groups, with its targets and replay buffer."""
 
     _settings_type = MADDPGSettings
     _hyper: MADDPGSettings

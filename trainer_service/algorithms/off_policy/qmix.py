@@ -19,7 +19,7 @@ from unity_bridge.specs import GLOBAL_STATE
 
 
 class QMIX(VDN):
-    """Values that are mixed by what the state says."""
+    """A learner of values that are mixed by a monotonic network of the state."""
 
     _settings_type = QMIXSettings
     _hyper: QMIXSettings
@@ -44,6 +44,6 @@ class QMIX(VDN):
     def _state(self, seen: Sequence[Tensor], state: Tensor | None, present: Tensor) -> Tensor:
         if state is None:
             return torch.cat(list(seen), dim=2).flatten(1)
-        # All who are there are shown the same.
+        # All present agents were shown one and the same state.
         first = present.to(torch.uint8).argmax(dim=1)
         return state[torch.arange(len(state), device=state.device), first]

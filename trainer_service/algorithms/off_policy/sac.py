@@ -33,7 +33,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class SAC(ReplayLearner[Sample]):
-    """One behavior's policy, critics, temperatures and replay buffer."""
+    """A learner of a stochastic policy by soft critics, with its temperatures and replay buffer."""
 
     _settings_type = SACSettings
     _hyper: SACSettings
@@ -98,7 +98,7 @@ class SAC(ReplayLearner[Sample]):
         return super().ready() or bool(self._reward_models and self._reward_schedule.due)
 
     def update(self, step: int) -> Metrics:
-        """As many updates as were earned since the last call."""
+        """Makes as many updates as were earned since the last call."""
         rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
         rng = self._replay.rng()
         metrics = {"Policy/Learning Rate": rate}
@@ -119,7 +119,7 @@ class SAC(ReplayLearner[Sample]):
         return result.report()
 
     def _update_reward_models(self, rng: np.random.Generator) -> Metrics:
-        """What earns rewards of our own making learns on its own schedule, from draws of its own."""
+        """Makes the updates of reward models that are due, from minibatches of their own."""
         if not self._reward_models:
             return {}
         parts: dict[str, list[Tensor]] = defaultdict(list)

@@ -9,7 +9,7 @@ from trainer_service.networks.groups.messages import MessageNetwork
 
 
 class SIC(CommunicatingLearner):
-    """Everyone reads everyone's message, see MessageNetwork."""
+    """A learner of agents that read all messages of their group, see MessageNetwork."""
 
     _settings_type = SICSettings
     _hyper: SICSettings

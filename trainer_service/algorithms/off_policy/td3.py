@@ -1,6 +1,6 @@
 """Twin delayed deep deterministic policy gradient (TD3), Fujimoto et al. 2018 (arXiv:1802.09477).
 
-DDPG with three mends against a critic that believes its own errors: the smaller of two critics' values is the target
+DDPG with three remedies for a critic that overestimates: the smaller of two critics' values is the target
 (clipped double Q), its action is blurred by noise (target policy smoothing), and policy and targets move once for
 several steps of the critics (delayed policy updates).
 """
@@ -34,7 +34,7 @@ class TwinCritics(SoftCritics):
 
 
 class TD3(DDPG):
-    """One behavior's policy, two critics, their targets, and replay buffer."""
+    """A learner of a deterministic policy by two critics, with their targets and its replay buffer."""
 
     _settings_type = TD3Settings
     _hyper: TD3Settings

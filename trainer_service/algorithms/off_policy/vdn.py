@@ -1,7 +1,7 @@
 """Value decomposition networks, Sunehag et al. 2018 (arXiv:1706.05296): agents' values add up to the group's.
 
-The group learns what it gets; each agent's part of it is found by what the others' parts do not explain. Acting needs
-nobody else: what is best for each makes the largest sum.
+The group learns from its rewards; each agent's part of them is what the others' parts do not explain. Each agent acts
+alone: the best choices of all make the largest sum.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trainer_service.networks.groups.mixers import SumMixer
 
 
 class VDN(GroupQLearner):
-    """Values that add up."""
+    """A learner of values that add up to the group's."""
 
     _settings_type = VDNSettings
     _hyper: VDNSettings

@@ -1,4 +1,4 @@
-"""What learners have in common whose agents tell each other what they see: then acting takes the whole group."""
+"""The base of learners whose agents communicate observations, so that acting takes the whole group."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 
 
 class CommunicatingLearner(GroupQLearner):
-    """Every agent's action comes from everyone's observations: in training, and whenever the policy is used.
+    """A learner whose agents act on the observations of their whole group, in training and afterwards.
 
     The observation selector adds them as a sensor. The replay does not keep that: a joint step has them all.
     """
 
     def _make_normalizer(self) -> ObservationNormalizer:
-        """With one scale for what an agent sees itself and what it is told."""
+        """A normalizer with one scale for an agent's own observations and for the communicated ones."""
         normalize = self._settings.network_settings.normalize
         return GroupNormalizer(self._spec.observation_specs, normalize=normalize)
 
     def _follows_agents(self) -> bool:
-        """Never: what agents tell each other must be of the same joint step, whoever's rewards they learn from."""
+        """False: communicated observations must be of the same joint step, whichever rewards are learned from."""
         return False

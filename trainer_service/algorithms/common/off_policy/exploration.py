@@ -1,4 +1,4 @@
-"""How learners from a replay buffer try actions beside those that they think best, and how much of it."""
+"""Exploration of learners from a replay buffer: ε-greedy choices, and noise on continuous actions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainer_service.rollout.trajectories import Trajectories
 
 
 class ActionHeads(Protocol):
-    """What turns a network's outputs into actions: likeliest ones, or sampled ones."""
+    """Action heads: they turn a network's outputs into likeliest or sampled actions."""
 
     @property
     def branches(self) -> Sequence[int]: ...
@@ -37,7 +37,7 @@ class ActionHeads(Protocol):
 
 
 class Exploration:
-    """What a stochastic policy needs, and the interface of the others: nothing is added to what it samples."""
+    """Exploration of a stochastic policy, and the interface of the others: it adds nothing to the samples."""
 
     memory_size = 0
     """Floats that an agent carries from one decision to the next for it."""
@@ -47,7 +47,7 @@ class Exploration:
         return partial(heads.sample, generator=generator)
 
     def perturb(self, decisions: Decisions, generator: torch.Generator) -> Decisions:
-        """What is done instead of what was decided, while it learns."""
+        """Decisions with exploration added, while it learns."""
         return decisions
 
     def record(self, trajectories: Trajectories) -> None:
@@ -58,7 +58,7 @@ class Exploration:
         return {}
 
     def state_dict(self) -> dict[str, int]:
-        """What was counted."""
+        """The counts of experience."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
@@ -66,7 +66,7 @@ class Exploration:
 
 
 class EpsilonGreedy(Exploration):
-    """ε falls from its first value straight to its last one, over agent steps or over agents' finished episodes."""
+    """ε-greedy choices. ε falls linearly, over agent steps or over agents' finished episodes."""
 
     def __init__(self, settings: ExplorationSettings) -> None:
         self._settings = settings
@@ -92,11 +92,11 @@ class EpsilonGreedy(Exploration):
         parameters: ActionParameters,
         allowed: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As ``heads.most_likely``, but each agent for itself at random now and then."""
+        """Samples like ``heads.most_likely``, but for each agent uniformly with probability ε."""
         continuous, best, log_probs = heads.most_likely(parameters, allowed)
         if allowed is None:
             allowed = torch.ones_like(parameters.logits, dtype=torch.bool)
-        # Off policy, nobody asks how likely an action was.
+        # Off policy, the probability of an action is not needed.
         return continuous, exploring(best, allowed, self.epsilon, generator, heads.branches), log_probs
 
     def record(self, trajectories: Trajectories) -> None:
@@ -110,7 +110,7 @@ class EpsilonGreedy(Exploration):
         return {"Policy/Exploration Rate": self.epsilon}
 
     def state_dict(self) -> dict[str, int]:
-        """What was counted."""
+        """The counts of experience."""
         return dict(self._counts)
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
@@ -165,7 +165,7 @@ class ActionNoise(Exploration):
         return {"Policy/Exploration Noise": self.deviation} if self._size else {}
 
     def state_dict(self) -> dict[str, int]:
-        """What was counted."""
+        """The counts of experience."""
         return {"steps": self.env_steps}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:

@@ -1,7 +1,7 @@
-"""What learners of a group's action values share: networks that decide alone, and a replay of the group's joint steps.
+"""The base of learners of a group's action values, from a replay of its joint steps.
 
-Top to bottom: act ε-greedily, remember whole joint steps, and for every few steps one gradient step towards what the
-target network says of the next ones. What a method makes of the agents' values is in its own file.
+Top to bottom: act ε-greedily, remember joint steps, and for every few steps one gradient step towards targets from
+the next joint steps. What a method makes of the agents' values is in its own file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trainer_service.rollout.trajectories import Trajectories
 
 
 class GroupNetworks(nn.Module):
-    """Everything that learns: what decides, and what makes the group's value of the agents', if anything does."""
+    """All networks that learn: the agents' action values, and the mixer of them if there is one."""
 
     def __init__(self, network: GroupQNetwork, mixer: nn.Module | None) -> None:
         super().__init__()
@@ -37,31 +37,31 @@ class GroupNetworks(nn.Module):
 
 
 class TDErrors(NamedTuple):
-    """How wrong a minibatch of B joint steps was."""
+    """Temporal-difference errors of a minibatch of B joint steps."""
 
     loss: Tensor
-    """What is made smaller."""
+    """The loss that is minimized."""
 
     squared: Tensor
     """δ², the mean."""
 
     squared_by_agent: Tensor
-    """δ², the mean of each agent of the group. [n]; [0] where only the group's error is known."""
+    """Mean δ² of each agent of the group. [n]; [0] where only the group's error is known."""
 
     absolute: Tensor
     """|δ|, over agents the mean. [B]"""
 
     value: Tensor
-    """Mean value of what was done."""
+    """Mean value of the actions taken."""
 
     target: Tensor
-    """Mean of what it should have been."""
+    """Mean target."""
 
 
 class GroupQLearner(GroupReplayLearner):
-    """One behavior's networks, targets and replay buffer, for agents that come in groups.
+    """A learner of action values for agents that come in groups, with its networks, targets and replay buffer.
 
-    By default agents learn each for itself, from their own rewards or from everyone's; with a mixer the group learns.
+    By default each agent learns for itself, from their own rewards or from everyone's; with a mixer the group learns.
     """
 
     _settings_type: ClassVar[type[GroupQSettings]]
@@ -88,7 +88,7 @@ class GroupQLearner(GroupReplayLearner):
         return SharedQNetwork(agent_spec, settings, agent_sensors=self._agent_sensors, ids=ids)
 
     def _make_mixer(self) -> nn.Module | None:
-        """What takes values [B, n] and a state to the group's [B]; None where each agent learns for itself."""
+        """The mixer of values [B, n] and a state to the group's [B]; None where each agent learns for itself."""
         return None
 
     def _make_exploration(self) -> EpsilonGreedy:
@@ -115,13 +115,13 @@ class GroupQLearner(GroupReplayLearner):
         return torch.cat([means, errors.squared_by_agent])
 
     def _after_step(self) -> None:
-        """What a method changes in the networks before their targets follow. ``_joint_steps`` says how late it is."""
+        """Changes networks before their targets are updated; a hook for methods."""
 
     def _update_target(self) -> None:
         self._target.soft_update(self._optimizer.parameters, target_tau(self._hyper, self._replay.updates))
 
     def _td_errors(self, batch: JointMinibatch) -> TDErrors:
-        """Of agents, or of the group where something mixes their values."""
+        """TD errors of each agent, or of the group where there is a mixer."""
         q = self._online.network.group_q_values(batch.observations)
         values = torch.where(batch.present, chosen_value(q, batch.actions, self._branches), 0.0)
         with torch.no_grad():
@@ -131,7 +131,7 @@ class GroupQLearner(GroupReplayLearner):
         return self._group_errors(batch, values, next_values)
 
     def _next_values(self, batch: JointMinibatch) -> Tensor:
-        """What the target networks think of everyone's best next choice. [B, n]"""
+        """Target values of each agent's best next choice. [B, n]"""
         q = self._target.network.network.group_q_values(batch.next_observations)
         if not self._hyper.double:
             return best_value(q, batch.next_allowed, self._branches)
@@ -139,7 +139,7 @@ class GroupQLearner(GroupReplayLearner):
         return double_q_value(online_q, q, batch.next_allowed, self._branches)
 
     def _agent_errors(self, batch: JointMinibatch, values: Tensor, next_values: Tensor) -> TDErrors:
-        """y_i = r_i + γ (1 − terminated_i) Q_i'(o_i'); or with everyone's rewards in the place of r_i."""
+        """Errors against y_i = r_i + γ (1 − terminated_i) Q_i'(o_i'), or with the team's rewards for r_i."""
         rewards = batch.rewards
         if self._hyper.reward_mode == "team_sum":
             rewards = batch.team_rewards.unsqueeze(1)
@@ -164,10 +164,10 @@ class GroupQLearner(GroupReplayLearner):
         )
 
     def _group_errors(self, batch: JointMinibatch, values: Tensor, next_values: Tensor) -> TDErrors:
-        """y = Σ r + γ Q_tot'(o'), the mixer's value; nothing where nobody is left."""
+        """Errors against y = Σ r + γ Q_tot'(o'), the mixer's value; Q_tot' is 0 where no agent is left."""
         mixer, target_mixer = self._online.mixer, self._target.network.mixer
         if mixer is None or target_mixer is None:
-            raise ValueError("nothing mixes the agents' values")
+            raise ValueError("there is no mixer of the agents' values")
         total = mixer(values, self._state(batch.observations, batch.state, batch.present))
         with torch.no_grad():
             state = self._state(batch.next_observations, batch.next_state, batch.next_present)
@@ -189,7 +189,7 @@ class GroupQLearner(GroupReplayLearner):
         )
 
     def _state(self, seen: Sequence[Tensor], state: Tensor | None, present: Tensor) -> Tensor | None:
-        """What the mixer is told, [B, S]. seen: as for the networks; state: the simulator's, of everyone; [B, n, S]."""
+        """The mixer's state, [B, S]. seen: the agents' observations; state: the simulator's, [B, n, S]."""
         return None
 
     def _weights(self) -> dict[str, nn.Module]:

@@ -1,4 +1,4 @@
-"""What learners of groups from a replay buffer share: what an agent sees itself, and a replay of joint steps."""
+"""The base of learners of groups from a replay buffer, which holds joint steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 
 
 class GroupReplayLearner(ReplayLearner[JointSample]):
-    """A learner for agents that come in groups. Its replay holds joint steps: what all of a group saw, did and got."""
+    """A learner for agents that come in groups. Its replay holds joint steps: what all agents saw, did and got."""
 
     _hyper: GroupOffPolicySettings
 

@@ -1,4 +1,4 @@
-"""What learners of groups take a gradient step on: joint steps drawn from the replay buffer as tensors."""
+"""Minibatches of learners of groups: joint steps from the replay buffer as tensors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class JointMinibatch(NamedTuple):
     """B joint steps of groups with n agents; see JointSample."""
 
     observations: list[Tensor]
-    """What agents saw themselves, normalized, zeros where nobody is: one [B, n, …] per sensor."""
+    """The agents' own observations, normalized, zeros for absent agents: one [B, n, …] per sensor."""
 
     next_observations: list[Tensor]
 
     state: Tensor | None
-    """The simulator's global state as everyone was shown it, where there is one. [B, n, S]"""
+    """The simulator's global state as each agent got it, where there is one. [B, n, S]"""
 
     next_state: Tensor | None
 
@@ -40,7 +40,7 @@ class JointMinibatch(NamedTuple):
     """bool [B, n, K]; None where everything is allowed."""
 
     rewards: Tensor
-    """Strength included, as all rewards here. [B, n]"""
+    """Rewards times the strength of their signal, as all rewards here. [B, n]"""
 
     team_rewards: Tensor
     """[B]"""
@@ -56,7 +56,7 @@ class JointMinibatch(NamedTuple):
 
 
 class JointMinibatchBuilder:
-    """Makes them, with what the normalizer knows today."""
+    """Builder of minibatches, with the normalizer as it is now."""
 
     def __init__(
         self,
@@ -68,7 +68,6 @@ class JointMinibatchBuilder:
     ) -> None:
         """kept_sensors: those of the learner that a sample has; agent_sensors: those that an agent's network sees.
 
-
         At most one is kept that is not seen: the global state. strength: what rewards are multiplied with.
         """
         self._normalizer = normalizer
@@ -78,9 +77,9 @@ class JointMinibatchBuilder:
         self._device = device
 
     def build(self, sample: JointSample) -> JointMinibatch:
-        """What was drawn."""
+        """The minibatch of a sample."""
         device = self._device
-        present, next_present = (to_tensor(there, device) for there in (sample.present, sample.next_present))
+        present, next_present = (to_tensor(mask, device) for mask in (sample.present, sample.next_present))
         observations, state = self._split(sample.observations, present)
         next_observations, next_state = self._split(sample.next_observations, next_present)
         return JointMinibatch(
@@ -100,13 +99,13 @@ class JointMinibatchBuilder:
         )
 
     def _split(
-        self, observations: Sequence[Observation], there: Tensor
+        self, observations: Sequence[Observation], present: Tensor
     ) -> tuple[list[Tensor], Tensor | None]:
-        """What agents see themselves, and the global state."""
+        """The agents' own observations, and the global state."""
         tensors = observations_as_floats([to_tensor(sensor, self._device) for sensor in observations])
-        # Zeros that stand for nobody would be shifted away from zero.
+        # The normalizer would shift the zeros of absent agents away from zero.
         inputs = [
-            torch.where(there.view(*there.shape, *[1] * (sensor.dim() - 2)), sensor, 0.0)
+            torch.where(present.view(*present.shape, *[1] * (sensor.dim() - 2)), sensor, 0.0)
             for sensor in self._normalizer.some(self._kept_sensors, tensors)
         ]
         numbered = list(zip(self._kept_sensors, inputs, strict=True))

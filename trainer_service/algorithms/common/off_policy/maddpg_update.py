@@ -1,4 +1,4 @@
-"""The gradient steps of MADDPG, and what they move.
+"""The gradient steps of MADDPG, with its networks, targets and optimizers.
 
 B joint steps, n agents; an action is C numbers and K choices, one-hot by branch.
 """
@@ -23,7 +23,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class CriticReport(NamedTuple):
-    """How wrong the critics were about a minibatch, before their step."""
+    """Errors of the critics on a minibatch, before their step."""
 
     squared: Tensor
     """δ², the mean over agents and joint steps."""
@@ -35,14 +35,14 @@ class CriticReport(NamedTuple):
     """|δ|, the mean over agents. [B]"""
 
     value: Tensor
-    """Mean value of what was done."""
+    """Mean value of the actions taken."""
 
     target: Tensor
-    """Mean of what it should have been."""
+    """Mean target."""
 
 
 class MADDPGUpdate:
-    """Actors, critics, and the targets that follow them.
+    """Actors and critics, their targets, and their optimizers.
 
     Actors and critics have an optimizer each: an actor's loss passes through the critics, and must not move them.
     """
@@ -75,7 +75,7 @@ class MADDPGUpdate:
         self._critic_optimizer = FlatOptimizer(self._critics.parameters())
 
     def joint_actions(self, numbers: Tensor, choices: Tensor) -> Tensor:
-        """What agents did. [B, n, C] and int64 [B, n, branches] to [B, n, C + K]."""
+        """The actions of all agents. [B, n, C] and int64 [B, n, branches] to [B, n, C + K]."""
         return (
             torch.cat([numbers, one_hot_choices(choices, self._branches)], dim=2)
             if self._branches
@@ -83,24 +83,24 @@ class MADDPGUpdate:
         )
 
     def update_critics(self, batch: JointMinibatch, joint_actions: Tensor, rate: float) -> CriticReport:
-        """Towards r_i + γ Q_i'(x', μ_1'(o_1'), …, μ_n'(o_n')), eq. 6 of the paper."""
+        """Moves critics towards r_i + γ Q_i'(x', μ_1'(o_1'), …, μ_n'(o_n')), eq. 6 of the paper."""
         with torch.no_grad():
             targets = self._targets(batch)
-        learned = self._value_mask(batch).to(targets.dtype)
+        mask = self._value_mask(batch).to(targets.dtype)
         values = self._critics.forward(batch.observations, batch.present, joint_actions.unsqueeze(1))
-        errors = (values - targets) * learned
+        errors = (values - targets) * mask
         squared = errors.square()
         if batch.weights is not None:
             squared = squared * batch.weights.unsqueeze(1)
-        self._critic_optimizer.minimize(_sum_of_means(squared, learned), rate, self._hyper.max_grad_norm)
+        self._critic_optimizer.minimize(_sum_of_means(squared, mask), rate, self._hyper.max_grad_norm)
         with torch.no_grad():
-            count = learned.sum().clamp(min=1.0)
+            count = mask.sum().clamp(min=1.0)
             return CriticReport(
                 squared=errors.square().sum() / count,
-                squared_by_agent=errors.square().sum(dim=0) / learned.sum(dim=0).clamp(min=1.0),
-                absolute=errors.abs().sum(dim=1) / learned.sum(dim=1).clamp(min=1.0),
-                value=(values * learned).sum() / count,
-                target=(targets * learned).sum() / count,
+                squared_by_agent=errors.square().sum(dim=0) / mask.sum(dim=0).clamp(min=1.0),
+                absolute=errors.abs().sum(dim=1) / mask.sum(dim=1).clamp(min=1.0),
+                value=(values * mask).sum() / count,
+                target=(targets * mask).sum() / count,
             )
 
     def update_actors(
@@ -111,16 +111,16 @@ class MADDPGUpdate:
         rate: float,
         noise: torch.Generator,
     ) -> Tensor:
-        """Each towards what its critic values more, if all others did what they did. Returns the loss.
+        """Moves each actor towards what its critic values more, given what all others did. Returns the loss.
 
         joint_actions: [B, n, C + K]; allowed: bool [B, n, K], or None where everything is.
         """
         parameters = self.actors.group_policy(batch.observations)
         present = batch.present.to(joint_actions.dtype)
-        mine = torch.eye(self._num_agents, dtype=torch.bool, device=joint_actions.device).unsqueeze(-1)
-        # Row i is what critic i is told: its own agent's action as of today, the others' as of then. [B, n, n, C + K]
+        own = torch.eye(self._num_agents, dtype=torch.bool, device=joint_actions.device).unsqueeze(-1)
+        # Row i is the input of critic i: its own agent's action as of now, all others as replayed. [B, n, n, C + K]
         actions = torch.where(
-            mine, self._relaxed_actions(parameters, allowed, noise).unsqueeze(1), joint_actions.unsqueeze(1)
+            own, self._relaxed_actions(parameters, allowed, noise).unsqueeze(1), joint_actions.unsqueeze(1)
         )
         values = self._critics.forward(batch.observations, batch.present, actions)
         outputs = torch.cat([parameters.mean, parameters.logits], dim=2)
@@ -130,28 +130,28 @@ class MADDPGUpdate:
         return loss.detach() / self._num_agents
 
     def soft_update_targets(self, tau: float) -> None:
-        """Moves a share of everything into the targets."""
+        """Moves all targets towards their networks by a share ``tau``."""
         self._target_actors.soft_update(self._actor_optimizer.parameters, tau)
         self._target_critics.soft_update(self._critic_optimizer.parameters, tau)
 
     def _targets(self, batch: JointMinibatch) -> Tensor:
-        """What the critics' values should have been. [B, n]"""
+        """Targets of the critics' values. [B, n]"""
         next_actions = self._target_actions(batch)
         values = self._target_critics.network.forward(
             batch.next_observations, batch.next_present, next_actions.unsqueeze(1)
         )
         if self._hyper.reward_mode == "individual":
             return td_targets(batch.rewards, batch.discounts, values, batch.terminated)
-        # Who died is still worth what the others earn, for as long as anybody is left.
-        over = ~batch.next_present.any(dim=1, keepdim=True)
-        return td_targets(batch.team_rewards.unsqueeze(1), batch.discounts, values, over)
+        # A dead agent is still worth what the others earn, for as long as one of them is left.
+        ended = ~batch.next_present.any(dim=1, keepdim=True)
+        return td_targets(batch.team_rewards.unsqueeze(1), batch.discounts, values, ended)
 
     def _value_mask(self, batch: JointMinibatch) -> Tensor:
-        """Whose values are known at which joint steps. bool [B, n]"""
+        """Whether an agent's value is learned at a joint step. bool [B, n]"""
         return batch.present if self._hyper.reward_mode == "individual" else torch.ones_like(batch.present)
 
     def _target_actions(self, batch: JointMinibatch) -> Tensor:
-        """What the target actors would do next: their numbers, and their likeliest choices. [B, n, C + K]"""
+        """The target actors' next actions: numbers, and the likeliest choices. [B, n, C + K]"""
         parameters = self._target_actors.network.group_policy(batch.next_observations)
         numbers = torch.tanh(parameters.mean)
         if not self._branches:
@@ -161,7 +161,7 @@ class MADDPGUpdate:
     def _relaxed_actions(
         self, parameters: ActionParameters, allowed: Tensor | None, noise: torch.Generator
     ) -> Tensor:
-        """What the actors do now, with a gradient. [B, n, C + K]"""
+        """The actors' actions as of now, with a gradient: choices are relaxed. [B, n, C + K]"""
         numbers, logits, hyper = torch.tanh(parameters.mean), parameters.logits, self._hyper
         if not self._branches:
             return numbers
@@ -189,6 +189,6 @@ class MADDPGUpdate:
         return {"actor_optimizer": self._actor_optimizer, "critic_optimizer": self._critic_optimizer}
 
 
-def _sum_of_means(parts: Tensor, there: Tensor) -> Tensor:
-    """Every agent's own mean, so that how much one is there does not change how fast the others learn. [B, n]"""
-    return (parts.sum(dim=0) / there.sum(dim=0).clamp(min=1.0)).sum()
+def _sum_of_means(parts: Tensor, mask: Tensor) -> Tensor:
+    """Sum over agents of the mean over the joint steps of each, so that a rare agent learns as fast. [B, n]"""
+    return (parts.sum(dim=0) / mask.sum(dim=0).clamp(min=1.0)).sum()

@@ -1,4 +1,4 @@
-"""What every learner from a replay buffer shares: acting, remembering, when it learns, and what it saves."""
+"""The base of all learners from a replay buffer: acting, remembering, the time for updates, checkpoints."""
 
 from __future__ import annotations
 
@@ -194,11 +194,11 @@ class ReplayLearner(ABC, Generic[SampleT]):
         """Makes one gradient step of everything, and one of the targets. Returns what is reported of it, ``_tags``."""
 
     def _own_metrics(self) -> dict[str, float]:
-        """What else a method reports of an update; how the replay is drawn from, unless it says otherwise."""
+        """More metrics of an update; those of the replay, unless a method says otherwise."""
         return self._replay.metrics()
 
     def _inputs(self, observations: Sequence[Observation]) -> list[Tensor]:
-        """What networks are shown of sensors, one array [B, …] each."""
+        """Inputs of the networks: observations as normalized tensors, one array [B, …] per sensor."""
         return self._normalizer.forward([to_tensor(sensor, self._device) for sensor in observations])
 
     def _weights(self) -> Mapping[str, nn.Module]:

@@ -1,4 +1,4 @@
-"""What learners off policy learn from: a replay buffer, how often they draw from it, and what is drawn."""
+"""Sampler of minibatches: the replay buffer of a learner, and how far learning from it has come."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ SampleT = TypeVar("SampleT")
 
 
 class ReplaySampler(Generic[SampleT]):
-    """The buffer, and how far learning from it has come.
+    """A replay buffer, and how far learning from it has come.
 
-    What is drawn hangs on the seed and on how many updates there were, so a run that goes on draws what it would have
-    drawn.
+    Samples depend on the seed and on the number of updates, so a resumed run draws what it would have drawn.
     """
 
     def __init__(
@@ -36,13 +35,13 @@ class ReplaySampler(Generic[SampleT]):
         *schedules: UpdateSchedule,
         sample_size: int | None = None,
     ) -> None:
-        """schedules: of gradient steps, and of whatever else is learned from the buffer.
+        """schedules: of gradient steps, and of all else that learns from the buffer.
 
-        sample_size: what a minibatch asks the buffer for; None for ``batch_size``.
+        sample_size: rows or sequences of a minibatch; None for ``batch_size``.
         """
         self.buffer = buffer
         self.updates = 0
-        """Over the whole run: gradient steps, and whatever else was drawn for."""
+        """Gradient steps over the whole run, and other updates from the buffer."""
         self.schedule = schedules[0]
         self._schedules = schedules
         self._seed = seed
@@ -52,23 +51,23 @@ class ReplaySampler(Generic[SampleT]):
 
     @property
     def beta(self) -> float:
-        """How far weights correct now for some rows being likelier than others."""
+        """How far importance weights correct for priorities now."""
         return linear_decay(self._settings.beta, 1.0, self.updates, self._settings.beta_updates)
 
     def metrics(self) -> dict[str, float]:
-        """What there is to report."""
+        """Metrics of prioritized replay; none of a uniform one."""
         largest = self.buffer.largest_priority
         return {} if largest is None else {"Replay/Beta": self.beta, "Replay/Largest Priority": largest}
 
     def record(self, trajectories: Trajectories) -> Rows:
-        """Keeps experience. Returns the rows where it stands."""
+        """Adds experience to the buffer. Returns its rows."""
         rows = self.buffer.add(trajectories)
         for schedule in self._schedules:
             schedule.steps += len(trajectories)
         return rows
 
     def rng(self) -> np.random.Generator:
-        """What draws for the updates that are due now."""
+        """The random stream of the updates that are due now."""
         return np.random.default_rng([self._seed, self.updates])
 
     def minibatches(self, rng: np.random.Generator) -> Iterator[SampleT]:

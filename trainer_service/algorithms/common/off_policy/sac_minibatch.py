@@ -1,4 +1,4 @@
-"""What soft actor-critic takes a gradient step on: draws from the replay buffer as tensors."""
+"""Minibatches of soft actor-critic: transitions or sequences from the replay buffer as tensors."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ class SACMinibatch(NamedTuple):
     """B transitions, S reward signals."""
 
     inputs: EncoderInput
-    """When the agents decided."""
+    """Inputs of the decisions."""
 
     next_inputs: EncoderInput
-    """When they decided next."""
+    """Inputs of the next decisions."""
 
     continuous_actions: Tensor
 
     discrete_actions: Tensor
-    """Counted from the start of all choices. int64 [B, branches]"""
+    """Choices, counted from the first of all branches. int64 [B, branches]"""
 
     allowed: Tensor
     """bool [B, K]"""
 
     allowed_or_none: Tensor | None
-    """The same, None where everything is allowed."""
+    """``allowed``, or None where everything is."""
 
     next_allowed_or_none: Tensor | None
 
     rewards: Tensor
-    """As of today, strengths included. [B, S]"""
+    """Rewards as the sources see them now, times their strengths. [B, S]"""
 
     continues: Tensor
-    """0 where nothing is worth anything after the step, else 1. [B, S]"""
+    """0 where the next value does not count, else 1. [B, S]"""
 
     weights: Tensor | None
     """[B]"""
 
 
 class SACMinibatchBuilder:
-    """Makes them, with what networks and reward signals know today."""
+    """Builder of minibatches, with normalizer and reward sources as they are now."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class SACMinibatchBuilder:
         self._ends = to_tensor(np.array([not source.ignores_end for source in rewards], np.float32), device)
 
     def build(self, sample: Sample) -> SACMinibatch:
-        """What was drawn, its rewards as of today."""
+        """The minibatch of a sample, with rewards as of now."""
         transitions = self.transitions(sample)
         rewards = [source.strength * source.rewards(transitions) for source in self._rewards]
         terminated = transitions.terminated.unsqueeze(-1)
@@ -88,7 +88,7 @@ class SACMinibatchBuilder:
         )
 
     def transitions(self, sample: Sample) -> Transitions:
-        """The same as reward signals see it."""
+        """A sample as reward sources take it."""
         device = self._device
         continuous = to_tensor(sample.continuous_actions, device)
         return Transitions(
@@ -104,7 +104,7 @@ class SACMinibatchBuilder:
     def _encoder_inputs(
         self, transitions: Transitions, sequences: SequencesOfSample | None
     ) -> tuple[EncoderInput, EncoderInput]:
-        """Each transition's observations by themselves, or sequences with what was seen after their last steps."""
+        """Inputs of decisions and of the next ones: single observations, or sequences with their final observations."""
         if sequences is None:
             return EncoderInput(self._inputs(transitions.observations)), EncoderInput(
                 self._inputs(transitions.next_observations)

@@ -1,4 +1,4 @@
-"""The gradient steps of soft actor-critic, and what they move."""
+"""The gradient steps of soft actor-critic, with its networks, targets and optimizers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class StepResult(NamedTuple):
-    """What one gradient step of everything met: B rows, S reward signals."""
+    """Losses and statistics of one gradient step: B rows, S reward signals."""
 
     losses: Tensor
-    """Each critic's. [critics]"""
+    """Loss of each critic. [critics]"""
 
     policy_loss: Tensor
 
     entropy: Tensor
-    """Of all parts together, the mean over rows."""
+    """Entropy of all parts together, the mean over rows."""
 
     alpha: Tensor
     """Temperatures before the step. [parts]"""
@@ -36,13 +36,13 @@ class StepResult(NamedTuple):
     """Soft values, the mean over rows. [S]"""
 
     rewards: Tensor
-    """The mean over rows. [S]"""
+    """Mean rewards. [S]"""
 
     errors: Tensor
     """Critics' errors, in absolute terms and on average over critics and signals. [B]"""
 
     def report(self) -> Tensor:
-        """Everything that is no row's own, end to end, so that it leaves the device at once."""
+        """All statistics but those of single rows, end to end, so that they leave the device at once."""
         return torch.cat(
             [
                 self.losses,
@@ -56,7 +56,7 @@ class StepResult(NamedTuple):
 
 
 class SACUpdate:
-    """A policy, its critics, the targets that follow them, and a temperature for each kind of action."""
+    """A policy, its critics and their targets, and a temperature for each kind of action."""
 
     def __init__(
         self, spec: BehaviorSpec, settings: TrainerSettings, hyper: SACSettings, discounts: Tensor
@@ -89,9 +89,9 @@ class SACUpdate:
         return self.actor.policy(observations)
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """The same with memory, of one step: also what each agent remembers afterwards.
+        """The distribution of each agent's action with memory, and its memory afterwards.
 
-        memories: [B, memory_size], or the actor's part alone if nothing is learned from this.
+        memories: [B, memory_size], or the actor's part alone where nothing is learned.
         """
         observations = observations_as_floats(observations)
         parameters, kept = self.actor.step(observations, memories)
@@ -121,7 +121,7 @@ class SACUpdate:
     def _update_critics(
         self, batch: SACMinibatch, alpha: Tensor, rate: float, noise: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Towards the soft targets. Returns each critic's loss [N], and the errors [N, B, S]."""
+        """Moves the critics towards the soft targets. Returns each critic's loss [N], and the errors [N, B, S]."""
         with torch.no_grad():
             parameters = self.actor.policy_from(batch.next_inputs)
             drawn = self.actor.actions.draw(parameters, batch.next_allowed_or_none, noise)
@@ -138,7 +138,7 @@ class SACUpdate:
     def _update_actor(
         self, batch: SACMinibatch, alpha: Tensor, rate: float, noise: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Towards larger soft values. Returns the loss, the entropies [B, parts], and the values [B, S]."""
+        """Moves the policy towards larger soft values. Returns loss, entropies [B, parts] and values [B, S]."""
         parameters = self.actor.policy_from(batch.inputs)
         drawn = self.actor.actions.draw(parameters, batch.allowed_or_none, noise)
         with torch.no_grad():
@@ -151,7 +151,7 @@ class SACUpdate:
             return loss.detach(), soft.entropies(drawn, self._branches), values.detach()
 
     def metrics(self, report: list[float], signals: list[str]) -> dict[str, float]:
-        """The mean of some steps' reports, by tag. signals: names of the reward signals."""
+        """Metrics by tag. report: mean of some steps' reports; signals: names of the reward signals."""
         branches, parts = len(self._branches), len(self._log_alpha)
         first, second, policy_loss, entropy = report[:4]
         alpha, values = report[4 : 4 + parts], report[4 + parts : 4 + parts + len(signals)]
@@ -192,7 +192,7 @@ class SACUpdate:
         self._alpha_optimizer.adam.load_state_dict(state["alpha_optimizer"])
 
     def load_weights(self, state: Mapping[str, Any], heads: Sequence[int | None], known: int) -> None:
-        """The same without the moments.
+        """Takes networks and temperatures, without the optimizers' moments.
 
         heads: for each of our value heads which of the state's it continues, None where it begins anew.
         known: value heads of the state.

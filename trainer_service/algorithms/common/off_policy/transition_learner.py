@@ -1,4 +1,4 @@
-"""What learners of the task's rewards from single transitions share."""
+"""The base of learners from single transitions and the task's rewards."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class TransitionLearner(ReplayLearner[Sample]):
         return strength * to_tensor(sample.task_rewards, self._device)
 
     def _discounts(self, sample: Sample) -> Tensor | float:
-        """What values of the next observations count: γ, or γᵏ after k steps. [B]"""
+        """Discounts of the next observations' values: γ, or γᵏ after k steps. [B]"""
         if sample.discounts is None:
             return self._settings.reward_signals["extrinsic"].gamma
         return to_tensor(sample.discounts, self._device)
 
     def _importance_weights(self, sample: Sample) -> Tensor | None:
-        """What corrects for some rows being likelier than others; None where all were alike. [B]"""
+        """Importance weights of prioritized rows; None where all were equally likely. [B]"""
         return None if sample.weights is None else to_tensor(sample.weights, self._device)

@@ -1,4 +1,4 @@
-"""How often an off-policy learner learns, measured by what it lives through, and how fast its targets follow."""
+"""Update-to-data ratio of off-policy learners, and the Polyak coefficient of their targets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperpara
 
 
 class UpdateSchedule:
-    """One update for every so many recorded steps, once there are enough to draw from.
+    """A schedule of one update for every so many recorded steps, once there are enough to sample from.
 
     Steps before the start earn nothing, so that learning never begins with a burst of updates from little data.
     """
@@ -15,13 +15,13 @@ class UpdateSchedule:
         self._start = start
         self._steps_per_update = steps_per_update
         self.steps = 0
-        """Recorded so far."""
+        """Agent steps recorded so far."""
         self.updates = 0
-        """Made so far."""
+        """Updates made so far."""
 
     @property
     def collected(self) -> tuple[int, int] | None:
-        """Steps that were recorded of those without which nothing begins; None once it has begun."""
+        """Steps recorded of those before the first update; None once updates have begun."""
         return (self.steps, self._start) if self.steps < self._start else None
 
     @property
@@ -32,7 +32,7 @@ class UpdateSchedule:
 
 
 def target_tau(hyper: OffPolicyHyperparameters, updates: int) -> float:
-    """How much of the networks moves into their targets after so many updates: 1 makes a copy, 0 changes nothing."""
+    """Share of the networks that moves into their targets after so many updates: 1 is a copy, 0 nothing."""
     if hyper.target_update is None:
         return hyper.tau
     return 0.0 if updates % hyper.target_update else 1.0
