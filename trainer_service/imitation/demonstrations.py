@@ -133,7 +133,7 @@ def _joined_sensor(segments: Sequence[DemonstratedSegment], sensor: int) -> Tens
 
 
 def _check(file: DemonstrationFile, spec: BehaviorSpec) -> None:
-    """Names are not compared: they change with a project's scenes, and the order of sensors is what counts."""
+    """Raises UserError for other sensors or actions. Names are not compared: they change with a project's scenes."""
     expected, came = spec.observation_specs, file.spec.observation_specs
     if len(came) != len(expected):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Torch modules: from observations to action parameters and values.
+"""Torch modules that map observations to action parameters and values.
 
 The names in ``ActorCritic.state_dict``, i counting sensors in wire order, and in braces what repeats::
 

@@ -37,7 +37,7 @@ class FlatParameters:
             start = span.stop
 
     def zero_gradient(self) -> None:
-        """Before each backward pass."""
+        """Sets the gradient to zero, before each backward pass."""
         self.gradient.zero_()
 
     def clip_gradient(self, max_norm: float) -> None:
@@ -113,7 +113,7 @@ class FlatOptimizer:
         self.adam = FlatAdam(self.parameters, epsilon=epsilon)
 
     def minimize(self, loss: Tensor, rate: float, max_norm: float | None) -> None:
-        """One step against the gradient of ``loss`` by these parameters, and by no others."""
+        """Makes one step against the gradient of ``loss`` by these parameters, and by no others."""
         self.parameters.zero_gradient()
         loss.backward(inputs=self._list)  # type: ignore[no-untyped-call]  # torch has no types here
         if max_norm is not None:
@@ -121,7 +121,7 @@ class FlatOptimizer:
         self.adam.step(rate)
 
     def apply_gradient(self, gradient: Tensor, rate: float) -> None:
-        """One step against a gradient that is known."""
+        """Makes one step against a gradient that is known."""
         self.parameters.gradient.copy_(gradient)
         self.adam.step(rate)
 

@@ -18,7 +18,7 @@ _SIZED_LIKE = {Tensor.new_empty, Tensor.new_zeros, Tensor.new_ones, Tensor.new_f
 
 
 class SizeLimit(TorchFunctionMode):
-    """While it is entered, no tensors are made beyond a small multiple of those that are there.
+    """A mode in which no tensors are made beyond a small multiple of those that are there.
 
     What is made is counted before it is made, so networks of a billion units cost nothing.
     """

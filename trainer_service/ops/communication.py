@@ -35,5 +35,5 @@ def disagreement(heads: Tensor) -> Tensor:
 
 
 def consensus(heads: Tensor) -> Tensor:
-    """Everyone gets the mean of all. [n, …], shape kept, all rows equal bit for bit."""
+    """Gives all rows their mean. [n, …], shape kept, all rows equal bit for bit."""
     return heads.mean(dim=0, keepdim=True).expand_as(heads)

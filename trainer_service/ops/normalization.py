@@ -22,7 +22,7 @@ class Moments(NamedTuple):
 
 
 def initial_moments(features: int, device: torch.device | None = None) -> Moments:
-    """Before any data: mean 0, variance 1."""
+    """Moments before any data: mean 0, variance 1."""
     return Moments(
         torch.ones((), dtype=torch.float64, device=device),
         torch.zeros(features, dtype=torch.float64, device=device),

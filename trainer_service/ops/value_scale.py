@@ -24,7 +24,7 @@ class ReturnMoments(NamedTuple):
 
 
 def initial_return_moments(heads: int) -> ReturnMoments:
-    """Before the first return."""
+    """Moments before the first return."""
     mean, square = torch.zeros((2, heads), dtype=torch.float64)
     return ReturnMoments(mean, square, torch.zeros((), dtype=torch.float64))
 

@@ -28,18 +28,18 @@ class ExtrinsicReward:
         self.gamma = settings.gamma
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
-        """Shape [S]."""
+        """Returns the rewards of all steps. Shape [S]."""
         return experience.trajectories.rewards + experience.trajectories.group_rewards
 
     def update_statistics(self, experience: Experience) -> None:
         """Does nothing: there are no statistics."""
 
     def rewards(self, transitions: Transitions) -> Tensor:
-        """Shape [B]."""
+        """Returns the rewards of these steps. Shape [B]."""
         return transitions.task_rewards
 
     def learn(self, transitions: Transitions) -> Mapping[str, Tensor]:
-        """There is nothing to learn."""
+        """Does nothing: there is nothing to learn."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class ExtrinsicReward:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """There is nothing to continue."""
+        """Does nothing: there is nothing to continue."""
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """There are none."""
+        """Does nothing: there are none."""

@@ -124,7 +124,7 @@ class GAILReward:
         return total, {**statistics, "Losses/GAIL KL Loss": divergence, "Policy/GAIL Beta": self._beta}
 
     def _penalty(self, expert: Inputs, policy: Inputs) -> Tensor:
-        """How much too steep D is, somewhere between an expert's step and one of the policy's."""
+        """Returns how much too steep D is, somewhere between an expert's step and one of the policy's."""
         share = torch.rand(len(expert.actions), generator=self._drawing, device=self._device)
         between = Inputs(
             [

@@ -14,7 +14,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class RNDReward(IntrinsicReward):
-    """Pays for what was seen next and is new.
+    """The source that pays for next observations that are new.
 
     A predictor learns what a network of random weights that never change makes of observations, and is the
     better the more often it met the like.

@@ -49,7 +49,7 @@ class _FreeIndices:
         return len(self._freed) == self._next
 
     def take(self) -> int:
-        """The first that is free."""
+        """Takes the lowest free index."""
         if self._freed:
             return heapq.heappop(self._freed)
         self._next += 1
@@ -69,7 +69,7 @@ class AgentIndexAllocator:
         self._free_indices: dict[_Group, _FreeIndices] = {}
 
     def assign(self, simulator: int, team: int, batch: StepBatch) -> GroupMembership:
-        """Groups and agent indices of all rows."""
+        """Returns groups and agent indices of all rows."""
         keys, groups = agent_keys(batch.agent_ids, team), group_keys(batch, team)
         ended = batch.num_terminal
         known = self._agents.find(simulator, keys[:ended])

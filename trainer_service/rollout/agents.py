@@ -19,7 +19,7 @@ Keys = NDArray[np.int64]
 
 
 def agent_keys(agent_ids: NDArray[np.int64], team: int) -> Keys:
-    """One number per agent of a simulator: its id (32 bits on the wire) and its team. Shape [N]."""
+    """Returns one number per agent of a simulator: its id (32 bits on the wire) and its team. Shape [N]."""
     return (agent_ids & 0xFFFFFFFF) | (np.int64(team) << 32)
 
 
@@ -161,7 +161,7 @@ _CHECK_EVERY = 64
 
 
 class TooManyAgents(Exception):
-    """A simulator has more agents of one behavior at a time than are served."""
+    """The error of a simulator with more agents of one behavior at a time than are served."""
 
 
 def is_time_to_check(tick: int, known: int, mentioned: int) -> bool:

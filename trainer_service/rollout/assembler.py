@@ -89,7 +89,7 @@ class _FinalState:
 
 
 class TrajectoryAssembler:
-    """Turns the ticks of many simulators into trajectories, without a Python loop over agents.
+    """The assembler of many simulators' ticks into trajectories, without a Python loop over agents.
 
     Each agent owns a row of preallocated arrays [rows, horizon, …] that holds its unfinished segment. A segment
     is handed out when its episode ends or when it has ``horizon`` steps, whichever is first; an episode that
@@ -383,7 +383,7 @@ class TrajectoryAssembler:
             self._memory[rows] = 0.0
 
     def _remember(self, sensor: int, waiting: Rows, at: NDArray[np.int64], observation: Observation) -> None:
-        """Bytes are kept as bytes for as long as a sensor sends nothing else."""
+        """Stores observations; bytes stay bytes for as long as a sensor sends nothing else."""
         stored = self._observations[sensor]
         if stored.dtype != observation.dtype:
             if observation.dtype == np.uint8 and self._untouched:
@@ -436,7 +436,7 @@ class TrajectoryAssembler:
             self._resize(max(_FIRST_ROWS, 2 * needed))
 
     def _widen(self) -> None:
-        """Segments grow towards the horizon; memory follows them instead of taking the worst case at once."""
+        """Adds columns: segments grow towards the horizon, and memory follows them."""
         self._columns = min(self._horizon, 2 * self._columns)
         self._resize(len(self._lengths))
 

@@ -154,7 +154,7 @@ class EpisodeLedger:
 
     @property
     def complete(self) -> bool:
-        """Every counted episode has ended, of agents and of groups, or there are groups that seem to have no end."""
+        """Whether every counted episode has ended, or there are groups that seem to have no end."""
         if not self._ended.all():
             return False
         patience = max(LEAST_PATIENCE, 10 * self._ticks_for_agents)

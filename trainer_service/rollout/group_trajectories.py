@@ -1,4 +1,4 @@
-"""When the segments of a group are complete: agents that acted together are handed out together."""
+"""Assembly of group trajectories: agents that acted together are handed out together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALONE = np.int64(1) << 62
 
 
 def group_keys(batch: StepBatch, team: int) -> Keys:
-    """One number per row: the same for agents of one group; an agent of no group is a group of its own. [N]"""
+    """Returns one number per row, equal for agents of one group; an agent of no group has its own. Shape [N]."""
     alone = agent_keys(batch.agent_ids, team) | _ALONE
     return np.where(batch.group_ids != 0, agent_keys(batch.group_ids, team), alone)
 
@@ -44,7 +44,7 @@ class GroupTrajectoryAssembler:
         return found
 
     def join(self, simulator: int, rows: Rows, keys: Keys) -> None:
-        """Agents that wait for an action are alive. rows: theirs; keys: their groups'. Shapes [M]."""
+        """Marks agents that wait for an action as alive. rows: theirs; keys: their groups'. Shapes [M]."""
         distinct, of_distinct = np.unique(keys, return_inverse=True)
         groups = self._groups.assign(simulator, distinct)[of_distinct]
         if self._groups.capacity > len(self._present):
@@ -56,7 +56,7 @@ class GroupTrajectoryAssembler:
         np.add.at(self._present, groups[new], 1)
 
     def moved(self, simulator: int, rows: Rows, keys: Keys) -> NDArray[np.bool_]:
-        """Which of these living agents belong to another group than before. Shape [M]."""
+        """Tells which of these living agents belong to another group than before. Shape [M]."""
         known = rows < len(self._group_of)
         before = np.where(known, self._group_of[np.minimum(rows, len(self._group_of) - 1)], -1)
         others: NDArray[np.bool_] = (before >= 0) & (before != self._groups.find(simulator, keys))
@@ -95,7 +95,7 @@ class GroupTrajectoryAssembler:
         return _numbered(out)
 
     def move(self, had: Rows, have: Rows) -> None:
-        """Agents have other rows now."""
+        """Moves agents to other rows."""
         known = had < len(self._group_of)
         groups = np.where(known, self._group_of[np.where(known, had, 0)], -1)
         self._group_of[had[known]] = -1

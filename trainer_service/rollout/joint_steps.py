@@ -59,7 +59,7 @@ class JointSteps:
 
 
 def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
-    """Puts agents' steps together again.
+    """Finds the joint steps of group trajectories.
 
     Args:
         trajectories: complete group trajectories, as the assembler hands them out by group.

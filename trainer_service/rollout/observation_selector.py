@@ -41,13 +41,13 @@ class ObservationSelector:
 
     @property
     def input_sensors(self) -> tuple[int, ...]:
-        """Which of these ``inputs`` the learner sees, in its order."""
+        """The numbers of those ``inputs`` that the learner sees, in its order."""
         given = len(self.spec.observation_specs) - len(self.kept_sensors)
         size = len(self.inputs.observation_specs)
         return (*self.kept_sensors, *range(size - given, size))
 
     def batch(self, batch: StepBatch, agent_indices: NDArray[np.int64] | None) -> StepBatch:
-        """A tick as the learner sees it. agent_indices: each row's index in its group, [N]; for ids.
+        """Returns a tick as the learner sees it. agent_indices: each row's index in its group, [N]; for ids.
 
         Raises ValueError for an index that is not there.
         """
@@ -126,7 +126,7 @@ def group_rows(
 
 
 def one_hot_agent_ids(agent_indices: NDArray[np.int64], num_agents: int) -> NDArray[np.float32]:
-    """[N] to [N, num_agents]. Raises ValueError for an index that is not there."""
+    """Maps agent indices, [N], to one-hot rows, [N, num_agents]. Raises ValueError for an index that is not there."""
     if len(agent_indices) and int(agent_indices.max()) >= num_agents:
         raise ValueError(
             f"a group of at least {int(agent_indices.max()) + 1} agents came, {num_agents} were expected"

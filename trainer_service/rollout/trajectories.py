@@ -15,7 +15,7 @@ from unity_bridge.steps import Observation, join_observations
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupIndex:
-    """Which steps of different agents were taken together: S steps of P trajectories of some group trajectories.
+    """The index of steps that different agents took together: S steps of P trajectories of some group trajectories.
 
     Every group trajectory is complete: all that anyone of the group did in it is here.
     """
@@ -92,7 +92,7 @@ class Trajectories:
         return len(self.rewards)
 
     def select(self, segments: NDArray[np.bool_]) -> Trajectories:
-        """Some of the trajectories. segments: shape [P]."""
+        """Returns some of the trajectories. segments: shape [P]."""
         steps = np.repeat(segments, self.lengths)
 
         def part(name: str, kept: NDArray[np.bool_]) -> Any:
@@ -184,7 +184,7 @@ class OnPolicyBuffer:
         self._steps = 0
 
     def __len__(self) -> int:
-        """Steps collected."""
+        """The number of steps collected."""
         return self._steps
 
     def add(self, trajectories: Trajectories) -> None:
@@ -224,7 +224,7 @@ class StepRanges:
         return len(self.starts)
 
     def select(self, order: Integers | slice) -> StepRanges:
-        """Some of them, in this order."""
+        """Returns some of them, in this order."""
         return StepRanges(self.starts[order], self.lengths[order])
 
     def steps(self) -> Integers:
@@ -240,7 +240,7 @@ class StepRanges:
 
 
 def split_into_sequences(lengths: Integers, longest: int) -> StepRanges:
-    """Trajectories of these lengths, each in runs of ``longest`` steps from its start; the last may be shorter."""
+    """Splits trajectories of these lengths into runs of ``longest`` steps; the last run of each may be shorter."""
     segments = -(-lengths // longest)
     within = np.arange(segments.sum()) - np.repeat(np.cumsum(segments) - segments, segments)
     starts = np.repeat(np.cumsum(lengths) - lengths, segments) + within * longest

@@ -1,4 +1,4 @@
-"""Episodes as wholes, out of ticks in which many agents act side by side. NumPy only."""
+"""Whole episodes, gathered from ticks in which many agents act side by side. NumPy only."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class WholeEpisodes:
 
     @property
     def complete(self) -> bool:
-        """Every wanted episode was handed out."""
+        """Whether every wanted episode was handed out."""
         return self.num_ended == self.wanted
 
     def observe(self, simulator: int, team: int, batch: StepBatch) -> list[DemonstratedSegment]:
@@ -89,5 +89,5 @@ class WholeEpisodes:
 
 
 def _observations_of(batch: StepBatch, row: int) -> AgentObservations:
-    """A copy: the whole batch must not stay for one row, and a scene may use its arrays again."""
+    """Returns a copy of a row: the batch must not stay for it, and a scene may use its arrays again."""
     return tuple(sensor[row : row + 1].copy() for sensor in batch.observations)

@@ -19,7 +19,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class COMACritic(nn.Module):
-    """Q(s, (a₋ᵢ, ·)) of every agent i in one pass per agent, one number per own choice and reward signal.
+    """A critic Q(s, (a₋ᵢ, ·)) of every agent i in one pass per agent, one number per own choice and reward signal.
 
     It sees the state, the agent's own observations and index, and everyone's actions with the agent's own left out.
     """
@@ -55,7 +55,7 @@ class COMACritic(nn.Module):
     def forward(
         self, observations: Sequence[Tensor], actions: Tensor, members: Tensor, filled: Tensor | None = None
     ) -> Tensor:
-        """[F, n, A, signals], in units of the scale of returns: see ``value``. Absent agents' values mean nothing.
+        """Returns [F, n, A, signals], in units of the scale of returns; absent agents' values mean nothing.
 
         observations: [R, …] per sensor; actions: one-hot, [R, A]; members: int64 [F, n], each agent's row, −1 for
         absent ones; filled: which joint steps there are of sequences that begin without memory, bool [Q, L].

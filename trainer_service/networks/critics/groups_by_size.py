@@ -29,7 +29,7 @@ class GroupsBySize(NamedTuple):
 
 
 def sorted_by_size(members: Tensor, *, one_more: bool) -> GroupsBySize:
-    """members: int64 [F, n], each agent's row, −1 for absent ones; every joint step has an agent."""
+    """Sorts joint steps. members: int64 [F, n], each agent's row, −1 if absent; every joint step has an agent."""
     there = members >= 0
     agents = there.sum(dim=1)
     order = torch.argsort(agents, stable=True)

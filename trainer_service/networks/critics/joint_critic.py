@@ -20,7 +20,7 @@ CentralState = Literal["joint", "environment", "agent"]
 
 
 class JointCritic(nn.Module):
-    """Values of a group's members, one per reward signal, or of the group as a whole.
+    """A critic of a group's members, one value per reward signal, or of the group as a whole.
 
     ``joint``: what it sees are all members' observations side by side, absent ones as zeros, and which are there. A
     value per agent sits on one body. ``environment``: likewise, from the simulator's own state.
@@ -87,7 +87,7 @@ class JointCritic(nn.Module):
         )
 
     def _features(self, inputs: Tensor, filled: Tensor | None) -> Tensor:
-        """[F, n, inputs], of as many as there are values for, to [F, n, features]."""
+        """Maps [F, n, inputs], of as many as there are values for, to [F, n, features]."""
         features = self.body.forward(inputs)
         if self.memory is None or filled is None:
             return features

@@ -40,7 +40,7 @@ class ScaledValues(nn.Module):
             self.register_buffer(name, start)
 
     def forward(self, features: Tensor) -> Tensor:
-        """[..., features] to [..., members, signals], in units of the scale."""
+        """Maps [..., features] to [..., members, signals], in units of the scale."""
         values: Tensor = self.linear.forward(features)
         return values.view(*features.shape[:-1], *self._shape)
 

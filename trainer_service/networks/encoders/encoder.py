@@ -73,7 +73,7 @@ class Flat(nn.Module):
         self.size = self.widest = size
 
     def forward(self, observations: Tensor) -> Tensor:
-        """[B, …] to [B, size]."""
+        """Maps [B, …] to [B, size]."""
         return observations.reshape(-1, self.size)
 
 

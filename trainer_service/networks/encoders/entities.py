@@ -44,7 +44,7 @@ class EntityAttention(nn.Module):
         self.widest = self.entities * max(EMBEDDING, HEADS * self.entities)
 
     def forward(self, sensors: Sequence[Tensor], context: Tensor | None) -> Tensor:
-        """One [B, N, S] per sensor, and [B, context] unless that is 0, to [B, 128]."""
+        """Maps one [B, N, S] per sensor, and [B, context] unless that is 0, to [B, 128]."""
         present = torch.cat([presence(entities) for entities in sensors], dim=1)
         embedded = standardized(torch.cat(self._embedded(sensors, context), dim=1), EMBEDDING)
         attended = standardized(embedded + self._mixed(embedded, present), EMBEDDING)
@@ -81,7 +81,7 @@ class EntityAttention(nn.Module):
         return self.output.forward(mixed.reshape(-1, self.entities, EMBEDDING))
 
     def _heads(self, features: Tensor) -> Tensor:
-        """[B, N, 128] to [B, heads, N, 128/heads]."""
+        """Maps [B, N, 128] to [B, heads, N, 128/heads]."""
         return features.reshape(-1, self.entities, HEADS, EMBEDDING // HEADS).permute(0, 2, 1, 3)
 
 

@@ -27,7 +27,7 @@ class GeneratedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs))
 
     def forward(self, features: Tensor, goal: Tensor) -> Tensor:
-        """[B, inputs] and [B, goal] to [B, outputs]."""
+        """Maps [B, inputs] and [B, goal] to [B, outputs]."""
         inputs, outputs = self.shape
         if _comparable(goal):
             rows, hidden = len(goal), self.hidden.output_size
@@ -38,7 +38,7 @@ class GeneratedLinear(nn.Module):
         return torch.matmul(features.reshape(-1, 1, inputs), weights).reshape(-1, outputs) + self.bias
 
     def _weights(self, goals: Tensor) -> Tensor:
-        """[goals, goal] to [goals, inputs · outputs]."""
+        """Maps [goals, goal] to [goals, inputs · outputs]."""
         return self.weights.forward(standardized(self.hidden.forward(goals), self.hidden.output_size))
 
     def _by_goal(self, features: Tensor, distinct: Tensor, which: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class ConditionalBody(nn.Module):
         self.widest = last * hidden_units
 
     def forward(self, features: Tensor) -> Tensor:
-        """[B, inputs] to [B, hidden_units]."""
+        """Maps [B, inputs] to [B, hidden_units]."""
         source = features.detach() if self.seen else features
         goal = torch.cat([source[:, columns] for columns in self.goal], dim=-1)
         if self.ordinary is not None:

@@ -64,7 +64,7 @@ class LinearBody(nn.Module):
         self.output_size = hidden_units
 
     def forward(self, features: Tensor) -> Tensor:
-        """[B, inputs] to [B, hidden_units]."""
+        """Maps [B, inputs] to [B, hidden_units]."""
         # Called as functions: for small batches a module's own call costs as much as its product.
         for layer in cast(Iterable[nn.Linear], self.layers):
             features = nn.functional.silu(nn.functional.linear(features, layer.weight, layer.bias))
@@ -88,7 +88,7 @@ class NormedBody(nn.Module):
         self.output_size = hidden_units
 
     def forward(self, features: Tensor) -> Tensor:
-        """[B, inputs] to [B, hidden_units]."""
+        """Maps [B, inputs] to [B, hidden_units]."""
         norms = iter(cast(Iterable[nn.LayerNorm], self.norms))
         features = next(norms).forward(features)
         for layer, norm in zip(cast(Iterable[nn.Linear], self.layers), norms, strict=True):

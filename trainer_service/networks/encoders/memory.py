@@ -14,7 +14,7 @@ from trainer_service.networks.encoders.gru_scan import gru_scan
 
 
 class Sequences(NamedTuple):
-    """Which rows of a batch follow each other: every sequence's steps in time, one sequence after the other."""
+    """The sequences in the rows of a batch: every sequence's steps in time, one sequence after the other."""
 
     memories: Tensor
     """Of actor and critic before the first step. Shape [N, memory size]."""

@@ -70,7 +70,7 @@ class ObservationNormalizer(nn.Module):
         )
 
     def forward(self, observations: Sequence[Tensor]) -> list[Tensor]:
-        """One tensor per sensor in, one per sensor out, shapes kept."""
+        """Normalizes one tensor per sensor, shapes kept."""
         return [
             module.forward(sensor) for module, sensor in zip(self._normalizers, observations, strict=True)
         ]

@@ -86,7 +86,7 @@ class StackEncoder(nn.Module):
         self.widest = max(sizes)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """[B, C, H, W] to [B, features]."""
+        """Maps [B, C, H, W] to [B, features]."""
         for layer in cast(Iterable[nn.Conv2d], self.convolutions):
             pictures = functional.leaky_relu(layer.forward(pictures))
         return functional.leaky_relu(self.dense.forward(pictures.reshape(-1, self.dense.in_features)))
@@ -101,7 +101,7 @@ class ResidualBlock(nn.Module):
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, features: Tensor) -> Tensor:
-        """[B, channels, H, W] to the same."""
+        """Maps [B, channels, H, W] to the same."""
         change = self.first.forward(functional.silu(features))
         return features + self.second.forward(functional.silu(change))
 
@@ -126,7 +126,7 @@ class ResnetEncoder(nn.Module):
         self.dense = kaiming_linear(_RESNET_CHANNELS[-1] * height * width, features, gain=_RECTIFIER_GAIN)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """[B, C, H, W] to [B, features]."""
+        """Maps [B, C, H, W] to [B, features]."""
         blocks = iter(cast(Iterable[ResidualBlock], self.blocks))
         for layer in cast(Iterable[nn.Conv2d], self.convolutions):
             pictures = functional.max_pool2d(layer.forward(pictures), kernel_size=3, stride=2)

@@ -15,7 +15,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class CommunicatingNetwork(GroupQNetwork):
-    """Q_i(a) of each of n agents, from what all of them see. The choices of all branches lie side by side."""
+    """A network Q_i(a) for each of n agents, from what all see. The choices of all branches lie side by side."""
 
     identities: Tensor
     """Agents' ids for a network that serves all of them, as one-hot. [1, n, n]"""
@@ -38,7 +38,7 @@ class CommunicatingNetwork(GroupQNetwork):
 
     @abstractmethod
     def _values(self, inputs: Tensor) -> Tensor:
-        """[B, n, inputs] to [B, n, choices]."""
+        """Maps [B, n, inputs] to [B, n, choices]."""
 
     def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Implements GroupQNetwork."""

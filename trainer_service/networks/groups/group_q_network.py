@@ -20,7 +20,7 @@ _GAIN = 0.1
 
 
 class GroupQNetwork(GreedyNetwork):
-    """Decides for single agents, and says what whole groups' choices are worth."""
+    """A value network that decides for single agents, and values whole groups' choices."""
 
     @abstractmethod
     def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:

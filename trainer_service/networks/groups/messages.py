@@ -17,7 +17,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class MessageNetwork(CommunicatingNetwork):
-    """Q_i = U_i [m_i, m_j for the others by index] with messages m_i = tanh(W_i x_i), x_i a body's output for o_i."""
+    """A network Q_i = U_i [m_i, m_j for the others by index], m_i = tanh(W_i x_i), x_i a body's output for o_i."""
 
     reading_order: Tensor
     """Picks what each agent reads, one message after the other: a row has a 1 for one of them. [n·n, n]"""
@@ -40,7 +40,7 @@ class MessageNetwork(CommunicatingNetwork):
         self.register_buffer("reading_order", reading_order, persistent=False)
 
     def _values(self, inputs: Tensor) -> Tensor:
-        """[B, n, inputs] to [B, n, choices]."""
+        """Maps [B, n, inputs] to [B, n, choices]."""
         features = inputs
         for layer in cast(Iterable[StackedLinear], self.body):
             features = torch.relu(each(layer, features))

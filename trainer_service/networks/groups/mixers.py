@@ -7,15 +7,15 @@ from torch import Tensor, nn
 
 
 class SumMixer(nn.Module):
-    """Q_tot = Σ_i Q_i, Sunehag et al. 2018 (arXiv:1706.05296)."""
+    """The mixer Q_tot = Σ_i Q_i, Sunehag et al. 2018 (arXiv:1706.05296)."""
 
     def forward(self, values: Tensor, state: Tensor | None) -> Tensor:
-        """values: [B, n], 0 for absent agents; state: not looked at. Returns [B]."""
+        """Mixes values: [B, n], 0 for absent agents; state: not looked at. Returns [B]."""
         return values.sum(dim=1)
 
 
 class MonotonicMixer(nn.Module):
-    """Q_tot = |W₂(s)| · elu(|W₁(s)| q + b₁(s)) + v(s), Rashid et al. 2018 (arXiv:1803.11485).
+    """The mixer Q_tot = |W₂(s)| · elu(|W₁(s)| q + b₁(s)) + v(s), Rashid et al. 2018 (arXiv:1803.11485).
 
     ∂Q_tot/∂q_i is never negative, so what is best for each agent is best for all of them. An absent agent has a value
     of 0, as any other agent may have.
@@ -45,7 +45,7 @@ class MonotonicMixer(nn.Module):
         self.second_bias = _hypernet(state_size, mixer_units, 1, layer_norm)
 
     def forward(self, values: Tensor, state: Tensor | None) -> Tensor:
-        """values: [B, n]; state: [B, state_size]. Returns [B]."""
+        """Mixes values: [B, n]; state: [B, state_size]. Returns [B]."""
         if state is None:
             raise ValueError("the mixer's weights depend on the state")
         state = self.state(state)

@@ -17,7 +17,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class SharedFeaturesNetwork(CommunicatingNetwork):
-    """Q_i(a) = V_i(g_i) + tanh(W_i [h_i, g_i])_a with features h_i = encoder_i(o_i), mixed to g = M h around the ring.
+    """A network Q_i(a) = V_i(g_i) + tanh(W_i [h_i, g_i])_a of features h_i = encoder_i(o_i), mixed in a ring: g = M h.
 
     The part that depends on the action lies within (−1, 1): two actions' values never differ by 2 or more. With several
     branches each has such a part, and the value is spread over them.
@@ -42,7 +42,7 @@ class SharedFeaturesNetwork(CommunicatingNetwork):
         self.register_buffer("mixing", mixing, persistent=False)
 
     def _values(self, inputs: Tensor) -> Tensor:
-        """[B, n, inputs] to [B, n, choices]."""
+        """Maps [B, n, inputs] to [B, n, choices]."""
         features = inputs
         for layer in cast(Iterable[StackedLinear], self.encoder):
             features = torch.relu(each(layer, features))

@@ -43,7 +43,7 @@ class StackedBody(nn.Module):
         self.output_size = hidden_units
 
     def forward(self, features: Tensor) -> Tensor:
-        """[B, count, inputs] to [B, count, hidden_units]."""
+        """Maps [B, count, inputs] to [B, count, hidden_units]."""
         for layer in cast(Iterable[StackedLinear], self.layers):
             features = nn.functional.silu(layer.forward(features))
         return features
@@ -73,7 +73,7 @@ class StackedNormedBody(nn.Module):
         self.output_size = hidden_units
 
     def forward(self, features: Tensor) -> Tensor:
-        """[B, count, inputs] to [B, count, hidden_units]."""
+        """Maps [B, count, inputs] to [B, count, hidden_units]."""
         features = self._normed(0, features, self.input_size)
         for k, layer in enumerate(cast(Iterable[StackedLinear], self.layers), 1):
             features = self._normed(k, torch.relu(layer.forward(features)), self.output_size)

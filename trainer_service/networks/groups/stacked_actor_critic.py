@@ -24,7 +24,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class StackedActors(nn.Module):
-    """μ_i(o_i): numbers before tanh, and logits of choices."""
+    """Actors μ_i(o_i): numbers before tanh, and logits of choices."""
 
     memory_size = policy_memory_size = 0
     """They remember nothing."""
@@ -86,7 +86,7 @@ class StackedActors(nn.Module):
 
 
 class StackedCritics(nn.Module):
-    """Q_i(x, a): what a group's actions are worth to each of its agents, present or not."""
+    """Critics Q_i(x, a): what a group's actions are worth to each of its agents, present or not."""
 
     def __init__(
         self, agent_spec: BehaviorSpec, settings: NetworkSettings, *, num_agents: int, shared: bool

@@ -28,7 +28,7 @@ class DirectActions(nn.Module):
         self.size = spec.continuous_size + spec.mask_size
 
     def forward(self, outputs: Tensor) -> ActionParameters:
-        """[..., C + K] to parameters: means before tanh, and no deviation to speak of."""
+        """Maps [..., C + K] to parameters: means before tanh, and no deviation to speak of."""
         numbers, logits = torch.split(outputs, [self.continuous_size, self.size - self.continuous_size], -1)
         return ActionParameters(numbers, torch.full_like(numbers, _NO_SPREAD), logits)
 
@@ -63,7 +63,7 @@ class DirectActions(nn.Module):
 
 
 class DeterministicActor(nn.Module):
-    """μ(o), for continuous actions."""
+    """The actor μ(o), for continuous actions."""
 
     memory_size = policy_memory_size = 0
 
@@ -89,7 +89,7 @@ class DeterministicActor(nn.Module):
 
 
 class ActionCritic(nn.Module):
-    """Q(o, a)."""
+    """The critic Q(o, a)."""
 
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings) -> None:
         super().__init__()

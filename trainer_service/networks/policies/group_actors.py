@@ -1,4 +1,4 @@
-"""The actors of a team: one for all its agents, or one each."""
+"""The actors of a group: one for all its agents, or one each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Actor(nn.Module):
         return self.actions.forward(features)
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """One step of B agents that remember."""
+        """Returns the parameters of one step of B agents, and what they remember."""
         features, kept = self.trunk.step(observations, memories)
         return self.actions.forward(features), kept
 
@@ -94,7 +94,7 @@ class GroupActors(nn.Module):
         return observations_as_floats([observations[i] for i in self._agent_sensors])
 
     def _apart(self, ids: Tensor, seen: list[Tensor], sequences: Sequences | None) -> ActionParameters:
-        """Each actor on its own agents' rows."""
+        """Applies each actor to its own agents' rows."""
         numbers = ids.argmax(dim=1)
         rows = [(numbers == k).nonzero().squeeze(1) for k in range(len(self.each))]
         parts = [
@@ -122,7 +122,7 @@ def _weighted(parts: Sequence[ActionParameters], ids: Tensor) -> ActionParameter
 
 
 def _gathered(parts: Sequence[ActionParameters], join: Callable[[list[Tensor]], Tensor]) -> ActionParameters:
-    """Deviations become [B, C], for they are no longer everyone's."""
+    """Joins parameters; deviations become [B, C], for they differ by agent."""
     return ActionParameters(
         join([part.mean for part in parts]),
         join([part.log_sigma.expand_as(part.mean) for part in parts]),

@@ -51,7 +51,7 @@ class GreedyNetwork(nn.Module, ABC):
         """Normalized observations, one tensor [B, …] per sensor, to the value of every choice. [B, K]"""
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """Values in the place of logits."""
+        """Returns values in the place of logits."""
         q = self.q_values(observations)
         return ActionParameters(q[:, :0], q.new_empty(0), q)
 

@@ -60,7 +60,7 @@ class SquashedHeads(nn.Module):
         self.logits = kaiming_linear(features, spec.mask_size, gain=0.1) if self.branches else None
 
     def forward(self, features: Tensor) -> ActionParameters:
-        """[B, F] to parameters, with log σ [B, continuous size]."""
+        """Maps [B, F] to parameters, with log σ [B, continuous size]."""
         mean = log_sigma = logits = features[:, :0]
         if self.mean is not None and self.log_sigma is not None:
             mean = self.mean.forward(features)
@@ -263,5 +263,5 @@ class TwinLinear(nn.Module):
         self.bias = nn.Parameter(torch.stack([layer.bias.detach()[None] for layer in layers]))
 
     def forward(self, features: Tensor) -> Tensor:
-        """[N, B, inputs] to [N, B, outputs]."""
+        """Maps [N, B, inputs] to [N, B, outputs]."""
         return torch.baddbmm(self.bias, features, self.weight)

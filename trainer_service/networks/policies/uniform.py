@@ -48,7 +48,7 @@ class UniformHeads:
 
 
 class UniformNetwork(nn.Module):
-    """Knows how many numbers and choices there are, and nothing else."""
+    """A network without weights: it knows how many numbers and choices there are, and nothing else."""
 
     memory_size = policy_memory_size = 0
 
