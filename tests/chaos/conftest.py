@@ -106,10 +106,10 @@ class Arena(Scene):
     def require_peace(self) -> None:
         """The run goes on, and the healthy simulator is in the conversation that it began."""
         assert self.trainer.poll() is None, (
-            f"the run ended with {self.trainer.poll()}:\n{self.trainer.said[-3000:]}"
+            f"the run ended with {self.trainer.poll()}:\n{self.trainer.output[-3000:]}"
         )
         self.witness.go_on()
-        assert "refused" not in self.witness.said
+        assert "refused" not in self.witness.output
 
 
 @pytest.fixture(scope="module")

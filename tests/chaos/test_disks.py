@@ -52,8 +52,8 @@ def newest(disk: Path) -> int:
 
 
 def require_one_message(run: Process) -> None:
-    assert "Traceback" not in run.said, run.said
-    assert "No space left on device" in run.said or "Read-only" in run.said
+    assert "Traceback" not in run.output, run.output
+    assert "No space left on device" in run.output or "Read-only" in run.output
 
 
 def test_a_disk_that_is_full_at_the_start(scene, disk: Path, note) -> None:
@@ -63,7 +63,7 @@ def test_a_disk_that_is_full_at_the_start(scene, disk: Path, note) -> None:
     note(
         "disk full at the start", "8 MB tmpfs", f"exit code {code}, one message; {len(run.orphans())} orphans"
     )
-    assert code == 2, run.said
+    assert code == 2, run.output
     require_one_message(run)
     assert not run.orphans()
 
@@ -73,7 +73,7 @@ def test_a_disk_that_is_full_in_the_middle_and_at_the_end(scene, disk: Path, not
     run.wait_for_output("Saved ")
     fill(disk)
     run.wait_for_output("The run goes on", timeout_s=120)
-    run.wait_for_output("Step: ", times=run.said.count("Step: ") + 3)
+    run.wait_for_output("Step: ", times=run.output.count("Step: ") + 3)
     before = newest(disk)
     run.signal(signal.SIGTERM)
     code = run.end()
@@ -84,13 +84,13 @@ def test_a_disk_that_is_full_in_the_middle_and_at_the_end(scene, disk: Path, not
     note(
         "disk full in the middle, and still at the end",
         "8 MB tmpfs, SIGTERM",
-        f"{run.said.count('The run goes on')} warning, summaries go on; exit code {code} with path and reason; "
+        f"{run.output.count('The run goes on')} warning, summaries go on; exit code {code} with path and reason; "
         f"the checkpoint of step {kept} is whole, and `--resume` goes on when there is room",
     )
     assert before == kept
     assert code != 0
     require_one_message(run)
-    assert f"Resuming 'Basic' from step {kept}" in again.said
+    assert f"Resuming 'Basic' from step {kept}" in again.output
 
 
 @pytest.mark.chaos
@@ -101,7 +101,7 @@ def test_a_disk_that_is_full_for_a_while(scene, disk: Path, note) -> None:
     fill(disk)
     run.wait_for_output("The run goes on", timeout_s=120)
     (disk / "filler").unlink()
-    saved = run.said.count("Saved ")
+    saved = run.output.count("Saved ")
     run.wait_for_output("Saved ", times=saved + 1, timeout_s=200)
     run.signal(signal.SIGTERM)
     code = run.end()
@@ -127,6 +127,6 @@ def test_a_disk_that_is_read_only(scene, disk: Path, note, flag: str) -> None:
     note(
         f"disk read-only, `{flag}`", "remounted tmpfs", f"exit code {code}, path and reason; nothing changed"
     )
-    assert code == 2, again.said
+    assert code == 2, again.output
     require_one_message(again)
     assert newest(disk) == step

@@ -54,10 +54,10 @@ def test_an_exception_inside(scene, note, count: int) -> None:
     ended, went_on, slowest, wrong = 0, 0, 0.0, []
     for place in BREAKS[:: max(1, len(BREAKS) // count)]:
         run = start(scene, place, "RuntimeError")
-        wait_until(lambda: "injected" in run.said or run.poll() is not None, f"{place} to fail")  # noqa: B023
+        wait_until(lambda: "injected" in run.output or run.poll() is not None, f"{place} to fail")  # noqa: B023
         began = time.monotonic()
-        said = run.said.count("Step: ")
-        wait_until(lambda: run.poll() is not None or run.said.count("Step: ") > said + 3, "the end, or more")  # noqa: B023
+        steps = run.output.count("Step: ")
+        wait_until(lambda: run.poll() is not None or run.output.count("Step: ") > steps + 3, "its end")  # noqa: B023
         code = run.poll()
         if code is None:
             went_on += 1
@@ -66,9 +66,11 @@ def test_an_exception_inside(scene, note, count: int) -> None:
         else:
             ended += 1
             slowest = max(slowest, time.monotonic() - began)
-        sound = whole(scene.folder / "results") and not run.orphans() and code != 0 and "injected" in run.said
+        sound = (
+            whole(scene.folder / "results") and not run.orphans() and code != 0 and "injected" in run.output
+        )
         if not sound:
-            wrong.append(f"{place}: {code}\n{run.said[-1500:]}")
+            wrong.append(f"{place}: {code}\n{run.output[-1500:]}")
     note(
         "an exception injected into the trainer",
         f"{ended + went_on} places",
@@ -81,14 +83,14 @@ def test_an_exception_inside(scene, note, count: int) -> None:
 def test_memory_of_the_device_that_runs_out(scene, note) -> None:
     run = start(scene, "trainer_service.behaviors.behavior:Behavior.update:1", "OutOfMemoryError")
     code = run.end()
-    sizes = "batch" in run.said
+    sizes = "batch" in run.output
     note(
         "CUDA out of memory, injected into an update",
         "1",
         f"exit code {code}, a message with batch sizes: {'yes' if sizes else 'no'}; checkpoint kept",
     )
     assert code not in (0, -9)
-    assert "Traceback" not in run.said
+    assert "Traceback" not in run.output
     assert sizes
     assert whole(scene.folder / "results")
     assert not run.orphans()
@@ -103,11 +105,11 @@ def test_two_trainers_of_one_run(scene, note, flag: str) -> None:
     first.wait_for_output("Step: ")
     second = scene.learn("--env=sim:basic", "--seed=1", *filter(None, [flag]))
     code = second.end()
-    said = first.said.count("Step: ")
-    first.wait_for_output("Step: ", times=said + 1)
+    output = first.output.count("Step: ")
+    first.wait_for_output("Step: ", times=output + 1)
     note(f"a second trainer of one run {flag}", "1", f"exit code {code}; the first goes on")
-    assert code == 2, second.said
-    assert "Traceback" not in second.said
+    assert code == 2, second.output
+    assert "Traceback" not in second.output
 
 
 @fault_counts(None, 32)
@@ -118,7 +120,7 @@ def test_trainers_that_start_together(scene, note, count: int) -> None:
     ]
     codes = [run.end(600.0) for run in runs]
     note("trainers started together, 2 simulators each", f"{count}", f"{codes.count(0)} completed")
-    assert not any(codes), next(run.said for run in runs if run.poll())
+    assert not any(codes), next(run.output for run in runs if run.poll())
 
 
 @pytest.mark.chaos
@@ -129,7 +131,7 @@ def test_a_port_that_is_taken(scene, note) -> None:
     first.wait_for_output("Listening on port")
     second = scene.learn(f"--port={port}", "--run-id=second")
     code = second.end()
-    note("a port that is taken", "1", f"exit code {code}, which names it: {str(port) in second.said}")
+    note("a port that is taken", "1", f"exit code {code}, which names it: {str(port) in second.output}")
     assert code == 2
-    assert str(port) in second.said
+    assert str(port) in second.output
     assert first.poll() is None

@@ -63,15 +63,15 @@ def test_simulators_that_are_killed(scene, note, count: int) -> None:
             continue
         killed.add(pid)
     code = run.end(600.0)
-    orphans, reached = run.orphans(), max(steps(run.said))
-    blamed = {int(pid) for pid in re.findall(r"pid (\d+)\)", run.said)}
+    orphans, reached = run.orphans(), max(steps(run.output))
+    blamed = {int(pid) for pid in re.findall(r"pid (\d+)\)", run.output)}
     note(
         "launched simulators killed",
         f"{len(killed)} × kill −9 of one of four, {booting} of them in their first half second",
         f"exit code {code}, ended at step {reached} of {budget}; {len(blamed - killed)} others lost; "
         f"{len(orphans)} orphans",
     )
-    assert code == 0, run.said[-3000:]
+    assert code == 0, run.output[-3000:]
     assert len(killed) == count
     assert budget <= final_step(scene.folder) < budget + 60
     assert not blamed - killed
@@ -90,7 +90,7 @@ def test_a_simulator_that_freezes(scene, note, count: int) -> None:
     noticed, before, during = [], [], []
     for number in range(count):
         run.wait_for_output("Connected to Unity environment", times=3 + number)
-        run.wait_for_output("Step: ", times=run.said.count("Step: ") + 5)
+        run.wait_for_output("Step: ", times=run.output.count("Step: ") + 5)
         first = rate(run, 4)
         victim = sim_pids(run)[0]
         began = time.monotonic()
@@ -113,11 +113,11 @@ def test_a_simulator_that_freezes(scene, note, count: int) -> None:
 
 def rate(run: Process, summaries: int) -> float:
     """Steps per second, over some summaries."""
-    said = run.said.count("Step: ")
-    run.wait_for_output("Step: ", times=said + 1)
-    began, first = time.monotonic(), max(steps(run.said))
-    run.wait_for_output("Step: ", times=said + 1 + summaries)
-    return (max(steps(run.said)) - first) / (time.monotonic() - began)
+    output = run.output.count("Step: ")
+    run.wait_for_output("Step: ", times=output + 1)
+    began, first = time.monotonic(), max(steps(run.output))
+    run.wait_for_output("Step: ", times=output + 1 + summaries)
+    return (max(steps(run.output)) - first) / (time.monotonic() - began)
 
 
 @fault_counts(12, 1000)
@@ -127,7 +127,7 @@ def test_strangers_at_launched_ports(scene, note, count: int) -> None:
     run = scene.learn("--env=sim:3dball", "--num-envs=2", "--seed=1")
     run.wait_for_output("Step: ")
     ports = wait_until(lambda: len(found := ports_of(run)) == 2 and found, "two ports")
-    said, accepted, statuses = len(run.said), 0, set()
+    output, accepted, statuses = len(run.output), 0, set()
     for number in range(count):
         port = ports[number % 2]
         try:
@@ -140,8 +140,8 @@ def test_strangers_at_launched_ports(scene, note, count: int) -> None:
         if number % 10 == 9:
             with socket.create_connection(("127.0.0.1", port)) as line:
                 line.sendall(b"\x08\x01")
-    run.wait_for_output("Step: ", times=run.said.count("Step: ") + 2)
-    log = run.said[said:]
+    run.wait_for_output("Step: ", times=run.output.count("Step: ") + 2)
+    log = run.output[output:]
     note(
         "strangers at launched ports",
         f"{count} callers",

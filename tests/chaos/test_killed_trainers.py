@@ -49,14 +49,14 @@ def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
     for number in range(count):
         if number % 8 == 7:  # while it starts up
             wait_until(lambda: time.monotonic() >= run.began + dice.uniform(0.0, 1.5), "a moment")  # noqa: B023
-            starting += "Step:" not in run.said
+            starting += "Step:" not in run.output
         else:
             run.wait_for_output("Saved ")
             moment = time.monotonic() + dice.uniform(0.0, 1.5)
             wait_until(lambda: time.monotonic() >= moment, "a moment")  # noqa: B023
         run.signal(signal.SIGKILL)
         run.end()
-        known = max([known, *map(int, SAVED.findall(run.said))])
+        known = max([known, *map(int, SAVED.findall(run.output))])
         orphans += len(run.orphans())
         for path in checkpoints.rglob("*.pt"):
             try:
@@ -66,7 +66,7 @@ def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
         run = scene.learn(*FLAGS, "--resume")
         if number % 8 != 6:
             run.wait_for_output("Saved ")
-            (step,) = map(int, RESUMED.findall(run.said))
+            (step,) = map(int, RESUMED.findall(run.output))
             resumed += 1
             lost += step < known
     run.wait_for_output("Saved ", times=2)
@@ -79,7 +79,7 @@ def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
         f"{unreadable} unreadable files; {resumed} resumed, {lost} from older than the last that was announced; "
         f"{orphans} orphans; {len(left)} temporary files; {len(numbered(checkpoints))} checkpoints of {KEPT} kept",
     )
-    assert code == 0, run.said
+    assert code == 0, run.output
     assert (unreadable, lost, orphans, left) == (0, 0, 0, [])
     assert len(numbered(checkpoints)) <= KEPT + 1
 
@@ -109,9 +109,9 @@ def test_a_newest_checkpoint_that_is_damaged(scene, note, count: int) -> None:
             path.write_bytes(data)
         flipped.write_bytes(data)
         run = scene.learn(*FLAGS, "--resume")
-        wait_until(lambda: RESUMED.search(run.said) or run.poll() is not None, "a start")  # noqa: B023
-        found = RESUMED.search(run.said)
-        fell_back += found is not None and int(found[1]) == older[0] and "damaged" in run.said
+        wait_until(lambda: RESUMED.search(run.output) or run.poll() is not None, "a start")  # noqa: B023
+        found = RESUMED.search(run.output)
+        fell_back += found is not None and int(found[1]) == older[0] and "damaged" in run.output
         harmless += found is not None and int(found[1]) == newest and alike(load_source(flipped), sound)
         run.destroy()
     note(
@@ -150,7 +150,7 @@ def test_a_newest_checkpoint_that_is_missing(scene, note, count: int) -> None:
         newest = max(numbered(checkpoints))
         run = scene.learn(*FLAGS, "--resume")
         run.wait_for_output("Saved ")
-        went_on += RESUMED.findall(run.said) == [str(newest)]
+        went_on += RESUMED.findall(run.output) == [str(newest)]
     note(
         "`checkpoint.pt` missing beside numbered ones",
         f"{count}",

@@ -50,7 +50,7 @@ def test_changed_messages(arena, note, count: int) -> None:
     answers: Counter[str] = Counter()
     for messages in [hostile_conversation(dice) for _ in range(200)]:
         first_refusal(arena.port, messages)  # whatever is loaded at the first picture, the first refusal …
-    spoke, said, memory = 0, len(arena.trainer.said), arena.trainer.memory()
+    spoke, output, memory = 0, len(arena.trainer.output), arena.trainer.memory()
     began = time.monotonic()
     while spoke < count:
         messages = hostile_conversation(dice)
@@ -66,7 +66,7 @@ def test_changed_messages(arena, note, count: int) -> None:
     lasted = time.monotonic() - began
     arena.witness.go_on()
     waited, grown = arena.witness.longest_wait(began), (arena.trainer.memory() - memory) / MIB
-    log = arena.trainer.said[said:]
+    log = arena.trainer.output[output:]
     note(
         "messages with one place changed",
         f"{spoke} in {lasted:.0f} s",
@@ -235,11 +235,11 @@ HOSTILE: dict[str, Callable[[], Iterable[bytes]]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_message(arena, note, name: str) -> None:
-    said, memory, began = len(arena.trainer.said), arena.trainer.memory(), time.monotonic()
+    output, memory, began = len(arena.trainer.output), arena.trainer.memory(), time.monotonic()
     heard = first_refusal(arena.port, HOSTILE[name]())
     arena.witness.go_on()
     waited, grown = arena.witness.longest_wait(began), (arena.trainer.memory() - memory) / MIB
-    log = arena.trainer.said[said:]
+    log = arena.trainer.output[output:]
     answer = "understood" if heard is None else "refused in words"
     note(
         name,

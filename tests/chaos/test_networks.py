@@ -87,7 +87,7 @@ def test_a_slow_line(scene, listening, note, count: int) -> None:
         began = time.monotonic()
         wait_until(lambda: time.monotonic() > began + count, "the time", count + 10.0)
         rate = witness.rate(began, time.monotonic())
-        alive = witness.poll() is None and "closed its connection" not in run.said
+        alive = witness.poll() is None and "closed its connection" not in run.output
         note("100 ms each way", f"{count} s", f"{rate:.1f} exchanges a second, no disconnect: {alive}")
         assert alive
         witness.destroy()
@@ -115,7 +115,7 @@ def test_a_line_that_is_cut(scene, listening, note, count: int) -> None:
             f"the same conversation goes on: {'yes' if went_on else 'no'}",
         )
         assert went_on
-        assert run.said.count("Connected to Unity environment") == 1
+        assert run.output.count("Connected to Unity environment") == 1
         witness.destroy()
 
 
@@ -146,7 +146,7 @@ def test_attached_simulators_that_are_killed(scene, listening, note, count: int)
 
 
 def departures(run: Process) -> int:
-    return len(re.findall(r"closed its connection|silent for|is gone|broke off", run.said))
+    return len(re.findall(r"closed its connection|silent for|is gone|broke off", run.output))
 
 
 def addresses(pid: int) -> set[str]:
@@ -197,10 +197,10 @@ def test_other_machines_come_in_only_when_asked(scene, note, host: str) -> None:
     note(
         f"`--host {host}` without `--insecure-listen`",
         "1",
-        f"exit code {code}, refused by name: {'--insecure-listen' in run.said}",
+        f"exit code {code}, refused by name: {'--insecure-listen' in run.output}",
     )
     assert code == 2
-    assert "--insecure-listen" in run.said
+    assert "--insecure-listen" in run.output
 
 
 @pytest.mark.chaos
@@ -220,4 +220,4 @@ def test_a_trainer_that_starts_again(scene, note) -> None:
     again.wait_for_output("Step: ")
     note("trainer killed and started again", "1", "the simulator came back by itself, nothing done by hand")
     assert simulator.poll() is None
-    assert max(steps(again.said)) > 0
+    assert max(steps(again.output)) > 0

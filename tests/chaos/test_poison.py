@@ -69,24 +69,24 @@ def test_a_simulator_that_sends_poison(scene, note, poison: str, count: int) -> 
     code = run.end(3000)
     log = (scene.folder / "results/ppo/run_logs/Player-0.log").read_text().split()
     replaced = int(log[-1]) if log and log[-1].isdecimal() else -1
-    restarts = run.said.count("starting it again")
-    said = [line for line in run.said.splitlines() if "[WARNING]" in line]
+    restarts = run.output.count("starting it again")
+    output = [line for line in run.output.splitlines() if "[WARNING]" in line]
     spoilt = not_finite(scene.folder)
     note(
         f"{poison}, one number in {1 / share:.0f}",
         f"{count} agent steps, {replaced} numbers replaced",
-        f"exit code {code} at step {max(steps(run.said), default=0)}; {restarts} restarts; {spoilt} spoilt weights; "
-        f"{len(said)} warnings; last mean reward {mean_reward(run.said)}",
+        f"exit code {code} at step {max(steps(run.output), default=0)}; {restarts} restarts; {spoilt} spoilt weights; "
+        f"{len(output)} warnings; last mean reward {mean_reward(run.output)}",
     )
-    assert code == 0, run.said[-3000:]
+    assert code == 0, run.output[-3000:]
     assert spoilt == 0
     assert restarts == 0
     if replaced:
-        assert said
+        assert output
 
 
-def mean_reward(said: str) -> str:
-    found = re.findall(r"Mean Reward: (-?\d+\.\d+)", said)
+def mean_reward(output: str) -> str:
+    found = re.findall(r"Mean Reward: (-?\d+\.\d+)", output)
     return found[-1] if found else "none"
 
 
@@ -210,7 +210,7 @@ def test_a_visitor_that_left_keeps_no_run_from_its_end(scene, note) -> None:
     note(
         "a visitor declares a behavior and leaves",
         "1",
-        f"exit code {code} at step {max(steps(run.said), default=0)} of 4000",
+        f"exit code {code} at step {max(steps(run.output), default=0)} of 4000",
     )
-    assert code == 0, run.said[-1500:]
+    assert code == 0, run.output[-1500:]
     assert witness.end() in (0, 4)

@@ -54,7 +54,7 @@ def test_a_signal_at_any_moment(scene, note, count: int) -> None:
         else:
             run.wait_for_output("Step: ")
             wait(dice.uniform(0.0, 1.0))
-        was_learning = "Step: " in run.said
+        was_learning = "Step: " in run.output
         starting += not was_learning
         asked = time.monotonic()
         run.signal(ALL[number % len(ALL)])
@@ -63,7 +63,7 @@ def test_a_signal_at_any_moment(scene, note, count: int) -> None:
         orphans += len(run.orphans())
         damaged += unreadable(scene, number)
         unsaved += was_learning and not checkpoints(scene, number)
-        tracebacks += "Traceback" in run.said
+        tracebacks += "Traceback" in run.output
     note(
         "SIGINT, SIGTERM, SIGHUP",
         f"{count}, {starting} of them while starting",
@@ -93,7 +93,7 @@ def test_a_second_signal(scene, note, count: int) -> None:
         took.append(time.monotonic() - asked)
         orphans += len(run.orphans())
         damaged += unreadable(scene, number)
-        tracebacks += "Traceback" in run.said
+        tracebacks += "Traceback" in run.output
     note(
         "a second Ctrl-C",
         f"{count}, 0.1 to 0.4 s after the first; {finished} were over by then",

@@ -35,8 +35,8 @@ def visit(port: int, dice: random.Random, first_agent: int) -> int:
                         rows.value.append(row)
                     agents = AGENTS
                     del rows.value[0]
-                said = message.SerializeToString()
-                caller.say(mutated_message(dice, said) if dice.random() < 0.1 else said)
+                output = message.SerializeToString()
+                caller.say(mutated_message(dice, output) if dice.random() < 0.1 else output)
             if dice.random() < 0.5:
                 caller.say(b"\x0a\x03\x08\x90\x03")
     except Refused:
@@ -79,7 +79,7 @@ def test_visitors_leave_nothing_behind(scene, note, count: int) -> None:
         f"{witness.rate(middle, middle + third):.0f} → {witness.rate(middle + third, time.monotonic()):.0f}",
     )
     assert run.poll() is None
-    assert "Traceback" not in run.said
+    assert "Traceback" not in run.output
     assert within < (5.0 * count / 3600 if count >= 600 else 15.0)
     assert run.threads() <= threads + 2
     assert run.files() <= files + 5

@@ -69,14 +69,14 @@ def peer() -> Peer:
 
 @pytest.fixture
 def finish() -> Iterator[Callable[[subprocess.Popen[str]], str]]:
-    """Waits for a process that must end by itself and well; returns what it said."""
+    """Waits for a process that must end by itself and well; returns its output."""
     running: list[subprocess.Popen[str]] = []
 
     def end(process: subprocess.Popen[str]) -> str:
         running.append(process)
-        said, _ = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 0, said
-        return said
+        output, _ = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, output
+        return output
 
     yield end
     for process in running:

@@ -143,6 +143,6 @@ def test_real_learner_imitates_a_recording_of_ours(
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"behaviors": {"Basic": settings}}))
     start = "from mlagents.trainers.learn import main; main()"
     flags = [f"--env={bundled('sim:basic')}", "--run-id=run", f"--base-port={free_port()}", "--seed=3"]
-    said = finish(peer.start("-c", start, "config.yaml", *flags, folder=tmp_path, OMP_NUM_THREADS="1"))
-    assert "Basic. Step: 600" in said or "Basic. Step: 400" in said
+    output = finish(peer.start("-c", start, "config.yaml", *flags, folder=tmp_path, OMP_NUM_THREADS="1"))
+    assert "Basic. Step: 600" in output or "Basic. Step: 400" in output
     assert (tmp_path / "results" / "run" / "Basic" / "checkpoint.pt").exists()

@@ -51,9 +51,9 @@ def test_real_learner_trains_on_our_scene_and_exports(
 ) -> None:
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"behaviors": {behavior: chosen}}))
     flags = [f"--env={bundled(env)}", "--run-id=run", f"--base-port={free_port()}", "--seed=3"]
-    said = finish(peer.start("-c", LEARN, "config.yaml", *flags, folder=tmp_path, OMP_NUM_THREADS="1"))
-    assert f"Connected new brain: {behavior}?team=0" in said
-    assert f"{behavior}. Step: {chosen['summary_freq']}. " in said
-    assert "Restarting worker" not in said
+    output = finish(peer.start("-c", LEARN, "config.yaml", *flags, folder=tmp_path, OMP_NUM_THREADS="1"))
+    assert f"Connected new brain: {behavior}?team=0" in output
+    assert f"{behavior}. Step: {chosen['summary_freq']}. " in output
+    assert "Restarting worker" not in output
     model = tmp_path / "results" / "run" / f"{behavior}.onnx"
     assert model.stat().st_size > 1000

@@ -55,9 +55,9 @@ def start_learning(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     return start
 
 
-def report_of(said: str) -> dict[str, Any]:
+def report_of(output: str) -> dict[str, Any]:
     """The stub's report about the trainer, its last line."""
-    report: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
+    report: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     return report
 
 
@@ -93,7 +93,7 @@ def test_builds_of_each_package_accept_our_replies(
         engine_settings={"width": 123},
         environment_parameters={"wind": 1.5},
     )
-    said = finish(run)
+    output = finish(run)
     report = report_of((tmp_path / "results" / "run" / "run_logs" / "Player-0.out").read_text())
     assert (report["seed"], report["areas"], report["resets"]) == (5, 3, 1)
     assert report["steps"] > 30
@@ -102,7 +102,7 @@ def test_builds_of_each_package_accept_our_replies(
     assert [body[0] for body in engine] == [0, 1, 2, 3, 4]
     assert engine[2] == bytes.fromhex("02000000 0000e040")  # the time scale, 7.0
     assert report["channels"][str(ENVIRONMENT_PARAMETERS)] == [b"\x04\0\0\0wind\0\0\0\0\0\0\xc0\x3f".hex()]
-    assert said.count("0f5c1d3a-9a53-4a0b-8f55-2e0b7f3c9d11") == 1  # nobody knows the channel: said once
+    assert output.count("0f5c1d3a-9a53-4a0b-8f55-2e0b7f3c9d11") == 1  # nobody knows the channel: said once
     for name in BEHAVIORS[package]:
         assert (tmp_path / "results" / "run" / f"{name}.onnx").is_file()
 

@@ -3,7 +3,7 @@
     unity_stub.py PACKAGE_VERSION [--leave-after N] [--truth FILE.npz] … --mlagents-port PORT
 
 It behaves like the C# package of that version: how it shakes hands, declares behaviors, lays out and compresses
-pictures, masks, groups agents, and what of a reply would make it throw. It ends with code 0 only if the trainer said
+pictures, masks, groups agents, and what of a reply would make it throw. It ends with code 0 only if the trainer output
 goodbye by status 400, or after N messages of its own; the last line that it prints is what it saw of the trainer, as
 JSON. ``--truth`` keeps what its agents saw, pictures as (C, H, W) in [0, 1]. Runs in the real ML-Agents' environment.
 """

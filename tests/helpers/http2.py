@@ -102,9 +102,9 @@ class Line:
                     self.socket.sendall(frame(DATA, 0 if body else END_STREAM, stream, bytes(part)))
                     windows = {each: left - len(part) for each, left in windows.items()}
                 if room <= 0 or select.select([self.socket], [], [], 0.0)[0]:
-                    if not (heard := self.socket.recv(1 << 16)):
+                    if not (received := self.socket.recv(1 << 16)):
                         return False
-                    unread = _widen(windows, stream, unread + heard)
+                    unread = _widen(windows, stream, unread + received)
                     if stream not in windows:
                         return False
         except OSError:

@@ -88,26 +88,26 @@ class Process:
         raise NotImplementedError
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def wait_for_output(self, words: str, *, times: int = 1, timeout_s: float = PATIENCE_S) -> str:
-        """Waits until it has said these words so often. Returns everything it said."""
+        """Waits until its output holds these words so often. Returns all of the output."""
 
         def heard() -> str:
-            said = self.said
-            if said.count(words) >= times:
-                return said
+            output = self.output
+            if output.count(words) >= times:
+                return output
             if self.poll() is not None:
                 raise WaitTimeout(
-                    f"it ended with {self.poll()} without saying {words!r}:\n{self.said[-3000:]}"
+                    f"it ended with {self.poll()} without saying {words!r}:\n{self.output[-3000:]}"
                 )
             return ""
 
         try:
             return str(wait_until(heard, repr(words), timeout_s))
         except WaitTimeout as error:
-            raise WaitTimeout(f"{error}; it said:\n{self.said[-3000:]}") from None
+            raise WaitTimeout(f"{error}; its output:\n{self.output[-3000:]}") from None
 
     def signal(self, number: int) -> None:
         if self.poll() is None:
@@ -273,7 +273,7 @@ class HealthySimulator(CommandProcess):
 
     def reports(self) -> list[dict[str, float]]:
         """One for each 0.2 s: ``at`` (monotonic clock), ``ticks`` until then, ``longest_s`` of its waits."""
-        return [json.loads(line) for line in self.said.splitlines() if line.startswith("{")]
+        return [json.loads(line) for line in self.output.splitlines() if line.startswith("{")]
 
     def ticks(self) -> int:
         reports = self.reports()
@@ -285,7 +285,7 @@ class HealthySimulator(CommandProcess):
 
         def reached() -> bool:
             assert self.poll() is None, (
-                f"the healthy simulator ended with {self.poll()}:\n{self.said[-2000:]}"
+                f"the healthy simulator ended with {self.poll()}:\n{self.output[-2000:]}"
             )
             return self.ticks() >= goal
 
@@ -303,9 +303,9 @@ class HealthySimulator(CommandProcess):
         return (within[-1]["ticks"] - within[0]["ticks"]) / (within[-1]["at"] - within[0]["at"])
 
 
-def steps(said: str) -> list[int]:
+def steps(output: str) -> list[int]:
     """The steps that summaries on a console told."""
-    return [int(number) for number in _STEP.findall(said)]
+    return [int(number) for number in _STEP.findall(output)]
 
 
 def _pids() -> Iterator[int]:

@@ -43,25 +43,25 @@ class Mirror:
         introduction = message.unity_output.rl_initialization_output
         introduction.communication_version, introduction.package_version = "1.5.0", "3.0.0"
         seed = self._say(message).rl_initialization_input.seed
-        heard = self._say(UnityMessageProto()).rl_input
+        received = self._say(UnityMessageProto()).rl_input
         while True:
-            message = self._next(heard, seed)
+            message = self._next(received, seed)
             if not self._steps:
                 _describe(message)
             self._steps += 1
-            heard = self._say(message).rl_input
+            received = self._say(message).rl_input
 
-    def _next(self, heard, seed: int) -> UnityMessageProto:
-        self._resets += heard.command == RESET
+    def _next(self, received, seed: int) -> UnityMessageProto:
+        self._resets += received.command == RESET
         message = UnityMessageProto()
-        records = [each for each in unpack_records(heard.side_channel) if each.channel not in ONE_WAY]
+        records = [each for each in unpack_records(received.side_channel) if each.channel not in ONE_WAY]
         records += stat_records([StatMessage("steps", self._steps, Aggregation.AVERAGE)])
         message.unity_output.rl_output.side_channel = pack_records(records)
-        given = heard.agent_actions[BEHAVIOR].value
+        given = received.agent_actions[BEHAVIOR].value
         for index, agent in enumerate(AGENTS):
             info = message.unity_output.rl_output.agentInfos[BEHAVIOR].value.add(id=agent, reward=self._steps)
             actions = (*given[index].continuous_actions, *given[index].discrete_actions) if given else NOTHING
-            _see(info, "command", (heard.command, self._resets, self._steps, seed))
+            _see(info, "command", (received.command, self._resets, self._steps, seed))
             _see(info, "deeds", actions)
         return message
 

@@ -29,7 +29,7 @@ class Nursery(ParallelEnv):
         self.possible_agents = [*KIDS, NURSE]
         self.agents: list[str] = []
         self.seed = -1
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         vector = spaces.Box(-np.inf, np.inf, (3,), np.float64)
@@ -52,7 +52,7 @@ class Nursery(ParallelEnv):
         if self.trouble == "step":
             raise ValueError("spilt\nmilk")
         assert list(actions) == self.agents, f"actions of {list(actions)} for {self.agents}"
-        self.heard.append(actions)
+        self.received.append(actions)
         self.count += 1
         there = self.agents
         home = {agent: agent == f"kid_{self.count - 1}" and self.count < 3 for agent in there}

@@ -55,44 +55,45 @@ def compare(
 
     def run(new: Path, *flags: str) -> tuple[int, str]:
         code = tool.main(["compare", str(old), str(new), *flags])
-        said = capsys.readouterr()
-        return code, said.out + said.err
+        output = capsys.readouterr()
+        return code, output.out + output.err
 
     return run
 
 
 def test_equal_runs_compare_equal_whatever_their_duration(compare, tmp_path: Path) -> None:
-    code, said = compare(recorded(tmp_path / "new"))
-    assert (code, said) == (0, "run: the same\n1 of 1 runs say the same.\n")
+    code, output = compare(recorded(tmp_path / "new"))
+    assert (code, output) == (0, "run: the same\n1 of 1 runs say the same.\n")
 
 
 def test_one_changed_bit_of_a_tensor_is_named(compare, tmp_path: Path) -> None:
     content = checkpoint()
     content["algorithm"]["network"]["body.weight"].view(torch.int32)[1, 1] ^= 1
-    code, said = compare(recorded(tmp_path / "new", content))
+    code, output = compare(recorded(tmp_path / "new", content))
     assert code == 1
-    assert "run: DIFFERS" in said
-    (line,) = [line for line in said.splitlines() if "expected" in line]
+    assert "run: DIFFERS" in output
+    (line,) = [line for line in output.splitlines() if "expected" in line]
     assert line.startswith(
         "  run/Ball/checkpoint.pt: algorithm/network/body.weight: expected float32 [2, 3] ["
     )
     assert ", came float32 [2, 3] [" in line
-    assert "0 of 1 runs say the same." in said
+    assert "0 of 1 runs say the same." in output
 
 
 def test_changed_number_is_shown_beside_the_expected_one(compare, tmp_path: Path) -> None:
     content = checkpoint()
     content["algorithm"]["optimizer"]["steps"] = 9
-    code, said = compare(recorded(tmp_path / "new", content))
+    code, output = compare(recorded(tmp_path / "new", content))
     assert code == 1
-    assert "run/Ball/checkpoint.pt: algorithm/optimizer/steps: expected int 8, came int 9" in said
+    assert "run/Ball/checkpoint.pt: algorithm/optimizer/steps: expected int 8, came int 9" in output
 
 
 def test_changed_metrics_are_shown_with_their_steps(compare, tmp_path: Path) -> None:
-    code, said = compare(recorded(tmp_path / "new", rate=0.25))
+    code, output = compare(recorded(tmp_path / "new", rate=0.25))
     assert code == 1
     assert (
-        "metrics.jsonl: Ball/learning_rate: expected 0.9 at 20, 0.5 at 40, came 0.9 at 20, 0.25 at 40" in said
+        "metrics.jsonl: Ball/learning_rate: expected 0.9 at 20, 0.5 at 40, came 0.9 at 20, 0.25 at 40"
+        in output
     )
 
 
@@ -104,11 +105,11 @@ def test_renamed_keys_and_tags_are_listed_and_are_no_difference(compare, tmp_pat
         "trunk.bias": network["body.bias"],
     }
     new = recorded(tmp_path / "new", content, loss="critic_loss")
-    code, said = compare(new)
+    code, output = compare(new)
     assert code == 0
-    assert "  renamed: algorithm/network/body.weight -> algorithm/networks/trunk.weight\n" in said
-    assert "  renamed: algorithm/network/body.bias -> algorithm/networks/trunk.bias\n" in said
-    assert "  renamed: Ball/value_loss -> Ball/critic_loss\n" in said
+    assert "  renamed: algorithm/network/body.weight -> algorithm/networks/trunk.weight\n" in output
+    assert "  renamed: algorithm/network/body.bias -> algorithm/networks/trunk.bias\n" in output
+    assert "  renamed: Ball/value_loss -> Ball/critic_loss\n" in output
     meant = tmp_path / "renamed.txt"
     meant.write_text("network/body. networks/trunk.\n\nvalue_loss critic_loss\n")
     assert compare(new, "--renamed", str(meant)) == (0, "run: the same\n1 of 1 runs say the same.\n")
@@ -118,31 +119,31 @@ def test_a_key_that_is_new_or_gone_is_a_difference(compare, tmp_path: Path) -> N
     content = checkpoint()
     content["algorithm"]["optimizer"]["square"] = torch.zeros(9)
     del content["algorithm"]["optimizer"]["mean"]
-    code, said = compare(recorded(tmp_path / "new", content))
+    code, output = compare(recorded(tmp_path / "new", content))
     assert code == 1
-    assert "algorithm/optimizer/mean: expected float32 [8] [0.0, 0.0, 0.0, …]" in said
-    assert "came no such value under any name" in said
-    assert "algorithm/optimizer/square: expected nothing of the kind, came float32 [9]" in said
+    assert "algorithm/optimizer/mean: expected float32 [8] [0.0, 0.0, 0.0, …]" in output
+    assert "came no such value under any name" in output
+    assert "algorithm/optimizer/square: expected nothing of the kind, came float32 [9]" in output
 
 
 def test_values_that_changed_places_under_their_old_names_are_listed(compare, tmp_path: Path) -> None:
     content = checkpoint()
     content["step"], content["algorithm"]["optimizer"]["steps"] = 8, 40
-    code, said = compare(recorded(tmp_path / "new", content))
+    code, output = compare(recorded(tmp_path / "new", content))
     assert code == 0
-    assert "  renamed: step -> algorithm/optimizer/steps\n" in said
+    assert "  renamed: step -> algorithm/optimizer/steps\n" in output
 
 
 def test_missing_file_or_run_is_a_difference(compare, tmp_path: Path) -> None:
     new = recorded(tmp_path / "new")
     (new / "run" / "run" / "Ball" / "replay.npz").unlink()
-    code, said = compare(new)
+    code, output = compare(new)
     assert code == 1
-    assert "run/Ball/replay.npz: is missing" in said
+    assert "run/Ball/replay.npz: is missing" in output
     (tmp_path / "empty").mkdir()
-    code, said = compare(tmp_path / "empty")
+    code, output = compare(tmp_path / "empty")
     assert code == 1
-    assert "is missing" in said
+    assert "is missing" in output
 
 
 def test_folders_that_are_no_recording_are_reported(

@@ -46,9 +46,9 @@ def test_check_names_stale_files_and_changes_none(
     page.write_text(page.read_text().replace("| `tau` |", "| `tao` |"))
     before = page.read_text()
     assert tool.main(["--check"], copy) == 1
-    said = capsys.readouterr().out
-    assert "docs/configuration.md is stale" in said.replace("\\", "/")
-    assert "configs/schema.json is stale" in said.replace("\\", "/")
+    output = capsys.readouterr().out
+    assert "docs/configuration.md is stale" in output.replace("\\", "/")
+    assert "configs/schema.json is stale" in output.replace("\\", "/")
     assert page.read_text() == before
 
 

@@ -95,7 +95,7 @@ def mirror(simulator: Callable[..., str], open_env: Callable[..., UnityEnvironme
 
 
 def commands(env: UnityEnvironment) -> list[float]:
-    """[command, resets, step, seed] as the simulator heard them last."""
+    """[command, resets, step, seed] as the simulator received them last."""
     values: list[float] = env.get_steps(MIRROR)[0].obs[0][0].tolist()
     return values
 
@@ -253,7 +253,7 @@ class Notes(SideChannel):  # type: ignore[misc]
 
     def __init__(self, number: int) -> None:
         super().__init__(UUID(int=number))
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     def say(self, text: str) -> None:
         self.message_queue.append(bytearray(text.encode()))
@@ -262,7 +262,7 @@ class Notes(SideChannel):  # type: ignore[misc]
         text = bytes(msg.get_raw_bytes()).decode()
         if text == "trouble":
             raise RuntimeError("a handler in trouble")
-        self.heard.append(text)
+        self.received.append(text)
 
 
 def test_channels_carry_messages_both_ways_in_order_and_once(mirror: Any) -> None:
@@ -271,14 +271,14 @@ def test_channels_carry_messages_both_ways_in_order_and_once(mirror: Any) -> Non
     other.say("before the first reset")
     one.say("first"), one.say("second")
     env.reset()
-    assert (one.heard, other.heard) == (["first", "second"], ["before the first reset"])
+    assert (one.received, other.received) == (["first", "second"], ["before the first reset"])
     one.say("with a step")
     env.step()
     other.say("with a reset")
     env.reset()
     env.step()
-    assert one.heard == ["first", "second", "with a step"]
-    assert other.heard == ["before the first reset", "with a reset"]
+    assert one.received == ["first", "second", "with a step"]
+    assert other.received == ["before the first reset", "with a reset"]
 
 
 def test_environment_continues_after_a_handlers_exception(mirror: Any) -> None:
@@ -290,7 +290,7 @@ def test_environment_continues_after_a_handlers_exception(mirror: Any) -> None:
         env.step()
     channel.say("fine again")
     env.step()
-    assert channel.heard == ["fine again"]
+    assert channel.received == ["fine again"]
 
 
 def test_unknown_channels_are_logged_once(mirror: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -40,11 +40,11 @@ class Chat(SideChannel):  # type: ignore[misc]  # the package has no types
 
     def __init__(self) -> None:
         super().__init__(CHAT)
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     def on_message_received(self, msg: IncomingMessage) -> None:
-        self.heard.append(msg.read_string())
-        self.say(f"{self.heard[-1]} to you")
+        self.received.append(msg.read_string())
+        self.say(f"{self.received[-1]} to you")
 
     def say(self, text: str) -> None:
         message = OutgoingMessage()
@@ -63,7 +63,7 @@ class Plain:
         raise RuntimeError(f"no idea what {bytes(msg.get_raw_bytes())!r} means")
 
 
-def said(text: str) -> SideChannelRecord:
+def text_record(text: str) -> SideChannelRecord:
     message = OutgoingMessage()
     message.write_string(text)
     return SideChannelRecord(CHAT, bytes(message.buffer))
@@ -96,18 +96,22 @@ def test_messages_keep_the_order_of_channels_and_queues() -> None:
     chat.say("first")
     raw.send_raw_data(b"\xff\x00")
     chat.say("second")
-    assert hub.greeting(0) == [SideChannelRecord(RAW, b"\xff\x00"), said("first"), said("second")]
+    assert hub.greeting(0) == [
+        SideChannelRecord(RAW, b"\xff\x00"),
+        text_record("first"),
+        text_record("second"),
+    ]
 
 
 def test_channels_get_their_messages_and_may_answer() -> None:
     chat, properties = Chat(), FloatPropertiesChannel()
     hub = ChannelHub([chat, properties])
     hub.greeting(0)
-    assert hub.deliver(0, said("peace"))
+    assert hub.deliver(0, text_record("peace"))
     assert hub.deliver(0, property_record(FloatProperty("size", 3.0)))
-    assert chat.heard == ["peace"]
+    assert chat.received == ["peace"]
     assert properties.get_property("size") == 3.0
-    assert hub.outgoing(0) == [said("peace to you")]
+    assert hub.outgoing(0) == [text_record("peace to you")]
 
 
 def test_raw_bytes_and_statistics_arrive_unchanged() -> None:
@@ -125,7 +129,7 @@ def test_raw_bytes_and_statistics_arrive_unchanged() -> None:
 
 def test_messages_on_unregistered_channels_are_left_alone() -> None:
     hub = ChannelHub([Chat()])
-    assert not hub.deliver(0, said("too early"))
+    assert not hub.deliver(0, text_record("too early"))
     hub.greeting(0)
     assert not hub.deliver(0, SideChannelRecord(RAW, b""))
 
@@ -133,7 +137,7 @@ def test_messages_on_unregistered_channels_are_left_alone() -> None:
 def test_without_channels_there_is_nothing_to_say_or_hear() -> None:
     hub = ChannelHub()
     assert (hub.greeting(0), hub.outgoing(0), hub.outgoing(1)) == ([], [], [])
-    assert not hub.deliver(0, said("anybody?"))
+    assert not hub.deliver(0, text_record("anybody?"))
 
 
 def test_a_channel_that_raises_is_logged_and_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -144,8 +148,8 @@ def test_a_channel_that_raises_is_logged_and_others_go_on(caplog: pytest.LogCapt
         assert hub.deliver(3, SideChannelRecord(RAW, b"this"))
     assert f"Side channel {RAW} failed on a message of simulator 3." in caplog.text
     assert "RuntimeError: no idea what b'this' means" in caplog.text
-    assert hub.deliver(3, said("peace"))
-    assert chat.heard == ["peace"]
+    assert hub.deliver(3, text_record("peace"))
+    assert chat.received == ["peace"]
 
 
 @pytest.mark.parametrize("give", [ChannelHub, lambda channels: ChannelHub(lambda _: channels).greeting(0)])
@@ -163,11 +167,11 @@ def test_a_function_makes_channels_for_each_simulator_alone() -> None:
         return [made[-1][1]]
 
     hub = ChannelHub(make)
-    assert hub.greeting(0) == [said("hello 0")]
-    assert hub.greeting(5) == [said("hello 5")]
-    hub.deliver(5, said("peace"))
-    assert [(number, chat.heard) for number, chat in made] == [(0, []), (5, ["peace"])]
-    assert (hub.outgoing(0), hub.outgoing(5)) == ([], [said("peace to you")])
+    assert hub.greeting(0) == [text_record("hello 0")]
+    assert hub.greeting(5) == [text_record("hello 5")]
+    hub.deliver(5, text_record("peace"))
+    assert [(number, chat.received) for number, chat in made] == [(0, []), (5, ["peace"])]
+    assert (hub.outgoing(0), hub.outgoing(5)) == ([], [text_record("peace to you")])
 
 
 def test_a_simulator_that_was_started_again_gets_new_channels() -> None:
@@ -177,8 +181,8 @@ def test_a_simulator_that_was_started_again_gets_new_channels() -> None:
     chats[0].say("lost with its simulator")
     hub.drop(0)
     assert hub.greeting(0) == []
-    hub.deliver(0, said("peace"))
-    assert [chat.heard for chat in chats] == [[], ["peace"]]
+    hub.deliver(0, text_record("peace"))
+    assert [chat.received for chat in chats] == [[], ["peace"]]
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -190,7 +194,7 @@ def test_a_simulator_that_departed_is_spoken_to_no_longer(shared: bool) -> None:
     hub.drop(0)
     chat.say("anybody?")
     assert hub.outgoing(0) == []
-    assert not hub.deliver(0, said("me"))
+    assert not hub.deliver(0, text_record("me"))
 
 
 def test_another_thread_may_fill_a_channel_anytime() -> None:

@@ -22,22 +22,22 @@ class ScriptedTrainer:
     """Answers message i with reply i of its script, and everything after that with status 400."""
 
     def __init__(self) -> None:
-        self.heard: list[UnityMessageProto] = []
+        self.received: list[UnityMessageProto] = []
         self.raw: list[bytes] = []
         self.script: list[UnityMessageProto] = []
 
     def exchange(self, data: bytes, context: object = None) -> bytes:
-        said = len(self.heard)
+        answered = len(self.received)
         self.raw.append(data)
-        self.heard.append(UnityMessageProto.FromString(data))
-        reply = self.script[said] if said < len(self.script) else self.stop()
+        self.received.append(UnityMessageProto.FromString(data))
+        reply = self.script[answered] if answered < len(self.script) else self.stop()
         return reply.SerializeToString()
 
-    def begins(self, seed: int = 7) -> ScriptedTrainer:
+    def handshake(self, seed: int = 7) -> ScriptedTrainer:
         self.script += [self.initialization(seed), self.command(CommandProto.RESET)]
         return self
 
-    def says(self, *replies: UnityMessageProto) -> ScriptedTrainer:
+    def then(self, *replies: UnityMessageProto) -> ScriptedTrainer:
         self.script += replies
         return self
 

@@ -70,9 +70,9 @@ def test_statistics_are_sent_once() -> None:
     academy = Academy()
     academy.add_statistic("Goal/Right", 2, Aggregation.SUM)
     academy.add_statistic("Wall/Height", 1.5)
-    said = unpack_records(academy.outgoing())
-    assert {record.channel for record in said} == {STATS}
-    assert [parse_stat(record.body) for record in said] == [
+    records = unpack_records(academy.outgoing())
+    assert {record.channel for record in records} == {STATS}
+    assert [parse_stat(record.body) for record in records] == [
         StatMessage("Goal/Right", 2.0, Aggregation.SUM),
         StatMessage("Wall/Height", 1.5, Aggregation.AVERAGE),
     ]

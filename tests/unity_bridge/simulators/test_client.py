@@ -23,11 +23,11 @@ def unused_port() -> int:
 
 
 def test_a_conversation_over_a_real_channel(trainer, serve) -> None:
-    trainer.begins().says(*[trainer.act(BASIC, discrete=[[1]])] * 5)
+    trainer.handshake().then(*[trainer.act(BASIC, discrete=[[1]])] * 5)
     with serve(trainer.exchange) as port:
         assert run(Basic(), port, connect_timeout_s=10) == "the trainer ended the conversation"
-    assert [message.header.status for message in trainer.heard] == [200] * 8
-    assert trainer.heard[5].unity_output.rl_output.agentInfos[BASIC].value[0].done
+    assert [message.header.status for message in trainer.received] == [200] * 8
+    assert trainer.received[5].unity_output.rl_output.agentInfos[BASIC].value[0].done
 
 
 def test_a_trainer_that_comes_later_is_found(trainer, serve) -> None:
@@ -36,7 +36,7 @@ def test_a_trainer_that_comes_later_is_found(trainer, serve) -> None:
             port = int(listener.getsockname()[1])
             ending = pool.submit(run, Basic(), port, connect_timeout_s=20)
             listener.accept()[0].close()  # the first attempt fails
-        with serve(trainer.begins().exchange, port):
+        with serve(trainer.handshake().exchange, port):
             assert ending.result() == "the trainer ended the conversation"
 
 
@@ -60,11 +60,11 @@ def test_a_server_that_is_no_trainer_is_an_error() -> None:
 
 def test_a_trainer_that_breaks_off_with_an_error_is_quoted(trainer, serve) -> None:
     def exchange(data: bytes, context: grpc.ServicerContext) -> bytes:
-        if len(trainer.heard) == 2:
+        if len(trainer.received) == 2:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "reward: expected a finite number, got nan")
         return trainer.exchange(data)
 
-    trainer.begins()
+    trainer.handshake()
     with (
         serve(exchange) as port,
         pytest.raises(ConversationError, match="answered INVALID_ARGUMENT: reward: expected a finite number"),
@@ -76,12 +76,12 @@ def test_vanished_trainer_ends_the_simulator_quietly(trainer, serve) -> None:
     asked, gone = threading.Event(), threading.Event()
 
     def exchange(data: bytes, context: grpc.ServicerContext) -> bytes:
-        if len(trainer.heard) == 2:
+        if len(trainer.received) == 2:
             asked.set()
             gone.wait(10)
         return trainer.exchange(data)
 
-    trainer.begins()
+    trainer.handshake()
     with ThreadPoolExecutor(1) as pool:
         with serve(exchange) as port:
             ending = pool.submit(run, Basic(), port, connect_timeout_s=10)
@@ -94,9 +94,9 @@ def broken_after(first, then, messages: int):
     """An exchange of one trainer that is gone after so many messages, and of another one that comes next."""
 
     def exchange(data: bytes, context: grpc.ServicerContext) -> bytes:
-        if len(first.heard) < messages:
+        if len(first.received) < messages:
             return first.exchange(data)
-        if len(first.heard) == messages:
+        if len(first.received) == messages:
             first.exchange(data)
             context.abort(grpc.StatusCode.UNAVAILABLE, "")
         return then.exchange(data)
@@ -105,26 +105,26 @@ def broken_after(first, then, messages: int):
 
 
 def test_next_trainer_on_the_port_gets_its_own_conversation(trainer, serve) -> None:
-    said: list[str] = []
-    trainer.begins().says(trainer.act(BASIC, discrete=[[1]]))
-    another = type(trainer)().begins().says(trainer.act(BASIC, discrete=[[1]]))
+    news: list[str] = []
+    trainer.handshake().then(trainer.act(BASIC, discrete=[[1]]))
+    another = type(trainer)().handshake().then(trainer.act(BASIC, discrete=[[1]]))
     with serve(broken_after(trainer, another, 3)) as port:
-        ending = run(Basic(), port, connect_timeout_s=10, reconnect_s=30, say=said.append)
+        ending = run(Basic(), port, connect_timeout_s=10, reconnect_s=30, say=news.append)
     assert ending == "the trainer ended the conversation"
-    assert said == [f"the trainer on 127.0.0.1:{port} is gone; waiting 30 s for another one"]
-    assert [message.header.status for message in another.heard] == [200] * 4
+    assert news == [f"the trainer on 127.0.0.1:{port} is gone; waiting 30 s for another one"]
+    assert [message.header.status for message in another.received] == [200] * 4
     assert [
-        each.brain_name for each in another.heard[2].unity_output.rl_initialization_output.brain_parameters
+        each.brain_name for each in another.received[2].unity_output.rl_initialization_output.brain_parameters
     ] == [BASIC]
 
 
 def test_servers_without_answers_do_not_prolong_the_wait(trainer, serve) -> None:
     def exchange(data: bytes, context: grpc.ServicerContext) -> bytes:
-        if len(trainer.heard) == 3:
+        if len(trainer.received) == 3:
             context.abort(grpc.StatusCode.UNAVAILABLE, "")
         return trainer.exchange(data)
 
-    trainer.begins().says(trainer.act(BASIC, discrete=[[1]]))
+    trainer.handshake().then(trainer.act(BASIC, discrete=[[1]]))
     with serve(exchange) as port:
         ending = run(Basic(), port, connect_timeout_s=10, reconnect_s=0.5)
     assert ending == f"no other trainer came to 127.0.0.1:{port} within 0.5 s"
@@ -132,12 +132,12 @@ def test_servers_without_answers_do_not_prolong_the_wait(trainer, serve) -> None
 
 def test_episodes_are_counted_over_all_conversations(trainer, serve) -> None:
     one_episode = [trainer.act(BASIC, discrete=[[1]])] * 3
-    trainer.begins().says(*one_episode, *one_episode, *one_episode)
-    another = type(trainer)().begins().says(*one_episode, *one_episode)
+    trainer.handshake().then(*one_episode, *one_episode, *one_episode)
+    another = type(trainer)().handshake().then(*one_episode, *one_episode)
     with serve(broken_after(trainer, another, 7)) as port:
         ending = run(Basic(), port, episodes=2, connect_timeout_s=10, reconnect_s=30)
     assert ending == "1 episodes are complete"
-    assert another.heard[-1].header.status == 400
+    assert another.received[-1].header.status == 400
 
 
 class Panorama(Basic):
@@ -160,9 +160,9 @@ class Panorama(Basic):
 
 
 def test_messages_over_four_megabytes_pass_both_ways(trainer, serve) -> None:
-    trainer.begins()
+    trainer.handshake()
     trainer.script[1].unity_input.rl_input.side_channel = bytes(5_000_000)
     with serve(trainer.exchange) as port:
         run(Panorama(), port, connect_timeout_s=10)
-    (info,) = trainer.heard[2].unity_output.rl_output.agentInfos[BASIC].value
+    (info,) = trainer.received[2].unity_output.rl_output.agentInfos[BASIC].value
     assert len(info.observations[0].float_data.data) == Panorama.SIZE

@@ -38,12 +38,12 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 @pytest.mark.process
 def test_a_process_plays_until_the_trainer_has_enough(trainer, serve, start) -> None:
-    trainer.begins(seed=3).says(*[trainer.act(BASIC, discrete=[[2], [1]])] * 4)
+    trainer.handshake(seed=3).then(*[trainer.act(BASIC, discrete=[[2], [1]])] * 4)
     with serve(trainer.exchange) as port:
         process = start("sim:basic", "--mlagents-port", str(port), "--agents", "2")
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (0, "", "sim:basic: the trainer ended the conversation\n")
-    assert len(trainer.heard) == 7
+    assert len(trainer.received) == 7
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows ends a process without asking it")
@@ -52,26 +52,26 @@ def test_sigterm_says_goodbye_while_the_trainer_computes(trainer, serve, start) 
     thinking, left = threading.Event(), threading.Event()
 
     def exchange(data: bytes, context: object) -> bytes:
-        if len(trainer.heard) == 2:
+        if len(trainer.received) == 2:
             trainer.exchange(data)
             thinking.set()
             left.wait(20)
         return trainer.exchange(data)
 
-    trainer.begins()
+    trainer.handshake()
     with serve(exchange) as port:
         process = start("sim:basic", "--mlagents-port", str(port))
         assert thinking.wait(20)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=30)
-        statuses = [message.header.status for message in trainer.heard]
+        statuses = [message.header.status for message in trainer.received]
         left.set()
     assert (process.returncode, err) == (0, "sim:basic: it was told to stop\n")
     assert statuses == [200, 200, 200, 400]
 
 
 def test_a_recording_is_written_at_the_end(trainer, serve, tmp_path: Path, capsys) -> None:
-    trainer.begins().says(*[trainer.act(BASIC, discrete=[[2]])] * 4)
+    trainer.handshake().then(*[trainer.act(BASIC, discrete=[[2]])] * 4)
     path = tmp_path / "basic.gif"
     with serve(trainer.exchange) as port:
         assert main(["sim:basic", "--mlagents-port", str(port), "--record", str(path)]) == 0
@@ -84,11 +84,11 @@ def test_launched_simulators_do_not_wait_for_another_trainer(
     trainer, serve, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     def exchange(data: bytes, context: grpc.ServicerContext) -> bytes:
-        if len(trainer.heard) == 2:
+        if len(trainer.received) == 2:
             context.abort(grpc.StatusCode.UNAVAILABLE, "")
         return trainer.exchange(data)
 
-    trainer.begins()
+    trainer.handshake()
     monkeypatch.setenv(LAUNCHED, "1")
     with serve(exchange) as port:
         assert main(["sim:basic", "--mlagents-port", str(port), "--reconnect", "60"]) == 0
@@ -101,7 +101,7 @@ def test_without_a_trainer_the_exit_code_is_1(capsys) -> None:
 
 
 def test_a_trainer_that_makes_no_sense_gives_exit_code_1(trainer, serve, capsys) -> None:
-    with serve(trainer.says(trainer.command(0)).exchange) as port:
+    with serve(trainer.then(trainer.command(0)).exchange) as port:
         assert main(["sim:basic", "--mlagents-port", str(port)]) == 1
     assert "the trainer's first reply: expected rl_initialization_input" in capsys.readouterr().err
 
@@ -116,7 +116,7 @@ def test_unopenable_environment_gives_one_line_and_code_2(env: str, capsys) -> N
 
 def test_environment_that_fails_later_gives_code_2(trainer, serve, capsys) -> None:
     act = trainer.act("Pendulum-v1?team=0", continuous=[[float("nan")]])
-    with serve(trainer.begins().says(act).exchange) as port:
+    with serve(trainer.handshake().then(act).exchange) as port:
         kwargs = '{"g": "heavy"}'
         assert main(["gym:Pendulum-v1", "--mlagents-port", str(port), "--env-kwargs", kwargs]) == 2
     assert "error: gym:Pendulum-v1: step() raised " in capsys.readouterr().err
@@ -165,13 +165,13 @@ def test_a_wrong_argument_is_named(line: str, complaint: str, capsys) -> None:
 
 
 def test_parameter_flag_wins_over_the_trainer(trainer, serve) -> None:
-    trainer.begins()
+    trainer.handshake()
     steps = parameter_records([FloatParameter("num_tiles", 3)])
     trainer.script[1].unity_input.rl_input.side_channel = pack_records(steps)
     with serve(trainer.exchange) as port:
         line = f"sim:sorter --agents 1 --mlagents-port {port} --parameter num_tiles=8"
         assert main(line.split()) == 0
-    (info,) = trainer.heard[2].unity_output.rl_output.agentInfos["Sorter?team=0"].value
+    (info,) = trainer.received[2].unity_output.rl_output.agentInfos["Sorter?team=0"].value
     entities = np.array(info.observations[0].float_data.data).reshape(20, -1)
     assert entities.any(axis=1).sum() == 8
 
@@ -180,9 +180,9 @@ def test_parameter_flag_wins_over_the_trainer(trainer, serve) -> None:
     ("flags", "compressed"), [("", True), ("--pictures png", True), ("--pictures float", False)]
 )
 def test_cameras_send_the_requested_format(trainer, serve, flags: str, compressed: bool) -> None:
-    with serve(trainer.begins().exchange) as port:
+    with serve(trainer.handshake().exchange) as port:
         assert main(f"sim:gridworld --agents 1 --mlagents-port {port} {flags}".split()) == 0
-    (info,) = trainer.heard[2].unity_output.rl_output.agentInfos["GridWorld?team=0"].value
+    (info,) = trainer.received[2].unity_output.rl_output.agentInfos["GridWorld?team=0"].value
     camera = info.observations[0]
     assert camera.compressed_data.startswith(b"\x89PNG") == compressed
     assert len(camera.float_data.data) == (0 if compressed else 3 * 84 * 84)

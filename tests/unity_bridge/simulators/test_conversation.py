@@ -93,7 +93,7 @@ def parameters(*messages: EnvironmentParameterMessage) -> bytes:
 
 def test_the_introduction_states_versions_and_abilities_and_nothing_else(trainer) -> None:
     converse(trainer.exchange, Basic())
-    (message,) = trainer.heard
+    (message,) = trainer.received
     introduction = message.unity_output.rl_initialization_output
     assert message.header.status == 200
     assert introduction.name == "AcademySingleton"
@@ -108,18 +108,18 @@ def test_the_introduction_states_versions_and_abilities_and_nothing_else(trainer
 
 
 def test_the_second_message_holds_nothing_but_its_status(trainer) -> None:
-    trainer.begins()
+    trainer.handshake()
     converse(trainer.exchange, Basic())
     empty = UnityMessageProto()
     empty.header.status = 200
-    assert trainer.heard[1] == empty
+    assert trainer.received[1] == empty
 
 
 def test_a_behavior_is_described_only_beside_its_first_agents(trainer) -> None:
     step = trainer.command(CommandProto.STEP)
-    trainer.begins().says(step, step)
+    trainer.handshake().then(step, step)
     converse(trainer.exchange, Latecomer())
-    first, second, third = trainer.heard[2:]
+    first, second, third = trainer.received[2:]
     assert described(first) == ["A?team=0"]
     assert described(second) == ["B?team=1"]
     assert described(third) == []
@@ -129,35 +129,35 @@ def test_a_behavior_is_described_only_beside_its_first_agents(trainer) -> None:
 
 
 def test_every_behavior_of_the_scene_is_named_even_without_agents(trainer) -> None:
-    trainer.begins()
+    trainer.handshake()
     converse(trainer.exchange, Latecomer())
-    assert sorted(trainer.heard[2].unity_output.rl_output.agentInfos) == ["A?team=0", "B?team=1"]
-    assert infos(trainer.heard[2], "B?team=1") == []
+    assert sorted(trainer.received[2].unity_output.rl_output.agentInfos) == ["A?team=0", "B?team=1"]
+    assert infos(trainer.received[2], "B?team=1") == []
 
 
 def test_spec_is_split_between_description_and_first_info(trainer) -> None:
-    trainer.begins()
+    trainer.handshake()
     converse(trainer.exchange, Hybrid(2))
-    (brain,) = trainer.heard[2].unity_output.rl_initialization_output.brain_parameters
+    (brain,) = trainer.received[2].unity_output.rl_initialization_output.brain_parameters
     assert brain.action_spec.num_continuous_actions == 1
     assert brain.action_spec.num_discrete_actions == 2
     assert list(brain.action_spec.discrete_branch_sizes) == [3, 3]
-    order, trolley = infos(trainer.heard[2], "Hybrid?team=0")[0].observations
+    order, trolley = infos(trainer.received[2], "Hybrid?team=0")[0].observations
     assert (order.name, list(order.shape), list(order.dimension_properties)) == ("order", [3], [1])
     assert (trolley.name, list(trolley.shape), list(trolley.dimension_properties)) == ("trolley", [2], [1])
 
 
 def test_masks_forbid_on_the_wire(trainer) -> None:
-    trainer.begins()
+    trainer.handshake()
     converse(trainer.exchange, Hybrid(1))
-    (info,) = infos(trainer.heard[2], "Hybrid?team=0")
+    (info,) = infos(trainer.received[2], "Hybrid?team=0")
     hold, grab, release, *shelves = info.action_mask
     assert (hold, grab, release) == (False, True, True)
     assert sum(shelves) == 1
 
 
 def test_zero_fields_are_left_out(trainer) -> None:
-    trainer.begins()
+    trainer.handshake()
     converse(trainer.exchange, Basic())
     (row,) = RowViewMessage.FromString(trainer.raw[2]).unity_output.rl_output.agentInfos[BASIC].value
     # Reward, done, max_step_reached, id (0), mask and group are all zero: the first byte announces field 13.
@@ -165,9 +165,9 @@ def test_zero_fields_are_left_out(trainer) -> None:
 
 
 def test_end_and_next_start_share_message_and_agent_id(trainer) -> None:
-    trainer.begins().says(*[trainer.act(BASIC, discrete=[[0], [LEFT]])] * 6)
+    trainer.handshake().then(*[trainer.act(BASIC, discrete=[[0], [LEFT]])] * 6)
     converse(trainer.exchange, Basic(2))
-    for message in (trainer.heard[5], trainer.heard[8]):
+    for message in (trainer.received[5], trainer.received[8]):
         ended, waiting, again = infos(message, BASIC)
         assert (ended.id, ended.done, ended.max_step_reached) == (1, True, False)
         assert (waiting.id, waiting.done) == (0, False)
@@ -176,25 +176,25 @@ def test_end_and_next_start_share_message_and_agent_id(trainer) -> None:
 
 
 def test_interruptions_differ_from_ends(trainer) -> None:
-    trainer.begins().says(*[trainer.act(BASIC, discrete=[[0]])] * 200)
+    trainer.handshake().then(*[trainer.act(BASIC, discrete=[[0]])] * 200)
     converse(trainer.exchange, Basic())
-    ended, _ = infos(trainer.heard[-1], BASIC)
+    ended, _ = infos(trainer.received[-1], BASIC)
     assert (ended.done, ended.max_step_reached) == (True, True)
 
 
 def test_a_reset_starts_episodes_anew_without_ending_the_old_ones(trainer) -> None:
-    trainer.begins().says(trainer.act(BASIC, discrete=[[RIGHT]]), trainer.command(CommandProto.RESET))
+    trainer.handshake().then(trainer.act(BASIC, discrete=[[RIGHT]]), trainer.command(CommandProto.RESET))
     converse(trainer.exchange, Basic())
     cells = [
         [(list(info.observations[0].float_data.data).index(1), info.done) for info in infos(message, BASIC)]
-        for message in trainer.heard[2:]
+        for message in trainer.received[2:]
     ]
     assert cells == [[(10, False)], [(11, False)], [(10, False)]]
 
 
 def test_only_the_first_reset_brings_a_seed(trainer) -> None:
     scene = Latecomer()
-    trainer.begins(seed=12).says(trainer.command(CommandProto.RESET))
+    trainer.handshake(seed=12).then(trainer.command(CommandProto.RESET))
     converse(trainer.exchange, scene)
     assert scene.seeds == [12, None]
 
@@ -202,7 +202,7 @@ def test_only_the_first_reset_brings_a_seed(trainer) -> None:
 @pytest.mark.parametrize(("given", "own", "used"), [(12, 5, 5), (12, 0, 0), (-1, None, 2**31 - 1)])
 def test_own_seed_wins_and_seeds_are_never_negative(trainer, given: int, own, used: int) -> None:
     scene = Latecomer()
-    trainer.begins(seed=given)
+    trainer.handshake(seed=given)
     converse(trainer.exchange, scene, seed=own)
     assert scene.seeds == [used]
 
@@ -210,7 +210,7 @@ def test_own_seed_wins_and_seeds_are_never_negative(trainer, given: int, own, us
 def test_actions_reach_the_waiting_agents_in_their_order(trainer) -> None:
     scene = Latecomer()
     act = trainer.act("B?team=1", continuous=[[0.5, 1], [-0.5, -1]])
-    trainer.begins().says(trainer.act("A?team=0", continuous=[[0.25]]), act)
+    trainer.handshake().then(trainer.act("A?team=0", continuous=[[0.25]]), act)
     converse(trainer.exchange, scene)
     first, second = scene.received
     assert first["A?team=0"].continuous.tolist() == [[0.25]]
@@ -219,7 +219,7 @@ def test_actions_reach_the_waiting_agents_in_their_order(trainer) -> None:
 
 def test_agents_without_an_answer_do_nothing(trainer) -> None:
     scene = Latecomer()
-    trainer.begins().says(trainer.command(CommandProto.STEP), trainer.act("A?team=0", continuous=[[0.25]]))
+    trainer.handshake().then(trainer.command(CommandProto.STEP), trainer.act("A?team=0", continuous=[[0.25]]))
     converse(trainer.exchange, scene)
     first, second = scene.received
     assert first["A?team=0"].continuous.tolist() == [[0]]
@@ -227,18 +227,18 @@ def test_agents_without_an_answer_do_nothing(trainer) -> None:
 
 
 def test_terminal_rows_get_no_action(trainer) -> None:
-    trainer.begins().says(*[trainer.act(BASIC, discrete=[[LEFT]])] * 4)
+    trainer.handshake().then(*[trainer.act(BASIC, discrete=[[LEFT]])] * 4)
     assert converse(trainer.exchange, Basic()) == "the trainer ended the conversation"
-    assert len(trainer.heard) == 7
+    assert len(trainer.received) == 7
 
 
 def test_parameters_of_the_first_reset_apply_to_it(trainer) -> None:
     academy = Academy()
     scene = Sorter(3, academy)
-    trainer.begins()
+    trainer.handshake()
     trainer.script[1].unity_input.rl_input.side_channel = parameters(FloatParameter("num_tiles", 7))
     converse(trainer.exchange, scene, academy=academy)
-    assert [tiles(info) for info in infos(trainer.heard[2], SORTER)] == [7, 7, 7]
+    assert [tiles(info) for info in infos(trainer.received[2], SORTER)] == [7, 7, 7]
 
 
 def test_parameters_apply_to_episodes_that_start_after_them(trainer) -> None:
@@ -246,9 +246,9 @@ def test_parameters_apply_to_episodes_that_start_after_them(trainer) -> None:
     scene = Sorter(1, academy)
     idle = [trainer.act(SORTER, discrete=[[0]]) for _ in range(PATIENCE)]
     idle[3].unity_input.rl_input.side_channel = parameters(FloatParameter("num_tiles", 7))
-    trainer.begins().says(*idle)
+    trainer.handshake().then(*idle)
     converse(trainer.exchange, scene, academy=academy)
-    *running, (ended, next_one) = [infos(message, SORTER) for message in trainer.heard[2:]]
+    *running, (ended, next_one) = [infos(message, SORTER) for message in trainer.received[2:]]
     assert {tiles(info) for (info,) in running} == {tiles(ended)} == {4}
     assert tiles(next_one) == 7
 
@@ -257,11 +257,11 @@ def test_a_parameter_rides_along_with_a_reset(trainer) -> None:
     academy = Academy()
     reset = trainer.command(CommandProto.RESET)
     reset.unity_input.rl_input.side_channel = parameters(FloatParameter("num_tiles", 9))
-    trainer.begins().says(trainer.act(SORTER, discrete=[[0], [0]]), reset)
+    trainer.handshake().then(trainer.act(SORTER, discrete=[[0], [0]]), reset)
     converse(trainer.exchange, Sorter(2, academy), academy=academy)
     before, _, after = [
         [(info.id, tiles(info), info.done) for info in infos(message, SORTER)]
-        for message in trainer.heard[2:]
+        for message in trainer.received[2:]
     ]
     assert before == [(0, 4, False), (1, 4, False)]
     assert after == [(0, 9, False), (1, 9, False)]
@@ -269,80 +269,80 @@ def test_a_parameter_rides_along_with_a_reset(trainer) -> None:
 
 def test_statistics_leave_with_the_message_of_their_step(trainer) -> None:
     academy = Academy()
-    trainer.begins().says(trainer.act(SORTER, discrete=[[0]]), trainer.act(SORTER, discrete=[[0]]))
+    trainer.handshake().then(trainer.act(SORTER, discrete=[[0]]), trainer.act(SORTER, discrete=[[0]]))
     converse(trainer.exchange, Sorter(1, academy), academy=academy)
-    said = [message.unity_output.rl_output.side_channel for message in trainer.heard]
-    (record,) = unpack_records(said[2])
+    payloads = [message.unity_output.rl_output.side_channel for message in trainer.received]
+    (record,) = unpack_records(payloads[2])
     assert parse_stat(record.body) == StatMessage("Tiles/Number", 4.0, Aggregation.MOST_RECENT)
-    assert said[:2] == [b"", b""]
-    assert said[3:] == [b"", b""]
+    assert payloads[:2] == [b"", b""]
+    assert payloads[3:] == [b"", b""]
 
 
 def test_echo_channel_returns_its_messages(trainer) -> None:
     shout = SideChannelRecord(ECHO, b"\x00hello")
     noisy = trainer.act(BALL, continuous=[[0, 0]])
     noisy.unity_input.rl_input.side_channel = pack_records([shout, shout])
-    trainer.begins().says(noisy, trainer.act(BALL, continuous=[[0, 0]]))
+    trainer.handshake().then(noisy, trainer.act(BALL, continuous=[[0, 0]]))
     converse(trainer.exchange, ThreeDBall(1))
-    heard = [message.unity_output.rl_output.side_channel for message in trainer.heard[3:]]
-    assert heard == [pack_records([shout, shout]), b""]
+    received = [message.unity_output.rl_output.side_channel for message in trainer.received[3:]]
+    assert received == [pack_records([shout, shout]), b""]
 
 
 def test_side_channel_bytes_that_are_not_framed_are_named(trainer) -> None:
     noisy = trainer.act(BALL, continuous=[[0, 0]])
     noisy.unity_input.rl_input.side_channel = b"\xff not framed at all"
-    trainer.begins().says(noisy)
+    trainer.handshake().then(noisy)
     with pytest.raises(WireError, match="the trainer's side channels: side channel record 0"):
         converse(trainer.exchange, ThreeDBall(1))
 
 
 @pytest.mark.parametrize("replies", [0, 1, 2, 3])
 def test_a_status_other_than_200_ends_it_at_once(trainer, replies: int) -> None:
-    script = trainer.begins().says(trainer.act(BASIC, discrete=[[0]])).script
+    script = trainer.handshake().then(trainer.act(BASIC, discrete=[[0]])).script
     del script[replies:]
     assert converse(trainer.exchange, Basic()).startswith("the trainer ")
-    assert len(trainer.heard) == replies + 1
+    assert len(trainer.received) == replies + 1
 
 
 @pytest.mark.parametrize("before", [1, 2, 3])
 def test_quit_ends_it_at_once(trainer, before: int) -> None:
-    trainer.begins().says(trainer.act(BASIC, discrete=[[0]]))
+    trainer.handshake().then(trainer.act(BASIC, discrete=[[0]]))
     trainer.script[before:] = [trainer.command(CommandProto.QUIT)]
     assert converse(trainer.exchange, Basic()) == "the trainer ended the conversation"
-    assert len(trainer.heard) == before + 1
+    assert len(trainer.received) == before + 1
 
 
 def test_last_rows_are_sent_before_the_goodbye(trainer) -> None:
-    trainer.begins().says(*[trainer.act(BASIC, discrete=[[LEFT]])] * 20)
+    trainer.handshake().then(*[trainer.act(BASIC, discrete=[[LEFT]])] * 20)
     assert converse(trainer.exchange, Basic(), episodes=2) == "2 episodes are complete"
-    *_, last, goodbye = trainer.heard
+    *_, last, goodbye = trainer.received
     assert infos(last, BASIC)[0].done
     assert goodbye.header.status == 400
     assert not goodbye.HasField("unity_output")
-    assert len(trainer.heard) == 2 + 7 + 1
+    assert len(trainer.received) == 2 + 7 + 1
 
 
 def test_watch_is_called_after_reset_and_each_step(trainer) -> None:
     seen: list[int] = []
-    trainer.begins().says(*[trainer.act(BASIC, discrete=[[0]])] * 3)
-    converse(trainer.exchange, Basic(), watch=lambda steps: seen.append(len(trainer.heard)))
+    trainer.handshake().then(*[trainer.act(BASIC, discrete=[[0]])] * 3)
+    converse(trainer.exchange, Basic(), watch=lambda steps: seen.append(len(trainer.received)))
     assert seen == [2, 3, 4, 5]
 
 
 def test_a_first_reply_without_an_initialization_is_named(trainer) -> None:
-    trainer.says(trainer.command(CommandProto.RESET))
+    trainer.then(trainer.command(CommandProto.RESET))
     with pytest.raises(WireError, match="first reply: expected rl_initialization_input, got none"):
         converse(trainer.exchange, Basic())
 
 
 def test_actions_for_a_behavior_that_is_not_there_are_named(trainer) -> None:
-    trainer.begins().says(trainer.act("Basik?team=0", discrete=[[0]]))
+    trainer.handshake().then(trainer.act("Basik?team=0", discrete=[[0]]))
     with pytest.raises(WireError, match=r"actions for behavior 'Basik\?team=0': expected one of"):
         converse(trainer.exchange, Basic())
 
 
 def test_too_few_actions_are_named(trainer) -> None:
-    trainer.begins().says(trainer.act(BASIC, discrete=[[0]]))
+    trainer.handshake().then(trainer.act(BASIC, discrete=[[0]]))
     with pytest.raises(WireError, match=r"actions for behavior 'Basic\?team=0': expected actions for 2"):
         converse(trainer.exchange, Basic(2))
 

@@ -1,4 +1,4 @@
-"""PettingZoo environments as processes of their own, heard through a real channel."""
+"""PettingZoo environments as processes of their own, through a real channel."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def hear(tmp_path: Path) -> Callable[..., tuple[dict[str, BehaviorSpec], Heard]]
         env: str, *arguments: str, messages: int, choose: Choose
     ) -> tuple[dict[str, BehaviorSpec], Heard]:
         specs: dict[str, BehaviorSpec] = {}
-        heard: Heard = []
+        received: Heard = []
         with Bridge(BridgeSettings(seed=1, run_logs=tmp_path, timeout_wait_s=60)) as bridge:
             bridge.launch(resolve_program(env, arguments))
-            while len(heard) < messages:
+            while len(received) < messages:
                 for tick in bridge.receive(60.0):
                     assert isinstance(tick, Tick), tick
                     specs |= tick.new_specs
-                    heard.append(tick.steps)
+                    received.append(tick.steps)
                     answers = {
                         behavior: choose(behavior, batch, specs[behavior].action_spec)
                         for behavior, batch in tick.steps.items()
                     }
                     bridge.reply(tick.simulator, answers)
-        return specs, heard
+        return specs, received
 
     return run
 
@@ -75,11 +75,11 @@ def counting() -> Choose:
     return choose
 
 
-def returns_of(heard: Heard) -> dict[int, list[float]]:
+def returns_of(received: Heard) -> dict[int, list[float]]:
     """Complete episodes of each agent."""
     running: dict[int, float] = {}
     complete: dict[int, list[float]] = {}
-    for steps in heard:
+    for steps in received:
         for batch in steps.values():
             for row, agent in enumerate(batch.agent_ids.tolist()):
                 running[agent] = running.get(agent, 0.0) + float(batch.rewards[row])
@@ -109,8 +109,8 @@ def returns_directly(module: Any, copy: int, seed: int, steps: int) -> dict[int,
 @pytest.mark.parametrize("module", [simple_spread_v3, simple_speaker_listener_v4, simple_tag_v3])
 def test_returns_through_the_channel_are_those_of_the_environment_itself(hear, module: Any) -> None:
     env, steps = f"pettingzoo:{module.__name__}", 80
-    _, heard = hear(env, "--copies", "2", "--seed", "9", messages=steps + 1, choose=counting())
-    complete = returns_of(heard)
+    _, received = hear(env, "--copies", "2", "--seed", "9", messages=steps + 1, choose=counting())
+    complete = returns_of(received)
     expected = returns_directly(module, 0, 9, steps) | returns_directly(module, 1, 9, steps)
     assert {agent: len(returns) for agent, returns in expected.items()} == dict.fromkeys(expected, 3)
     assert set(complete) == set(expected)
@@ -119,14 +119,14 @@ def test_returns_through_the_channel_are_those_of_the_environment_itself(hear, m
 
 
 def test_behaviors_groups_and_states_arrive(hear) -> None:
-    specs, heard = hear(
+    specs, received = hear(
         "pettingzoo:mpe2.simple_speaker_listener_v4", "--copies", "3", messages=3, choose=counting()
     )
     assert {name: [sensor.name for sensor in spec.observation_specs] for name, spec in specs.items()} == {
         "simple_speaker_listener_v4_speaker?team=0": ["observation", "global_state"],
         "simple_speaker_listener_v4_listener?team=0": ["observation", "global_state"],
     }
-    for steps in heard:
+    for steps in received:
         speaker = steps["simple_speaker_listener_v4_speaker?team=0"]
         listener = steps["simple_speaker_listener_v4_listener?team=0"]
         assert speaker.group_ids.tolist() == listener.group_ids.tolist() == [1, 2, 3]
@@ -141,7 +141,7 @@ def test_early_deaths_late_arrivals_masks_and_arguments_arrive(hear) -> None:
     def choose(behavior: str, batch: StepBatch, spec: ActionSpec) -> ActionBatch:
         return ActionBatch.zeros(len(batch) - batch.num_terminal, spec)
 
-    specs, heard = hear(
+    specs, received = hear(
         "pettingzoo:nursery_v1",
         "--env-kwargs", '{"limit": 3}',
         "--behaviors", "kid_*=Kid,*=Nurse?team=1",
@@ -154,7 +154,7 @@ def test_early_deaths_late_arrivals_masks_and_arguments_arrive(hear) -> None:
         "Kid?team=0": ActionSpec(0, (3,)),
         "Nurse?team=1": ActionSpec(1),
     }
-    kids = [steps["Kid?team=0"] for steps in heard]
+    kids = [steps["Kid?team=0"] for steps in received]
     assert [batch.agent_ids.tolist() for batch in kids] == [
         [0, 1, 2],
         [0, 1, 2],
@@ -170,6 +170,6 @@ def test_early_deaths_late_arrivals_masks_and_arguments_arrive(hear) -> None:
     assert kids[3].truncated.tolist() == [True, False, False, False]
     assert kids[1].allowed_actions[1:].tolist() == [[True, False, True]] * 2
     assert kids[0].observations[0][:, 2].tolist() == [4, 4, 4]
-    assert [("Nurse?team=1" in steps) for steps in heard] == [False, False, True, True, False]
-    assert heard[3]["Nurse?team=1"].truncated.tolist() == [True]
-    assert heard[3]["Nurse?team=1"].rewards.tolist() == [5], "0 in [−1, 1] is 5 in [0, 10]"
+    assert [("Nurse?team=1" in steps) for steps in received] == [False, False, True, True, False]
+    assert received[3]["Nurse?team=1"].truncated.tolist() == [True]
+    assert received[3]["Nurse?team=1"].rewards.tolist() == [5], "0 in [−1, 1] is 5 in [0, 10]"

@@ -153,11 +153,11 @@ def test_a_seed_makes_everything_reproducible(name: str, options: dict[str, Any]
         scene = open_(name, options)
         rng = np.random.default_rng(9)
         steps = scene.reset(seed)
-        heard = [digest(steps)]
+        received = [digest(steps)]
         for _ in range(60):
             steps = scene.step(random_actions(scene, steps, rng))
-            heard.append(digest(steps))
-        return heard
+            received.append(digest(steps))
+        return received
 
     first = story(4)
     assert first == story(4)
@@ -229,10 +229,10 @@ def test_steps_arrive_unchanged_over_the_wire(name: str, options: dict[str, Any]
                 exchanges += 1
 
 
-def require_same(heard: Steps, steps: Steps) -> None:
-    assert set(heard) == set(steps)
+def require_same(received: Steps, steps: Steps) -> None:
+    assert set(received) == set(steps)
     for behavior, batch in steps.items():
-        got = heard[behavior]
+        got = received[behavior]
         for column in ("agent_ids", "group_ids", "rewards", "group_rewards", "terminated", "truncated"):
             np.testing.assert_array_equal(getattr(got, column), getattr(batch, column), column)
         np.testing.assert_array_equal(got.observations[0], batch.observations[0])

@@ -170,10 +170,10 @@ def test_the_statistics_are_the_returns_in_both_conventions(agents: int, steps: 
     rng = np.random.default_rng(1)
     batches = play(scene, [choices(rng.integers(5, size=8 * agents)) for _ in range(steps)])
     mean_return = sum(float(batch.rewards[: 8 * agents].mean()) for batch in batches)
-    said = {name: value for name, (value,) in statistics(academy).items()}
-    assert said["Spread/C"] > 0
-    assert said["Spread/P"] == pytest.approx(mean_return, abs=1e-4)
-    assert said["Spread/S"] == pytest.approx(2 * agents * said["Spread/P"] - agents * steps, abs=1e-3)
+    values = {name: value for name, (value,) in statistics(academy).items()}
+    assert values["Spread/C"] > 0
+    assert values["Spread/P"] == pytest.approx(mean_return, abs=1e-4)
+    assert values["Spread/S"] == pytest.approx(2 * agents * values["Spread/P"] - agents * steps, abs=1e-3)
 
 
 @pytest.mark.parametrize("continuous", [False, True])

@@ -35,7 +35,7 @@ class Fading:
         return np.full((*self.size, 3), 2 * self.drawn % 256, np.uint8)
 
 
-def said(asking: Sequence[int], ended: Sequence[int] = (), behavior: str = "B?team=0") -> Steps:
+def steps_of(asking: Sequence[int], ended: Sequence[int] = (), behavior: str = "B?team=0") -> Steps:
     """A message of agents that ended and agents that ask for actions."""
 
     def rows(agents: Sequence[int], over: bool):
@@ -128,15 +128,15 @@ def test_too_quick_frames_are_left_out_at_true_speed(
 
 def test_so_many_episodes_of_the_first_agent_are_recorded(tmp_path: Path) -> None:
     recorder = FilmRecorder(Fading(), tmp_path / "episodes.gif", episodes=2)
-    recorder.capture({"Empty?team=0": said([])["B?team=0"]})
-    recorder.capture(said([3, 5]))
-    recorder.capture(said([3, 5], ended=[5]))  # another's episode
-    recorder.capture(said([3, 5], ended=[3]))  # the second begins
-    recorder.capture(said([3], behavior="Other?team=0", ended=[3]))
-    recorder.capture(said([5], ended=[3]))  # dead, while its group lives on
-    recorder.capture(said([5]))
-    recorder.capture(said([3, 5]))  # the third begins
-    recorder.capture(said([3, 5]))
+    recorder.capture({"Empty?team=0": steps_of([])["B?team=0"]})
+    recorder.capture(steps_of([3, 5]))
+    recorder.capture(steps_of([3, 5], ended=[5]))  # another's episode
+    recorder.capture(steps_of([3, 5], ended=[3]))  # the second begins
+    recorder.capture(steps_of([3], behavior="Other?team=0", ended=[3]))
+    recorder.capture(steps_of([5], ended=[3]))  # dead, while its group lives on
+    recorder.capture(steps_of([5]))
+    recorder.capture(steps_of([3, 5]))  # the third begins
+    recorder.capture(steps_of([3, 5]))
     assert recorder.save() == 7
 
 
