@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seeds import seeds
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
@@ -134,7 +135,7 @@ def favourites(actions: list[dict[str, ActionBatch]], each: str, last: int = 20)
 IDS = ("Duel?team=0", "Duel?team=1")
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@seeds(1, 2, 3)
 @pytest.mark.parametrize("trainer_type", ["ppo", "sac", "poca", "mappo"])
 @pytest.mark.probe
 def test_a_team_that_beats_its_past_finds_the_best_move(trainer_type: str, seed: int) -> None:
@@ -148,7 +149,7 @@ def test_a_team_that_beats_its_past_finds_the_best_move(trainer_type: str, seed:
     assert favourites(actions, IDS[0])[2] > 0.6
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@seeds(1, 2, 3)
 def test_two_behaviors_learn_in_turns(seed: int) -> None:
     ids = ("Hunter?team=1", "Prey?team=0")
     chosen = settings(play_against_latest_model_ratio=1.0, team_change=100 * AGENTS)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from seeds import seeds
 
 from trainer_service.rewards import Experience
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -10,7 +11,7 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 CPU = torch.device("cpu")
 VECTOR = ObservationSpec("vector", (4,))
 
-seeds = pytest.mark.parametrize("seed", [1, 2, 3])
+each_seed = seeds(1, 2, 3)
 # Numbers can be told exactly, the likelihood of choices only comes ever closer to one.
 actions = pytest.mark.parametrize(
     ("action_spec", "inverse_loss"),
@@ -20,7 +21,7 @@ actions = pytest.mark.parametrize(
 
 
 @actions
-@seeds
+@each_seed
 def test_a_world_that_repeats_itself_is_understood(
     make_source, make_trajectories, action_spec: ActionSpec, inverse_loss: float, seed: int
 ) -> None:

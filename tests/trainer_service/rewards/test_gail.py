@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seeds import seeds
 
 from trainer_service.config.rewards import GAILSettings
 from trainer_service.errors import UserError
@@ -48,7 +49,7 @@ forms = pytest.mark.parametrize(
     ("use_actions", "use_vail"), [(False, False), (True, False), (False, True), (True, True)],
     ids=["plain", "actions", "vail", "vail-actions"],
 )  # fmt: skip
-seeds = pytest.mark.parametrize("seed", [1, 2, 3])
+each_seed = seeds(1, 2, 3)
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def test_experts_are_told_from_the_policy_after_a_few_updates(
     assert statistics.keys() == expected
 
 
-@seeds
+@each_seed
 def test_who_does_what_experts_do_is_paid_more(
     make_source, write_demo, shown, make_trajectories, seed: int
 ) -> None:

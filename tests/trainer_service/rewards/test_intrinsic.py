@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seeds import seeds
 
 from trainer_service.rewards import Experience, RewardSource
 from unity_bridge import specs
@@ -21,7 +22,7 @@ GOAL = ObservationSpec("goal", (2,), observation_type=ObservationType.GOAL_SIGNA
 NUMBERS, CHOICES, BOTH = ActionSpec(2, ()), ActionSpec(0, (3, 2)), ActionSpec(1, (2,))
 
 signals = pytest.mark.parametrize("name", ["curiosity", "rnd"])
-seeds = pytest.mark.parametrize("seed", [1, 2, 3])
+each_seed = seeds(1, 2, 3)
 kinds = pytest.mark.parametrize(
     ("sensors", "actions"),
     [
@@ -66,7 +67,7 @@ def test_what_is_met_again_and_again_pays_less(
 
 
 @signals
-@seeds
+@each_seed
 def test_what_is_new_pays_more_than_what_is_known(
     make_source, make_trajectories, name: str, seed: int
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seeds import seeds
 
 from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.algorithms.common.cloning import BehavioralCloning
@@ -26,7 +27,7 @@ NUMBERS, CHOICES, BOTH = ActionSpec(2, ()), ActionSpec(0, (3, 2)), ActionSpec(1,
 
 Learner = PPO | SAC
 learners = pytest.mark.parametrize("trainer", ["ppo", "sac"])
-seeds = pytest.mark.parametrize("seed", [1, 2, 3])
+each_seed = seeds(1, 2, 3)
 
 
 def make(
@@ -72,7 +73,7 @@ def acts(learner: Learner, *observations: np.ndarray) -> ActionBatch:
 
 
 @learners
-@seeds
+@each_seed
 def test_an_experts_number_is_executed_as_it_was(write_demo, shown, trainer: str, seed: int) -> None:
     # 0.3, and not a third of it; at the limit too.
     spec = BehaviorSpec((VECTOR,), NUMBERS)
@@ -87,7 +88,7 @@ def test_an_experts_number_is_executed_as_it_was(write_demo, shown, trainer: str
 
 
 @learners
-@seeds
+@each_seed
 def test_a_cloned_policy_depends_on_its_observations(write_demo, shown, trainer: str, seed: int) -> None:
     spec = BehaviorSpec((VECTOR,), ActionSpec(1, (3, 2)))
     seen = np.random.default_rng(seed).uniform(-1.0, 1.0, size=(129, 2)).astype(np.float32)

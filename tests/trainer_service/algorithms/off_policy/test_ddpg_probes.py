@@ -150,7 +150,10 @@ class NeverOver:
         return concatenate(rows(0.0, 1.0, **{self.ends: ALL}), self.begin())
 
 
-@pytest.mark.parametrize(("seed", "n_step"), [(1, 1), (2, 1), (3, 1), (1, 3)])
+@pytest.mark.parametrize(
+    ("seed", "n_step"),
+    [(1, 1), (1, 3), *(pytest.param(seed, 1, marks=pytest.mark.thorough) for seed in (2, 3))],
+)
 def test_truncation_bootstraps(learner, live, seed: int, n_step: int) -> None:
     # 1 + γ + γ² + … = 1/(1 − γ) = 2.
     behavior = learner(seed=seed, gamma=0.5, n_step=n_step)

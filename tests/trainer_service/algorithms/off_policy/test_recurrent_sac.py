@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from behavior_worlds import assert_equal_states, state
+from seeds import seeds
 
 from trainer_service.algorithms import SAC
 from trainer_service.behaviors.behavior import Behavior
@@ -25,7 +26,7 @@ from unity_bridge.steps import ActionBatch, StepBatch
 AGENTS = 6
 IDS = np.arange(AGENTS, dtype=np.int64)
 
-seeds = pytest.mark.parametrize("seed", [1, 2, 3])
+each_seed = seeds(1, 2, 3)
 kinds = pytest.mark.parametrize("kind", ["lstm", "gru"])
 replays = pytest.mark.parametrize("replay", ["uniform", "prioritized"])
 
@@ -323,7 +324,7 @@ def learned(behavior: Behavior, seed: int, ticks: int = 200) -> float:
     return likeliest_returns(behavior, seed)
 
 
-@seeds
+@each_seed
 @pytest.mark.parametrize(
     ("continuous", "branches"), [(0, (2,)), (1, ()), (1, (2,))], ids=["choice", "number", "both"]
 )
@@ -332,13 +333,13 @@ def test_a_cue_is_remembered_to_the_end_of_the_corridor(walker, seed: int, conti
     assert learned(behavior, seed) > 0.9
 
 
-@seeds
+@each_seed
 @replays
 def test_a_gru_remembers_too(walker, seed: int, replay: str) -> None:
     memory = {"memory_size": 16, "sequence_length": 4, "type": "gru"}
     assert learned(walker(memory, seed, replay={"type": replay}), seed) > 0.9
 
 
-@seeds
+@each_seed
 def test_without_memory_returns_are_those_of_chance(walker, seed: int) -> None:
     assert abs(learned(walker(None, seed), seed)) < 0.4

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seeds import seeds
 
 from trainer_service.algorithms import PPO
 from trainer_service.algorithms.common.on_policy.minibatches import SequenceSampler
@@ -22,7 +23,7 @@ from unity_bridge.steps import ActionBatch, StepBatch
 AGENTS = 6
 IDS = np.arange(AGENTS, dtype=np.int64)
 
-seeds = pytest.mark.parametrize("seed", [1, 2, 3])
+each_seed = seeds(1, 2, 3)
 kinds = pytest.mark.parametrize("kind", ["lstm", "gru"])
 critics = pytest.mark.parametrize("shared_critic", [False, True], ids=["own-critic", "shared-critic"])
 
@@ -201,7 +202,7 @@ def likeliest_returns(behavior: Behavior, seed: int, episodes: int = 60) -> floa
     return float(np.mean(world.returns))
 
 
-@seeds
+@each_seed
 @critics
 @pytest.mark.probe
 def test_a_cue_is_remembered_to_the_end_of_the_corridor(walker, live, seed: int, shared_critic: bool) -> None:
@@ -210,7 +211,7 @@ def test_a_cue_is_remembered_to_the_end_of_the_corridor(walker, live, seed: int,
     assert likeliest_returns(behavior, seed) > 0.9
 
 
-@seeds
+@each_seed
 @pytest.mark.probe
 def test_a_gru_remembers_too(walker, live, seed: int) -> None:
     behavior = walker({"memory_size": 16, "sequence_length": 8, "type": "gru"}, seed=seed)
@@ -218,7 +219,7 @@ def test_a_gru_remembers_too(walker, live, seed: int) -> None:
     assert likeliest_returns(behavior, seed) > 0.9
 
 
-@seeds
+@each_seed
 @pytest.mark.probe
 def test_without_memory_returns_are_those_of_chance(walker, live, seed: int) -> None:
     behavior = walker(None, seed=seed)
