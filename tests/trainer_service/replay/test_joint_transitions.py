@@ -1,4 +1,4 @@
-"""The replay of joint steps against dictionaries, on groups whose agents come, die, and are asked at odd times."""
+"""The replay of joint steps against dictionaries, on groups with agents that join, die, and decide at odd times."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Decided:
 
 
 JointStep = dict[int, Decided]
-"""Who decided, by agent index."""
+"""Agents that decided, by agent index."""
 
 
 def joint_steps_of(trajectories: Trajectories) -> list[list[JointStep]]:
@@ -234,7 +234,7 @@ def check(sample: JointSample, row: int, wanted: Expected) -> None:
 
 
 def fill(replay: JointReplay, life: Life, ticks: int) -> list[tuple[list[JointStep], int]]:
-    """What the buffer should hold, oldest first."""
+    """The joint steps that the buffer should hold, oldest first."""
     reference: list[tuple[list[JointStep], int]] = []
     for _, trajectories in zip(range(ticks), life, strict=False):
         replay.add(trajectories)
@@ -269,7 +269,7 @@ def test_it_holds_what_plain_loops_find(
 
 
 def test_the_worlds_of_these_tests_have_what_is_difficult() -> None:
-    """Or the test above would prove less than it says."""
+    """Checks that the test above meets every case."""
     replay = make(5000)
     reference = fill(replay, Life(3), 200)
     asked = [
@@ -290,7 +290,7 @@ def test_the_worlds_of_these_tests_have_what_is_difficult() -> None:
     assert (own.next_observations[0] != sample.next_observations[0]).any()
 
 
-def test_where_everyone_is_asked_and_nobody_leaves_alone_agent_and_group_are_followed_alike() -> None:
+def test_full_groups_have_equal_targets_by_agent_and_by_group() -> None:
     both = [make(500, n_step=3, follow_agents=each) for each in (True, False)]
     for replay in both:
         life = Life(5, together=True)

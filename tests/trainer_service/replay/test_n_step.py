@@ -39,7 +39,7 @@ def trajectories(rewards: list[list[float]], terminated: list[bool], start: int 
     )
 
 
-def test_rewards_are_added_up_to_the_nth_step_or_the_end() -> None:
+def test_rewards_add_up_over_n_steps_or_until_the_end() -> None:
     replay = TransitionReplay(SPEC, 100, n_step=3, gamma=0.5)
     replay.add(trajectories([[1, 2, 4, 8], [16]], [True, False]))
     sample = replay._gather(np.arange(5), None)
@@ -79,7 +79,7 @@ segments_of_a_tick = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 20), st.integers(2, 5), st.lists(segments_of_a_tick, max_size=8))
-def test_it_is_a_sum_over_what_follows_however_the_buffer_wraps(
+def test_n_step_sums_hold_wherever_the_buffer_wraps(
     capacity: int, n_step: int, ticks: list[list[tuple[list[float], bool]]]
 ) -> None:
     replay, reference, number = TransitionReplay(SPEC, capacity, n_step=n_step, gamma=0.5), {}, 0

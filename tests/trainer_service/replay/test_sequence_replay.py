@@ -42,7 +42,7 @@ def trajectories(segments: list[tuple[int, bool]], start: float = 0.0) -> Trajec
 
 
 def sequences_of(sample: Sample) -> list[Lived]:
-    """What was drawn, with everything in its place."""
+    """The sequences of a sample, checked column by column."""
     assert sample.sequences is not None
     found, end = [], 0
     for length, memory in zip(sample.sequences.lengths, sample.sequences.memories, strict=True):
@@ -66,7 +66,7 @@ def everything(replay: SequenceReplay) -> list[Lived]:
 
 
 def whole(lived: list[Lived], capacity: int) -> list[Lived]:
-    """Of what was lived through that of which the last ``capacity`` steps hold every step."""
+    """The trajectories with every step among the last ``capacity`` ones."""
     steps = sum(length for _, length, _ in lived)
     return [each for each in lived if each[0] >= steps - capacity]
 
@@ -107,7 +107,7 @@ def test_it_holds_the_newest_whole_sequences(make, capacity: int, ticks) -> None
 @makers
 @settings(max_examples=80, deadline=None)
 @given(before=st.integers(7, 30), after=st.integers(7, 40), ticks=ticks_of_segments, later=ticks_of_segments)
-def test_what_was_saved_goes_on_in_a_buffer_of_any_size(make, before: int, after: int, ticks, later) -> None:
+def test_a_saved_state_continues_in_a_buffer_of_any_size(make, before: int, after: int, ticks, later) -> None:
     saved, fresh, lived = make(before), make(after), []
     live(saved, ticks, lived)
     fresh.load_state({name: array.copy() for name, array in saved.state().items()})
@@ -132,7 +132,7 @@ def test_all_whole_sequences_are_drawn_alike_however_long() -> None:
     assert np.abs(counts - 5000).max() < 300
 
 
-def test_sequences_are_drawn_in_proportion_to_what_was_wrong_in_them() -> None:
+def test_sequences_are_sampled_in_proportion_to_their_errors() -> None:
     replay = PrioritizedSequenceReplay(SPEC, 100, MEMORY, alpha=0.5)
     replay.add(trajectories([(4, True), (2, True), (1, False), (3, True)]))
     errors = np.array([0.0, 40.0, 0.0, 0.0, 4.0, 0.0, 9.0, 1.0, 1.0, 1.0])
@@ -159,7 +159,7 @@ def test_every_step_of_a_sequence_weighs_what_its_sequence_does() -> None:
     np.testing.assert_allclose(sample.weights, [expected[first] for first in first_of_step], rtol=1e-5)
 
 
-def test_what_is_new_is_urgent_and_what_is_overwritten_is_forgotten() -> None:
+def test_new_sequences_have_the_largest_priority_and_overwritten_ones_none() -> None:
     replay = PrioritizedSequenceReplay(SPEC, 10, MEMORY, alpha=1.0)
     replay.add(trajectories([(4, True), (4, True)]))
     replay.reprioritize(np.arange(8), np.repeat([2.0, 5.0], 4))

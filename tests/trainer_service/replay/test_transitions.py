@@ -52,7 +52,7 @@ def everything(replay: TransitionReplay) -> Sample:
 
 
 def as_set(sample: Sample) -> set[tuple[float, ...]]:
-    """What was seen, what was seen next, and whether that was the end; and that all columns are of one step."""
+    """Observations, next ones and ends of a sample, after a check that all columns are of one step."""
     seen, following = sample.observations[0], sample.next_observations[0]
     np.testing.assert_array_equal(sample.observations[1][:, 0, 0, 0], seen[:, 0])
     np.testing.assert_array_equal(sample.next_observations[1][:, 0, 1, 1], following[:, 0])
@@ -95,7 +95,7 @@ def test_it_holds_the_newest_transitions_and_what_came_after_each(
     st.lists(segments_of_a_tick, max_size=8),
     st.lists(segments_of_a_tick, max_size=4),
 )
-def test_what_was_saved_goes_on_in_a_buffer_of_any_size(
+def test_a_saved_state_continues_in_a_buffer_of_any_size(
     before: int, after: int, ticks: list[list[tuple[int, bool]]], later: list[list[tuple[int, bool]]]
 ) -> None:
     saved, fresh, number = TransitionReplay(SPEC, before), TransitionReplay(SPEC, after), 0.0
@@ -157,7 +157,7 @@ def test_pictures_stay_bytes_and_are_kept_once() -> None:
     assert len(replay._finals["terminated"]) <= 2 * 64
 
 
-def test_a_sensor_that_sends_bytes_at_times_and_floats_at_others_means_the_same() -> None:
+def test_bytes_and_floats_of_one_sensor_mean_equal_pictures() -> None:
     replay = TransitionReplay(SPEC, 100)
     replay.add(trajectories([3], pictures=np.uint8))
     replay.add(trajectories([2], 3, pictures=np.float32))

@@ -1,4 +1,4 @@
-"""What agents that communicate are learned from, what they agree on, and how their policies are asked."""
+"""Learners of agents that communicate: their targets, the averaging of heads, and acting by group."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_the_network_chooses_and_its_target_judges(lived, trainer_type: str) -> 
         assert not torch.equal(judged.argmax(dim=2, keepdim=True), chosen)
 
 
-def test_agreeing_leaves_heads_equal_bit_for_bit_with_what_adam_knows_of_them(lived) -> None:
+def test_averaging_leaves_heads_and_their_moments_equal_bit_for_bit(lived) -> None:
     behavior = lived("dqn_consensus", 3, 4, consensus_every=1)
     learner = learner_of(behavior)
     network = learner._online.network

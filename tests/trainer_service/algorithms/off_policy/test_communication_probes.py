@@ -1,4 +1,4 @@
-"""Agents that communicate, where nobody sees what it needs to know. Learned from seeds that nobody picked: 1, 2, 3."""
+"""Probes of agents that communicate: each needs to know what only others see. Seeds 1, 2 and 3, not picked."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def settings_of(trainer_type: str, agents: int, **changes: Any) -> dict[str, Any
 
 
 def share_right(policy: Policy, agents: int) -> float:
-    """Of all combinations of cues."""
+    """The share of right choices over all combinations of cues."""
     cues = np.stack(np.meshgrid(*[[0, 1]] * agents), axis=-1).reshape(-1, agents)
     seen, groups = cues.reshape(-1, 1).astype(np.float32), np.repeat(np.arange(len(cues)), agents)
     agent_indices = np.tile(np.arange(agents), len(cues))

@@ -129,7 +129,7 @@ def test_at_first_actions_are_uniform_then_noise_falls(learner) -> None:
 
 
 def deviation(behavior: Behavior) -> float:
-    """Of what is done, here and now, from what the policy says."""
+    """Standard deviation of the actions taken now from those of the policy."""
     policy = behavior._algorithm
     seen, rows = np.zeros((2000, 2), np.float32), np.zeros((2000, 0), np.float32)
     done, said = (
@@ -154,7 +154,7 @@ def taken(behavior: Behavior, world: OneDecision) -> np.ndarray:
     return actions.continuous
 
 
-def test_an_agents_noise_drifts_within_its_episode_and_begins_anew_with_it(learner) -> None:
+def test_ou_noise_drifts_within_an_episode_and_begins_at_zero(learner) -> None:
     behavior = learner(
         noise="ou", exploration_noise=0.2, buffer_init_steps=0, batch_size=5000, normalize=False
     )
@@ -230,7 +230,7 @@ def test_several_steps_at_once_are_discounted_as_often(learner) -> None:
     assert errors[0] < error < errors[2]
 
 
-def test_no_step_of_the_policy_moves_the_critic_nor_the_other_way_round(learner) -> None:
+def test_policy_and_critic_steps_move_nothing_of_the_other(learner) -> None:
     behavior = learner()
     run_ticks(behavior, *begin_world(behavior, OneDecision()), 10)
     algorithm = behavior._algorithm
@@ -252,7 +252,7 @@ def test_no_step_of_the_policy_moves_the_critic_nor_the_other_way_round(learner)
 
 
 @pytest.mark.parametrize("hard", [False, True])
-def test_targets_follow_a_little_at_each_update_or_become_copies_now_and_then(learner, hard: bool) -> None:
+def test_targets_move_by_tau_or_become_copies(learner, hard: bool) -> None:
     changes = {"target_update": 5} if hard else {"tau": 0.25}
     behavior = learner(**changes, learning_rate=0.05)
     world, batch = begin_world(behavior, OneDecision())

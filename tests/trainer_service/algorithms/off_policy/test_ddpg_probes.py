@@ -1,4 +1,4 @@
-"""DDPG in tiny worlds with a known right answer, learned from seeds that nobody picked: 1 and 2."""
+"""Probes of DDPG: tiny worlds with a known right answer, with seeds 1 and 2, which were not picked."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def learner(make_behavior) -> Callable[..., Behavior]:
 
 
 def q_of(behavior: Behavior, observations: list[float], action: float) -> list[float]:
-    """What the critic says of this number."""
+    """The critic's values of this action."""
     critic = ActionCritic(behavior.spec, behavior.settings.network_settings)
     critic.load_state_dict(behavior.checkpoint().algorithm["critic"])
     seen = torch.tensor(observations)[:, None]
@@ -116,7 +116,7 @@ class TwoSteps:
 
 @each_seed
 @pytest.mark.parametrize(("time_horizon", "n_step"), [(1, 1), (64, 1), (64, 2)])
-def test_what_the_policy_will_earn_a_step_ahead_is_worth_gamma(
+def test_a_return_one_step_ahead_is_worth_gamma(
     learner, live, choices_of, seed: int, time_horizon: int, n_step: int
 ) -> None:
     noise = 0.1 if n_step > 1 else 0.3  # two steps at once pay what was done then, not what is right

@@ -115,7 +115,7 @@ def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
     assert algorithm(resumed)["updates"] == 16
 
 
-def test_it_starts_another_run_with_what_it_knows_and_explores_anew(learner) -> None:
+def test_weights_start_another_run_which_explores_anew(learner) -> None:
     trained = learner()
     run_ticks(trained, *begin_world(trained, TwoDecisions()), 20)
     fresh = learner(seed=5)
@@ -158,7 +158,7 @@ def test_or_they_are_copied_every_so_many_updates(learner) -> None:
     assert is_copy == {0: True, 2: False, 4: True, 6: False, 8: True, 10: False}
 
 
-def test_it_explores_less_and_less_and_not_at_all_when_asked_for_its_best(learner) -> None:
+def test_exploration_falls_and_deterministic_actions_have_none(learner) -> None:
     behavior = learner(exploration_initial=1.0, exploration_final=0.0, exploration_steps=40)
     learning = behavior._algorithm
     assert isinstance(learning, DQN)

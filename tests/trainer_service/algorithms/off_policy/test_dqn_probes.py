@@ -1,4 +1,4 @@
-"""Deep Q-learning in tiny worlds with a known right answer, learned from seeds that nobody picked: 1 and 2.
+"""Probes of Deep Q-learning: tiny worlds with a known right answer, with seeds 1 and 2, which were not picked.
 
 Everything it does there is random, so that every action's value is met; what it would do best is asked afterwards.
 """
@@ -68,7 +68,7 @@ def learner(make_behavior) -> Callable[..., Behavior]:
 
 
 def q_of(behavior: Behavior, *observations: float) -> np.ndarray:
-    """What it says of each choice. Shape [observations, choices]."""
+    """Values of each choice. Shape [observations, choices]."""
     hyper = behavior.settings.hyperparameters
     network = QNetwork(behavior.spec, behavior.settings.network_settings, dueling=hyper.dueling)
     network.load_state_dict(behavior.checkpoint().algorithm["network"])
@@ -201,7 +201,7 @@ def test_an_interrupted_step_is_worth_what_was_seen_last(learner, live, seed: in
 
 
 class ForbiddenLater:
-    """Sees −1 or 1, then 0, where the second choice pays 2; who began with −1 may not choose it."""
+    """Sees −1 or 1, then 0, where the second choice pays 2; an agent that began with −1 may not choose it."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)

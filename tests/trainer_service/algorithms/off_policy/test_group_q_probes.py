@@ -63,7 +63,7 @@ class Pairs:
         group: bool = True,
         ends: str = "",
     ) -> StepBatch:
-        """What everyone, or the agents of a mask, are told. paid: to each, as its group's reward or as its own."""
+        """Rows of all agents, or of those in a mask. paid: to each, as its group's reward or as its own."""
         of = np.ones(len(self.ids), np.bool_) if of is None else of
         count = int(of.sum())
         given = np.broadcast_to(np.float32(paid), len(self.ids))[of].astype(np.float32)
@@ -99,12 +99,12 @@ class Table(Pairs):
 
 
 def differ(seed: int) -> Table:
-    """Pays those who choose differently. Nothing is seen, so they must be told who they are, or be two."""
+    """Pays agents that choose differently. Nothing is seen, so they need their index or networks of their own."""
     return Table(seed, [[0.0, 1.0], [1.0, 0.0]])
 
 
 class OwnCue(Pairs):
-    """Pays the group for everyone who chooses its own cue: credit must find who earned it."""
+    """Pays the group for each agent that chooses its own cue: credit must find the one that earned it."""
 
     def begin(self) -> StepBatch:
         self.seen = self.rng.integers(2, size=2 * COPIES).astype(float)
@@ -189,9 +189,7 @@ def test_agents_with_networks_of_their_own_learn_to_differ(
 
 
 @learners
-def test_one_network_learns_to_differ_if_it_is_told_whom_it_serves(
-    make_behavior: Make, live, learner: str
-) -> None:
+def test_one_network_with_agent_ids_learns_to_differ(make_behavior: Make, live, learner: str) -> None:
     world = differ(1)
     live(make(make_behavior, learner, 1, share="full", agent_ids=True), world, 100)
     assert world.score() > 0.85
@@ -234,7 +232,7 @@ def test_a_time_limit_is_bootstrapped(make_behavior: Make, live, learner: str) -
 
 
 def totals(behavior: Behavior, seen: float = 0.0) -> np.ndarray:
-    """What the group's value is said to be where both see a number, for each pair of choices."""
+    """The group's value where both see a number, for each pair of choices."""
     made = behavior._algorithm
     assert isinstance(made, GroupQLearner)
     shown = [torch.full((4, 2, 1), seen)]

@@ -27,7 +27,7 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 class OneDecision:
-    """Groups of two whose episodes are of one decision: nothing is unfinished between two ticks."""
+    """Groups of two with episodes of one decision: nothing is unfinished between two ticks."""
 
     def __init__(self, choices: int) -> None:
         self.rng = np.random.default_rng(1)
@@ -146,7 +146,7 @@ def test_its_model_acts_as_its_policy_does(learner, kind: str, layer_norm: bool,
     assert (swapped.continuous != ours.continuous).any() or (swapped.discrete != ours.discrete).any()
 
 
-def test_choices_are_drawn_as_the_policy_says_and_numbers_get_noise_while_it_learns(learner) -> None:
+def test_choices_are_sampled_and_numbers_get_noise_while_learning(learner) -> None:
     behavior = learner("both", exploration_noise=0.2)
     run_ticks(behavior, *begin_world(behavior, world("both")), 12)
     rows = 4000

@@ -1,4 +1,4 @@
-"""MADDPG in tiny worlds for two with a known right answer, learned from seeds that nobody picked: 1 and 2."""
+"""Probes of MADDPG: tiny worlds for two with a known right answer, with seeds 1 and 2, which were not picked."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Pairs:
         self.scores: list[float] = []
 
     def see(self) -> np.ndarray:
-        """Of every agent: [2 · COPIES]."""
+        """Observations of all agents: [2 · COPIES]."""
         return np.zeros(2 * COPIES)
 
     def begin(self) -> StepBatch:
@@ -97,7 +97,7 @@ class Pairs:
 
 
 class Differ(Pairs):
-    """Pays the pair if they choose differently. Nothing is seen, so they must know who they are."""
+    """Pays the pair if they choose differently. Nothing is seen, so they must know their index."""
 
     def step(self, actions: ActionBatch) -> StepBatch:
         chosen = actions.discrete[:, 0].reshape(COPIES, 2)
@@ -106,7 +106,7 @@ class Differ(Pairs):
 
 
 class OwnCue(Pairs):
-    """Pays the group for everyone who chooses its own cue: credit must find who earned it."""
+    """Pays the group for each agent that chooses its own cue: credit must find the one that earned it."""
 
     def see(self) -> np.ndarray:
         return self.rng.integers(2, size=2 * COPIES).astype(float)
@@ -143,7 +143,7 @@ class Balance(Pairs):
 class Sacrifice(Pairs):
     """The first of a pair may die: then the other, which acts on for two steps, is paid 1 each step, else nothing.
 
-    Living costs nothing and dying pays nothing, so only who counts what comes after its death learns to die.
+    Living costs nothing and dying pays nothing, so an agent learns to die only if rewards after its death count.
     """
 
     def see(self) -> np.ndarray:
@@ -235,7 +235,7 @@ def test_individual_rewards_give_no_reason_to_die(learner, live) -> None:
 
 @pytest.mark.parametrize("mode", ["individual", "team_sum"])
 @pytest.mark.parametrize(("ends", "worth"), [("truncated", 2.0), ("terminated", 1.6)])
-def test_a_reward_of_the_group_counts_once_and_an_interruption_is_no_end(
+def test_group_rewards_count_once_and_truncation_bootstraps(
     learner, live, ends: str, worth: float, mode: str
 ) -> None:
     # With γ = ½ a reward of 1 for ever is worth 2. Where one step in four is the last, and looks like the others, it is

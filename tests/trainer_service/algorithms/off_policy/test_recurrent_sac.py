@@ -67,7 +67,7 @@ class Corridor:
         self.noise[who] = self.rng.normal(size=who.sum())
 
     def rows(self, who: np.ndarray, rewards: np.ndarray, **ends: Any) -> StepBatch:
-        """What is seen: the cue at first, whether this is the choice, and noise."""
+        """The observations: the cue at first, whether this is the choice, and noise."""
         seen = [np.where(self.time == 0, self.cue, 0.0), self.time == self.end - 1, 0.1 * self.noise]
         return step_batch(
             [np.stack(seen, axis=1)[who].astype(np.float32)],
@@ -218,9 +218,7 @@ def test_padding_counts_for_nothing(walker, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("batch_size", "sequences"), [(4, 1), (9, 2), (64, 16)])
-def test_a_minibatch_is_as_many_sequences_as_fill_it_if_none_is_short(
-    walker, batch_size: int, sequences: int
-) -> None:
+def test_a_minibatch_holds_as_many_full_sequences_as_fit(walker, batch_size: int, sequences: int) -> None:
     behavior = walker({"memory_size": 4, "sequence_length": 4}, batch_size=batch_size)
     algorithm = collected(behavior, ticks=3)
     assert behavior._algorithm.horizon == 4
@@ -318,7 +316,7 @@ def likeliest_returns(behavior: Behavior, seed: int, episodes: int = 60) -> floa
 
 
 def learned(behavior: Behavior, seed: int, ticks: int = 200) -> float:
-    """What it earns after living in corridors for so long."""
+    """Mean return after so many ticks in corridors."""
     world = Corridor(seed, choices=behavior.spec.action_spec.mask_size)
     live(behavior, world, world.begin(), ticks)
     return likeliest_returns(behavior, seed)

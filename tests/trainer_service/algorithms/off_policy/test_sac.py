@@ -98,9 +98,7 @@ def test_what_is_learned_is_in_the_checkpoint_temperatures_too(learner) -> None:
     assert torch.equal(fresh.checkpoint().algorithm["log_alpha"], log_alpha)
 
 
-def test_a_buffer_of_another_behavior_or_a_damaged_one_is_refused(
-    learner, make_behavior, tmp_path: Path
-) -> None:
+def test_replay_files_of_others_and_damaged_ones_are_refused(learner, make_behavior, tmp_path: Path) -> None:
     trained = learner()
     run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 10)
     path = tmp_path / "replay.npz"
@@ -211,7 +209,7 @@ def test_several_reward_signals_have_critics_and_paces_of_their_own(make_behavio
     assert "Losses/Curiosity Forward Loss" in tags
 
 
-def test_it_goes_on_with_the_reward_signals_that_its_checkpoint_had(learner) -> None:
+def test_a_resumed_run_needs_the_checkpoints_reward_signals(learner) -> None:
     curiosity = {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}}
     extrinsic = {"gamma": 0.9, "strength": 1.0}
     trained = learner(reward_signals={"extrinsic": extrinsic, "curiosity": curiosity})

@@ -1,4 +1,4 @@
-"""Soft actor-critic in tiny worlds with a known right answer, learned from seeds that nobody picked: 1 and 2.
+"""Probes of Soft actor-critic: tiny worlds with a known right answer, with seeds 1 and 2, which were not picked.
 
 Where a value is asked for, ``init_entcoef`` is 0: no entropy is worth anything then, and values are plain returns.
 """
@@ -61,7 +61,7 @@ def learner(make_behavior) -> Callable[..., Behavior]:
 
 
 def q_of(behavior: Behavior, observations: list[float], continuous: float | None = None) -> np.ndarray:
-    """What the first critic says of each choice, or of this number. Shape [observations, choices or 1]."""
+    """The first critic's values of each choice, or of this number. Shape [observations, choices or 1]."""
     state = behavior.checkpoint().algorithm
     critics = SoftCritics(behavior.spec, behavior.settings.network_settings, value_heads=1)
     critics.load_state_dict(state["critics"])
@@ -209,7 +209,7 @@ def test_an_interrupted_step_is_worth_what_was_seen_last(learner, live, seed: in
 
 
 class ForbiddenLater:
-    """Sees −1 or 1, then 0, where the second choice pays 2; who began with −1 may not choose it."""
+    """Sees −1 or 1, then 0, where the second choice pays 2; an agent that began with −1 may not choose it."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""What TD3 does otherwise than DDPG: its targets, its delays, and how it goes on from a checkpoint."""
+"""TD3 where it differs from DDPG: its targets, its delays, and how it goes on from a checkpoint."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_it_falls_over_steps_and_stays() -> None:
     assert found == pytest.approx([1.0, 0.73, 0.46, 0.19, 0.1])
 
 
-def test_it_falls_over_episodes_however_they_ended_and_not_over_cuts() -> None:
+def test_epsilon_falls_over_ended_episodes_and_not_over_segments() -> None:
     settings = ExplorationSettings(exploration_final=0.0, exploration_steps=4, exploration_unit="episodes")
     exploration = EpsilonGreedy(settings)
     exploration.record(lived([10, 20, 5], [True, False, True]))

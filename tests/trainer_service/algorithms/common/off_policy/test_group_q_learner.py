@@ -1,4 +1,4 @@
-"""What learners of a group's action values learn towards, in numbers; what they ignore, refuse, save and export."""
+"""Learners of a group's action values: targets in numbers, and what is ignored, refused, saved and exported."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def learner(trainer_type: str, spec: BehaviorSpec = SPEC, **changes: Any) -> Gro
 
 
 def minibatch(**changes: Any) -> JointMinibatch:
-    """One joint step of two agents who are there before and after, and choose 0."""
+    """One joint step of two agents that are there before and after, and choose 0."""
     given: dict[str, Any] = {
         "observations": [torch.tensor([[[0.1, 0.2], [0.3, 0.4]]])],
         "next_observations": [torch.tensor([[[0.5, 0.6], [0.7, 0.8]]])],
@@ -116,7 +116,7 @@ def test_forbidden_choices_are_nobodys_best() -> None:
     assert errors.target.item() == pytest.approx((1 + 0.95 * 1 + 2 + 0.95 * 7) / 2)
 
 
-def test_the_dead_are_worth_nothing_and_the_absent_do_not_count() -> None:
+def test_dead_agents_have_no_value_and_absent_ones_no_error() -> None:
     dead = minibatch(terminated=torch.tensor([[True, False]]), next_present=torch.tensor([[False, True]]))
     errors = fixed(learner("idqn"), **GOLDEN)._td_errors(dead)
     assert errors.loss.item() == pytest.approx(1.0**2 + 3.9**2)
@@ -194,7 +194,7 @@ def test_nothing_about_who_is_not_there_influences_anything(trainer_type: str) -
         assert layer.weight.grad[0].any()
 
 
-def test_who_is_not_there_is_shown_as_zeros_to_a_mixer_whatever_the_normalizer_thinks(
+def test_a_mixer_sees_zeros_for_absent_agents_despite_normalization(
     make_behavior: Make,
 ) -> None:
     behavior = make(make_behavior, "qmix", network={"normalize": True})
@@ -274,7 +274,7 @@ class Crossing:
 
 
 def live(behavior: Behavior, world: Crossing, updates: int) -> list[np.ndarray]:
-    """Until it has learned so many times. Returns what was done."""
+    """Runs until so many updates are made. Returns the actions."""
     batch, done = world.begin(), []
     while updates:
         behavior.observe(TeamSteps(simulator=0, team=0, batch=batch))
@@ -350,7 +350,7 @@ def test_a_model_does_what_the_policy_does(
 
 
 @types
-def test_everyone_tries_things_out_for_itself_and_never_what_is_forbidden(trainer_type: str) -> None:
+def test_each_agent_explores_on_its_own_within_its_mask(trainer_type: str) -> None:
     made = learner(trainer_type, exploration_initial=0.5, exploration_final=0.5)
     made.prepare(0)
     count = 4000
@@ -369,7 +369,7 @@ def test_everyone_tries_things_out_for_itself_and_never_what_is_forbidden(traine
     assert pairs.all(axis=1).mean() == pytest.approx(0.0625, abs=0.02)
 
 
-def test_a_run_that_lost_its_buffer_says_when_it_learns_again(
+def test_a_run_without_its_buffer_says_when_learning_resumes(
     make_behavior: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     behavior = make(make_behavior, "vdn")
@@ -384,9 +384,7 @@ def test_a_run_that_lost_its_buffer_says_when_it_learns_again(
 
 
 @pytest.mark.parametrize(("n_step", "expected"), [(1, 8), (2, 8), (3, 12), (8, 16)])
-def test_it_wants_unfinished_group_trajectories_soon_but_not_before_they_are_worth_looking_ahead(
-    n_step: int, expected: int
-) -> None:
+def test_the_horizon_is_short_but_longer_than_n_steps(n_step: int, expected: int) -> None:
     # Of a time_horizon of 16.
     assert learner("vdn", n_step=n_step).horizon == expected
 

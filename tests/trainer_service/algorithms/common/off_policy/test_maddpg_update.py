@@ -1,4 +1,4 @@
-"""What MADDPG's gradient steps move, and towards what."""
+"""Gradient steps of MADDPG: the parameters that they move, and towards which targets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def batch(**changes: Any) -> JointMinibatch:
 
 
 def done(kind: str) -> torch.Tensor:
-    """What everyone did. [ROWS, PLACES, C + K]"""
+    """Actions of all agents. [ROWS, PLACES, C + K]"""
     actions, chance = ACTIONS[kind], torch.Generator().manual_seed(2)
     size = actions.continuous_size + actions.mask_size
     return torch.rand(ROWS, NUM_AGENTS, size, generator=chance)
@@ -76,7 +76,7 @@ def always(rule: MADDPGUpdate, *values: float) -> None:
 
 
 @kinds
-def test_actors_learn_by_critics_that_do_not_move_and_critics_by_actors_that_do_not(kind: str) -> None:
+def test_updates_of_actors_and_critics_move_nothing_else(kind: str) -> None:
     rule, minibatch, actions = made(kind), batch(), done(kind)
     before = vectors(rule)
     rule.update_actors(minibatch, actions, None, 0.01, noise())
@@ -107,7 +107,7 @@ def test_each_learns_from_its_own_rewards_and_its_own_target() -> None:
     assert targets.tolist() == [[6.0, 2.0]] + [[6.0, 12.0]] * (ROWS - 1)
 
 
-def test_with_everyones_rewards_who_dies_is_worth_what_the_others_earn_until_nobody_is_left() -> None:
+def test_team_rewards_give_dead_agents_value_until_the_group_ends() -> None:
     rule = made(reward_mode="team_sum")
     always(rule, 10.0, 20.0)
     there = torch.ones(ROWS, NUM_AGENTS, dtype=torch.bool)
@@ -143,7 +143,7 @@ def test_a_forbidden_choice_is_nobodys_next_one() -> None:
 
 @pytest.mark.parametrize("hard", [False, True])
 @kinds
-def test_an_actor_learns_from_its_own_action_and_what_the_others_did_then(kind: str, hard: bool) -> None:
+def test_an_actor_learns_from_its_action_and_others_replayed_ones(kind: str, hard: bool) -> None:
     gradients = []
     for other in (0.0, 3.0):
         rule = made(kind, hard_gumbel=hard)

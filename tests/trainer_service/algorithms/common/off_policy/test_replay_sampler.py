@@ -1,4 +1,4 @@
-"""What learners off policy draw, when, and what they save of it."""
+"""Minibatches of learners off policy: when they are drawn, and what is saved of that."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPEC = BehaviorSpec((ObservationSpec("a", (1,)),), ActionSpec(1, ()))
 
 
 def steps(count: int) -> Trajectories:
-    """So many episodes of a step each, which see their numbers."""
+    """Episodes of one step each, with their number as observation."""
     column = np.arange(count, dtype=np.float32)
     return Trajectories(
         observations=(column[:, None],),
