@@ -14,7 +14,7 @@ ROWS = 20
 
 
 def assert_model_acts_as_policy(path: Path, policy: Policy) -> None:
-    """Of agents that are shown anything, two of a group, with all actions allowed and with some forbidden."""
+    """Inputs of agents that are shown anything, two of a group, with all actions allowed and with some forbidden."""
     session, rng = onnxruntime.InferenceSession(path), np.random.default_rng(1)
     actions = policy.spec.action_spec
     own = [

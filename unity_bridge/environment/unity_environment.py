@@ -159,7 +159,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
     def step(self) -> None:
         """Acts, and waits until some agent asks or ends. The first step is a reset; raises like it.
 
-        Agents whose action was not set get zeros.
+        Agents without an action get zeros.
         """
         self._require_open()
         if not self._was_reset:

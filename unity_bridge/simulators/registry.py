@@ -42,7 +42,7 @@ class BundledScene:
     """A bundled scene without groups, and how to make it."""
 
     kind: type
-    """Its class, whose module's first line becomes the summary on the command line."""
+    """Its class; the first line of its module becomes the summary on the command line."""
 
     agents: int
     """The number of agents by default."""

@@ -42,7 +42,7 @@ class GroupScene:
     """A bundled scene with groups, and how to make it."""
 
     kind: type
-    """Its class, whose module's first line becomes the summary on the command line."""
+    """Its class; the first line of its module becomes the summary on the command line."""
 
     make: Callable[..., Scene]
     """Takes the options below and an academy by name. Raises ValueError for a value that makes no sense."""
