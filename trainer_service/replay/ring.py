@@ -20,8 +20,8 @@ FIRST_SEGMENTS = 64
 """Trajectories for which there is room at the start."""
 
 
-_OLD_NAMES = {"segment": "piece", "continues": "follows"}
-"""Columns that version 0.1 saved under other names."""
+_FORMER_NAMES = {"segment": "piece", "continues": "follows"}
+"""Names of columns in replay files of today and of earlier versions."""
 
 
 class Ring:
@@ -142,7 +142,7 @@ class Ring:
 def _column(state: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
     """A column of rows in a state, whichever version saved it."""
     key = f"steps.{name}"
-    return state[key] if key in state or name not in _OLD_NAMES else state[f"steps.{_OLD_NAMES[name]}"]
+    return state[key] if key in state or name not in _FORMER_NAMES else state[f"steps.{_FORMER_NAMES[name]}"]
 
 
 def write(columns: Arrays, values: Arrays, rows: Rows, *, blank: bool) -> None:

@@ -155,12 +155,14 @@ def test_targets_follow_the_critics_by_tau(learner) -> None:
     behavior = learner(tau=0.25, steps_per_update=8)
     world, batch = begin_world(behavior, OneDecision(AGENTS))
     start = copy.deepcopy(dict(behavior.checkpoint().algorithm))
-    assert_equal_states(flat(start["critics"]), flat(start["targets"]))
+    assert_equal_states(flat(start["critics"]), flat(start["target_critics"]))
     run_ticks(behavior, world, batch, 8)
     assert updates_of(behavior) == 1
     after = behavior.checkpoint().algorithm
-    for name, target in after["targets"].items():
-        torch.testing.assert_close(target, 0.75 * start["targets"][name] + 0.25 * after["critics"][name])
+    for name, target in after["target_critics"].items():
+        torch.testing.assert_close(
+            target, 0.75 * start["target_critics"][name] + 0.25 * after["critics"][name]
+        )
     assert not torch.equal(after["critics"]["q.weight"], start["critics"]["q.weight"])
 
 
@@ -237,7 +239,7 @@ def test_a_new_start_takes_the_reward_signals_that_it_knows(learner) -> None:
     before = copy.deepcopy(dict(fresh.checkpoint().algorithm))
     fresh.initialize(trained.checkpoint())
     theirs, ours = trained.checkpoint().algorithm, fresh.checkpoint().algorithm
-    for critics in ("critics", "targets"):
+    for critics in ("critics", "target_critics"):
         for key in ("q.weight", "q.bias"):  # three choices to a head
             found, known, own = (each[critics][key] for each in (ours, theirs, before))
             assert torch.equal(found[..., :3], known[..., 3:])

@@ -33,13 +33,14 @@ from unity_bridge.steps import Observation
 
 _HORIZON = 8
 
-_NEW_KEYS = {
+_FORMER_KEYS = {
     "actors_optimizer": "actor_optimizer",
     "critics_optimizer": "critic_optimizer",
     "drawing": "sampling_seed",
     "moments": "joint_steps",
+    "targets": "target_critics",
 }
-"""Keys of checkpoints that version 0.1 wrote, and what stands for them now."""
+"""Keys in checkpoints of earlier versions, and those of today."""
 
 
 class ActingNetwork(ActorNetwork, Protocol):
@@ -233,6 +234,7 @@ class ReplayLearner(ABC, Generic[SampleT]):
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Takes networks, targets and normalizer. Raises KeyError or RuntimeError where they do not fit."""
+        state = with_new_keys(state)
         for key, network in self._weights().items():
             network.load_state_dict(state[key])
         self._normalizer.load_state_dict(state["normalizer"])
@@ -248,7 +250,7 @@ class ReplayLearner(ABC, Generic[SampleT]):
 
 def with_new_keys(state: Mapping[str, Any]) -> dict[str, Any]:
     """A learner's state with the keys of today, whichever version saved it."""
-    renamed = {_NEW_KEYS.get(key, key): value for key, value in state.items()}
+    renamed = {_FORMER_KEYS.get(key, key): value for key, value in state.items()}
     if "lived" in renamed:
         renamed["exploration"] = {"steps": renamed.pop("lived")}
     return renamed

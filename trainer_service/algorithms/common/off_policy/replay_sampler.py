@@ -104,7 +104,7 @@ class ReplaySampler(Generic[SampleT]):
     def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continues with that buffer. Raises KeyError or ValueError where it does not fit."""
         self.buffer.load_state(state)
-        # Version 0.1 called them paces.
+        # Files of earlier versions call them paces.
         counts = state["schedules" if "schedules" in state else "paces"].reshape(-1, 2).tolist()
         for schedule, (steps, updates) in zip(self._schedules, counts, strict=True):
             schedule.steps, schedule.updates = steps, updates

@@ -176,7 +176,7 @@ class SACUpdate:
         return {
             "actor": self.actor.state_dict(),
             "critics": self._critics.state_dict(),
-            "targets": self._target_critics.network.state_dict(),
+            "target_critics": self._target_critics.network.state_dict(),
             "log_alpha": self._log_alpha.detach(),
             "actor_optimizer": self.actor_optimizer.adam.state_dict(),
             "critic_optimizer": self._critic_optimizer.adam.state_dict(),
@@ -200,7 +200,7 @@ class SACUpdate:
         self.actor.load_state_dict(state["actor"])
         for critics, theirs in (
             (self._critics, state["critics"]),
-            (self._target_critics.network, state["targets"]),
+            (self._target_critics.network, state["target_critics"]),
         ):
             critics.load_state_dict({**theirs, **critics.heads_from(theirs, heads, known)})
         with torch.no_grad():
