@@ -14,7 +14,7 @@ ROWS = 20
 
 
 def assert_model_acts_as_policy(path: Path, policy: Policy) -> None:
-    """Inputs of agents that are shown anything, two of a group, with all actions allowed and with some forbidden."""
+    """Asserts equal actions for random observations of two agents a group, with all and with some actions allowed."""
     session, rng = onnxruntime.InferenceSession(path), np.random.default_rng(1)
     actions = policy.spec.action_spec
     own = [
