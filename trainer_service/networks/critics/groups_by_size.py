@@ -41,7 +41,7 @@ def sorted_by_size(members: Tensor, *, one_more: bool) -> GroupsBySize:
     counted = torch.bincount(agents).tolist()
     return GroupsBySize(
         members[order][there[order]],
-        [(size, moments) for size, moments in enumerate(counted) if moments],
+        [(size, count) for size, count in enumerate(counted) if count],
         agents[order].repeat_interleave(results[order]),
         torch.cat([before.unsqueeze(0), of_agents.T]),
     )

@@ -22,8 +22,10 @@ class GroupNormalizer(ObservationNormalizer):
         """sensors: the agent's own, vectors; then the two."""
         own, num_agents = sensors[:-2], sensors[-1].size
         super().__init__(own, normalize=normalize)
-        moments = list(self._normalizers)
-        group = _Blocks(moments, [sensor.size for sensor in own], num_agents) if normalize else nn.Identity()
+        normalizers = list(self._normalizers)
+        group = (
+            _Blocks(normalizers, [sensor.size for sensor in own], num_agents) if normalize else nn.Identity()
+        )
         self._normalizers.extend([group, nn.Identity()])
 
     def some(self, sensors: Sequence[int], observations: Sequence[Tensor]) -> list[Tensor]:
@@ -38,10 +40,10 @@ class GroupNormalizer(ObservationNormalizer):
 class _Blocks(nn.Module):
     """[B, n·d] in which each of n blocks is normalized as one agent's sensors."""
 
-    def __init__(self, moments: Sequence[nn.Module], sizes: Sequence[int], num_agents: int) -> None:
+    def __init__(self, normalizers: Sequence[nn.Module], sizes: Sequence[int], num_agents: int) -> None:
         super().__init__()
         # In a tuple they are not part of this module: they stand in the state of the one around it already.
-        self._moments = tuple(moments)
+        self._single = tuple(normalizers)
         self._sizes = tuple(sizes)
         self._num_agents = num_agents
 
@@ -49,7 +51,7 @@ class _Blocks(nn.Module):
         blocks = group.reshape(-1, self._num_agents, sum(self._sizes))
         there = _there(blocks)
         scaled, start = [], 0
-        for normalizer, width in zip(self._moments, self._sizes, strict=True):
+        for normalizer, width in zip(self._single, self._sizes, strict=True):
             scaled.append(normalizer(blocks[:, :, start : start + width]))
             start += width
         return (torch.cat(scaled, dim=2) * there).reshape(-1, self._num_agents * sum(self._sizes))
