@@ -184,7 +184,8 @@ def tried() -> Iterator[Any]:
     """Every attack with its counts; of the short ones those that threw somebody out once."""
     for attack, (act, short, long) in ATTACKS.items():
         if short:
-            yield pytest.param(attack, act, short, id=f"{attack}-short")
+            large = pytest.mark.thorough if "200 MB" in attack else ()
+            yield pytest.param(attack, act, short, id=f"{attack}-short", marks=large)
         marks = [pytest.mark.chaos, pytest.mark.timeout(1800)]
         yield pytest.param(attack, act, int(COUNT or long), id=f"{attack}-long", marks=marks)
 

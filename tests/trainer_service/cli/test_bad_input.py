@@ -195,8 +195,8 @@ def test_a_program_that_exits_at_once_is_quoted(play) -> None:
     ("acts", "owed"),
     [
         ("", "its introduction (the first message of the handshake)"),
-        ("introduce", "the second message of the handshake"),
-        ("introduce confirm", "its first step, after the reset"),
+        pytest.param("introduce", "the second message of the handshake", marks=pytest.mark.thorough),
+        pytest.param("introduce confirm", "its first step, after the reset", marks=pytest.mark.thorough),
     ],
     ids=["never-connects", "introduced", "confirmed"],
 )

@@ -46,9 +46,14 @@ kinds = pytest.mark.parametrize(
     ],
 )  # fmt: skip
 forms = pytest.mark.parametrize(
-    ("use_actions", "use_vail"), [(False, False), (True, False), (False, True), (True, True)],
-    ids=["plain", "actions", "vail", "vail-actions"],
-)  # fmt: skip
+    ("use_actions", "use_vail"),
+    [
+        pytest.param(False, False, id="plain"),
+        pytest.param(True, False, id="actions", marks=pytest.mark.thorough),
+        pytest.param(False, True, id="vail", marks=pytest.mark.thorough),
+        pytest.param(True, True, id="vail-actions"),
+    ],
+)
 each_seed = seeds(1, 2, 3)
 
 

@@ -138,9 +138,14 @@ def published_record(plan: dict[str, Any], folder: Path) -> dict[str, np.ndarray
 @pytest.mark.parametrize(
     ("words", "seed", "reset_at"),
     [
-        (("-m", "unity_bridge.simulators", "sim:3dball"), 3, 17),
+        pytest.param(("-m", "unity_bridge.simulators", "sim:3dball"), 3, 17, marks=pytest.mark.thorough),
         (("-m", "unity_bridge.simulators", "sim:hybrid"), 11, 1),
-        (("-m", "unity_bridge.simulators", "gym:CartPole-v1", "--agents", 3), 5, 33),
+        pytest.param(
+            ("-m", "unity_bridge.simulators", "gym:CartPole-v1", "--agents", 3),
+            5,
+            33,
+            marks=pytest.mark.thorough,
+        ),
         ((PROGRAMS / "crowd.py",), 7, None),  # begins anew with other random numbers each time
     ],
     ids=["3dball", "hybrid with masks", "gym", "two behaviors, three teams"],

@@ -208,8 +208,14 @@ def test_pictures_have_one_size_and_change(name: str, options: dict[str, Any]) -
     assert not np.array_equal(pictures[0], pictures[-1])
 
 
-@every_variant
 @pytest.mark.process
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        pytest.param(name, options, marks=pytest.mark.thorough if options else ())
+        for name, options in VARIANTS
+    ],
+)
 def test_steps_arrive_unchanged_over_the_wire(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     twin = open_(name, options)
     program = [sys.executable, "-m", "unity_bridge.simulators", f"sim:{name}", "--seed", "5", "--copies", "6"]
