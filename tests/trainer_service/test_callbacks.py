@@ -38,7 +38,7 @@ SETTINGS: Mapping[str, Any] = {
 
 
 @pytest.fixture
-def train(workplace: Path) -> Callable[..., trainer_service.Outcome]:
+def train(processes: None, workplace: Path) -> Callable[..., trainer_service.Outcome]:
     """Trains a small policy from Python."""
 
     def run(

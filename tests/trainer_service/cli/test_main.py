@@ -25,7 +25,7 @@ LINE = re.compile(
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def finished(processes: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of a finished run, only to be looked at, and what the run said."""
     folder = tmp_path_factory.mktemp("finished")
     settings = {
@@ -365,6 +365,7 @@ def test_the_schema_is_json(mlagents_style) -> None:
     assert "behaviors" in json.loads(said.out)["$defs"]["RunOptions"]["properties"]
 
 
+@pytest.mark.process
 def test_help_needs_neither_torch_nor_grpc() -> None:
     source = (
         "import sys\n"
@@ -376,6 +377,7 @@ def test_help_needs_neither_torch_nor_grpc() -> None:
     assert "--num-envs" in said.stdout
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("given", "used"),
     [

@@ -266,16 +266,16 @@ def test_chance_is_only_asked_if_it_may_speak(mlagents_style, results: Path) -> 
 
 
 def test_ctrl_c_keeps_what_a_policy_completed(mlagents_style, results: Path, monkeypatch) -> None:
-    from trainer_service.evaluation.evaluate import Player
+    from trainer_service.evaluation.evaluate import PolicyActor
 
-    act, calls = Player.act, iter(range(10**9))
+    act, calls = PolicyActor.act, iter(range(10**9))
 
     def play(self, *told):
         if next(calls) == 300:
             signal.raise_signal(signal.SIGINT)
         return act(self, *told)
 
-    monkeypatch.setattr(Player, "act", play)
+    monkeypatch.setattr(PolicyActor, "act", play)
     flags = ("--episodes=1000", "--stochastic")
     episodes = run_of(mlagents_style, results, "pole", "gym:CartPole-v1", *flags)
     # The 301st answer still goes out, and what it leads to may be the end of an episode.
