@@ -228,7 +228,7 @@ def test_what_it_cannot_do_is_named(make_behavior) -> None:
     assert TD3Settings(target_update=6, policy_delay=3).target_update == 6
 
 
-@pytest.mark.learning
+@pytest.mark.probe
 @seeds(1, 2)
 def test_the_number_that_pays_is_found(learner, live, choices_of, seed: int) -> None:
     behavior = learner(
