@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing.process
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -43,9 +44,18 @@ def packages_for_child_processes() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def signals_as_in_a_terminal() -> None:
+    """Signals that nohup and a shell's background hide from child processes reach those of tests."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if os.name == "posix" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.fixture(scope="session")
 def processes() -> None:
-    """A mark for fixtures: a test that uses one that requests this stands in the tier ``process``."""
+    """Marks fixtures: a test that uses one that requests this stands in the tier ``process``."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,14 +26,6 @@ from processes import (
 
 if sys.platform != "linux":
     collect_ignore_glob = ["test_*"]  # they look into /proc, and kill
-
-
-@pytest.fixture(scope="session", autouse=True)
-def signals_as_in_a_terminal() -> None:
-    """Where nohup or a shell's background started us, our children would never hear of some."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture

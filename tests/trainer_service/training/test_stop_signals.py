@@ -177,6 +177,7 @@ with StopSignals() as stop:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.process
 def test_a_second_signal_ends_a_busy_process_and_its_simulators(
     workplace: Path, number: signal.Signals, code: int
 ) -> None:
@@ -205,6 +206,7 @@ def ended_by(process: subprocess.Popen[str], number: signal.Signals) -> int:
             return process.wait(0.1)
 
 
+@pytest.mark.process
 def test_signals_that_come_together_are_one_request(workplace: Path) -> None:
     source = """
 import os, signal
