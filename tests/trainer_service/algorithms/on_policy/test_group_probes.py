@@ -34,7 +34,14 @@ UPDATES = {"coma": 3, "coma-scaled": 3}
 """How many times as often others learn from their experience: COMA takes one pass where they take several."""
 
 each_seed = seeds(1, 2)
-learners = pytest.mark.parametrize("learner", LEARNERS)
+VARIANTS = {"mappo", "coma-scaled"}  # of learners that are there in another form
+learners = pytest.mark.parametrize(
+    "learner",
+    [
+        pytest.param(learner, marks=pytest.mark.thorough if learner in VARIANTS else ())
+        for learner in LEARNERS
+    ],
+)
 
 
 def settings_of(learner: str, *, gamma: float = 0.99, memory: bool = False, **changes: Any) -> dict[str, Any]:
@@ -277,7 +284,13 @@ def test_a_reward_of_the_group_counts_once(make_behavior, live, learner: str, wo
     assert value == pytest.approx(2 * worth, rel=0.1)
 
 
-@learners
+@pytest.mark.parametrize(
+    "learner",
+    [
+        pytest.param(learner, marks=() if learner in {"mappo-team", "poca"} else pytest.mark.thorough)
+        for learner in LEARNERS
+    ],
+)
 def test_memory_learns_as_well(make_behavior, live, learner: str) -> None:
     world = OwnCue(1)
     live(make(make_behavior, learner, 1, memory=True), world, 60 * UPDATES.get(learner, 1))
