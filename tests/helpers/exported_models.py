@@ -13,8 +13,11 @@ from trainer_service.policy import Policy
 ROWS = 20
 
 
-def assert_model_acts_as_policy(path: Path, policy: Policy) -> None:
-    """Asserts equal actions for random observations of two agents a group, with all and with some actions allowed."""
+def assert_model_acts_as_policy(path: Path, policy: Policy, *, draws: bool = True) -> None:
+    """Asserts equal actions for random observations of two agents a group, with all and with some actions allowed.
+
+    draws: whether the policy draws its actions; if not, what the model calls drawn must be the policy's action too.
+    """
     session, rng = onnxruntime.InferenceSession(path), np.random.default_rng(1)
     actions = policy.spec.action_spec
     own = [
@@ -41,8 +44,9 @@ def assert_model_acts_as_policy(path: Path, policy: Policy) -> None:
         if actions.mask_size:
             every = np.ones((ROWS, actions.mask_size), np.float32)
             feed["action_masks"] = every if allowed is None else allowed.astype(np.float32)
-        (theirs,) = session.run([f"deterministic_{kind}_actions"], feed)
-        np.testing.assert_allclose(theirs, expected, atol=1e-5)
+        names = [f"deterministic_{kind}_actions", *([] if draws else [f"{kind}_actions"])]
+        for theirs in session.run(names, feed):
+            np.testing.assert_allclose(theirs, expected, atol=1e-5)
         return expected
 
     chosen = acts(None)

@@ -10,11 +10,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from exported_models import assert_model_acts_as_policy
 
-from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.algorithms import ALGORITHMS, VDN, Compute
+from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
+from trainer_service.algorithms.common.off_policy.group_replay_learner import GroupReplayLearner
+from trainer_service.algorithms.common.off_policy.transition_learner import TransitionLearner
 from trainer_service.config import TrainerSettings
 from trainer_service.policy import load_policy
 from unity_bridge.simulators.registry import open_scene
@@ -29,6 +33,25 @@ CHANGES: Mapping[str, Mapping[str, Any]] = {
     "learning_rate_schedule": {False: "constant"},
 }
 """Hyperparameters for little work, for types that have them: values by whether it learns from a replay buffer."""
+MORE: Mapping[str, Mapping[str, Any]] = {
+    "dqn": {"n_step": 2},
+    "ddpg": {"noise": "ou"},
+    "td3": {"noise": "ou"},
+    "idqn": {"replay": {"type": "prioritized"}},
+    "vdn": {"replay": {"type": "prioritized"}},
+    "qmix": {"replay": {"type": "prioritized"}},
+}
+"""Hyperparameters by trainer type, for whole runs with what is off by default."""
+METRICS: Mapping[str, frozenset[str]] = {
+    "epsilon": frozenset({"policy_loss", "entropy", "clip_fraction", "kl_divergence"}),
+    "init_entcoef": frozenset({"policy_loss", "entropy", "q1_loss", "q2_loss"}),
+    "n_step": frozenset({"td_error", "mean_q"}),
+    "noise": frozenset({"policy_loss"}),
+    "exploration_initial": frozenset({"exploration_rate"}),
+}
+"""Metrics of all types that have a hyperparameter, by its name; a value loss and a learning rate are everyone's."""
+PRIORITIES = frozenset({"Replay/Beta", "Replay/Largest Priority"})
+AGENT_LOSSES = frozenset({"agent_0_value_loss", "agent_1_value_loss"})
 
 
 def settings_of(trainer_type: str, **more: Any) -> dict[str, Any]:
@@ -40,7 +63,7 @@ def settings_of(trainer_type: str, **more: Any) -> dict[str, Any]:
     }
     return {
         "trainer_type": trainer_type,
-        "hyperparameters": values,
+        "hyperparameters": {**values, **MORE.get(trainer_type, {})},
         "time_horizon": 25,
         "checkpoint_interval": 10**6,
         **more,
@@ -62,6 +85,33 @@ def scene_of(trainer_type: str) -> tuple[str, str]:
     raise AssertionError(f"{trainer_type} takes none of these scenes: {refusals}")
 
 
+def metrics_of(trainer_type: str) -> set[str]:
+    """Of the metrics named above, those that a run of this type writes."""
+    settings = settings_of(trainer_type)
+    hyper = TrainerSettings.model_validate(settings).hyperparameters
+    if not hyper.learns:
+        return set()
+    names = {"value_loss", "learning_rate"}
+    names |= {name for key, its in METRICS.items() if key in type(hyper).model_fields for name in its}
+    if "replay" in settings["hyperparameters"]:
+        names |= PRIORITIES
+    if learns_as(trainer_type, GroupReplayLearner) and not learns_as(trainer_type, VDN):
+        names |= AGENT_LOSSES
+    return names
+
+
+def learns_as(trainer_type: str, *bases: type) -> bool:
+    made = ALGORITHMS[trainer_type]
+    return isinstance(made, type) and issubclass(made, bases)
+
+
+def counts(replay: Path) -> np.ndarray:
+    """Steps that were recorded and updates that were made, over the whole run. [2]"""
+    with np.load(replay, allow_pickle=False) as arrays:
+        found: np.ndarray = arrays["schedules"][:2]
+    return found
+
+
 @pytest.mark.parametrize("trainer_type", ALGORITHMS)
 def test_it_is_trained_resumed_scored_and_exported(
     mlagents_style: Callable[..., Any], configure: Callable[..., Path], workplace: Path, trainer_type: str
@@ -77,19 +127,26 @@ def test_it_is_trained_resumed_scored_and_exported(
         *(["--env-args", "--copies=4"] if groups else []),
     )
     folder = workplace / "results" / "run"
+    replay = folder / name / "replay.npz"
 
-    def learn(max_steps: int, *flags: str) -> tuple[Any, dict[str, Any]]:
+    def learn(max_steps: int, *flags: str) -> tuple[Any, list[dict[str, Any]]]:
         config = configure(name, **settings, max_steps=max_steps)
         said = mlagents_style("learn", config, *flags, *run)
         assert said.code == 0, said.err
-        return said, json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+        return said, [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
     _, before = learn(400)
-    assert (folder / name / "replay.npz").exists() == replays
+    assert replay.exists() == replays
+    counts_before = counts(replay) if replays else np.zeros(2)
     said, after = learn(600, "--resume")
     assert f"Resuming '{name}' from step 4" in said.out
     assert (f"'{name}' goes on with its replay buffer." in said.out + said.err) == replays
-    assert after["step"] >= 600 > before["step"] >= 400
+    assert after[-1]["step"] >= 600 > before[-1]["step"] >= 400
+    if replays:  # 200 steps, of which some are not recorded yet, and 16 for each update
+        assert (counts(replay) - counts_before >= (100, 6)).all()
+    told = set().union(*after)
+    named = {"value_loss", "learning_rate", *PRIORITIES, *AGENT_LOSSES}.union(*METRICS.values())
+    assert told & named == metrics_of(trainer_type)
 
     said = mlagents_style("evaluate", "run", "--episodes=4", "--json")
     assert said.code == 0, said.err
@@ -97,4 +154,5 @@ def test_it_is_trained_resumed_scored_and_exported(
     assert score["episodes"] == 4
     assert (score["mean_group_return"] is not None) == groups
     if trainer_type != "random":  # its actions are drawn, whatever is asked for
-        assert_model_acts_as_policy(folder / f"{name}.onnx", load_policy(folder))
+        draws = not learns_as(trainer_type, TransitionLearner, GroupQLearner)
+        assert_model_acts_as_policy(folder / f"{name}.onnx", load_policy(folder), draws=draws)

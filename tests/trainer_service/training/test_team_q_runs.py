@@ -1,47 +1,12 @@
-"""Runs of groups that learn action values, from the command line to the score and the exported model."""
+"""Runs of groups that learn action values, where groups are smaller or larger than those trained for."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from trainer_service.policy import load_policy
-
-COPIES = ("--env-args", "--copies", "4")
-
-
-@pytest.mark.parametrize("trainer_type", ["idqn", "vdn"])
-def test_losses_are_written_for_each_agent_that_has_its_own(
-    mlagents_style: Callable[..., Any], configure: Callable[..., Path], workplace: Path, trainer_type: str
-) -> None:
-    hyper = {
-        "batch_size": 32,
-        "buffer_size": 1000,
-        "steps_per_update": 16,
-        "replay": {"type": "prioritized"},
-    }
-    settings = {"trainer_type": trainer_type, "hyperparameters": hyper, "max_steps": 300}
-    said = mlagents_style(
-        "learn", configure("Switch2", **settings), "--run-id=values", "--env=sim:switch2", *COPIES
-    )
-    assert said.code == 0, said.err
-    lines = (workplace / "results" / "values" / "metrics.jsonl").read_text().splitlines()
-    told = set().union(*map(json.loads, lines))
-    assert {
-        "value_loss",
-        "td_error",
-        "mean_q",
-        "exploration_rate",
-        "Replay/Beta",
-        "Replay/Largest Priority",
-    } <= told
-    of_agents = {name for name in told if name.startswith("agent_")}
-    assert of_agents == ({"agent_0_value_loss", "agent_1_value_loss"} if trainer_type == "idqn" else set())
-
 
 FLOCK: dict[str, Any] = {
     "trainer_type": "idqn",

@@ -16,6 +16,7 @@ from seeds import seeds
 from trainer_service.algorithms import SAC
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.collector import TeamSteps
+from trainer_service.errors import UserError
 from trainer_service.policy import Policy
 from trainer_service.replay.sequence_replay import SequenceReplay
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
@@ -282,6 +283,13 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
 
 def _units(name: str) -> dict[str, Any]:
     return {} if name == "extrinsic" else {"network_settings": {"hidden_units": 8}}
+
+
+def test_a_memory_of_another_size_cannot_be_resumed(walker) -> None:
+    four, eight = (walker({"memory_size": size, "sequence_length": 5}) for size in (4, 8))
+    expected = "does not fit the configured networks: network_settings.memory.memory_size was 4, now 8"
+    with pytest.raises(UserError, match=expected):
+        eight.restore(four.checkpoint())
 
 
 @replays
