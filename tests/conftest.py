@@ -1,4 +1,4 @@
-"""What the tests of every package need, and the tiers that they stand in: CONTRIBUTING.md says which there are."""
+"""Fixtures for every package, and the tiers of tests that CONTRIBUTING.md describes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Doings:
-    """What the test that runs now has done so far that decides its tier."""
+    """Counts of what the running test did, which decide its tier."""
 
     def __init__(self) -> None:
         self.started = 0

@@ -42,7 +42,7 @@ def test_learns_as_it_says(): learn(151)
 
 
 @pytest.mark.process
-def test_a_unit_test_that_does_more_fails_and_names_its_mark(tmp_path: Path) -> None:
+def test_a_misplaced_unit_test_fails_and_names_its_mark(tmp_path: Path) -> None:
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "test_some.py").write_text(TESTS)
     line = [sys.executable, "-m", "pytest", "-q", "-rA", "-n0", "-p", "no:cacheprovider", "--tb=line"]

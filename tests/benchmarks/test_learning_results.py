@@ -41,7 +41,7 @@ def test_the_threshold_is_reached_when_five_returns_first_exceed_it() -> None:
     assert steps_to(1.0, episodes(1, 1, 1, 1, 1)) is None
 
 
-def test_a_run_passes_if_it_came_to_its_end_above_the_threshold() -> None:
+def test_a_run_passes_if_it_ends_above_the_threshold() -> None:
     good = episodes(1, 1, 1, 1, 1)
     assert measured(CASE, 1, good, 1.0, None).passed
     assert not measured(CASE, 1, good, 1.0, "its simulator left").passed
@@ -80,7 +80,7 @@ def test_of_two_sides_the_later_reaches_the_threshold_for_both() -> None:
     assert measured(ONE, 1, of_sides(0.5, 0.5), 1.0, None).steps_to_threshold is None
 
 
-def test_without_a_threshold_a_run_only_has_to_come_to_its_end() -> None:
+def test_without_a_threshold_a_run_only_has_to_end() -> None:
     case = Case(name="some_test", world=World(discrete=1), settings=PPO, threshold=None)
     assert measured(case, 1, episodes(-1), 1.0, None).passed
     assert not measured(case, 1, episodes(*[1] * 9), 1.0, "its simulator left").passed
@@ -143,7 +143,7 @@ def test_only_what_differs_from_the_common_settings_is_told() -> None:
     assert "memory" not in SAC["network_settings"]
 
 
-def test_what_all_tests_of_groups_share_is_what_those_of_ppo_share() -> None:
+def test_tests_of_groups_share_what_those_of_ppo_share() -> None:
     (simple,) = (case for case in cases() if case.name == "simple_poca[discrete, 2 agents]")
     assert simple.settings["trainer_type"] == "poca"
     assert simple.changes == {}
@@ -170,7 +170,7 @@ def test_the_page_says_which_tests_lack_a_seed() -> None:
     assert "Not every variant was run with every seed yet: `some_ghost`, `some_ghost_fails`." in text
 
 
-def test_the_page_shows_both_sides_and_what_is_asked_of_them() -> None:
+def test_the_page_shows_both_sides_and_their_thresholds() -> None:
     none = Case(name="some_test[none]", world=World(discrete=1), settings=PPO, threshold=None)
     results = [
         result(case=BOTH.name, final=1.0, other_final=0.5),

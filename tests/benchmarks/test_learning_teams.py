@@ -43,7 +43,7 @@ def test_agents_of_a_group_begin_together_with_one_goal() -> None:
     assert goals == {-1.0, 1.0}
 
 
-def test_who_arrives_waits_and_the_last_ones_end_is_the_groups_reward() -> None:
+def test_agents_wait_until_the_last_end_is_the_groups_reward() -> None:
     told: list[tuple[int, float]] = []
     scene, goal = begin(told)
     scene.step(chosen(-goal, goal))
@@ -64,7 +64,7 @@ def test_who_arrives_waits_and_the_last_ones_end_is_the_groups_reward() -> None:
     assert told == [(10, pytest.approx(1.06)), (12, pytest.approx(1.06))]
 
 
-def test_a_wrong_end_costs_who_is_not_the_last_its_whole_reward() -> None:
+def test_a_wrong_end_costs_all_but_the_last_agent_everything() -> None:
     scene, goal = begin()
     scene.step(chosen(-goal, goal))
     for _ in range(4):
@@ -103,7 +103,7 @@ def test_sides_walk_each_on_a_line_of_its_own(other: str) -> None:
     assert len(set(ids.tolist())) == 4
 
 
-def test_sides_have_goals_of_their_own_and_a_seed_repeats_them() -> None:
+def test_sides_have_own_goals_that_a_seed_repeats() -> None:
     def goals(seed: int) -> list[float]:
         scene = Sides(World(discrete=1, behaviors=(BEHAVIOR, OTHERS[0])), lambda *each: None)
         return [float(batch.observations[0][0, 0]) for batch in scene.reset(seed).values()]

@@ -15,13 +15,13 @@ ONE_CHOICE = World(discrete=1)
 
 
 def seen(batch) -> list[float]:
-    """What the rows of a batch show, one number each."""
+    """Returns the first number of every row of a batch."""
     (sensor,) = batch.observations
     return sensor[:, 0].tolist()
 
 
 def play(scene: Line, action: ActionBatch, steps: int):
-    """The same action again and again; returns the last batch."""
+    """Repeats one action and returns the last batch."""
     for _ in range(steps):
         batch = scene.step({BEHAVIOR: action})[BEHAVIOR]
     return batch
@@ -57,7 +57,7 @@ def test_who_goes_to_the_wrong_end_loses_as_much() -> None:
     assert told == pytest.approx([-1.10])
 
 
-def test_an_end_and_a_beginning_come_in_one_message_from_two_agents() -> None:
+def test_one_message_holds_an_end_and_another_agents_beginning() -> None:
     scene = Line(ONE_CHOICE)
     scene.reset(seed=1)
     batch = play(scene, choices(np.array([1])), 5)

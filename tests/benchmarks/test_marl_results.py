@@ -41,7 +41,7 @@ def test_episodes_are_counted_by_team() -> None:
     assert "--episodes=3000" in ROW["spread_mappo"].evaluate("sm")
 
 
-def test_the_table_shows_every_seed_in_order_their_mean_and_deviation() -> None:
+def test_the_table_shows_seeds_in_order_mean_and_deviation() -> None:
     scores = [
         Score("spread_ippo", 2, -12.0, 9_000_000, 60.0),
         Score("spread_ippo", 1, -10.0, 9_000_000, 90.0),

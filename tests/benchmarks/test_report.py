@@ -47,7 +47,7 @@ def test_a_comparison_shows_both_and_their_ratio() -> None:
     assert "theirs, seed 1: did not reach mean return 0.9" in table
 
 
-def test_a_run_that_failed_counts_in_no_figure_and_is_named() -> None:
+def test_a_failed_run_is_named_and_counts_in_no_figure() -> None:
     failed = Run(
         "ours", 2, steady_run("ours", 1, 0.95).summaries, failure="ended after 3 of 400 steps\n  Oops"
     )

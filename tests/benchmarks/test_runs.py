@@ -53,7 +53,7 @@ pytestmark = [
 ]
 
 
-def test_a_run_is_interrupted_as_soon_as_it_has_enough_steps() -> None:
+def test_a_run_is_interrupted_once_it_has_enough_steps() -> None:
     seen: list[Summary] = []
     done = run(Scripted(TRAINS_UNTIL_INTERRUPTED), CASE, 7, seen.append)
     assert done.failure is None

@@ -20,7 +20,7 @@ def test_agents_of_teams_come_in_whole_copies() -> None:
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_the_settings_of_every_scene_are_valid_and_outlast_the_run(name: str) -> None:
+def test_settings_of_every_scene_are_valid_and_outlast_runs(name: str) -> None:
     options = load_run_options(SCENES[name].config).options
     (behavior,) = options.behaviors.values()
     assert behavior.max_steps > SCENES[name].steps

@@ -35,7 +35,7 @@ THEIRS = Outcome("vdn", 1, "xuance", 180.4, 175.0, 300_000, -20.0, 3.0, 1000)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_has_a_row_of_ours_that_is_scored_on_mpe2(algorithm: str) -> None:
+def test_every_algorithm_has_a_row_scored_on_mpe2(algorithm: str) -> None:
     row = our_row(algorithm, 7, "sim")
     assert row.trained_on == "sim:spread"
     assert row.scored_on == "pettingzoo:mpe2.simple_spread_v3"
@@ -43,9 +43,7 @@ def test_every_algorithm_has_a_row_of_ours_that_is_scored_on_mpe2(algorithm: str
 
 
 @pytest.mark.parametrize(("trained_on", "name"), [("sim", "Spread"), ("pettingzoo", "simple_spread_v3")])
-def test_on_mpe2_itself_ours_learns_the_same_under_the_name_it_has_there(
-    trained_on: str, name: str, tmp_path: Path
-) -> None:
+def test_ours_learns_on_mpe2_under_its_name_there(trained_on: str, name: str, tmp_path: Path) -> None:
     config = CHECKOUT / our_row("mappo", 1, "pettingzoo").config
     own = tmp_path / "config.yaml"
     own.write_text(yaml.safe_dump(settings(config, trained_on)))

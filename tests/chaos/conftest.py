@@ -121,7 +121,7 @@ def arenas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Ar
 
 @pytest.fixture
 def arena(arenas: Callable[[], Arena]) -> Arena:
-    """The same for all tests of a file, unless one has broken it."""
+    """An arena that the tests of a file share until one of them breaks it."""
     return arenas()
 
 

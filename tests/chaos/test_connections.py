@@ -39,7 +39,7 @@ def silent_http2(port: int, count: int, lines: ExitStack) -> None:
 
 
 def silent_calls(port: int, count: int, lines: ExitStack) -> None:
-    """On one connection, far more than may wait at an attach port; whoever leaves finds his place taken."""
+    """Opens far more calls on one connection than may wait at an attach port."""
     line = lines.enter_context(Line(port))
     for call in range(count):
         line.send(headers(2 * call + 1))
@@ -49,7 +49,7 @@ def silent_calls(port: int, count: int, lines: ExitStack) -> None:
 
 
 def silent_calls_on_many(port: int, count: int, lines: ExitStack) -> None:
-    """As many on each connection as it may have at once; whoever leaves finds his place taken."""
+    """Opens as many calls on each of many connections as one may have at once."""
     for first in range(0, count, 16):
         line = lines.enter_context(Line(port))
         line.send(b"".join(headers(2 * call + 1) for call in range(16)))
@@ -181,7 +181,7 @@ ATTACKS: dict[str, tuple[Attack, int, int]] = {
 
 
 def tried() -> Iterator[Any]:
-    """Every attack with its counts; of the short ones those that threw somebody out once."""
+    """Yields every attack with its counts: the long ones, and the short ones that once threw a simulator out."""
     for attack, (act, short, long) in ATTACKS.items():
         if short:
             large = pytest.mark.thorough if "200 MB" in attack else ()

@@ -68,7 +68,7 @@ def test_a_disk_that_is_full_at_the_start(scene, disk: Path, note) -> None:
     assert not run.orphans()
 
 
-def test_a_disk_that_is_full_in_the_middle_and_at_the_end(scene, disk: Path, note) -> None:
+def test_a_disk_full_in_the_middle_and_at_the_end(scene, disk: Path, note) -> None:
     run = scene.learn(*FLAGS)
     run.wait_for_output("Saved ")
     fill(disk)

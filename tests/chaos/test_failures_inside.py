@@ -1,4 +1,4 @@
-"""Mistakes of ours, and of the machine below: a function of the run fails where nobody thought that it could."""
+"""Failures inside the trainer and of the machine below it: a function of the run fails where none is expected."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def command(pid: int) -> bytes:
 
 
 def ports_of(run: Process) -> list[int]:
-    """Of the launched simulators: where the run listens for each."""
+    """Returns the ports at which the run listens for its launched simulators."""
     found = (re.search(rb"--mlagents-port\0(\d+)", command(pid)) for pid in sim_pids(run))
     return [int(match[1]) for match in found if match]
 
@@ -122,7 +122,7 @@ def rate(run: Process, summaries: int) -> float:
 
 @fault_counts(12, 1000)
 def test_strangers_at_launched_ports(scene, note, count: int) -> None:
-    """They are refused, nobody is started again, and nothing of theirs counts."""
+    """Strangers are refused, no simulator is started again, and nothing of theirs counts."""
     write_configuration(scene.folder, {"3DBall": small_settings()})
     run = scene.learn("--env=sim:3dball", "--num-envs=2", "--seed=1")
     run.wait_for_output("Step: ")

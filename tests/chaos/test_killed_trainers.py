@@ -40,7 +40,7 @@ def numbered(folder: Path) -> dict[int, Path]:
 
 @fault_counts(3, 200, minutes=120)
 def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
-    """At any moment from its first breath on, with a save twice a second."""
+    """The trainer is killed at random moments from its start on, while it saves twice a second."""
     dice, checkpoints = random.Random(count), prepare(scene.folder)
     run = scene.learn(*FLAGS, "--force")
     run.wait_for_output("Saved ")

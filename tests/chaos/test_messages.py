@@ -82,7 +82,7 @@ def test_changed_messages(arena, note, count: int) -> None:
 
 
 def require_clean(log: str) -> None:
-    """What the run says is for eyes: no line is endless, and none of its characters does anything."""
+    """Asserts that the log is fit to print: no endless line, no control character."""
     for line in log.splitlines():
         require_fit_to_print(line.replace("\t", " "), LONGEST_LINE)
 

@@ -1,4 +1,4 @@
-"""Lines that are slow, broken off or cut in the middle, and who may come in."""
+"""Slow, broken and cut connections, and the addresses from which one is accepted."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_slow_line(scene, listening, note, count: int) -> None:
 
 @fault_counts(2, 55)
 def test_a_line_that_is_cut(scene, listening, note, count: int) -> None:
-    """Nothing gets through for ``count`` seconds; then the same conversation goes on."""
+    """A connection that is cut for ``count`` seconds goes on with the same conversation."""
     run, port = listening
     with Proxy(port) as proxy:
         witness = scene.healthy(proxy.port)
@@ -122,7 +122,7 @@ def test_a_line_that_is_cut(scene, listening, note, count: int) -> None:
 @pytest.mark.parametrize("listening", [10], indirect=True)
 @fault_counts(None, 20)
 def test_attached_simulators_that_are_killed(scene, listening, note, count: int) -> None:
-    """In anybody's turn: how long until the run knows."""
+    """A killed simulator is noticed at once, whichever side's turn it is."""
     run, port = listening
     witness = scene.healthy(port, pause_s=0.002)
     witness.go_on()
@@ -150,7 +150,7 @@ def departures(run: Process) -> int:
 
 
 def addresses(pid: int) -> set[str]:
-    """Where a process listens, from /proc/net, as hexadecimal words."""
+    """Returns the addresses at which a process listens, from /proc/net, as hexadecimal words."""
     inodes = {
         match[1]
         for link in Path(f"/proc/{pid}/fd").iterdir()

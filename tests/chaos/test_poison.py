@@ -1,4 +1,4 @@
-"""Numbers that nobody can learn from, and agents that are never heard of again."""
+"""Numbers that cannot be learned from, and agents that vanish without an end."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_the_first_to_come_cannot_end_a_run(scene, note, stranger: str) -> None:
 
 @pytest.mark.chaos
 def test_behaviors_that_a_visitor_declares(scene, note) -> None:
-    """With default settings: they keep nobody waiting, and no run from its end."""
+    """Behaviors that only a visitor declares delay neither other simulators nor the end of the run."""
     settings = small_settings(max_steps=100_000)
     write_configuration(scene.folder, {}, default_settings=settings)
     port = free_port()

@@ -46,7 +46,7 @@ def visit(port: int, dice: random.Random, first_agent: int) -> int:
 
 @fault_counts(8, 600, minutes=30)
 def test_visitors_leave_nothing_behind(scene, note, count: int) -> None:
-    """``count`` seconds; five visitors a second, with agents that nobody had before."""
+    """Five visitors a second for ``count`` seconds, each with new agents, leave no memory behind."""
     write_configuration(
         scene.folder, {"3DBall": small_settings(checkpoint_interval=24_000, summary_freq=12_000)}
     )

@@ -150,7 +150,7 @@ def settings_with(**network: int) -> bytes:
     return file.getvalue()
 
 
-def test_a_checkpoint_whose_behavior_leads_out_of_the_run_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_with_a_behavior_outside_the_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out.pt").write_bytes(settings_with())
     with pytest.raises(UserError):
         load_source(tmp_path / "out.pt")

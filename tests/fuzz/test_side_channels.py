@@ -1,4 +1,4 @@
-"""Bodies and payloads of side channels, whoever reads them."""
+"""Bodies and payloads of side channels, read by either side."""
 
 from __future__ import annotations
 

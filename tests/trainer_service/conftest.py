@@ -27,7 +27,7 @@ from unity_bridge.steps import Observation
 
 @dataclass(frozen=True)
 class Spoken:
-    """What a command said and how it ended."""
+    """The output of a command and how it ended."""
 
     code: int
     out: str
@@ -150,7 +150,7 @@ SMALL: Mapping[str, Any] = {
 
 @pytest.fixture
 def free_port() -> int:
-    """A port where nobody listened a moment ago."""
+    """A port that was free a moment ago."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
     return port

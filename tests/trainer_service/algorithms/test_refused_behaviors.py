@@ -1,4 +1,4 @@
-"""What a behavior has that a learner cannot use is refused by name, before anything is learned."""
+"""Behaviors that a learner cannot use are refused by name, before anything is learned."""
 
 from __future__ import annotations
 

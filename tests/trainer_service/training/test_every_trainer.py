@@ -1,4 +1,4 @@
-"""What users do with a trainer type, for each of them: it is trained, resumed, scored and exported.
+"""Every trainer type is trained, resumed, scored and exported, as users do.
 
 A new type is covered by being registered: its settings tell what it is, and its scene is the first one that it takes.
 """
@@ -86,7 +86,7 @@ def scene_of(trainer_type: str) -> tuple[str, str]:
 
 
 def metrics_of(trainer_type: str) -> set[str]:
-    """Of the metrics named above, those that a run of this type writes."""
+    """Returns the metrics named above that a run of this type writes."""
     settings = settings_of(trainer_type)
     hyper = TrainerSettings.model_validate(settings).hyperparameters
     if not hyper.learns:

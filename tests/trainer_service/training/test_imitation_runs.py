@@ -38,7 +38,7 @@ def test_a_recording_of_another_scene_is_refused_by_name(mlagents_style, configu
     assert "Traceback" not in said.err
 
 
-def test_a_run_that_imitates_is_gone_on_with_and_judged_without_its_recording(
+def test_an_imitating_run_resumes_and_scores_without_its_recording(
     mlagents_style, configure, recorded: Path
 ) -> None:
     configure("Pyramids", **CLONING, **GAIL)
@@ -59,9 +59,7 @@ def test_a_run_that_imitates_is_gone_on_with_and_judged_without_its_recording(
     assert "'expert.demo' does not exist" in said.err
 
 
-def test_a_run_that_has_left_cloning_behind_is_gone_on_with_without_its_recording(
-    mlagents_style, configure, recorded: Path
-) -> None:
+def test_a_run_past_cloning_resumes_without_its_recording(mlagents_style, configure, recorded: Path) -> None:
     cloning = {"behavioral_cloning": {**CLONING["behavioral_cloning"], "steps": 300}}
     configure("Pyramids", **cloning)
     said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids")

@@ -54,7 +54,7 @@ def learn_all(mlagents_style) -> Callable[..., dict[str, float]]:
 
 @pytest.fixture
 def learn(learn_all) -> Callable[..., float]:
-    """The same for a single behavior."""
+    """Trains and scores a single behavior."""
 
     def run(*arguments: Any, **options: Any) -> float:
         (mean,) = learn_all(*arguments, **options).values()
@@ -80,7 +80,7 @@ def bundled(repository: Path) -> Callable[..., dict[str, Any]]:
 
 
 @thorough
-def test_basic_is_solved_in_ten_thousand_steps_with_ml_agents_values(learn) -> None:
+def test_basic_is_solved_in_ten_thousand_steps(learn) -> None:
     # The best return is 0.93.
     assert learn({"behaviors": {"Basic": OFFICIAL_BASIC}}, "sim:basic") >= 0.9
 

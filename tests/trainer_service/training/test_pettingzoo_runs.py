@@ -33,7 +33,7 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def programs_can_be_imported(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the processes that a test starts."""
+    """Environment variables for the processes that a test starts."""
     search = (str(repository / "tests" / "programs"), os.environ["PYTHONPATH"])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(search))
 
@@ -63,7 +63,7 @@ def test_a_team_is_trained_evaluated_and_recorded(mlagents_style, config: Path) 
 
 
 def played_directly(seed: int) -> float:
-    """What the trained policy returns to an agent in an episode of the environment itself."""
+    """The trained policy's return to an agent in an episode of the environment itself."""
     env = simple_spread_v3.parallel_env()
     policy = load_policy("results/team")
     seen, _ = env.reset(seed=seed)
@@ -77,7 +77,7 @@ def played_directly(seed: int) -> float:
 
 
 @pytest.mark.usefixtures("programs_can_be_imported")
-def test_kinds_of_agents_that_come_and_go_are_trained_side_by_side(mlagents_style, config: Path) -> None:
+def test_changing_kinds_of_agents_are_trained_side_by_side(mlagents_style, config: Path) -> None:
     env = "--env=pettingzoo:nursery_v1"
     learned = mlagents_style("learn", config, env, "--seed=3", "--env-args", "--copies", "4")
     assert learned.code == 0, learned.err

@@ -179,7 +179,7 @@ OLDER = 6 * EPISODE
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the first test that needs ``saved`` leaves it for the others."""
+    """The folder in which the first test that needs ``saved`` leaves it for the others."""
     return tmp_path_factory.mktemp("kept") / "workplace"
 
 

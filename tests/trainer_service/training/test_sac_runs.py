@@ -21,9 +21,7 @@ def sac(**hyperparameters: Any) -> dict[str, Any]:
     return {"trainer_type": "sac", "hyperparameters": {**HYPER, **hyperparameters}}
 
 
-def test_a_damaged_replay_buffer_ends_the_run_by_name_and_a_forced_one_removes_it(
-    mlagents_style, configure
-) -> None:
+def test_a_damaged_replay_buffer_is_named_and_removed_by_force(mlagents_style, configure) -> None:
     configure("Basic", **sac(save_replay_buffer=True), max_steps=100)
     assert mlagents_style("learn", "config.yaml", "--env=sim:basic", "--seed=1").code == 0
     replay = FILES / "replay.npz"

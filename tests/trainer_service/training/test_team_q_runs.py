@@ -15,7 +15,7 @@ FLOCK: dict[str, Any] = {
 }
 
 
-def test_a_run_goes_on_with_the_groups_it_knows_where_fewer_show_at_first(
+def test_a_resumed_run_knows_larger_groups_than_it_meets(
     mlagents_style: Callable[..., Any], configure: Callable[..., Path], program: Callable[..., Path]
 ) -> None:
     three, two = (f"--env={program('flock', '--size', str(size))}" for size in (3, 2))
@@ -30,7 +30,7 @@ def test_a_run_goes_on_with_the_groups_it_knows_where_fewer_show_at_first(
     assert load_policy("results/heir").num_agents == 3
 
 
-def test_a_larger_group_than_it_was_trained_for_is_refused_by_name(
+def test_a_larger_group_than_trained_for_is_refused_by_name(
     mlagents_style: Callable[..., Any], configure: Callable[..., Path], program: Callable[..., Path]
 ) -> None:
     two, three = (f"--env={program('flock', '--size', str(size))}" for size in (2, 3))

@@ -53,7 +53,7 @@ def model(kind: str, actions: ActionSpec, **hyperparameters: Any) -> tuple[Any, 
 
 
 @pytest.mark.parametrize("dueling", [False, True])
-def test_a_model_takes_the_best_that_is_allowed_drawn_or_not(dueling: bool) -> None:
+def test_a_model_takes_the_best_allowed_action(dueling: bool) -> None:
     algorithm, session = model("dqn", ActionSpec(0, (2, 3)), dueling=dueling)
     rng, rows = np.random.default_rng(1), 200
     seen = [rng.normal(size=(rows, *sensor.shape)).astype(np.float32) for sensor in SENSORS]
