@@ -16,6 +16,7 @@ from trainer_service.config.values import shown
 from trainer_service.errors import UserError
 from trainer_service.runs.archive import ArchiveError, read_tensors
 from trainer_service.runs.files import write_atomic
+from trainer_service.runs.former_keys import with_present_keys
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 _FORMAT = 1
@@ -120,7 +121,7 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
             step=_step(content["step"]),
             spec=_spec(content["spec"]),
             settings=TrainerSettings.model_validate(content["settings"]),
-            algorithm=_mapping(content["algorithm"]),
+            algorithm=with_present_keys(_mapping(content["algorithm"])),
             self_play=None if content.get("self_play") is None else _mapping(content["self_play"]),
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:

@@ -13,6 +13,7 @@ from trainer_service.rollout.agent_indices import AgentIndexAllocator
 from trainer_service.rollout.assembler import Decisions, Observed, TrajectoryAssembler
 from trainer_service.rollout.joint_steps import find_joint_steps
 from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.runs.former_keys import with_present_keys
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
 
@@ -280,7 +281,7 @@ def test_a_group_index_of_an_older_checkpoint_is_read() -> None:
     packed = to_tensors(handed_out(world(tick(1, PAIR, truncated=PAIR))))
     packed["joint"] = packed.pop("group_index")
     packed["joint"]["slots"] = packed["joint"].pop("agent_indices")
-    again = from_tensors(packed)
+    again = from_tensors(with_present_keys({"collected": packed})["collected"])
     assert again.group_index is not None
     assert again.group_index.agent_indices.tolist() == [0, 1]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from trainer_service.algorithms.common import reward_models
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.cloning import BehavioralCloning
-from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner, with_new_keys
+from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler
 from trainer_service.algorithms.common.off_policy.sac_minibatch import SACMinibatchBuilder
 from trainer_service.algorithms.common.off_policy.sac_update import SACUpdate
@@ -142,7 +142,6 @@ class SAC(ReplayLearner[Sample]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
-        state = with_new_keys(state)
         reward_models.require_same_signals(self._reward_sources, state)
         super().load_state_dict(state)
         self._update_rule.load_state_dict(state)
@@ -150,7 +149,6 @@ class SAC(ReplayLearner[Sample]):
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Takes reward signals by their names: what the state does not know of begins anew."""
-        state = with_new_keys(state)
         known = reward_models.names_in_checkpoint(state)
         names = reward_models.names(self._reward_sources)
         heads = [known.index(name) if name in known else None for name in names]

@@ -28,7 +28,6 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
     group_advantages,
     referenced_observations,
 )
-from trainer_service.algorithms.common.on_policy.learner import with_present_keys
 from trainer_service.algorithms.common.schedules import Scheduled, linear_decay
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import COMASettings
@@ -227,7 +226,7 @@ class COMA(GroupLearner):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._env_steps, self._critic_steps = state["recorded"], with_present_keys(state)["critic_steps"]
+        self._env_steps, self._critic_steps = state["recorded"], state["critic_steps"]
 
 
 def per_agent_rewards(rollout: GroupRollout, num_agents: int) -> GroupRollout:

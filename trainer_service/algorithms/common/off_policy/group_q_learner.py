@@ -16,7 +16,6 @@ from trainer_service.algorithms.common.checks import require_discrete
 from trainer_service.algorithms.common.off_policy.exploration import EpsilonGreedy
 from trainer_service.algorithms.common.off_policy.group_replay_learner import GroupReplayLearner
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
-from trainer_service.algorithms.common.off_policy.replay_learner import with_new_keys
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
 from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.config.hyperparameters.off_policy import GroupQSettings
@@ -205,7 +204,7 @@ class GroupQLearner(GroupReplayLearner):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
         super().load_state_dict(state)
-        self._joint_steps = with_new_keys(state)["joint_steps"]
+        self._joint_steps = state["joint_steps"]
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and networks as they are now, to be exported."""

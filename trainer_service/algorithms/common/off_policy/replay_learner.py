@@ -33,15 +33,6 @@ from unity_bridge.steps import Observation
 
 _HORIZON = 8
 
-_FORMER_KEYS = {
-    "actors_optimizer": "actor_optimizer",
-    "critics_optimizer": "critic_optimizer",
-    "drawing": "sampling_seed",
-    "moments": "joint_steps",
-    "targets": "target_critics",
-}
-"""Keys in checkpoints of earlier versions, and those of today."""
-
 
 class ActingNetwork(ActorNetwork, Protocol):
     """A network that decides, and its action heads."""
@@ -223,7 +214,6 @@ class ReplayLearner(ABC, Generic[SampleT]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
-        state = with_new_keys(state)
         self.load_weights(state)
         for key, optimizer in self._optimizers().items():
             optimizer.adam.load_state_dict(state[key])
@@ -234,7 +224,6 @@ class ReplayLearner(ABC, Generic[SampleT]):
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Takes networks, targets and normalizer. Raises KeyError or RuntimeError where they do not fit."""
-        state = with_new_keys(state)
         for key, network in self._weights().items():
             network.load_state_dict(state[key])
         self._normalizer.load_state_dict(state["normalizer"])
@@ -246,11 +235,3 @@ class ReplayLearner(ABC, Generic[SampleT]):
     def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continues with that buffer."""
         self._replay.load_replay_state(state)
-
-
-def with_new_keys(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A learner's state with the keys of today, whichever version saved it."""
-    renamed = {_FORMER_KEYS.get(key, key): value for key, value in state.items()}
-    if "lived" in renamed:
-        renamed["exploration"] = {"steps": renamed.pop("lived")}
-    return renamed

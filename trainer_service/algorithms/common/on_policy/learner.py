@@ -35,15 +35,6 @@ from trainer_service.rollout.trajectories import GroupIndex, OnPolicyBuffer, Tra
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
 
-_FORMER_KEYS = {
-    "actors' optimizer": "actor_optimizer",
-    "critic's optimizer": "critic_optimizer",
-    "critic's steps": "critic_steps",
-    "slots": "agent_indices",
-    "joint": "group_index",
-}
-"""Keys in checkpoints of earlier versions, and those of today."""
-
 
 class OnPolicyLearner(ABC):
     """One behavior's policy, the buffer that fills up between updates, and what is saved of both."""
@@ -201,8 +192,7 @@ class OnPolicyLearner(ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict``'s result, or an earlier version's. Raises ValueError for other rewards."""
-        state = with_present_keys(state)
+        """Continues from ``state_dict``'s result. Raises ValueError for other rewards."""
         reward_models.require_same_signals(self._rewards, state)
         self.load_weights(state)
         reward_models.load_state_dict(self._rewards, self._cloning, state)
@@ -240,11 +230,6 @@ class OnPolicyLearner(ABC):
         return torch.from_numpy(array).to(self._device)
 
 
-def with_present_keys(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of a checkpoint under the keys of today, whichever version saved it."""
-    return {_FORMER_KEYS.get(key, key): part for key, part in state.items()}
-
-
 def to_tensors(trajectories: Trajectories) -> dict[str, Any]:
     """Trajectories for a checkpoint: every field under its name, one tensor, or a list of one per sensor."""
     packed: dict[str, Any] = {}
@@ -265,15 +250,13 @@ def to_tensors(trajectories: Trajectories) -> dict[str, Any]:
 
 def from_tensors(packed: Mapping[str, Any]) -> Trajectories:
     """The trajectories that ``to_tensors`` packed. Raises KeyError where a field is missing."""
-    packed, unpacked = with_present_keys(packed), dict[str, Any]()
+    unpacked: dict[str, Any] = {}
     for field in fields(Trajectories):
         if field.name in ("group_index", "ended") and field.name not in packed:
             continue
         value = packed[field.name]
         if isinstance(value, Mapping):
-            unpacked[field.name] = GroupIndex(
-                **{name: column.numpy() for name, column in with_present_keys(value).items()}
-            )
+            unpacked[field.name] = GroupIndex(**{name: column.numpy() for name, column in value.items()})
         elif isinstance(value, list):
             unpacked[field.name] = tuple(sensor.numpy() for sensor in value)
         else:
