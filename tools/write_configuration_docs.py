@@ -65,6 +65,7 @@ def chapters() -> list[Chapter]:
         Chapter("`evaluation`", {"": "EvaluationSettings"}),
         Chapter("`checkpoint_settings`", {"": "CheckpointSettings"}),
         Chapter("`torch_settings`", {"": "TorchSettings"}),
+        Chapter("`distributed`", {"": "DistributedSettings"}),
     ]
 
 

@@ -124,6 +124,19 @@ def _add_learn(commands: Any) -> None:
     )
     engine.add_argument("--no-graphics", action="store_true", help="no window, no graphics driver")
     engine.add_argument("--no-graphics-monitor", action="store_true", help="a window for the first one only")
+    distributed = learn.add_argument_group("more processes and machines (docs/scaling.md)")
+    distributed.add_argument(
+        "--num-workers", type=int, metavar="N", help="rollout workers on Ray, each with --num-envs simulators"
+    )
+    distributed.add_argument(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="a cluster: auto or ray://HOST:PORT (default: Ray on this machine)",
+    )
+    distributed.add_argument(
+        "--insecure-ray", action="store_true", help="use a cluster that asks nobody for a token"
+    )
+    distributed.add_argument("--num-learners", type=int, metavar="K", help="learner ranks (default 1)")
     # Removed or deprecated in ML-Agents; old scripts still pass them.
     learn.add_argument("--load", dest="load_model", action="store_true", help=argparse.SUPPRESS)
     learn.add_argument("--train", dest="train_model", action="store_true", help=argparse.SUPPRESS)

@@ -44,6 +44,7 @@ _SECTION_OF_FLAG: Mapping[str, tuple[str, ...]] = {
         "no_graphics", "no_graphics_monitor",
     ),
     "torch_settings": ("device",),
+    "distributed": ("num_workers", "ray_address", "insecure_ray", "num_learners"),
 }  # fmt: skip
 """Sections of the configuration, with the flags that win there over the file."""
 

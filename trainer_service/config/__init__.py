@@ -1,6 +1,7 @@
 """The configuration of a run: ML-Agents' YAML, read strictly."""
 
 from trainer_service.config.changes import changed_networks
+from trainer_service.config.distributed import DistributedSettings
 from trainer_service.config.environment_parameters import CurriculumSettings, Lesson, Sampler
 from trainer_service.config.hyperparameters.common import Hyperparameters, Schedule
 from trainer_service.config.hyperparameters.off_policy import SACSettings
@@ -37,6 +38,7 @@ __all__ = [
     "BehavioralCloningSettings",
     "CheckpointSettings",
     "CurriculumSettings",
+    "DistributedSettings",
     "EngineSettings",
     "EnvironmentSettings",
     "EvaluationSettings",

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
+from trainer_service.config.distributed import DistributedSettings
 from trainer_service.config.environment_parameters import EnvironmentParameter, lessons_of
 from trainer_service.config.names import behavior_name_problem, run_id_problem
 from trainer_service.config.section import Section, nearest_choice, section_error
@@ -225,6 +226,9 @@ class RunOptions(Section):
 
     torch_settings: TorchSettings = TorchSettings()
     """Settings of the learner's device."""
+
+    distributed: DistributedSettings | None = None
+    """Rollout workers and learner ranks; null keeps everything in one process. An addition to ML-Agents."""
 
     debug: Flag = False
     """Whether debug messages are logged."""

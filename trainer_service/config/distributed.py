@@ -1,0 +1,48 @@
+"""Settings of a run that is spread over processes: rollout workers and learner ranks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from trainer_service.config.section import Section
+from trainer_service.config.values import Count, CountOrUnlimited, Flag, NonNegative, PositiveCount, Text
+
+Collection = Literal["sync", "async"]
+
+
+class DistributedSettings(Section):
+    """Rollout workers, which are Ray actors with simulators of their own, and learner ranks, which share every
+    minibatch among them. An addition to ML-Agents; see docs/scaling.md."""
+
+    num_workers: Count = 0
+    """Rollout workers; ``num_envs`` simulators run in each. 0 collects in the trainer's own process, without Ray."""
+
+    ray_address: Text | None = None
+    """The Ray cluster that workers run on: ``auto`` or ``ray://HOST:PORT``; null starts Ray on this machine, for
+    this run."""
+
+    insecure_ray: Flag = False
+    """Whether a cluster may be used that asks nobody for a token: whoever reaches it runs code on it."""
+
+    cpus_per_worker: NonNegative = 1.0
+    """Cores that Ray sets aside for each worker and its simulators, where it places them."""
+
+    collection: Collection = "sync"
+    """``sync`` collects every rollout with the newest policy while learning waits; ``async`` collects while the
+    learner learns, with a policy that may be older."""
+
+    fragment_steps: PositiveCount | None = None
+    """Agent steps that a worker sends at once; null takes its share of what the next update needs, with ``async``
+    a quarter of that."""
+
+    max_policy_lag: Count = 2
+    """Updates that a policy may be old when its steps come; older ones are dropped. With ``async`` only."""
+
+    min_workers: PositiveCount = 1
+    """Workers without which the run is saved and ends, when they have been missing for ``timeout_wait`` seconds."""
+
+    max_worker_restarts: CountOrUnlimited = 10
+    """How often one worker may be restarted; −1 means without limit."""
+
+    num_learners: PositiveCount = 1
+    """Learner ranks, each a process: on GPUs one for each. Their gradients are averaged at each step."""
