@@ -57,6 +57,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("trainer_service.policy",),
     ("trainer_service.behaviors", "trainer_service.interop"),
     ("trainer_service.evaluation",),
+    ("trainer_service.distributed",),
     ("trainer_service.training",),
     ("trainer_service.demonstrations", "trainer_service.doctor"),
     ("trainer_service.cli",),

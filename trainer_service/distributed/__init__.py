@@ -1,0 +1,1 @@
+"""A run that is spread over processes and machines: rollout workers through Ray, learner ranks."""
