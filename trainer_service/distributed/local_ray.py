@@ -1,0 +1,183 @@
+"""Ray on this machine, for one run: on loopback, behind a token of its own, and gone with the run."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from trainer_service.distributed import ray_internals
+from trainer_service.errors import UserError
+
+LOOPBACK = "127.0.0.1"
+_SHARE_OF_MEMORY = 0.3
+"""Share of this machine's memory that objects on their way between processes may take."""
+_SHARE_OF_SHARED_MEMORY = 0.9
+_LEAST_OBJECT_MEMORY = 80 * 2**20
+"""Bytes, a little more than Ray asks for."""
+_MOST_OBJECT_MEMORY_ON_MACOS = 2 * 2**30
+_SHARED_MEMORY = Path("/dev/shm")
+_LONGEST_PARENT = 20
+"""Characters: names of sockets below it have about 83 more, and may have 103 (macOS) or 107 in all."""
+_WATCHDOG = 'read -r line && exit; folder="$1"; shift; kill -s KILL -- "$@"; sleep 2; rm -rf "$folder"'
+"""A line that is read is a run that ended by itself."""
+_SHUTDOWN_S = 15.0
+_EXIT_S = 3.0
+
+
+@contextmanager
+def local_ray(cores: int, *, insecure: bool = False) -> Iterator[None]:
+    """Starts Ray with ``cores`` cores, whatever this machine has, and connects this process.
+
+    At the end every process of it is gone, and so are its files; within seconds also where this process is killed.
+
+    Raises:
+        UserError: Ray could not be started, or it would let strangers in.
+    """
+    import ray
+
+    with ExitStack() as stack:
+        folder = stack.enter_context(_folder())
+        stack.callback(ray_internals.read_authentication_again)
+        stack.enter_context(ray_internals.environment(_environment()))
+        stack.enter_context(ray_internals.quiet())
+        stack.enter_context(ray_internals.loopback_addresses())
+        ray_internals.read_authentication_again()
+        daemons: list[Any] = []
+        stack.callback(_shut_down, daemons)
+        address = _start(folder, cores, daemons)
+        stack.enter_context(_watchdog(daemons, folder))
+        if address != LOOPBACK and not insecure:
+            raise UserError(
+                f"Ray {ray.__version__} listens on {address} instead of on this machine alone: use a version that the "
+                "README names, or --insecure-ray in a network that you trust"
+            )
+        yield
+
+
+def _start(folder: Path, cores: int, daemons: list[Any]) -> str:
+    """Starts Ray, and adds its processes to ``daemons`` even where it fails. Returns its node's address."""
+    import ray
+
+    before = _children()
+    try:
+        with ray_internals.own_signal_handlers(), ray_internals.processes_out_of_reach():
+            context = ray.init(**_arguments(folder, cores))
+    except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+        raise UserError(f"Ray could not be started on this machine: {error}") from error
+    finally:
+        daemons += [child for child in _children() if child not in before]
+    return str(context.address_info["node_ip_address"])
+
+
+def _environment() -> dict[str, str]:
+    """Variables that Ray's processes inherit."""
+    return {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # nodes at 127.0.0.1, so their servers listen nowhere else
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+
+def _arguments(folder: Path, cores: int) -> dict[str, Any]:
+    place, size = _object_store(folder)
+    return {
+        "address": "local",
+        "num_cpus": max(cores, os.cpu_count() or 1),
+        "include_dashboard": False,
+        "log_to_driver": False,
+        "logging_level": logging.WARNING,
+        "object_store_memory": size,
+        "_plasma_directory": place,
+        "_temp_dir": str(folder),
+        "_node_ip_address": LOOPBACK,
+    }
+
+
+def _object_store(folder: Path) -> tuple[str | None, int]:
+    """The folder and the size in bytes of the memory that processes share: on disk where /dev/shm is tiny."""
+    import psutil  # comes with Ray
+
+    wanted = int(_SHARE_OF_MEMORY * psutil.virtual_memory().total)
+    if sys.platform == "darwin":
+        return None, min(wanted, _MOST_OBJECT_MEMORY_ON_MACOS)
+    shared = (
+        int(_SHARE_OF_SHARED_MEMORY * shutil.disk_usage(_SHARED_MEMORY).free)
+        if _SHARED_MEMORY.is_dir()
+        else 0
+    )
+    if shared >= _LEAST_OBJECT_MEMORY:
+        return str(_SHARED_MEMORY), max(min(wanted, shared), _LEAST_OBJECT_MEMORY)
+    return str(folder), max(wanted, _LEAST_OBJECT_MEMORY)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder for Ray's sockets and logs, readable by this user alone, and removed at the end."""
+    parent = Path(tempfile.gettempdir())
+    if len(str(parent)) > _LONGEST_PARENT:
+        parent = Path("/tmp")
+    folder = Path(tempfile.mkdtemp(prefix="trainer-ray-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _watchdog(daemons: Sequence[Any], folder: Path) -> Iterator[None]:
+    """Ends Ray's daemons and removes its files where this process is killed and cannot do so itself.
+
+    The kernel takes the daemons along on Linux, but not what the raylet started: its agents wait for a minute for
+    a control service that is gone. A shell reads a pipe that ends with this process, and kills their process groups.
+    """
+    groups = [f"-{daemon.pid}" for daemon in daemons] if sys.platform == "linux" else []
+    shell = subprocess.Popen(
+        ["/bin/sh", "-c", _WATCHDOG, "watchdog", str(folder), *groups],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            shell.communicate(b"\n")
+
+
+def _children() -> list[Any]:
+    import psutil
+
+    return list(psutil.Process().children())
+
+
+def _shut_down(daemons: Sequence[Any]) -> None:
+    """Ends Ray, and then what is left of it: its daemons, its workers and what these started."""
+    import psutil
+    import ray
+
+    processes = list(daemons)
+    for daemon in daemons:
+        with contextlib.suppress(psutil.Error):
+            processes += daemon.children(recursive=True)
+    ending = threading.Thread(target=ray.shutdown, name="Ray's end", daemon=True)
+    ending.start()
+    ending.join(_SHUTDOWN_S)
+    _, left = psutil.wait_procs(processes, timeout=_EXIT_S)
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(left, timeout=_EXIT_S)
+    ending.join(_EXIT_S)

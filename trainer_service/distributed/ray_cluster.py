@@ -1,0 +1,247 @@
+"""The Ray that a run's workers live in: one started for this run on this machine, or the user's cluster.
+
+    with ray_cluster(options.distributed, num_workers) as cluster:
+        workers = [Worker.remote(...) for _ in range(num_workers)]  # ray itself is connected inside the context
+        while waiting_for_them:
+            if problem := cluster.placement_problem(num_workers, settings.cpus_per_worker):
+                log(problem)  # every so often: Ray waits for ever for cores that no node has
+
+Only this module, those beside it whose names begin with ray, and the doctor's import Ray.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import math
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from trainer_service.config.distributed import DistributedSettings
+from trainer_service.distributed import ray_internals
+from trainer_service.distributed.local_ray import local_ray
+from trainer_service.errors import UserError
+from unity_bridge.transport.call_status import call_status
+
+LOCAL = "local"
+"""The address that starts Ray on this machine, as none does."""
+_AUTO = "auto"
+_CLIENT = "ray://"
+_HOST_AND_PORT = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
+_LOOPBACK = re.compile(r"localhost|127\.[\d.]+|\[::1\]")
+_GCS_METHOD = "/ray.rpc.NodeInfoGcsService/CheckAlive"
+_CLIENT_METHOD = "/ray.rpc.RayletDriver/ClusterInfo"
+_ANSWER_S = 10.0
+"""Seconds that a cluster may take to answer at all."""
+_NO_ANSWER = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayNode:
+    """One machine of a cluster."""
+
+    node_id: str
+    host: str
+    cores: float
+    """Cores that Ray gives away there, used or not."""
+    memory: float
+    """Bytes that Ray gives away there."""
+    gpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """The Ray that this process is connected to."""
+
+    name: str
+    """The cluster in messages: its address, or ``this machine``."""
+
+    def nodes(self) -> list[RayNode]:
+        """Nodes that are alive, by host name."""
+        import ray
+
+        nodes = [_node(row) for row in ray.nodes() if row["Alive"]]
+        return sorted(nodes, key=lambda node: (node.host, node.node_id))
+
+    def placement_problem(self, num_workers: int, cpus_per_worker: float) -> str:
+        """Why Ray cannot place workers now: too few cores, or too few that are free. Empty where they fit."""
+        import ray
+
+        nodes = self.nodes()
+        cores = sum(node.cores for node in nodes)
+        asked = f"{_count(num_workers, 'worker')} with {_count(cpus_per_worker, 'core')} each were asked for"
+        has = f"{self.name} has {_count(cores, 'core')} on {_count(len(nodes), 'node')}"
+        if (room := _room(nodes, cpus_per_worker)) < num_workers:
+            remedy = "lower num_workers or cpus_per_worker, or add nodes"
+            return f"{asked}, and {has}, room for {room:g}: {remedy}"
+        free = float(ray.available_resources().get("CPU", 0.0))
+        if free < cpus_per_worker:
+            return f"{asked}, and {has}, of which {free:g} are free: others use the rest"
+        return ""
+
+
+def _node(row: dict[str, object]) -> RayNode:
+    resources = row["Resources"]
+    assert isinstance(resources, dict)
+    return RayNode(
+        node_id=str(row["NodeID"]),
+        host=str(row["NodeManagerHostname"]),
+        cores=float(resources.get("CPU", 0.0)),
+        memory=float(resources.get("memory", 0.0)),
+        gpus=float(resources.get("GPU", 0.0)),
+    )
+
+
+def _room(nodes: list[RayNode], cpus_per_worker: float) -> float:
+    """Workers that fit onto empty nodes; a worker's cores are all on one node."""
+    if cpus_per_worker == 0:
+        return math.inf if nodes else 0
+    return sum(math.floor(node.cores / cpus_per_worker + 1e-9) for node in nodes)
+
+
+def _count(number: float, noun: str) -> str:
+    return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"
+
+
+@contextmanager
+def ray_cluster(settings: DistributedSettings, num_workers: int) -> Iterator[RayCluster]:
+    """Connects this process to Ray, which is started here for ``num_workers`` workers if no address is given.
+
+    A Ray that this process is connected to already is used as it is, and left so.
+
+    Raises:
+        UserError: no Ray on this system, none installed, or it cannot be started; the cluster does not answer, asks
+            nobody for a token, does not accept ours, or has other versions.
+    """
+    require_ray()
+    import ray
+
+    address = settings.ray_address
+    with ExitStack() as stack:
+        if ray.is_initialized():
+            name = "the Ray of this process"
+        elif address is None or address == LOCAL:
+            name = "this machine"
+            cores = math.ceil(num_workers * settings.cpus_per_worker)
+            stack.enter_context(local_ray(cores, insecure=settings.insecure_ray))
+        else:
+            name = stack.enter_context(_connected(address, insecure=settings.insecure_ray))
+        yield RayCluster(name)
+
+
+def require_ray() -> None:
+    """Raises UserError where Ray does not run or is not installed."""
+    if sys.platform == "win32":
+        raise UserError(
+            "Rollout workers and clusters need Linux or macOS: on Windows, Ray is not supported here"
+        )
+    if importlib.util.find_spec("ray") is None:
+        raise UserError(
+            'Ray is not installed, which rollout workers need: pip install "trainer-service[ray]"'
+        )
+
+
+def authenticates(address: str) -> bool:
+    """Whether a cluster asks strangers for a token, or for a certificate.
+
+    Args:
+        address: HOST:PORT or ray://HOST:PORT.
+
+    Raises:
+        UserError: it does not answer.
+    """
+    if os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true"):
+        return True  # Ray's TLS is mutual: nobody connects without a certificate
+    method = _CLIENT_METHOD if address.startswith(_CLIENT) else _GCS_METHOD
+    status = call_status(address.removeprefix(_CLIENT), method, timeout_s=_ANSWER_S)
+    if status in _NO_ANSWER:
+        raise UserError(f"No Ray cluster answers at {address}: is it running, and may this machine reach it?")
+    return status == "UNAUTHENTICATED"
+
+
+@contextmanager
+def _connected(address: str, *, insecure: bool) -> Iterator[str]:
+    """Connects to a cluster; gives its address."""
+    import ray
+
+    address = resolve_address(address)
+    asks = authenticates(address)
+    if not asks and not insecure:
+        raise UserError(
+            f"The Ray cluster at {address} asks nobody for a token: whoever reaches it runs code on it. Start it with "
+            "RAY_AUTH_MODE=token on every node, or say --insecure-ray in a network that you trust"
+        )
+    with ExitStack() as stack:
+        stack.callback(ray_internals.read_authentication_again)
+        stack.enter_context(ray_internals.environment({"RAY_AUTH_MODE": "token" if asks else "disabled"}))
+        ray_internals.read_authentication_again()
+        stack.enter_context(ray_internals.quiet())
+        stack.enter_context(ray_internals.impatient())
+        if _is_loopback(address):
+            stack.enter_context(ray_internals.loopback_addresses())
+        stack.callback(ray.shutdown)
+        with ray_internals.own_signal_handlers(), _errors_translated(address):
+            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+        yield address
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.removeprefix(_CLIENT).rpartition(":")[0]
+    return _LOOPBACK.fullmatch(host) is not None
+
+
+def resolve_address(address: str) -> str:
+    """HOST:PORT or ray://HOST:PORT of a cluster, also where ``auto`` was given.
+
+    Raises:
+        UserError: it is none of these, or no cluster was started on this machine.
+    """
+    if address == _AUTO:
+        address = os.environ.get("RAY_ADDRESS") or _AUTO
+    if address == _AUTO:
+        try:
+            return ray_internals.address_of_running_cluster()
+        except ConnectionError as error:
+            raise UserError(
+                "No Ray cluster runs on this machine, which the address auto expects: start one with ray start, or "
+                "give its address"
+            ) from error
+    if _HOST_AND_PORT.fullmatch(address.removeprefix(_CLIENT)) is None:
+        raise UserError(
+            f"The address of a Ray cluster: expected auto, HOST:PORT or ray://HOST:PORT, got {address}"
+        )
+    return address
+
+
+@contextmanager
+def _errors_translated(address: str) -> Iterator[None]:
+    """Says what Ray's errors on connecting mean."""
+    import ray
+
+    try:
+        yield
+    except ray.exceptions.AuthenticationError as error:
+        raise UserError(
+            f"The Ray cluster at {address} does not accept this machine's token, or there is none: copy the head "
+            "node's ~/.ray/auth_token here, or name the file in RAY_AUTH_TOKEN_PATH"
+        ) from error
+    except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+        raise UserError(_explanation(address, f"{error} {error.__cause__ or ''}")) from error
+
+
+def _explanation(address: str, reason: str) -> str:
+    words = " ".join(reason.split())
+    if "ersion" in words and ("mismatch" in words or "differ" in words):
+        return (
+            f"The Ray cluster at {address} has other versions than this machine, and both must agree: {words}"
+        )
+    if "No node info" in words or "node to connect" in words:
+        return (
+            f"The Ray cluster at {address} has no node on this machine, which HOST:PORT needs: join it with "
+            "ray start --address, or connect from outside with ray://HOST:10001"
+        )
+    return f"Connecting to the Ray cluster at {address} failed: {words}"
