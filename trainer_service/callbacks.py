@@ -13,7 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -75,7 +75,7 @@ class RunView:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EndedEpisodes:
-    """Episodes that ended in one tick of one simulator, as they are reported."""
+    """Episodes that ended in one tick of one simulator, or while a rollout worker collected, as they are reported."""
 
     returns: NDArray[np.float64]
     """Returns of agents: each the sum of its own raw rewards. Shape [E]."""
@@ -89,6 +89,16 @@ class EndedEpisodes:
 
     group_returns: NDArray[np.float64]
     """Returns of groups: the group's raw reward and its members' own. Shape [G]; empty without groups."""
+
+    @staticmethod
+    def concatenate(parts: Sequence[EndedEpisodes]) -> EndedEpisodes:
+        """The episodes of several records, in order. Needs at least one record."""
+        return EndedEpisodes(
+            *(
+                np.concatenate([getattr(part, field.name) for part in parts])
+                for field in fields(EndedEpisodes)
+            )
+        )
 
     @property
     def places(self) -> NDArray[np.int64]:

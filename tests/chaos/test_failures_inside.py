@@ -13,9 +13,9 @@ from trainer_service.interop.mlagents_checkpoint import load_source
 
 BREAKS = [
     "trainer_service.behaviors.behavior:Behavior.update:1",
-    "trainer_service.behaviors.behavior:Behavior.observe:60",
-    "trainer_service.behaviors.behavior:Behavior.act:60",
-    "trainer_service.behaviors.registry:Behaviors.act:60",
+    "trainer_service.behaviors.behavior:Behavior.add:60",
+    "trainer_service.collection.collector:Collector.act:60",
+    "trainer_service.collection.collectors:Collectors.act:60",
     "trainer_service.behaviors.registry:Behaviors.drain_progress:60",
     "trainer_service.behaviors.behavior:Behavior.ready_to_update:60",
     "trainer_service.behaviors.behavior:Behavior.summarize:2",
@@ -28,7 +28,7 @@ BREAKS = [
     "trainer_service.metrics.console:Console.summary:2",
     "trainer_service.metrics:JsonlWriter.write:2",
     "trainer_service.curriculum:Curriculum.advance:60",
-    "trainer_service.training.channels:Channels.outgoing:60",
+    "trainer_service.collection.channels:Channels.outgoing:60",
     "unity_bridge.server.bridge:Bridge.receive:60",
     "unity_bridge.server.bridge:Bridge.reply:60",
     "unity_bridge.server.session:Session.reply:60",

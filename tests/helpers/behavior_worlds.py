@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.collector import TeamSteps
+from trainer_service.collection.collector import TeamSteps
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.runs.replay_file import save_replay_file
 from unity_bridge.simulators.scene import concatenate, step_batch

@@ -220,7 +220,7 @@ def _forks() -> Any:
             "trainer_service.training.learn",
             "trainer_service.behaviors.registry",
             "trainer_service.training.recorder",
-            "trainer_service.training.channels",
+            "trainer_service.collection.channels",
             "trainer_service.evaluation.periodic",
             "trainer_service.interop.onnx_export",
             "trainer_service.interop.mlagents_checkpoint",

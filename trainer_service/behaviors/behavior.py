@@ -8,22 +8,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
 from trainer_service.algorithms.common.checks import require_actions
+from trainer_service.algorithms.common.frozen_policy import without_critic
 from trainer_service.algorithms.common.observation_selection import selector_for
-from trainer_service.behaviors.collector import CollectedTick, Collector, TeamSteps
-from trainer_service.behaviors.opponents import OpponentPolicies
 from trainer_service.behaviors.self_play import SelfPlay, TurnScheduler
 from trainer_service.callbacks import CallbackList, EndedEpisodes
+from trainer_service.collection.collector import Collector, TeamSteps
+from trainer_service.collection.opponents import OpponentPolicies, Weights
+from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.config import TrainerSettings, changed_networks
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.metrics import Statistics, Summary
-from trainer_service.rollout.agent_indices import reported_agent_indices
-from trainer_service.rollout.group_returns import game_results
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, spec_mismatch
 from trainer_service.runs.replay_file import load_replay_file
 from unity_bridge.side_channels import StatMessage
@@ -70,12 +69,14 @@ class Behavior:
             self._algorithm = ALGORITHMS[settings.trainer_type](self._selector.spec, settings, compute)
         except ValueError as error:
             raise UserError(f"behavior '{name}': {error}") from None
-        self.opponents: OpponentPolicies | None = None
-        """The policies that its teams act with under self-play; None without."""
+        self.self_play: SelfPlay | None = None
+        """Its part in self-play; None without."""
+        self._opponents: OpponentPolicies | None = None
         if settings.self_play is not None and learns:
-            rules = SelfPlay(settings.self_play, turn_scheduler or TurnScheduler(), compute.seed)
-            self.opponents = OpponentPolicies(rules, self._algorithm, compute)
-        self._collector = Collector(name, settings, self._selector, self._algorithm)
+            self.self_play = SelfPlay(settings.self_play, turn_scheduler or TurnScheduler(), compute.seed)
+            self._opponents = OpponentPolicies(self.self_play, self._algorithm, compute)
+        self.collector = Collector(name, settings, self._selector, self._algorithm, self._opponents)
+        """The other half of the behavior, where its simulators are this process's own."""
 
     def prepare(self) -> None:
         """Reads what it learns from besides trajectories, such as demonstrations. Raises UserError."""
@@ -103,72 +104,49 @@ class Behavior:
         return (self.step - before) / max(time.perf_counter() - then, 1e-9)
 
     def observe(self, steps: TeamSteps) -> None:
-        """Takes in a tick: rewards and ends belong to the previous actions; the rest waits for ``act``.
+        """Collects a tick, and adds what it completed. Raises like ``Collector.observe``."""
+        self.add(self.collector.observe(steps))
 
-        Raises:
-            UserError: it does not fit the configuration.
-            WireError: it is more than is taken from one simulator.
-        """
-        training = self.training
-        tick = self._collector.observe(steps)
-        if self.opponents is None or self.opponents.rules.learns(steps.team):
-            self._count_steps(steps, tick)
-            if self.opponents is not None:
-                self._rate_games(self.opponents.rules, steps, tick)
-            if tick.observed.trajectories is not None and training:
-                self._algorithm.record(self._callbacks.on_collection(self.name, tick.observed.trajectories))
-        else:
-            self.opponents.rules.ghost_steps += tick.observed.transitions
-
-    def _count_steps(self, steps: TeamSteps, tick: CollectedTick) -> None:
-        """Adds a tick's steps and ended episodes to what is reported."""
-        observed, groups = tick.observed, tick.group_episodes
-        self.step += observed.transitions
-        if observed.episodes is None and not len(groups):
+    def add(self, batch: SampleBatch) -> None:
+        """Takes in what was collected: its steps and episodes count, its trajectories are learned from."""
+        if batch.replaced_values:
+            self._statistics.add_replaced_values(batch.replaced_values)
+        if self.self_play is not None and not self.self_play.learns(batch.team):
+            self.self_play.ghost_steps += batch.transitions
             return
-        returns, lengths, ended = np.empty(0), np.empty(0, np.int64), np.empty(0, np.intp)
-        if observed.episodes is not None:
-            returns, lengths, ended = (
-                observed.episodes.returns,
-                observed.episodes.lengths,
-                observed.episodes.rows,
-            )
-            self._statistics.add_episodes(returns, lengths)
+        training = self.training  # before the steps count: those that use up the budget are learned from
+        self.step += batch.transitions
+        if batch.episodes is not None:
+            self._report(batch.episodes)
+        if self.self_play is not None and batch.results is not None:
+            for rating in self.self_play.rate(batch.results.tolist()):
+                self._statistics.add("Self-play/ELO", rating)
+        if batch.trajectories is not None and training:
+            self._algorithm.record(self._callbacks.on_collection(self.name, batch.trajectories))
+
+    def _report(self, episodes: EndedEpisodes) -> None:
+        """Adds ended episodes to what is reported."""
+        returns = episodes.returns
+        if len(returns):
+            self._statistics.add_episodes(returns, episodes.lengths)
             total, count = self._returns_since_save
             self._returns_since_save = (total + float(returns.sum()), count + len(returns))
             self._returns_since_progress.extend(returns.tolist())
-        if len(groups):
-            self._statistics.add_group_episodes(groups.returns)
-        agent_indices = reported_agent_indices(steps.batch, tick.membership)[ended]
-        self._callbacks.on_episode_end(
-            self.name, EndedEpisodes(returns, lengths, agent_indices, groups.returns)
-        )
-
-    def _rate_games(self, rules: SelfPlay, steps: TeamSteps, tick: CollectedTick) -> None:
-        """Counts the games that ended, once per agent, or once per group."""
-        observed, groups = tick.observed, tick.group_episodes
-        if observed.episodes is None and not len(groups):
-            return
-        ended = np.empty(0, np.intp) if observed.episodes is None else observed.episodes.rows
-        results = game_results(steps.batch, steps.team, ended, groups.keys)
-        for rating in rules.rate(results.tolist()):
-            self._statistics.add("Self-play/ELO", rating)
+        if len(episodes.group_returns):
+            self._statistics.add_group_episodes(episodes.group_returns)
+        self._callbacks.on_episode_end(self.name, episodes)
 
     def add_stat(self, stat: StatMessage) -> bool:
         """Adds a simulator's statistic to the next summary. False where there are too many names already."""
         return self._statistics.add_stat(stat)
 
-    def add_replaced_values(self, count: int) -> None:
-        """Adds to the next summary how many values of a tick could not be used."""
-        self._statistics.add_replaced_values(count)
-
     def act(self) -> list[ActionBatch]:
         """Decides for all agents that wait; one batch per observed tick, in order."""
-        return self._collector.act(self.opponents)
+        return self.collector.act()
 
-    def drop(self, simulator: int) -> None:
-        """Forgets the unfinished segments of a simulator that left or begins anew, and its agents that wait."""
-        self._collector.drop(simulator)
+    def weights(self) -> Weights:
+        """A copy of what the newest policy acts with."""
+        return without_critic(self._algorithm.policy_network()).state_dict()
 
     def ready_to_update(self) -> bool:
         """Whether enough was collected for an update, and there is still something to learn."""
@@ -229,9 +207,11 @@ class Behavior:
 
     def checkpoint(self) -> Checkpoint:
         """The behavior as it is now."""
-        opponents = None if self.opponents is None else self.opponents.state_dict()
+        self_play = None
+        if self.self_play is not None and self._opponents is not None:
+            self_play = {"rules": self.self_play.state_dict(), **self._opponents.state_dict()}
         return Checkpoint(
-            self.name, self.step, self.spec, self.settings, self._algorithm.state_dict(), opponents
+            self.name, self.step, self.spec, self.settings, self._algorithm.state_dict(), self_play
         )
 
     def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
@@ -280,8 +260,10 @@ class Behavior:
         load = self._algorithm.load_weights if weights_only else self._algorithm.load_state_dict
         try:
             load(checkpoint.algorithm)
-            if not weights_only and self.opponents is not None and checkpoint.self_play is not None:
-                self.opponents.load_state_dict(checkpoint.self_play)
+            saved = None if weights_only else checkpoint.self_play
+            if self.self_play is not None and self._opponents is not None and saved is not None:
+                self.self_play.load_state_dict(saved["rules"])
+                self._opponents.load_state_dict(saved)
         except MISFIT_ERRORS as error:
             changed = changed_networks(checkpoint.settings, self.settings)
             raise UserError(

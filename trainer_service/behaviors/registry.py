@@ -1,72 +1,34 @@
-"""All behaviors of a run, and the way of a tick through them."""
+"""All behaviors of a run, and whether simulators have them still."""
 
 from __future__ import annotations
 
+import logging
 import math
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
-
-import numpy as np
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.collector import TeamSteps
-from trainer_service.config import validate_behavior_name
+from trainer_service.collection.collectors import TeamName
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.runs.checkpoint import spec_mismatch
-from unity_bridge.server.bridge import Tick
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import ActionBatch, StepBatch
 from unity_bridge.untrusted_text import quoted
 
-_BEHAVIOR_ID = re.compile(r"(?P<name>[^?]*)(?:\?(?:.*&)?team=(?P<team>[0-9]+)(?:&.*)?)?", re.DOTALL)
+_logger = logging.getLogger(__name__)
 
 MAX_UNLISTED = 64
 """Behaviors that are made though the configuration does not name them."""
 
-MAX_IDS = 256
-"""Behavior ids of one simulator: names with their teams."""
-
-MAX_ACTIONS = 65_536
-"""Actions of one behavior: continuous ones and the choices of all branches."""
-
 _MAX_DIFFERENCE = 500
 """Characters of a difference that are quoted: a list of branches alone could fill a book."""
 
-_MAX_TEAM_DIGITS = 9
-"""Digits of a team that fit beside an agent's id into one number of 64 bits, see ``agent_keys``."""
-
-
-def parse_behavior_id(behavior_id: str) -> tuple[str, int]:
-    """Name and team of ``Name?team=K``; team 0 where none is said.
-
-    Raises:
-        UserError: a name that could not be a folder of the run, or a team number of too many digits.
-    """
-    match = _BEHAVIOR_ID.fullmatch(behavior_id)
-    if match is None:
-        raise UserError(f"behavior id {quoted(behavior_id)}: expected NAME or NAME?team=NUMBER")
-    validate_behavior_name(match["name"])
-    team = match["team"] or "0"
-    if len(team) > _MAX_TEAM_DIGITS:
-        raise UserError(
-            f"behavior id {quoted(behavior_id)}: expected a team number of at most {_MAX_TEAM_DIGITS} digits, "
-            f"got {len(team)}"
-        )
-    return match["name"], int(team)
-
-
-class _Declared(NamedTuple):
-    """A behavior id of a simulator, taken apart."""
-
-    name: str
-    team: int
-
 
 class Behaviors(Mapping[str, Behavior]):
-    """The behaviors of a run, by name. Each is made when a simulator first declares it; its teams share it."""
+    """The behaviors of a run, by name. Each is made when a source of experience first declares it; its teams share it.
+
+    A source is a simulator of this process, or a rollout worker, by its number.
+    """
 
     def __init__(
         self,
@@ -86,13 +48,13 @@ class Behaviors(Mapping[str, Behavior]):
         self._listed = frozenset(listed)
         self._absence_timeout_s = absence_timeout_s
         self._by_name: dict[str, Behavior] = {}
-        self._ids: dict[int, dict[str, _Declared]] = {}
-        """Behavior ids by simulator, for as long as it is there."""
+        self._present: dict[int, set[TeamName]] = {}
+        """What each source has agents of, for as long as it is there."""
         self._absent_since: dict[str, float] = {}
-        """Time when the last simulator that had a behavior left, by ``time.monotonic``."""
-        self._teams_absent_since: dict[_Declared, float] = {}
-        """Time when the last simulator that had a team left."""
-        self._pending_replies: list[tuple[int, str, Behavior]] = []
+        """Time when the last source that had a behavior left, by ``time.monotonic``."""
+        self._teams_absent_since: dict[TeamName, float] = {}
+        """Time when the last source that had a team left."""
+        self._logged_unfinished: list[str] = []
 
     def __getitem__(self, name: str) -> Behavior:
         return self._by_name[name]
@@ -124,93 +86,73 @@ class Behaviors(Mapping[str, Behavior]):
         """Whether no simulator has the behavior any more."""
         return name in self._absent_since
 
-    def declare(
-        self, simulator: int, behavior_id: str, spec: BehaviorSpec, first: StepBatch | None = None
-    ) -> None:
-        """Makes the behavior, or checks that it is the one that is known.
+    def declare(self, source: int, team: TeamName, spec: BehaviorSpec, group_size: int = 1) -> Behavior:
+        """Makes the behavior, or checks that it is the one that is known; returns it.
 
-        first: the first of its agents, if the message that declares it has any.
+        group_size: of the largest group, as far as is known.
 
         Raises:
-            UserError: no settings for it, an impossible name, too many behaviors or actions, or not what an earlier
-                simulator declared.
+            UserError: no settings for it, too many behaviors, or not what another source declared.
         """
-        declared = _Declared(*parse_behavior_id(behavior_id))
-        ids = self._ids.setdefault(simulator, {})
-        for other, known in ids.items():
-            if known == declared and other != behavior_id:
-                raise UserError(
-                    f"behavior id {quoted(behavior_id)}: expected one id for each name and team, {quoted(other)} "
-                    "means the same"
-                )
-        if len(ids) >= MAX_IDS and behavior_id not in ids:
-            raise UserError(f"behavior id {quoted(behavior_id)}: expected at most {MAX_IDS} of one simulator")
-        _require_few_actions(behavior_id, spec)
-        name = declared.name
+        name = team.name
         behavior = self._by_name.get(name)
         if behavior is None:
             self._require_room(name)
-            behavior = self._by_name[name] = self._create(name, spec, _largest_group(first))
+            behavior = self._by_name[name] = self._create(name, spec, group_size)
         elif changed := spec_mismatch(behavior.spec, spec):
             raise UserError(
-                f"behavior {quoted(behavior_id)} differs from what was declared before: {changed[:_MAX_DIFFERENCE]}"
+                f"behavior {quoted(name)} differs from what was declared before: {changed[:_MAX_DIFFERENCE]}"
             )
-        if behavior.opponents is not None:
-            behavior.opponents.rules.register_team(declared.team)
-        ids[behavior_id] = declared
+        if behavior.self_play is not None:
+            behavior.self_play.register_team(team.team)
+        self._present.setdefault(source, set()).add(team)
         self._absent_since.pop(name, None)
-        self._teams_absent_since.pop(declared, None)
+        self._teams_absent_since.pop(team, None)
+        return behavior
 
-    def observe(self, tick: Tick) -> None:
-        """Hands a tick to its behaviors, and remembers which of them are to answer.
+    def remove(self, source: int) -> None:
+        """Forgets that a source which is gone had any behaviors."""
+        self.keep(source, frozenset())
+        self._present.pop(source, None)
 
-        Whatever it raises is about this simulator alone: ``remove_simulator`` undoes all that it left.
-        """
-        ids = self._ids.get(tick.simulator, {})
-        for behavior_id, batch in tick.steps.items():
-            name, team = ids[behavior_id]
-            behavior = self._by_name[name]
-            behavior.observe(TeamSteps(tick.simulator, team, batch))
-            self._pending_replies.append((tick.simulator, behavior_id, behavior))
-        for behavior_id, values in tick.replaced.items():
-            self._by_name[ids[behavior_id][0]].add_replaced_values(values)
-
-    def act(self) -> dict[int, dict[str, ActionBatch]]:
-        """Actions for all waiting agents, by simulator and behavior id: one forward pass per behavior."""
-        pending, self._pending_replies = self._pending_replies, []
-        decided = {behavior.name: iter(behavior.act()) for behavior in _each_once(pending)}
-        replies: dict[int, dict[str, ActionBatch]] = {}
-        for simulator, behavior_id, behavior in pending:
-            replies.setdefault(simulator, {})[behavior_id] = next(decided[behavior.name])
-        return replies
-
-    def advance_turns(self) -> bool:
-        """Takes snapshots, ends turns and draws opponents where due. Returns whether another team learns now."""
-        players = [(each, each.opponents) for each in self.values() if each.opponents is not None]
-        changes = [self._remove_absent_teams()]
-        changes += [
-            opponents.rules.advance(each.step, opponents.weights, finished=each.finished)
-            for each, opponents in players
-        ]
-        for each, opponents in players:
-            opponents.rules.choose_opponents(each.step)
-        return any(changes)
-
-    def drop(self, simulator: int) -> None:
-        """Forgets the agents of a simulator that begins anew: unfinished segments, and actions that they wait for."""
-        for behavior in self.values():
-            behavior.drop(simulator)
-        self._pending_replies = [each for each in self._pending_replies if each[0] != simulator]
-
-    def remove_simulator(self, simulator: int) -> None:
-        """Forgets a simulator that is gone: its agents, and that it had any behaviors."""
-        self.drop(simulator)
+    def keep(self, source: int, teams: Set[TeamName]) -> None:
+        """Forgets that a source has agents of any but these teams."""
+        present = self._present.setdefault(source, set())
+        if not (lost := present - teams):
+            return
+        present -= lost
         now = time.monotonic()
-        lost = set(self._ids.pop(simulator, {}).values())
-        still_there = {declared for ids in self._ids.values() for declared in ids.values()}
+        still_there = set().union(*self._present.values())
         self._teams_absent_since |= dict.fromkeys(lost - still_there, now)
         names = {each.name for each in lost} - {each.name for each in still_there}
         self._absent_since |= dict.fromkeys(names, now)
+
+    def log_unfinished(self) -> None:
+        """Logs, once, which behaviors a run still waits for after others have used their step budgets."""
+        if not any(behavior.finished for behavior in self._by_name.values()):
+            return
+        unfinished = self.unfinished
+        if unfinished == self._logged_unfinished:
+            return
+        self._logged_unfinished = unfinished
+        for name in unfinished:
+            behavior = self._by_name[name]
+            _logger.info(
+                "The run goes on for '%s', which is at step %d of %d%s.",
+                name, behavior.step, behavior.settings.max_steps,
+                "; no simulator has it any more" if self.is_absent(name) else "",
+            )  # fmt: skip
+
+    def advance_turns(self) -> bool:
+        """Takes snapshots, ends turns and draws opponents where due. Returns whether another team learns now."""
+        players = [(each, each.self_play) for each in self.values() if each.self_play is not None]
+        changes = [self._remove_absent_teams()]
+        changes += [
+            self_play.advance(each.step, each.weights, finished=each.finished) for each, self_play in players
+        ]
+        for each, self_play in players:
+            self_play.choose_opponents(each.step)
+        return any(changes)
 
     def _remove_absent_teams(self) -> bool:
         """Removes teams without agents: their turns would never end. Returns whether another team learns now."""
@@ -220,8 +162,8 @@ class Behaviors(Mapping[str, Behavior]):
         changed = False
         for team in late:
             del self._teams_absent_since[team]
-            opponents = self._by_name[team.name].opponents
-            changed |= opponents is not None and opponents.rules.remove_team(team.team)
+            self_play = self._by_name[team.name].self_play
+            changed |= self_play is not None and self_play.remove_team(team.team)
         return changed
 
     def drain_progress(self) -> dict[str, Progress]:
@@ -244,25 +186,3 @@ class Behaviors(Mapping[str, Behavior]):
                 f"behavior {quoted(name)}: expected at most {MAX_UNLISTED} behaviors that only default_settings "
                 "serves; list those that are meant under 'behaviors'"
             )
-
-
-def _require_few_actions(behavior_id: str, spec: BehaviorSpec) -> None:
-    """Raises UserError for more actions than networks are made for, before any is made."""
-    actions = spec.action_spec
-    if (size := actions.continuous_size + actions.mask_size) > MAX_ACTIONS:
-        raise UserError(
-            f"behavior {quoted(behavior_id)}: expected at most {MAX_ACTIONS} actions, continuous ones and choices of "
-            f"all branches, got {size}"
-        )
-
-
-def _each_once(pending: list[tuple[int, str, Behavior]]) -> list[Behavior]:
-    return list({behavior.name: behavior for _, _, behavior in pending}.values())
-
-
-def _largest_group(batch: StepBatch | None) -> int:
-    """The most agents of one group that wait for an action; 1 where there are no groups."""
-    if batch is None:
-        return 1
-    groups = batch.group_ids[batch.num_terminal :]
-    return int(np.unique(groups[groups != 0], return_counts=True)[1].max(initial=1))

@@ -7,28 +7,15 @@ earlier weights of their behavior (snapshots), or with its newest. The rules and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from trainer_service.collection.opponents import Snapshot, Weights
 from trainer_service.config import SelfPlaySettings
 from trainer_service.ops.elo import rating_change
 
-Weights = Mapping[str, Any]
-"""The state dict of a policy: tensors by name."""
-
 _LATEST = -1
-
-
-@dataclass(slots=True, eq=False)
-class Snapshot:
-    """An earlier policy of a behavior."""
-
-    weights: Weights
-    step: int
-    """Agent steps of the behavior when the snapshot was taken."""
-    rating: float
 
 
 class TurnScheduler:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from trainer_service.behaviors.registry import parse_behavior_id
+from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import PolicyActor, policies_for
 from trainer_service.policy import Policy

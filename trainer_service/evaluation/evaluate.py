@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.behaviors.registry import parse_behavior_id
+from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
 from trainer_service.rollout.agent_indices import AgentIndexAllocator

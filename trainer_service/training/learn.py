@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from trainer_service.training.run import Run
-from trainer_service.training.simulator_lifecycle import SimulatorLifecycle
+import logging
+from collections.abc import Sequence
 
-_POLL_S = 0.5
-"""How long the loop waits for simulators before it looks whether it shall stop."""
+from trainer_service.curriculum import LessonChange
+from trainer_service.training.run import Run
+
+_logger = logging.getLogger(__name__)
 
 
 def learn(run: Run) -> None:
-    """Serves simulators until every behavior has used its step budget, or a stop is requested.
+    """Collects and learns until every behavior has used its step budget, or a stop is requested.
 
     Raises:
         UserError: a launched simulator that does not fit the configuration, a behavior that diverged, or a callback
             that failed.
         BridgeError: the simulators are gone and will not come back.
     """
-    bridge, behaviors, timers = run.bridge, run.behaviors, run.timers
-    simulators = SimulatorLifecycle(run)
+    source, behaviors, timers = run.source, run.behaviors, run.timers
     while not run.stop.requested:
-        with timers("receive"):
-            ticks = simulators.handle_events(
-                bridge.receive(0.0 if simulators.has_pending_declarations else _POLL_S)
-            )
-        with timers("observe"):
-            ticks = simulators.observe(ticks)
+        source.collect()
         # Learning comes before acting, so that no action of a new rollout is of the old policy: a run that
         # is resumed here goes on exactly as if it had never stopped. It costs a simulator one idle tick.
         for behavior in behaviors.values():
@@ -35,9 +31,9 @@ def learn(run: Run) -> None:
                     metrics = behavior.update()
                 run.callbacks.on_update_end(behavior.name, metrics)
         if changes := run.curriculum.advance(behaviors.drain_progress()):
-            ticks = simulators.apply_lessons(changes, ticks)
+            _apply_lessons(run, changes)
         if behaviors.advance_turns():
-            ticks = simulators.restart(ticks)
+            source.restart()
         if run.evaluator is not None:
             with timers("evaluate"):
                 evaluated = run.evaluator.maybe_evaluate(behaviors)
@@ -49,11 +45,18 @@ def learn(run: Run) -> None:
         run.progress.update(behaviors)
         if behaviors.finished:
             return
-        simulators.log_unfinished()
-        with timers("act"):
-            replies = behaviors.act()
-        with timers("reply"):
-            for tick in ticks:
-                if records := run.channels.outgoing(tick.simulator):
-                    bridge.send(records, tick.simulator)
-                bridge.reply(tick.simulator, replies.get(tick.simulator, {}))
+        behaviors.log_unfinished()
+        source.act()
+
+
+def _apply_lessons(run: Run, changes: Sequence[LessonChange]) -> None:
+    """Sends new lessons to the simulators.
+
+    They are saved before they are sent: a run that is killed right after goes on in them, with these weights.
+    """
+    run.recorder.autosave(run.behaviors.values())
+    run.source.send_parameters()
+    for change in changes:
+        _logger.info("%s", run.curriculum.describe(change.parameter))
+    if any(change.require_reset for change in changes):
+        run.source.restart()

@@ -267,7 +267,7 @@ class Recorder:
 
     def _write_status(self, status: BehaviorStatus, behavior: Behavior) -> None:
         """Writes the list of a behavior's checkpoints, with the lessons that it is in."""
-        elo = None if behavior.opponents is None else behavior.opponents.rules.rating
+        elo = None if behavior.self_play is None else behavior.self_play.rating
         status = replace(status, lesson_history=self._curriculum.history_of(behavior.name), elo=elo)
         lessons = {name: lesson.number for name, lesson in self._curriculum.lessons.items()}
         self._status = replace(
@@ -292,7 +292,7 @@ class Recorder:
 
 
 def _ghost_steps(behavior: Behavior) -> int:
-    return 0 if behavior.opponents is None else behavior.opponents.rules.ghost_steps
+    return 0 if behavior.self_play is None else behavior.self_play.ghost_steps
 
 
 def _versions() -> dict[str, str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -27,7 +28,6 @@ from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
-from trainer_service.training.channels import Channels
 from trainer_service.training.compute import out_of_memory, seed_of, threads_for
 from trainer_service.training.progress_log import ExchangeHint, ProgressLog
 from trainer_service.training.recorder import Outputs, Recorder
@@ -41,27 +41,43 @@ from trainer_service.training.warm_start import (
 )
 from unity_bridge.codec.protocol import API_VERSION
 from unity_bridge.programs.executables import Command
-from unity_bridge.server.bridge import Bridge
 from unity_bridge.specs import BehaviorSpec
 
 _logger = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """A source of experience for the behaviors of a run, which delivers to them what it collects."""
+
+    def collect(self) -> None:
+        """Waits for experience, though not for long."""
+        ...
+
+    def send_parameters(self) -> None:
+        """Lets simulators know of the lessons that are in force now."""
+        ...
+
+    def restart(self) -> None:
+        """Lets all episodes begin anew."""
+        ...
+
+    def act(self) -> None:
+        """Lets everything that waits go on, with the policies as they are now."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Run:
     """Everything that takes part in learning."""
 
-    bridge: Bridge
-    """The simulators."""
+    source: Source
+    """Where experience comes from: simulators of this process, or rollout workers."""
 
     behaviors: Behaviors
-    """Policies, their rollouts and their algorithms."""
+    """Policies and their algorithms."""
 
     curriculum: Curriculum
     """The lesson of each environment parameter."""
-
-    channels: Channels
-    """Messages to and from simulators beside steps and actions."""
 
     recorder: Recorder
     """Summaries and checkpoints."""
@@ -141,8 +157,8 @@ class RunFactory:
 
     device: torch.device
 
-    def make(self, bridge: Bridge, channels: Channels) -> Run:
-        """The run with these simulators.
+    def make(self, make_source: Callable[[Behaviors, Recorder, Timers], Source]) -> Run:
+        """The run with the source of experience that is made for its behaviors.
 
         Raises:
             UserError: the list of a resumed run's checkpoints is damaged, and the folder may not be written to.
@@ -185,10 +201,9 @@ class RunFactory:
             create, listed=options.behaviors, absence_timeout_s=options.env_settings.timeout_wait
         )
         return Run(
-            bridge=bridge,
+            source=make_source(behaviors, recorder, timers),
             behaviors=behaviors,
             curriculum=self.curriculum,
-            channels=channels,
             recorder=recorder,
             progress=progress,
             timers=timers,

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from trainer_service.callbacks import Callback, CallbackList, RunView
@@ -117,13 +118,14 @@ def train(
             _logger.info("Starting %d x %s", options.env_settings.num_envs, command.env)
             bridge.launch(command, options.env_settings.num_envs)
         # Only now: simulators start up while torch is being loaded, which takes longer.
-        from trainer_service.training.channels import Channels
+        from trainer_service.collection.channels import Channels
         from trainer_service.training.compute import choose_device
         from trainer_service.training.learn import learn
+        from trainer_service.training.local_simulators import local_simulators
         from trainer_service.training.run import RunFactory, saved_at_the_end
 
         device = choose_device(options.torch_settings.device)
-        channels = Channels(options, curriculum, hub, device_type=device.type)
+        channels = Channels(options, curriculum.messages, hub, device_type=device.type)
         run = RunFactory(
             options=options,
             command=command,
@@ -134,7 +136,7 @@ def train(
             callbacks=callback_list,
             warm_starts=warm_starts,
             device=device,
-        ).make(bridge, channels)
+        ).make(partial(local_simulators, bridge, channels))
         with saved_at_the_end(run, device):
             run.callbacks.on_run_start(RunView(options, folder.path, run.behaviors, stop.request))
             learn(run)

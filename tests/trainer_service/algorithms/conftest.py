@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.collector import TeamSteps
+from trainer_service.collection.collector import TeamSteps
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.policy import Policy

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trainer_service.algorithms import ALGORITHMS
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.collector import TeamSteps
+from trainer_service.collection.collector import TeamSteps
 from trainer_service.config import HYPERPARAMETERS
 from trainer_service.config.hyperparameters.off_policy import NoiseSettings
 from unity_bridge.codec.unusable_values import LARGEST_OBSERVED, LARGEST_REWARD

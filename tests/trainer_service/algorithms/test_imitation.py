@@ -186,7 +186,7 @@ def test_an_imitator_resumes_bit_for_bit(make, live, tmp_path: Path, trainer: st
     if experience is not None:
         resumed._algorithm.load_replay_state(experience)
     for behavior in (straight, resumed):
-        behavior.drop(0)
+        behavior.collector.drop(0)
         live(behavior, Toss(seed=5), 3)
     assert differences(straight, resumed) == []
 

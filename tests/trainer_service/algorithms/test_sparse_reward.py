@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from seeds import seeds
 
-from trainer_service.behaviors.collector import TeamSteps
+from trainer_service.collection.collector import TeamSteps
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from behaviors_of_simulators import BehaviorsOfSimulators
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.registry import Behaviors, parse_behavior_id
 from trainer_service.callbacks import CallbackList
+from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.rollout.agent_indices import AgentIndexAllocator
@@ -67,11 +68,11 @@ def test_the_largest_team_has_agents_of_its_own() -> None:
 
 
 @pytest.fixture
-def behaviors(make_behavior) -> Behaviors:
+def behaviors(make_behavior) -> BehaviorsOfSimulators:
     def create(name: str, spec: BehaviorSpec, group: int):
         return make_behavior(name=name, continuous=1)
 
-    return Behaviors(create)
+    return BehaviorsOfSimulators(create)
 
 
 def asks(*agents: int) -> StepBatch:
@@ -81,34 +82,32 @@ def asks(*agents: int) -> StepBatch:
     return step_batch([zeros], zeros[:, 0], agent_ids=ids, allowed_actions=allowed)
 
 
-def test_teams_share_a_behavior(behaviors: Behaviors) -> None:
-    behaviors.declare(0, "Walker?team=0", SPEC)
-    behaviors.declare(0, "Walker?team=1", SPEC)
-    behaviors.declare(0, "Flyer?team=1", SPEC)
+def test_teams_share_a_behavior(behaviors: BehaviorsOfSimulators) -> None:
+    behaviors.connect(0, "Walker?team=0", SPEC)
+    behaviors.connect(0, "Walker?team=1", SPEC)
+    behaviors.connect(0, "Flyer?team=1", SPEC)
     assert list(behaviors) == ["Walker", "Flyer"]
 
 
-def test_a_behavior_that_is_declared_differently_is_refused(behaviors: Behaviors) -> None:
-    behaviors.declare(0, "Walker?team=0", SPEC)
+def test_a_behavior_that_is_declared_differently_is_refused(behaviors: BehaviorsOfSimulators) -> None:
+    behaviors.connect(0, "Walker?team=0", SPEC)
     other = BehaviorSpec((ObservationSpec("sensor_0", (1,)),), ActionSpec(2))
-    with pytest.raises(
-        UserError, match=r"'Walker\?team=1' differs from what was declared before: actions were"
-    ):
-        behaviors.declare(0, "Walker?team=1", other)
+    with pytest.raises(UserError, match=r"'Walker' differs from what was declared before: actions were"):
+        behaviors.connect(0, "Walker?team=1", other)
 
 
-def declare(behaviors: Behaviors, behavior_id: str, spec: BehaviorSpec = SPEC) -> None:
+def declare(behaviors: BehaviorsOfSimulators, behavior_id: str, spec: BehaviorSpec = SPEC) -> None:
     """Declares a behavior in each of the simulators that these tests know."""
     for simulator in (0, 4, 9):
-        behaviors.declare(simulator, behavior_id, spec)
+        behaviors.connect(simulator, behavior_id, spec)
 
 
-def observe(behaviors: Behaviors, *ticks: Tick) -> None:
+def observe(behaviors: BehaviorsOfSimulators, *ticks: Tick) -> None:
     for tick in ticks:
         behaviors.observe(tick)
 
 
-def test_everyone_gets_their_own_actions(behaviors: Behaviors) -> None:
+def test_everyone_gets_their_own_actions(behaviors: BehaviorsOfSimulators) -> None:
     for behavior_id in ("Walker?team=0", "Walker?team=1", "Flyer?team=0"):
         declare(behaviors, behavior_id, SPEC)
     observe(
@@ -126,7 +125,7 @@ def test_everyone_gets_their_own_actions(behaviors: Behaviors) -> None:
     }
 
 
-def test_the_same_id_in_two_teams_is_two_agents(behaviors: Behaviors) -> None:
+def test_the_same_id_in_two_teams_is_two_agents(behaviors: BehaviorsOfSimulators) -> None:
     for team in (0, 1):
         declare(behaviors, f"Walker?team={team}", SPEC)
     tick = Tick(0, {}, {"Walker?team=0": asks(7), "Walker?team=1": asks(7)})
@@ -136,7 +135,7 @@ def test_the_same_id_in_two_teams_is_two_agents(behaviors: Behaviors) -> None:
     assert behaviors["Walker"].step == 2
 
 
-def test_a_simulator_that_left_is_forgotten(behaviors: Behaviors) -> None:
+def test_a_simulator_that_left_is_forgotten(behaviors: BehaviorsOfSimulators) -> None:
     declare(behaviors, "Walker?team=0", SPEC)
     tick = Tick(0, {}, {"Walker?team=0": asks(7)})
     observe(behaviors, tick)
@@ -146,7 +145,7 @@ def test_a_simulator_that_left_is_forgotten(behaviors: Behaviors) -> None:
     assert behaviors["Walker"].step == 0
 
 
-def test_agents_of_a_dropped_simulator_get_no_action(behaviors: Behaviors) -> None:
+def test_agents_of_a_dropped_simulator_get_no_action(behaviors: BehaviorsOfSimulators) -> None:
     for behavior_id in ("Walker?team=0", "Flyer?team=0"):
         declare(behaviors, behavior_id, SPEC)
     observe(
@@ -164,7 +163,7 @@ def test_progress_is_what_learners_did_since_the_last_look(make_behavior) -> Non
     def create(name: str, spec: BehaviorSpec, group: int):
         return make_behavior(name=name, continuous=1, learns=name == "Walker", max_steps=8)
 
-    behaviors = Behaviors(create)
+    behaviors = BehaviorsOfSimulators(create)
     for behavior_id in ("Walker?team=0", "Statue?team=0"):
         declare(behaviors, behavior_id, SPEC)
     ended = np.ones(2, np.bool_)
@@ -182,7 +181,7 @@ def test_progress_is_what_learners_did_since_the_last_look(make_behavior) -> Non
     assert behaviors.drain_progress() == {"Walker": Progress(0.25, [])}
 
 
-def test_nothing_is_finished_before_anything_showed_up(behaviors: Behaviors) -> None:
+def test_nothing_is_finished_before_anything_showed_up(behaviors: BehaviorsOfSimulators) -> None:
     assert not behaviors.finished
     declare(behaviors, "Walker?team=0", SPEC)
     declare(behaviors, "Flyer?team=0", SPEC)
@@ -192,8 +191,8 @@ def test_nothing_is_finished_before_anything_showed_up(behaviors: Behaviors) -> 
     assert behaviors.finished
 
 
-def unhurried(make_behavior, absence_timeout_s: float) -> Behaviors:
-    return Behaviors(
+def unhurried(make_behavior, absence_timeout_s: float) -> BehaviorsOfSimulators:
+    return BehaviorsOfSimulators(
         lambda name, spec, group: make_behavior(name=name, continuous=1, max_steps=100),
         absence_timeout_s=absence_timeout_s,
     )
@@ -202,25 +201,25 @@ def unhurried(make_behavior, absence_timeout_s: float) -> Behaviors:
 def test_a_behavior_absent_for_too_long_is_not_waited_for(make_behavior) -> None:
     for absence_timeout_s, waits in ((0.0, False), (1000.0, True)):
         behaviors = unhurried(make_behavior, absence_timeout_s)
-        behaviors.declare(0, "Walker?team=0", SPEC)
-        behaviors.declare(1, "Walker?team=0", SPEC)
-        behaviors.declare(1, "Other?team=0", SPEC)
+        behaviors.connect(0, "Walker?team=0", SPEC)
+        behaviors.connect(1, "Walker?team=0", SPEC)
+        behaviors.connect(1, "Other?team=0", SPEC)
         behaviors["Walker"].step = 100
         assert behaviors.unfinished == ["Other"]
         assert not behaviors.finished
-        behaviors.remove_simulator(1)
+        behaviors.disconnect(1)
         assert behaviors.is_absent("Other")
         assert not behaviors.is_absent("Walker")
         assert behaviors.unfinished == (["Other"] if waits else [])
         assert behaviors.finished is not waits
-        behaviors.declare(2, "Other?team=1", SPEC)
+        behaviors.connect(2, "Other?team=1", SPEC)
         assert not behaviors.finished
 
 
 def test_a_run_does_not_end_because_everybody_is_gone(make_behavior) -> None:
     behaviors = unhurried(make_behavior, 0.0)
-    behaviors.declare(0, "Walker?team=0", SPEC)
-    behaviors.remove_simulator(0)
+    behaviors.connect(0, "Walker?team=0", SPEC)
+    behaviors.disconnect(0)
     assert not behaviors.finished
 
 
@@ -228,42 +227,42 @@ def test_behaviors_that_the_configuration_does_not_name_are_bounded(
     make_behavior, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainer_service.behaviors.registry.MAX_UNLISTED", 2)
-    behaviors = Behaviors(
+    behaviors = BehaviorsOfSimulators(
         lambda name, spec, group: make_behavior(name=name, continuous=1), listed=["Walker", "Flyer"]
     )
     for name in ("A", "Walker", "B"):
-        behaviors.declare(0, name, SPEC)
+        behaviors.connect(0, name, SPEC)
     with pytest.raises(
         UserError, match="behavior 'C': expected at most 2 behaviors that only default_settings"
     ):
-        behaviors.declare(0, "C", SPEC)
-    behaviors.declare(0, "A?team=1", SPEC)
-    behaviors.declare(0, "Flyer", SPEC)
+        behaviors.connect(0, "C", SPEC)
+    behaviors.connect(0, "A?team=1", SPEC)
+    behaviors.connect(0, "Flyer", SPEC)
 
 
 def test_a_simulator_has_a_bounded_number_of_ids(
-    behaviors: Behaviors, monkeypatch: pytest.MonkeyPatch
+    behaviors: BehaviorsOfSimulators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer_service.behaviors.registry.MAX_IDS", 3)
+    monkeypatch.setattr("trainer_service.collection.collectors.MAX_IDS", 3)
     for simulator in (0, 1):
         for team in (0, 1, 2):
-            behaviors.declare(simulator, f"Walker?team={team}", SPEC)
+            behaviors.connect(simulator, f"Walker?team={team}", SPEC)
     with pytest.raises(UserError, match=r"'Walker\?team=3': expected at most 3 of one simulator"):
-        behaviors.declare(0, "Walker?team=3", SPEC)
+        behaviors.connect(0, "Walker?team=3", SPEC)
 
 
-def test_two_ids_of_one_name_and_team_are_refused(behaviors: Behaviors) -> None:
-    behaviors.declare(0, "Walker?team=1", SPEC)
+def test_two_ids_of_one_name_and_team_are_refused(behaviors: BehaviorsOfSimulators) -> None:
+    behaviors.connect(0, "Walker?team=1", SPEC)
     with pytest.raises(UserError, match=r"'Walker\?x=1&team=1': expected one id for each name and team"):
-        behaviors.declare(0, "Walker?x=1&team=1", SPEC)
-    behaviors.declare(1, "Walker?x=1&team=1", SPEC)
+        behaviors.connect(0, "Walker?x=1&team=1", SPEC)
+    behaviors.connect(1, "Walker?x=1&team=1", SPEC)
 
 
 @pytest.mark.parametrize("actions", [ActionSpec(70_000), ActionSpec(0, (2,) * 40_000)])
 def test_too_many_actions_are_refused_before_networks_are_made(actions: ActionSpec) -> None:
     spec = BehaviorSpec(SPEC.observation_specs, actions)
     with pytest.raises(UserError, match="behavior 'Walker': expected at most 65536 actions"):
-        Behaviors(lambda *_: pytest.fail("it was made")).declare(0, "Walker", spec)
+        BehaviorsOfSimulators(lambda *_: pytest.fail("it was made")).connect(0, "Walker", spec)
 
 
 HALF_WAY: list[tuple[str, type, str]] = [
@@ -274,7 +273,7 @@ HALF_WAY: list[tuple[str, type, str]] = [
         for owner, method in (
             (TrajectoryAssembler, "observe"),
             (GroupReturns, "observe"),
-            (Behavior, "_count_steps"),
+            (Behavior, "add"),
             (CallbackList, "on_collection"),
         )
     ),
@@ -286,7 +285,7 @@ HALF_WAY: list[tuple[str, type, str]] = [
 def test_a_simulator_that_fails_half_way_leaves_nothing_behind(
     make_behavior, monkeypatch: pytest.MonkeyPatch, trainer_type: str, owner: type, method: str
 ) -> None:
-    behaviors = Behaviors(
+    behaviors = BehaviorsOfSimulators(
         lambda name, spec, group: make_behavior(
             name=name, continuous=1, trainer_type=trainer_type, time_horizon=2
         )
@@ -300,10 +299,10 @@ def test_a_simulator_that_fails_half_way_leaves_nothing_behind(
         return result
 
     monkeypatch.setattr(owner, method, fail)
-    behaviors.declare(0, "Walker", SPEC)
+    behaviors.connect(0, "Walker", SPEC)
     rows = set()
     for visitor in range(1, 6):
-        behaviors.declare(visitor, "Walker", SPEC)
+        behaviors.connect(visitor, "Walker", SPEC)
         for tick in range(4):
             behaviors.observe(Tick(0, {}, {"Walker": asks(1, 2, 3)}))
             if tick < 2:
@@ -313,29 +312,29 @@ def test_a_simulator_that_fails_half_way_leaves_nothing_behind(
                 with pytest.raises(RuntimeError):
                     behaviors.observe(Tick(visitor, {}, {"Walker": asks(1, 2, 3, 4)}))
                 broken = False
-                behaviors.remove_simulator(visitor)
+                behaviors.disconnect(visitor)
             replies = behaviors.act()
             assert {number: len(reply["Walker"]) for number, reply in replies.items()} == (
                 {0: 3, visitor: 3} if tick < 2 else {0: 3}
             )
-        rows.add(behaviors["Walker"]._collector._assembler._agents.capacity)
+        rows.add(behaviors["Walker"].collector._assembler._agents.capacity)
     assert len(rows) == 1
 
 
 def test_when_the_learning_team_is_absent_another_learns(make_behavior) -> None:
     rules = {"team_change": 1000, "save_steps": 1000}
-    behaviors = Behaviors(
+    behaviors = BehaviorsOfSimulators(
         lambda name, spec, group: make_behavior(name=name, continuous=1, self_play=rules),
         absence_timeout_s=0.0,
     )
-    behaviors.declare(1, "Walker?team=0", SPEC)
+    behaviors.connect(1, "Walker?team=0", SPEC)
     for team in (1, 2):
-        behaviors.declare(0, f"Walker?team={team}", SPEC)
-    assert behaviors["Walker"].opponents is not None
-    rules = behaviors["Walker"].opponents.rules
+        behaviors.connect(0, f"Walker?team={team}", SPEC)
+    assert behaviors["Walker"].self_play is not None
+    rules = behaviors["Walker"].self_play
     assert not behaviors.advance_turns()
     assert rules.learns(0)
-    behaviors.remove_simulator(1)
+    behaviors.disconnect(1)
     assert behaviors.advance_turns()
     assert rules.learns(1)
     assert not behaviors.advance_turns()

@@ -10,7 +10,7 @@ import torch
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.collector import TeamSteps
+from trainer_service.collection.collector import TeamSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.rollout import agents, assembler
@@ -387,10 +387,10 @@ def test_every_learner_learns_on_where_members_of_groups_vanish(
             updates += 1
         ball.act()
     assert updates
-    known = ball._collector._assembler._agents.in_use
-    assert known == ball._collector._groups._agents.in_use <= 9 + 6
-    if ball._collector._agent_indices is not None:
-        assert ball._collector._agent_indices._agents.in_use == known
+    known = ball.collector._assembler._agents.in_use
+    assert known == ball.collector._groups._agents.in_use <= 9 + 6
+    if ball.collector._agent_indices is not None:
+        assert ball.collector._agent_indices._agents.in_use == known
 
 
 def small_behavior(trainer_type: str, memory: bool) -> Behavior:

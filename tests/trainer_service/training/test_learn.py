@@ -15,9 +15,10 @@ import pytest
 import torch
 
 from trainer_service.algorithms import Compute
-from trainer_service.behaviors import collector
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
+from trainer_service.collection import collector
+from trainer_service.collection.channels import Channels
 from trainer_service.config import parse_run_options
 from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
@@ -26,8 +27,8 @@ from trainer_service.metrics.statistics import MAX_NAMES
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
-from trainer_service.training.channels import Channels
 from trainer_service.training.learn import learn
+from trainer_service.training.local_simulators import local_simulators
 from trainer_service.training.progress_log import ProgressLog
 from trainer_service.training.recorder import Outputs, Recorder
 from trainer_service.training.run import Run
@@ -110,7 +111,7 @@ def run(
     section = behaviors or {"B": {"max_steps": 50, "summary_freq": 1000}}
     options = parse_run_options({"behaviors": section, "environment_parameters": parameters}).options
     course = Curriculum(options.environment_parameters or {})
-    channels = Channels(options, course, hub or ChannelHub())
+    channels = Channels(options, course.messages, hub or ChannelHub())
 
     def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
         settings = options.behavior_settings(name)
@@ -123,10 +124,9 @@ def run(
         recorder = Recorder(Outputs(folder, console, [], timers), TrainingStatus())
         learn(
             Run(
-                bridge=bridge,  # type: ignore[arg-type]
+                source=local_simulators(bridge, channels, made, recorder, timers),  # type: ignore[arg-type]
                 behaviors=made,
                 curriculum=course,
-                channels=channels,
                 recorder=recorder,
                 progress=ProgressLog(console),
                 timers=timers,
@@ -343,7 +343,7 @@ def test_names_of_statistics_are_counted_for_the_whole_run(make_behavior: Any) -
 def test_side_channel_messages_of_a_tick_are_bounded(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer_service.training.channels.MAX_MESSAGES", 50)
+    monkeypatch.setattr("trainer_service.collection.channels.MAX_MESSAGES", 50)
     series = run(says(*stats(*["name"] * 80)), tmp_path)["B"].summarize(1.0).series
     assert series["name"].count == 50
     assert "says 80 things on side channels with one message; the first 50 are heard" in caplog.text
@@ -400,8 +400,8 @@ def test_when_another_team_learns_every_simulator_is_reset(tmp_path: Path) -> No
     behaviors = run(bridge, tmp_path, behaviors={"B": {"max_steps": 50, "self_play": rules}})
     assert bridge.resets == [1, 0, 0, 1]
     assert [simulator for simulator, _ in bridge.replies] == [0, 1, 0, 0, 1]
-    assert behaviors["B"].opponents is not None
-    rules = behaviors["B"].opponents.rules
+    assert behaviors["B"].self_play is not None
+    rules = behaviors["B"].self_play
     assert (behaviors["B"].step, rules.ghost_steps) == (4, 4)
     assert [rules.learns(team) for team in (0, 1)] == [True, False]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.collector import TeamSteps
+from trainer_service.collection.collector import TeamSteps
 from trainer_service.metrics import ConsoleWriter
 from trainer_service.metrics.console import Console
 from trainer_service.training.progress_log import ProgressLog

@@ -157,7 +157,7 @@ def test_a_behavior_with_reward_models_resumes_bit_for_bit(make, live, tmp_path)
     resumed = make(*signals, seed=99, changes=changes)
     resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
     for behavior in (straight, resumed):
-        behavior.drop(0)
+        behavior.collector.drop(0)
         live(behavior, Toss(seed=5), 2)
     ours, theirs = state(straight), state(resumed)
     assert ours.keys() == theirs.keys()

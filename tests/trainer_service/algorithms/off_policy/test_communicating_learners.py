@@ -233,7 +233,7 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(make_behavior, live, lived, tr
     again = make_behavior(seed=99, **settings_of(trainer_type, 2))
     again.restore(behavior.checkpoint())
     again._algorithm.load_replay_state(behavior.replay_state())
-    behavior.drop(0)
+    behavior.collector.drop(0)
     for each in (behavior, again):
         live(each, Walk(2, 8), 3)
     ours, theirs = behavior.checkpoint().algorithm, again.checkpoint().algorithm

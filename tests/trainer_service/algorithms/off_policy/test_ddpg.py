@@ -16,7 +16,7 @@ from behavior_worlds import assert_resumes_exactly, begin_world, run_ticks
 
 from trainer_service.algorithms.off_policy.ddpg import DDPG
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.collector import TeamSteps
+from trainer_service.collection.collector import TeamSteps
 from trainer_service.errors import UserError
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.networks.policies.deterministic_actor import ActionCritic, DeterministicActor
@@ -167,7 +167,7 @@ def test_ou_noise_drifts_within_an_episode_and_begins_at_zero(learner) -> None:
 
 def noise_of(behavior: Behavior, world: OneDecision, ticks: int) -> tuple[float, float]:
     """How alike an agent's noise is in two steps that follow each other, and its deviation."""
-    behavior.drop(0)
+    behavior.collector.drop(0)
     begin_world(behavior, world)
     done = np.stack([taken(behavior, world) for _ in range(ticks)])
     done -= done.mean(axis=(0, 1))

@@ -14,7 +14,7 @@ import torch
 from behavior_worlds import assert_resumes_exactly, begin_world, run_ticks
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.collector import TeamSteps
+from trainer_service.collection.collector import TeamSteps
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch

@@ -15,7 +15,7 @@ from seeds import seeds
 
 from trainer_service.algorithms import SAC
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.collector import TeamSteps
+from trainer_service.collection.collector import TeamSteps
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
 from trainer_service.replay.sequence_replay import SequenceReplay

@@ -13,7 +13,7 @@ from seeds import seeds
 from trainer_service.algorithms import PPO
 from trainer_service.algorithms.common.on_policy.minibatches import SequenceSampler
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.collector import TeamSteps
+from trainer_service.collection.collector import TeamSteps
 from trainer_service.networks.policies.actor_critic import batched_values
 from trainer_service.policy import Policy
 from trainer_service.rollout.trajectories import Trajectories

@@ -17,7 +17,7 @@ from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.collector import TeamSteps
+from trainer_service.collection.collector import TeamSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.policy import Policy
@@ -306,7 +306,7 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(
     experience = behavior.replay_state()
     assert experience is not None
     again._algorithm.load_replay_state({name: column.copy() for name, column in experience.items()})
-    behavior.drop(0)
+    behavior.collector.drop(0)
     ours, theirs = (live(each, Crossing(8), 6) for each in (behavior, again))
     assert all(np.array_equal(one, other) for one, other in zip(ours, theirs, strict=True))
     one, other = behavior.checkpoint().algorithm, again.checkpoint().algorithm

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import torch
 
-from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.registry import parse_behavior_id
-from trainer_service.config import RunOptions
-from trainer_service.curriculum import Curriculum
+from trainer_service.collection import analytics
+from trainer_service.collection.collectors import parse_behavior_id
+from trainer_service.config import RunOptions, TrainerSettings
 from trainer_service.metrics.statistics import MAX_NAMES
-from trainer_service.training import analytics
 from unity_bridge.errors import WireError
 from unity_bridge.server.bridge import Bridge, SimulatorInfo, Tick
 from unity_bridge.side_channels import (
     STATS,
     Aggregation,
+    EnvironmentParameterMessage,
     SideChannelRecord,
+    StatMessage,
     TrainingEnvironmentInitialized,
     analytics_records,
     parameter_records,
@@ -43,18 +43,23 @@ class Channels:
     """The side channels of a run: environment parameters, statistics, analytics, and those that users wrote."""
 
     def __init__(
-        self, options: RunOptions, curriculum: Curriculum, hub: ChannelHub, *, device_type: str = "cpu"
+        self,
+        options: RunOptions,
+        messages: Callable[[], Sequence[EnvironmentParameterMessage]],
+        hub: ChannelHub,
+        *,
+        device_type: str = "cpu",
     ) -> None:
         """Remembers what there is to say.
 
         Args:
             options: of the run, for simulators that ask for analytics.
-            curriculum: the environment parameters.
+            messages: returns the environment parameters as they are in force.
             hub: the channels of users.
             device_type: where the run computes: ``cpu``, ``cuda`` ….
         """
         self._options = options
-        self._curriculum = curriculum
+        self._messages = messages
         self._hub = hub
         self._device_type = device_type
         self._behaviors: dict[int, set[str]] = {}
@@ -70,23 +75,26 @@ class Channels:
             introduction = analytics_records([self._run_message(simulator)])
         return [*self.parameters(), *introduction, *self._hub.greeting(simulator)]
 
-    def announce(self, behavior: Behavior, bridge: Bridge) -> None:
+    def announce(self, name: str, settings: TrainerSettings, bridge: Bridge) -> None:
         """Tells the first simulator, if it wants to know, of a behavior that is trained now."""
         info = bridge.simulators.get(0)
         if info is not None and analytics.CAPABILITY in info.capabilities:
-            message = analytics.behavior_message(behavior.name, behavior.settings, self._options)
+            message = analytics.behavior_message(name, settings, self._options)
             bridge.send(analytics_records([message]), 0)
 
     def parameters(self) -> list[SideChannelRecord]:
         """All environment parameters as they are in force."""
-        return parameter_records(self._curriculum.messages())
+        return parameter_records(self._messages())
 
     def outgoing(self, simulator: int) -> list[SideChannelRecord]:
         """Messages that users' channels have for a simulator now."""
         return self._hub.outgoing(simulator)
 
-    def handle(self, tick: Tick, behaviors: Mapping[str, Behavior]) -> None:
-        """Takes in a tick's messages. A simulator's statistics belong to every behavior that it has."""
+    def handle(self, tick: Tick, add_stat: Callable[[str, StatMessage], bool]) -> None:
+        """Takes in a tick's messages. A simulator's statistics belong to every behavior that it has.
+
+        add_stat: adds a statistic to those of a behavior; False where that has too many names already.
+        """
         if tick.new_specs:
             names = {parse_behavior_id(behavior_id)[0] for behavior_id in tick.new_specs}
             self._behaviors.setdefault(tick.simulator, set()).update(names)
@@ -98,7 +106,7 @@ class Channels:
             )
         for record in tick.messages[:MAX_MESSAGES]:
             if record.channel == STATS:
-                self._handle_statistic(tick.simulator, record.body, behaviors)
+                self._handle_statistic(tick.simulator, record.body, add_stat)
             elif not self._hub.deliver(tick.simulator, record):
                 self._warn_of_unknown_channel(tick.simulator, record.channel)
 
@@ -114,7 +122,9 @@ class Channels:
             self._options, torch_version=torch.__version__, device_type=self._device_type
         )
 
-    def _handle_statistic(self, simulator: int, body: bytes, behaviors: Mapping[str, Behavior]) -> None:
+    def _handle_statistic(
+        self, simulator: int, body: bytes, add_stat: Callable[[str, StatMessage], bool]
+    ) -> None:
         try:
             stat = parse_stat(body)
         except WireError as error:
@@ -137,7 +147,7 @@ class Channels:
         if stat.aggregation is Aggregation.MOST_RECENT and simulator != min(self._behaviors, default=0):
             return
         for name in self._behaviors.get(simulator, ()):
-            if not behaviors[name].add_stat(stat):
+            if not add_stat(name, stat):
                 self._throttled.log(
                     ("names", name),
                     f"Simulator {simulator}: ignored: statistic {quoted(stat.name)}: '{name}' has {MAX_NAMES} "

@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 
 from trainer_service.algorithms import Algorithm
 from trainer_service.algorithms.common.frozen_policy import ActingPolicy
-from trainer_service.behaviors.opponents import OpponentPolicies
+from trainer_service.callbacks import EndedEpisodes
+from trainer_service.collection.opponents import OpponentPolicies
+from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
-from trainer_service.rollout.agent_indices import AgentIndexAllocator, GroupMembership
+from trainer_service.rollout.agent_indices import AgentIndexAllocator, GroupMembership, reported_agent_indices
 from trainer_service.rollout.agents import MAX_AGENTS, Keys, TooManyAgents
-from trainer_service.rollout.assembler import Observed, TrajectoryAssembler
-from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns
+from trainer_service.rollout.assembler import Episodes, TrajectoryAssembler
+from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns, game_results
 from trainer_service.rollout.observation_selector import ObservationSelector
 from unity_bridge.arrays import Rows
 from unity_bridge.errors import WireError
@@ -37,20 +39,6 @@ class TeamSteps:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CollectedTick:
-    """The steps and episodes that a tick completed."""
-
-    observed: Observed
-    """Steps, trajectories and ended episodes of agents."""
-
-    group_episodes: GroupEpisodes
-    """Ended episodes of groups."""
-
-    membership: GroupMembership | None
-    """The group and agent index of each row; None where learning is not by group."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
     """Agents that the next ``act`` decides for."""
 
@@ -63,11 +51,18 @@ class Collector:
     """The rollout of one behavior: its agents in every simulator, the steps that they took, and those that wait."""
 
     def __init__(
-        self, name: str, settings: TrainerSettings, selector: ObservationSelector, algorithm: Algorithm
+        self,
+        name: str,
+        settings: TrainerSettings,
+        selector: ObservationSelector,
+        algorithm: Algorithm,
+        opponents: OpponentPolicies | None = None,
     ) -> None:
+        """opponents: the policies of teams under self-play; None where the algorithm acts for all."""
         self._name = name
         self._selector = selector
         self._algorithm = algorithm
+        self._opponents = opponents
         self._deterministic = settings.network_settings.deterministic
         self._groups = GroupReturns()
         self._agent_indices = AgentIndexAllocator() if settings.hyperparameters.learns_by_group else None
@@ -82,8 +77,10 @@ class Collector:
         """Agents that wait for actions, with their simulator and team."""
         self._throttled = ThrottledLogger(_logger)
 
-    def observe(self, steps: TeamSteps) -> CollectedTick:
+    def observe(self, steps: TeamSteps, replaced_values: int = 0) -> SampleBatch:
         """Takes in a tick: rewards and ends belong to the previous actions; the rest waits for ``act``.
+
+        replaced_values: numbers of the tick that could not be used.
 
         Raises:
             UserError: it does not fit the configuration.
@@ -112,16 +109,21 @@ class Collector:
             batch.allowed_actions[first:],
         )
         self._waiting.append((steps.simulator, steps.team, waiting))
-        return CollectedTick(observed, group_episodes, membership)
+        transitions, trajectories = observed.transitions, observed.trajectories
+        if observed.episodes is None and not len(group_episodes):
+            return SampleBatch(steps.team, transitions, trajectories, None, None, replaced_values)
+        episodes, ended = _ended_episodes(steps, observed.episodes, group_episodes, membership)
+        results = None
+        if self._opponents is not None:
+            results = game_results(steps.batch, steps.team, ended, group_episodes.keys)
+        return SampleBatch(steps.team, transitions, trajectories, episodes, results, replaced_values)
 
-    def act(self, opponents: OpponentPolicies | None) -> list[ActionBatch]:
+    def act(self) -> list[ActionBatch]:
         """Decides for all agents that wait, in one forward pass for each policy.
 
-        opponents: the policies of teams under self-play; None where the algorithm acts for all.
-
-        Returns:
-            One batch per observed tick, in order.
+        Returns one batch per observed tick, in order.
         """
+        opponents = self._opponents
         waiting, self._waiting = self._waiting, []
         if opponents is None:
             return self._sample_actions(self._algorithm, [part for _, _, part in waiting])
@@ -186,6 +188,17 @@ class Collector:
                 "set hyperparameters.group_size"
             )
         return self._selector.batch(steps.batch, membership.agent_indices), membership
+
+
+def _ended_episodes(
+    steps: TeamSteps, episodes: Episodes | None, groups: GroupEpisodes, membership: GroupMembership | None
+) -> tuple[EndedEpisodes, Rows]:
+    """Episodes of a tick as they are reported, and the rows in which agents' episodes ended."""
+    returns, lengths, ended = np.empty(0), np.empty(0, np.int64), np.empty(0, np.intp)
+    if episodes is not None:
+        returns, lengths, ended = episodes.returns, episodes.lengths, episodes.rows
+    agent_indices = reported_agent_indices(steps.batch, membership)[ended]
+    return EndedEpisodes(returns, lengths, agent_indices, groups.returns), ended
 
 
 def _concatenated(parts: Sequence[_Waiting]) -> _Waiting:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from behaviors_of_simulators import BehaviorsOfSimulators
 from seeds import seeds
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.collector import TeamSteps
-from trainer_service.behaviors.registry import Behaviors
 from trainer_service.behaviors.self_play import TurnScheduler
+from trainer_service.collection.collector import TeamSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.policy import Policy
 from unity_bridge.server.bridge import Tick
@@ -96,20 +96,20 @@ def settings(trainer_type: str = "ppo", **self_play: Any) -> TrainerSettings:
     )
 
 
-def meet(*ids: str, seed: int = 1, chosen: TrainerSettings | None = None) -> Behaviors:
+def meet(*ids: str, seed: int = 1, chosen: TrainerSettings | None = None) -> BehaviorsOfSimulators:
     turn_scheduler = TurnScheduler()
 
     def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
         compute = Compute(torch.device("cpu"), seed)
         return Behavior(name, spec, chosen or settings(), compute, turn_scheduler=turn_scheduler)
 
-    behaviors = Behaviors(create)
+    behaviors = BehaviorsOfSimulators(create)
     for each in ids:
-        behaviors.declare(0, each, SPEC)
+        behaviors.connect(0, each, SPEC)
     return behaviors
 
 
-def play(behaviors: Behaviors, world: OneThrow, games: int) -> list[dict[str, ActionBatch]]:
+def play(behaviors: BehaviorsOfSimulators, world: OneThrow, games: int) -> list[dict[str, ActionBatch]]:
     """Plays so many games on every court, as the loop does. Returns all actions."""
     steps, done = world.begin(), []
     for _ in range(games):
@@ -165,8 +165,8 @@ def test_only_who_learns_is_learned_from_and_counted() -> None:
     behaviors = meet(*IDS, chosen=settings(team_change=10**6))
     play(behaviors, OneThrow(higher_wins, IDS), games=11)
     duel = behaviors["Duel"]
-    assert duel.opponents is not None
-    assert duel.step == duel.opponents.rules.ghost_steps == 10 * AGENTS
+    assert duel.self_play is not None
+    assert duel.step == duel.self_play.ghost_steps == 10 * AGENTS
     stats = duel.summarize(1.0).stats
     assert stats.episodes == 10 * AGENTS
     assert len(stats.group_returns) == 10 * COPIES
@@ -189,9 +189,9 @@ def test_opponents_keep_their_weights_while_the_learner_moves_on() -> None:
     assert favourites(actions, IDS[0])[2] > 0.8
     assert favourites(actions, IDS[1]) == pytest.approx(np.full(3, 1 / 3), abs=0.15)
     duel = behaviors["Duel"]
-    assert duel.opponents is not None
+    assert duel.self_play is not None
     # It wins most of 1900 games; by luck alone 0.5 √1900 = 22 points would be one standard deviation.
-    assert duel.opponents.rules.rating > 1200 + 5 * 22
+    assert duel.self_play.rating > 1200 + 5 * 22
 
 
 def test_opponents_that_play_as_the_latest_move_with_the_learner() -> None:
@@ -227,7 +227,7 @@ def test_a_frozen_policy_decides_as_its_algorithm_did(trainer_type: str, kind: s
 
 def test_a_behavior_that_only_acts_has_no_opponents() -> None:
     behavior = Behavior("Duel", SPEC, settings(), Compute(torch.device("cpu"), 1), learns=False)
-    assert behavior.opponents is None
+    assert behavior.self_play is None
     batch = OneThrow(higher_wins, IDS).begin()[IDS[0]]
     behavior.observe(TeamSteps(0, 1, batch))
     assert len(behavior.act()[0]) == AGENTS

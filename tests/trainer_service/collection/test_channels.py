@@ -11,9 +11,9 @@ from uuid import UUID
 import pytest
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.collection.channels import Channels
 from trainer_service.config import RunOptions, parse_run_options
 from trainer_service.curriculum import Curriculum
-from trainer_service.training.channels import Channels
 from trainer_service.training.train import train
 from unity_bridge import mlagents_alias
 from unity_bridge.server.bridge import SimulatorInfo
@@ -40,7 +40,7 @@ def options_with(**parameters: Any) -> RunOptions:
 @pytest.fixture
 def channels() -> Channels:
     options = options_with(mass=2.0)
-    return Channels(options, Curriculum(options.environment_parameters or {}), ChannelHub())
+    return Channels(options, Curriculum(options.environment_parameters or {}).messages, ChannelHub())
 
 
 def test_a_greeting_begins_with_the_parameters(channels: Channels) -> None:
@@ -75,15 +75,15 @@ class Line:
 def test_a_behavior_is_announced_to_a_first_simulator_that_asks(
     channels: Channels, make_behavior: Callable[..., Behavior]
 ) -> None:
-    line = Line(s0=EDITOR, s1=EDITOR)
-    channels.announce(make_behavior(), line)  # type: ignore[arg-type]
+    line, behavior = Line(s0=EDITOR, s1=EDITOR), make_behavior()
+    channels.announce(behavior.name, behavior.settings, line)
     ((simulator, record),) = line.sent
     message = parse_analytics(record.body)
     assert simulator == 0
     assert isinstance(message, TrainingBehaviorInitialized)
     assert message.trainer_type == "ppo"
     for others in (Line(s0=PLAIN, s1=EDITOR), Line(s1=EDITOR)):
-        channels.announce(make_behavior(), others)  # type: ignore[arg-type]
+        channels.announce(behavior.name, behavior.settings, others)  # type: ignore[arg-type]
         assert others.sent == []
 
 

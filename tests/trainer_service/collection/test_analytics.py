@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from trainer_service.collection import analytics
 from trainer_service.config import RunOptions, parse_run_options
-from trainer_service.training import analytics
 from unity_bridge.side_channels import hashed_name
 
 SECRETS = (

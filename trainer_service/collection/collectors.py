@@ -1,0 +1,158 @@
+"""The collectors of a process, and the way of a tick through them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from trainer_service.collection.collector import Collector, TeamSteps
+from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.config import validate_behavior_name
+from trainer_service.errors import UserError
+from unity_bridge.server.bridge import Tick
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.untrusted_text import quoted
+
+_BEHAVIOR_ID = re.compile(r"(?P<name>[^?]*)(?:\?(?:.*&)?team=(?P<team>[0-9]+)(?:&.*)?)?", re.DOTALL)
+
+MAX_IDS = 256
+"""Behavior ids of one simulator: names with their teams."""
+
+MAX_ACTIONS = 65_536
+"""Actions of one behavior: continuous ones and the choices of all branches."""
+
+_MAX_TEAM_DIGITS = 9
+"""Digits of a team that fit beside an agent's id into one number of 64 bits, see ``agent_keys``."""
+
+
+class TeamName(NamedTuple):
+    """A behavior id, taken apart."""
+
+    name: str
+    team: int
+
+
+def parse_behavior_id(behavior_id: str) -> TeamName:
+    """Name and team of ``Name?team=K``; team 0 where none is said.
+
+    Raises:
+        UserError: a name that could not be a folder of the run, or a team number of too many digits.
+    """
+    match = _BEHAVIOR_ID.fullmatch(behavior_id)
+    if match is None:
+        raise UserError(f"behavior id {quoted(behavior_id)}: expected NAME or NAME?team=NUMBER")
+    validate_behavior_name(match["name"])
+    team = match["team"] or "0"
+    if len(team) > _MAX_TEAM_DIGITS:
+        raise UserError(
+            f"behavior id {quoted(behavior_id)}: expected a team number of at most {_MAX_TEAM_DIGITS} digits, "
+            f"got {len(team)}"
+        )
+    return TeamName(match["name"], int(team))
+
+
+class Collectors:
+    """The collectors of every behavior, as the simulators of this process know them."""
+
+    def __init__(self, deliver: Callable[[str, SampleBatch], None]) -> None:
+        """deliver: called with a behavior's name and what a tick completed."""
+        self._deliver = deliver
+        self._ids: dict[int, dict[str, tuple[TeamName, Collector]]] = {}
+        """Behavior ids by simulator, for as long as it is there."""
+        self._collectors: dict[str, Collector] = {}
+        self._pending_replies: list[tuple[int, str, Collector]] = []
+
+    def __len__(self) -> int:
+        """The number of behaviors that simulators have declared so far."""
+        return len(self._collectors)
+
+    def check(self, simulator: int, behavior_id: str, spec: BehaviorSpec) -> TeamName:
+        """Returns the behavior and the team of a declaration, before anything is made for it.
+
+        Raises:
+            UserError: an impossible name, an id that means the same as another, too many of them, or too many actions.
+        """
+        declared = parse_behavior_id(behavior_id)
+        ids = self._ids.get(simulator, {})
+        for other, (known, _) in ids.items():
+            if known == declared and other != behavior_id:
+                raise UserError(
+                    f"behavior id {quoted(behavior_id)}: expected one id for each name and team, {quoted(other)} "
+                    "means the same"
+                )
+        if len(ids) >= MAX_IDS and behavior_id not in ids:
+            raise UserError(f"behavior id {quoted(behavior_id)}: expected at most {MAX_IDS} of one simulator")
+        _require_few_actions(behavior_id, spec)
+        return declared
+
+    def add(self, simulator: int, behavior_id: str, collector: Collector) -> None:
+        """Sends the simulator's ticks of this id to a collector from now on."""
+        declared = parse_behavior_id(behavior_id)
+        self._ids.setdefault(simulator, {})[behavior_id] = declared, collector
+        self._collectors[declared.name] = collector
+
+    def observe(self, tick: Tick) -> None:
+        """Hands a tick to its collectors, delivers what it completed, and remembers which of them are to answer.
+
+        Whatever it raises is about this simulator alone: ``remove`` undoes all that it left.
+        """
+        ids = self._ids.get(tick.simulator, {})
+        for behavior_id, batch in tick.steps.items():
+            (name, team), collector = ids[behavior_id]
+            steps = TeamSteps(tick.simulator, team, batch)
+            self._deliver(name, collector.observe(steps, tick.replaced.get(behavior_id, 0)))
+            self._pending_replies.append((tick.simulator, behavior_id, collector))
+
+    def act(self) -> dict[int, dict[str, ActionBatch]]:
+        """Actions for all waiting agents, by simulator and behavior id: one forward pass per behavior."""
+        pending, self._pending_replies = self._pending_replies, []
+        decided = {id(collector): iter(collector.act()) for collector in _each_once(pending)}
+        replies: dict[int, dict[str, ActionBatch]] = {}
+        for simulator, behavior_id, collector in pending:
+            replies.setdefault(simulator, {})[behavior_id] = next(decided[id(collector)])
+        return replies
+
+    def drop(self, simulator: int) -> None:
+        """Forgets the agents of a simulator that begins anew: unfinished segments, and actions that they wait for."""
+        for collector in self._collectors.values():
+            collector.drop(simulator)
+        self._pending_replies = [each for each in self._pending_replies if each[0] != simulator]
+
+    def remove(self, simulator: int) -> None:
+        """Forgets a simulator that is gone: its agents, and that it had any behaviors."""
+        self.drop(simulator)
+        self._ids.pop(simulator, None)
+
+    def names(self, simulator: int) -> frozenset[str]:
+        """Names of the behaviors that a simulator has."""
+        return frozenset(declared.name for declared, _ in self._ids.get(simulator, {}).values())
+
+    def teams(self) -> frozenset[TeamName]:
+        """Every team that some simulator has agents of, now."""
+        return frozenset(declared for ids in self._ids.values() for declared, _ in ids.values())
+
+
+def largest_group(batch: StepBatch | None) -> int:
+    """The most agents of one group that wait for an action; 1 where there are no groups."""
+    if batch is None:
+        return 1
+    groups = batch.group_ids[batch.num_terminal :]
+    return int(np.unique(groups[groups != 0], return_counts=True)[1].max(initial=1))
+
+
+def _require_few_actions(behavior_id: str, spec: BehaviorSpec) -> None:
+    """Raises UserError for more actions than networks are made for, before any is made."""
+    actions = spec.action_spec
+    if (size := actions.continuous_size + actions.mask_size) > MAX_ACTIONS:
+        raise UserError(
+            f"behavior {quoted(behavior_id)}: expected at most {MAX_ACTIONS} actions, continuous ones and choices of "
+            f"all branches, got {size}"
+        )
+
+
+def _each_once(pending: Iterable[tuple[int, str, Collector]]) -> list[Collector]:
+    return list(dict.fromkeys(collector for _, _, collector in pending))

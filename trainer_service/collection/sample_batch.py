@@ -1,0 +1,51 @@
+"""The record between collecting and learning: what agents of one team completed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.callbacks import EndedEpisodes
+from trainer_service.rollout.trajectories import Trajectories
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleBatch:
+    """Experience of one behavior's agents in one team: from a simulator's tick, or all that a worker collected."""
+
+    team: int
+
+    transitions: int
+    """Actions whose consequence is known since the last batch."""
+
+    trajectories: Trajectories | None = None
+    """Segments that reached their end or the horizon."""
+
+    episodes: EndedEpisodes | None = None
+    """Episodes that ended."""
+
+    results: NDArray[np.float64] | None = None
+    """Games that ended, under self-play: 1 won, ½ drawn, 0 lost; one for each agent, or each group. Shape [G]."""
+
+    replaced_values: int = 0
+    """Numbers that could not be used, and were replaced."""
+
+    @staticmethod
+    def concatenate(batches: Sequence[SampleBatch]) -> SampleBatch:
+        """One batch of all that the batches of one team hold, in order. Needs at least one."""
+        if len(batches) == 1:
+            return batches[0]
+        trajectories = [each.trajectories for each in batches if each.trajectories is not None]
+        episodes = [each.episodes for each in batches if each.episodes is not None]
+        results = [each.results for each in batches if each.results is not None]
+        return SampleBatch(
+            team=batches[0].team,
+            transitions=sum(each.transitions for each in batches),
+            trajectories=Trajectories.concatenate(trajectories) if trajectories else None,
+            episodes=EndedEpisodes.concatenate(episodes) if episodes else None,
+            results=np.concatenate(results) if results else None,
+            replaced_values=sum(each.replaced_values for each in batches),
+        )

@@ -1,0 +1,224 @@
+"""The simulators of a process: they come, begin anew, and go; what their agents do is collected.
+
+A failure of one costs no other anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+import torch
+
+from trainer_service.callbacks import CallbackError
+from trainer_service.collection.channels import Channels
+from trainer_service.collection.collector import Collector
+from trainer_service.collection.collectors import Collectors, TeamName, largest_group
+from trainer_service.errors import UserError
+from trainer_service.metrics.timers import Timers
+from trainer_service.runs.files import SaveError
+from unity_bridge.errors import WireError
+from unity_bridge.server.bridge import Bridge, Departure, Tick
+from unity_bridge.side_channels import StatMessage
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.throttled_logger import ThrottledLogger
+from unity_bridge.untrusted_text import quoted
+
+_logger = logging.getLogger(__name__)
+
+MAX_DECLARED_AT_ONCE = 4
+"""Behaviors that one turn of the loop makes: a simulator that declares more waits, and the others go on meanwhile."""
+
+_POLL_S = 0.5
+"""How long ``collect`` waits for simulators before its caller looks whether it shall stop."""
+
+_DETAILS = re.compile(r"['\"(:0-9]")
+"""The first character of a reason that is about one case only."""
+
+
+class NotYet(Exception):
+    """Raised where a behavior is not there yet, so that the simulator which declared it waits."""
+
+
+_NOT_THE_SIMULATORS_FAULT = (CallbackError, SaveError, torch.OutOfMemoryError, NotYet)
+"""Errors that no simulator is to blame for."""
+
+
+class Learners(Protocol):
+    """The other half of a run, as simulators need it."""
+
+    def declare(self, simulator: int, team: TeamName, spec: BehaviorSpec, group_size: int) -> Collector:
+        """The collector of a behavior that a simulator has. Raises UserError where the behavior cannot be served, and
+        ``NotYet``."""
+        ...
+
+    def remove(self, simulator: int) -> None:
+        """Forgets a simulator that is gone."""
+        ...
+
+    def add_stat(self, behavior: str, stat: StatMessage) -> bool:
+        """Adds a simulator's statistic to those of a behavior. False where there are too many names already."""
+        ...
+
+
+class _Declaration:
+    """A tick that declares behaviors, until all of them are there."""
+
+    def __init__(self, tick: Tick) -> None:
+        self.tick = tick
+        self.left: list[tuple[str, BehaviorSpec]] = list(tick.new_specs.items())[::-1]
+
+
+class Simulators:
+    """Simulators behind a bridge, as a source of experience: ``collect`` and ``act`` in turn."""
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        collectors: Collectors,
+        channels: Channels,
+        learners: Learners,
+        timers: Timers | None = None,
+    ) -> None:
+        self._bridge = bridge
+        self._collectors = collectors
+        self._channels = channels
+        self._learners = learners
+        self._timers = timers or Timers()
+        self._ticks: list[Tick] = []
+        """Ticks that were observed and wait for an answer."""
+        self._outdated: set[int] = set()
+        """Simulators with agents in a lesson or a turn that is over: their next tick is answered with a reset."""
+        self._pending: list[_Declaration] = []
+        self._handle_messages = partial(channels.handle, add_stat=learners.add_stat)
+        self._throttled = ThrottledLogger(_logger)
+
+    def collect(self) -> None:
+        """Waits for simulators, though not for long, and delivers what their agents completed.
+
+        Raises:
+            UserError: a launched simulator that does not fit the configuration, or a callback that failed.
+            BridgeError: the simulators are gone and will not come back.
+        """
+        with self._timers("receive"):
+            ticks = self._handle_events(self._bridge.receive(0.0 if self._pending else _POLL_S))
+        with self._timers("observe"):
+            self._ticks = [
+                tick for tick in ticks if self._attempt(tick, "observing", self._collectors.observe)
+            ]
+
+    def act(self) -> None:
+        """Answers every simulator whose agents wait for actions."""
+        with self._timers("act"):
+            replies = self._collectors.act()
+        with self._timers("reply"):
+            for tick in self._ticks:
+                if records := self._channels.outgoing(tick.simulator):
+                    self._bridge.send(records, tick.simulator)
+                self._bridge.reply(tick.simulator, replies.get(tick.simulator, {}))
+        self._ticks = []
+
+    def send_parameters(self) -> None:
+        """Sends the environment parameters as they are in force now, with the next answers."""
+        self._bridge.send(self._channels.parameters())
+
+    def restart(self) -> None:
+        """Resets every simulator at its next tick, which is now for those that wait for an answer."""
+        self._outdated.update(self._bridge.simulators)
+        self._ticks = self._reset_outdated(self._ticks)
+
+    def _handle_events(self, events: Iterable[Tick | Departure]) -> list[Tick]:
+        """Drops simulators that left, declares behaviors that are new; returns the ticks to observe."""
+        made = len(self._collectors)
+        waiting, self._pending = self._pending, []
+        ticks = [each.tick for each in waiting if self._declare_all(each, made)]
+        for event in events:
+            if isinstance(event, Departure):
+                self._handle_departure(event)
+                # Its last words came too late: a successor may use the same number, and must find no old agents.
+                ticks = [tick for tick in ticks if tick.simulator != event.simulator]
+                self._pending = [each for each in self._pending if each.tick.simulator != event.simulator]
+            elif not event.new_specs or self._declare_all(_Declaration(event), made):
+                ticks.append(event)
+        return self._reset_outdated(
+            [tick for tick in ticks if self._attempt(tick, "hearing", self._handle_messages)]
+        )
+
+    def _reset_outdated(self, ticks: list[Tick]) -> list[Tick]:
+        """Resets the outdated simulators among the ticks; returns the other ticks."""
+        for tick in ticks:
+            if tick.simulator in self._outdated:
+                self._outdated.discard(tick.simulator)
+                self._collectors.drop(tick.simulator)
+                self._bridge.reset(tick.simulator, self._channels.outgoing(tick.simulator))
+                ticks = [other for other in ticks if other is not tick]
+        return ticks
+
+    def _handle_departure(self, departure: Departure) -> None:
+        if departure.restarted:
+            _logger.warning("%s", departure.reason)  # as often as its budget allows
+        else:
+            why = departure.reason.partition(": ")[2]
+            self._throttled.log(("departed", _DETAILS.split(why)[0]), departure.reason)
+        self._drop(departure.simulator)
+
+    def _drop(self, simulator: int) -> None:
+        self._outdated.discard(simulator)
+        self._collectors.remove(simulator)
+        self._learners.remove(simulator)
+        self._channels.drop(simulator)
+
+    def _declare_all(self, declaration: _Declaration, made_before: int) -> bool:
+        """Declares the behaviors of a tick. False where it has to wait, or its simulator had to be refused."""
+        tick = declaration.tick
+        while declaration.left:
+            if len(self._collectors) - made_before >= MAX_DECLARED_AT_ONCE:
+                self._pending.append(declaration)
+                return False
+            declare = partial(self._declare, *declaration.left[-1])
+            try:
+                # Once others train, what one simulator declares does not end their run.
+                if not self._attempt(tick, "declaring", declare, fatal=not len(self._collectors)):
+                    return False
+            except NotYet:
+                self._pending.append(declaration)
+                return False
+            declaration.left.pop()
+        return True
+
+    def _declare(self, behavior_id: str, spec: BehaviorSpec, tick: Tick) -> None:
+        team = self._collectors.check(tick.simulator, behavior_id, spec)
+        group_size = largest_group(tick.steps.get(behavior_id))
+        collector = self._learners.declare(tick.simulator, team, spec, group_size)
+        self._collectors.add(tick.simulator, behavior_id, collector)
+
+    def _attempt(self, tick: Tick, doing: str, work: Callable[[Tick], None], *, fatal: bool = True) -> bool:
+        """Whether work on a tick succeeded. Where it fails, the simulator is refused and all others go on.
+
+        fatal: a launched simulator that does not fit the configuration ends the run, because it will never fit.
+        """
+        number = tick.simulator
+        try:
+            work(tick)
+            return True
+        except _NOT_THE_SIMULATORS_FAULT:
+            raise
+        except (UserError, WireError) as error:
+            info = self._bridge.simulators.get(number)
+            if fatal and isinstance(error, UserError) and info is not None and info.launched:
+                raise
+            reason = str(error)
+            self._throttled.log("refused", f"Simulator {number} is refused: {reason}", level=logging.ERROR)
+        except Exception as error:
+            reason = (
+                f"{doing} its message failed in the trainer: {type(error).__name__}: {quoted(str(error))}"
+            )
+            self._throttled.log(
+                (doing, type(error).__name__), f"Simulator {number} is refused: {reason}", error=error
+            )
+        self._drop(number)
+        self._bridge.reject(number, reason)
+        return False

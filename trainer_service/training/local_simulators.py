@@ -1,0 +1,59 @@
+"""Simulators of the trainer's own process, as the source of a run's experience."""
+
+from __future__ import annotations
+
+import logging
+
+from trainer_service.behaviors.registry import Behaviors
+from trainer_service.collection.channels import Channels
+from trainer_service.collection.collector import Collector
+from trainer_service.collection.collectors import Collectors, TeamName
+from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.simulators import Simulators
+from trainer_service.metrics.timers import Timers
+from trainer_service.training.recorder import Recorder
+from unity_bridge.server.bridge import Bridge
+from unity_bridge.side_channels import StatMessage
+from unity_bridge.specs import BehaviorSpec
+
+_logger = logging.getLogger(__name__)
+
+
+class LocalLearners:
+    """The behaviors of a run, as simulators of its own process reach them: by calls."""
+
+    def __init__(self, behaviors: Behaviors, recorder: Recorder, channels: Channels, bridge: Bridge) -> None:
+        self._behaviors = behaviors
+        self._recorder = recorder
+        self._channels = channels
+        self._bridge = bridge
+
+    def declare(self, simulator: int, team: TeamName, spec: BehaviorSpec, group_size: int) -> Collector:
+        """The collector of a behavior, which is made where it is new. Raises UserError like ``Behaviors.declare``."""
+        is_new = team.name not in self._behaviors
+        behavior = self._behaviors.declare(simulator, team, spec, group_size)
+        if is_new:
+            self._recorder.add(behavior)
+            self._channels.announce(behavior.name, behavior.settings, self._bridge)
+            _logger.info("Connected new brain: %s?team=%d", *team)
+        return behavior.collector
+
+    def remove(self, simulator: int) -> None:
+        """Forgets a simulator that is gone."""
+        self._behaviors.remove(simulator)
+
+    def add_stat(self, behavior: str, stat: StatMessage) -> bool:
+        """Adds a simulator's statistic to the behavior's next summary. False where there are too many names."""
+        return self._behaviors[behavior].add_stat(stat)
+
+    def deliver(self, behavior: str, batch: SampleBatch) -> None:
+        """Adds what a tick completed."""
+        self._behaviors[behavior].add(batch)
+
+
+def local_simulators(
+    bridge: Bridge, channels: Channels, behaviors: Behaviors, recorder: Recorder, timers: Timers
+) -> Simulators:
+    """The simulators behind a bridge, whose experience goes to these behaviors."""
+    learners = LocalLearners(behaviors, recorder, channels, bridge)
+    return Simulators(bridge, Collectors(learners.deliver), channels, learners, timers)
