@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.collection.collector import Collector
 from trainer_service.errors import OutOfMemory
 from trainer_service.training.compute import out_of_memory
 
@@ -30,18 +31,19 @@ def learn(mlagents_style, configure, program):
 
 @pytest.fixture
 def fails_at_the_second(monkeypatch: pytest.MonkeyPatch):
-    """Lets the second call of one of Behavior's methods raise an error."""
+    """Lets the second call of one of a behavior's methods raise an error."""
 
     def arrange(method: str, error: Exception) -> None:
-        genuine, calls = getattr(Behavior, method), []
+        owner = Collector if method == "act" else Behavior
+        genuine, calls = getattr(owner, method), []
 
-        def failing(self: Behavior, *arguments: object) -> object:
+        def failing(self: object, *arguments: object) -> object:
             calls.append(arguments)
             if len(calls) == 2:
                 raise error
             return genuine(self, *arguments)
 
-        monkeypatch.setattr(Behavior, method, failing)
+        monkeypatch.setattr(owner, method, failing)
 
     return arrange
 

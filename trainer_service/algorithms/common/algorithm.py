@@ -84,6 +84,17 @@ class Algorithm(Protocol):
         does not fit."""
         ...
 
+    def acting_state(self) -> dict[str, Any]:
+        """Everything that acting depends on but random streams: tensors and plain Python only, not copied."""
+        ...
+
+    def load_acting_state(self, state: Mapping[str, Any], seed: int) -> None:
+        """Acts as the algorithm did that ``acting_state`` is of, from now on.
+
+        seed: of the random stream that actions are drawn from.
+        """
+        ...
+
     def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
         """The replay buffer, too large for ``state_dict``; None where there is none or it shall not be saved."""
         ...

@@ -83,6 +83,14 @@ class RandomPolicy:
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Does nothing: there are no weights."""
 
+    def acting_state(self) -> dict[str, Any]:
+        """Nothing: it acts without weights."""
+        return {}
+
+    def load_acting_state(self, state: Mapping[str, Any], seed: int) -> None:
+        """Draws from a stream of that seed."""
+        self._acting.manual_seed(seed)
+
     def replay_state(self) -> None:
         """None: nothing is kept to learn from."""
         return None

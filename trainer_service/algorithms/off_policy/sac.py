@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainer_service.algorithms.common import reward_models
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
@@ -155,6 +155,9 @@ class SAC(ReplayLearner[Sample]):
         self._update_rule.load_weights(state, heads, len(known))
         super().load_weights(state)
         reward_models.load_weights(self._reward_sources, state)
+
+    def _acting_networks(self) -> Mapping[str, nn.Module]:
+        return self._update_rule.acting_networks()
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and actor as they are now, to be exported."""

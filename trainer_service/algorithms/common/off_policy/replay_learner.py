@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Generic, Protocol
+from typing import Any, ClassVar, Generic, Protocol, cast
 
 import numpy as np
 import torch
@@ -227,6 +227,28 @@ class ReplayLearner(ABC, Generic[SampleT]):
         for key, network in self._weights().items():
             network.load_state_dict(state[key])
         self._normalizer.load_state_dict(state["normalizer"])
+
+    def _acting_networks(self) -> Mapping[str, nn.Module]:
+        """Networks that a decision goes through, by name."""
+        return {"policy": cast(nn.Module, self._policy)}
+
+    def acting_state(self) -> dict[str, Any]:
+        """The policy, the normalizer, and how far exploration has come."""
+        return {
+            **{name: network.state_dict() for name, network in self._acting_networks().items()},
+            "normalizer": self._normalizer.state_dict(),
+            "exploration": self._exploration.state_dict(),
+            "explores": self._training,
+        }
+
+    def load_acting_state(self, state: Mapping[str, Any], seed: int) -> None:
+        """Acts with that policy. Raises KeyError or RuntimeError where it does not fit."""
+        for name, network in self._acting_networks().items():
+            network.load_state_dict(state[name])
+        self._normalizer.load_state_dict(state["normalizer"])
+        self._exploration.load_state_dict(state["exploration"])
+        self._training = state["explores"]
+        self._acting.manual_seed(seed)
 
     def replay_state(self) -> dict[str, NDArray[Any]] | None:
         """The replay buffer and how far learning from it has come, if they shall be saved."""

@@ -99,6 +99,10 @@ class SACUpdate:
             kept = torch.cat([kept, self._critics.remember(observations, memories)], dim=1)
         return parameters, kept
 
+    def acting_networks(self) -> Mapping[str, nn.Module]:
+        """Networks that ``step`` goes through, by name: critics too where they remember."""
+        return {"actor": self.actor} | ({"critics": self._critics} if self._critics.memory_size else {})
+
     def gradient_step(self, batch: SACMinibatch, rate: float, noise: torch.Generator) -> StepResult:
         """One gradient step of everything. noise: what actions are drawn with."""
         alpha = self._log_alpha.detach().exp()

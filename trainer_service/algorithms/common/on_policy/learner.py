@@ -214,6 +214,16 @@ class OnPolicyLearner(ABC):
         self._normalizer.load_state_dict(state["normalizer"])
         reward_models.load_weights(self._rewards, state)
 
+    def acting_state(self) -> dict[str, Any]:
+        """The policy, with the critic that it remembers for if it has one, and the normalizer."""
+        return {"policy": self._policy.state_dict(), "normalizer": self._normalizer.state_dict()}
+
+    def load_acting_state(self, state: Mapping[str, Any], seed: int) -> None:
+        """Acts with that policy. Raises KeyError or RuntimeError where it does not fit."""
+        self._policy.load_state_dict(state["policy"])
+        self._normalizer.load_state_dict(state["normalizer"])
+        self._acting.manual_seed(seed)
+
     def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
         """None: what was collected serves once, and is in ``state_dict`` until then."""
         return None
