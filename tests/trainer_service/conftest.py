@@ -168,6 +168,7 @@ def make_behavior() -> Callable[..., Behavior]:
         branches: Sequence[int] = (),
         seed: int = 1,
         learns: bool = True,
+        decoupled: bool = False,
         **settings: Any,
     ) -> Behavior:
         sensors = tuple(ObservationSpec(f"sensor_{i}", (size,)) for i, size in enumerate(sizes))
@@ -175,7 +176,8 @@ def make_behavior() -> Callable[..., Behavior]:
             sensors, ActionSpec(continuous, tuple(branches or ([2] if not continuous else [])))
         )
         chosen = TrainerSettings.model_validate({**SMALL, **settings})
-        behavior = Behavior(name, spec, chosen, Compute(torch.device("cpu"), seed), learns=learns)
+        compute = Compute(torch.device("cpu"), seed, decoupled=decoupled)
+        behavior = Behavior(name, spec, chosen, compute, learns=learns)
         if chosen.behavioral_cloning is None and "gail" not in chosen.reward_signals:
             # As a run does before its loop begins. Tests of demonstrations say themselves when they are read.
             behavior.prepare()

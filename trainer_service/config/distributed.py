@@ -29,7 +29,8 @@ class DistributedSettings(Section):
 
     collection: Collection = "sync"
     """``sync`` collects every rollout with the newest policy while learning waits; ``async`` collects while the
-    learner learns, with a policy that may be older."""
+    learner learns, with a policy that may be older. PPO, MAPPO, HAPPO and POCA weigh what it did;
+    COMA cannot."""
 
     fragment_steps: PositiveCount | None = None
     """Agent steps that a worker sends at once; null takes its share of what the next update needs, with ``async``

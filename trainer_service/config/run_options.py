@@ -253,6 +253,25 @@ class RunOptions(Section):
                     raise section_error((*where, "behavior"), self._not_listed(behavior))
         return self
 
+    @model_validator(mode="after")
+    def _stale_rollouts_are_learned_from(self) -> Self:
+        distributed = self.distributed
+        if distributed is None or not distributed.num_workers or distributed.collection == "sync":
+            return self
+        named = {f"behaviors.{name}": settings for name, settings in self.behaviors.items()}
+        if not named and self.default_settings is not None:
+            named = {"default_settings": self.default_settings}  # beside listed ones it may serve nobody
+        refused = [
+            f"'{settings.trainer_type}' ({name})"
+            for name, settings in named.items()
+            if not settings.hyperparameters.supports_stale_rollouts
+        ]
+        if refused:
+            who = ", ".join(refused)
+            text = f"expected 'sync', got 'async', but {who} cannot learn from rollouts of an older policy"
+            raise section_error(("distributed", "collection"), text)
+        return self
+
     def _not_listed(self, behavior: str) -> str:
         near = nearest_choice(behavior, self.behaviors)
         hint = f" (is '{near}' meant?)" if near else ""

@@ -20,6 +20,23 @@ def clipped_surrogate_loss(
     return -torch.minimum(ratio * advantage, clipped * advantage).mean()
 
 
+MAX_WEIGHT = 2.0
+"""Where importance weights are truncated: a step that an older policy hardly ever took must not outweigh all others."""
+
+
+def importance_weights(log_ratio: Tensor) -> Tensor:
+    """min(π_prox/π_behav, 2), the weights of the decoupled objective of PPO. log_ratio: ln π_prox/π_behav. Shape kept.
+
+        L = E[ w · min(r A, clip(r, 1−ε, 1+ε) A) ],  r = π_θ/π_prox,  w = π_prox/π_behav
+
+    Hilton, Cobbe & Schulman 2021, "Batch size-invariance for policy optimization" (arXiv:2110.00641): the policy that
+    is not to be left too fast, π_prox, is another one than that which acted, π_behav. Here π_prox is the policy at the
+    start of an update, and weights are truncated (Ionides 2008, "Truncated importance sampling"). Since w ≥ 0 it may as
+    well stand inside the minimum: −L is ``clipped_surrogate_loss`` against π_prox, with w A in the place of A.
+    """
+    return log_ratio.exp().clamp(max=MAX_WEIGHT)
+
+
 def clipped_value_loss(value: Tensor, old_value: Tensor, return_: Tensor, *, clip_range: Tensor) -> Tensor:
     """Squared error that stops pulling once V has left V_old ± range: mean max((V−R)², (V_clip−R)²).
 

@@ -27,6 +27,9 @@ class Compute:
     seed: int
     progress: Callable[[int, int], None] = lambda minibatch, of: None
     """Called before every minibatch of a long update, with its number from 0 and how many there are."""
+    decoupled: bool = False
+    """Whether rollouts may be of an older policy than the present one, so that learners on policy correct for it
+    (see ``ops.losses.importance_weights``)."""
 
 
 class Algorithm(Protocol):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from trainer_service.algorithms.common import reward_models
 from trainer_service.algorithms.common.algorithm import Metrics
+from trainer_service.algorithms.common.on_policy.importance import proximal_log_probs, weight_metrics
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
 from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, with_progress
 from trainer_service.algorithms.common.schedules import Scheduled, scheduled_at
@@ -24,7 +25,7 @@ from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatAdam
 from trainer_service.networks.policies.action_heads import clip_actions
 from trainer_service.networks.policies.actor_critic import ActorCritic, batched_values
-from trainer_service.ops.losses import PPOBatch
+from trainer_service.ops.losses import PPOBatch, importance_weights
 from trainer_service.ops.ppo_gradient import ppo_gradient
 from trainer_service.ops.returns import ragged_generalized_advantage, standardize
 from trainer_service.rewards import Experience
@@ -53,6 +54,9 @@ class PPO(OnPolicyLearner):
         scheduled = scheduled_at(self._hyper, step, self._settings.max_steps)
         experience = Experience(self._buffer.drain(), self._device, clip_actions)
         rollout = self._make_rollout(experience)
+        importance: Metrics = {}
+        if self._decoupled:
+            rollout, importance = self._decouple(rollout)
         losses = torch.zeros(5, device=self._device)
         minibatches = 0
         estimates: list[Metrics] = []
@@ -75,6 +79,7 @@ class PPO(OnPolicyLearner):
             "Policy/Beta": scheduled.beta,
             "Policy/Clip Fraction": clipped,
             "Policy/KL Divergence": kl,
+            **importance,
             **estimates[0],
             **self._update_others(experience, step),
         }
@@ -97,6 +102,25 @@ class PPO(OnPolicyLearner):
             old_log_prob=self._tensor(trajectories.log_probs),
             sampler=self._sampler(trajectories),
         )
+
+    def _decouple(self, rollout: _Rollout) -> tuple[_Rollout, Metrics]:
+        """The rollout with the present policy as its old one, and weights for what an older one did in it."""
+
+        def log_prob(steps: slice, sequences: Sequences | None) -> Tensor:
+            seen = [sensor[steps] for sensor in rollout.observations]
+            heads = self._policy.actions
+            return heads.log_prob(
+                self._policy.policy(seen, sequences),
+                rollout.allowed_actions[steps],
+                rollout.continuous_actions[steps],
+                rollout.discrete_actions[steps] - heads.offsets,
+            )
+
+        proximal = proximal_log_probs(
+            log_prob, len(rollout.trajectories), rollout.sampler.sequences, self._policy.chunk
+        )
+        weights = importance_weights(proximal - rollout.old_log_prob)
+        return rollout._replace(old_log_prob=proximal, weights=weights), weight_metrics(weights)
 
     def _estimate_advantages(self, rollout: _Rollout) -> tuple[PPOBatch, Metrics]:
         """Advantages and returns by the critic as it is now."""
@@ -121,14 +145,15 @@ class PPO(OnPolicyLearner):
             label = source.name.capitalize()
             metrics[f"Policy/{label} Value Estimate"] = float(values[:, head].mean())
             metrics[f"Policy/{label} Reward"] = float(rewards.sum() / len(trajectories.lengths))
+        # Normalized over the rollout: in small minibatches the mean would be mostly noise. Signals add up before
+        # that, so their strengths decide how they weigh against each other.
+        advantage = self._tensor(standardize(advantages.sum(axis=1)))
         targets = PPOBatch(
             continuous_actions=rollout.continuous_actions,
             discrete_actions=rollout.discrete_actions,
             allowed_actions=rollout.allowed_actions,
             old_log_prob=rollout.old_log_prob,
-            # Normalized over the rollout: in small minibatches the mean would be mostly noise. Signals add
-            # up before that, so their strengths decide how they weigh against each other.
-            advantage=self._tensor(standardize(advantages.sum(axis=1))),
+            advantage=advantage if rollout.weights is None else rollout.weights * advantage,
             old_value=self._tensor(values),
             return_=self._tensor(advantages + values),
         )
@@ -242,3 +267,6 @@ class _Rollout(NamedTuple):
     old_log_prob: Tensor
 
     sampler: MinibatchSampler
+
+    weights: Tensor | None = None
+    """Importance weights of the steps, [S], where an older policy may have acted."""

@@ -62,6 +62,9 @@ class Hyperparameters(Section):
     supports_layer_norm: ClassVar[bool] = True
     """Whether ``network_settings.layer_norm`` may be true."""
 
+    supports_stale_rollouts: ClassVar[bool] = False
+    """Whether it may learn from what an older policy than the present one collected."""
+
     batch_size: PositiveCount = 1024
     """Rows of one gradient step."""
 

@@ -34,6 +34,7 @@ class RandomSettings(Hyperparameters):
     supports_memory: ClassVar[bool] = False
     supports_reward_models: ClassVar[bool] = False
     supports_cloning: ClassVar[bool] = False
+    supports_stale_rollouts: ClassVar[bool] = True
 
 
 class ReplaySettings(Section):
@@ -61,6 +62,7 @@ class ReplayHyperparameters(Hyperparameters):
     """Hyperparameters of all learners from a replay buffer."""
 
     learns_from_replay: ClassVar[bool] = True
+    supports_stale_rollouts: ClassVar[bool] = True
 
     batch_size: PositiveCount = 128
     """Rows of one gradient step, drawn from the replay buffer; for learners of groups a row is a joint step."""

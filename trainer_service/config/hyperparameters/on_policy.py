@@ -65,6 +65,7 @@ class PPOSettings(OnPolicyHyperparameters):
     """Proximal policy optimization (Schulman et al. 2017)."""
 
     needs_actions: ClassVar[bool] = False
+    supports_stale_rollouts: ClassVar[bool] = True
 
     shared_critic: ShapesWeights[Flag] = False
     """Whether the value heads sit on the actor's body instead of a network of their own."""
@@ -98,6 +99,8 @@ class CentralCriticSettings(GroupOnPolicySettings):
 
 class MAPPOSettings(CentralCriticSettings):
     """Multi-agent PPO with a central critic (Yu et al. 2022)."""
+
+    supports_stale_rollouts: ClassVar[bool] = True
 
     reward_mode: Literal["individual", "team_sum"] = "individual"
     """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
@@ -138,6 +141,8 @@ class HAPPOSettings(MAPPOSettings):
 
 class POCASettings(GroupOnPolicySettings):
     """Posthumous credit assignment for groups of agents (Cohen et al. 2021)."""
+
+    supports_stale_rollouts: ClassVar[bool] = True
 
     @property
     def max_group_size(self) -> int | None:

@@ -46,9 +46,10 @@ class ActorCritic(nn.Module):
         self.value = xavier_linear(self.actor.output_size, value_heads)
         self.chunk = rows_at_once(self)
 
-    def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """The distribution of each agent's action."""
-        return self.actions.forward(self.actor.forward(observations_as_floats(observations)))
+    def policy(self, observations: Sequence[Tensor], sequences: Sequences | None = None) -> ActionParameters:
+        """The distribution of each agent's action. sequences: how rows follow each other, with memory."""
+        features = self.actor.forward(observations_as_floats(observations))
+        return self.actions.forward(self.actor.unroll(features, sequences))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns the actions' parameters of one step with memory, and what each agent remembers afterwards.

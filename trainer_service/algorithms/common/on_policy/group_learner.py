@@ -32,17 +32,19 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
     joint_step_batches,
     reward_metrics,
 )
+from trainer_service.algorithms.common.on_policy.importance import proximal_log_probs, weight_metrics
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
 from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, with_progress
 from trainer_service.algorithms.common.schedules import Scheduled, learning_rate_at, scheduled_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import GroupOnPolicySettings
+from trainer_service.networks.encoders.layers import rows_at_once
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatOptimizer
 from trainer_service.networks.policies.action_heads import clip_actions
 from trainer_service.networks.policies.group_actors import GroupActors
-from trainer_service.ops.losses import clipped_surrogate_loss
+from trainer_service.ops.losses import clipped_surrogate_loss, importance_weights
 from trainer_service.rewards import Experience
 from trainer_service.rollout.joint_steps import find_joint_steps
 from trainer_service.rollout.observation_selector import AGENT_ID
@@ -114,7 +116,11 @@ class GroupLearner(OnPolicyLearner):
         experience = Experience(self._for_rewards(trajectories), self._device, clip_actions)
         rollout = self._make_rollout(trajectories, experience)
         critic_targets = self._estimate_advantages(rollout, scheduled)
-        metrics = self._update_actors(rollout, critic_targets.advantages, scheduled)
+        advantages, importance = critic_targets.advantages, {}
+        if self._decoupled:
+            rollout, weights = self._decouple(rollout)
+            advantages, importance = weights * advantages, weight_metrics(weights)
+        metrics = self._update_actors(rollout, advantages, scheduled)
         critic_rate = learning_rate_at(
             self._hyper, step, self._settings.max_steps, initial=self._hyper.initial_critic_learning_rate
         )
@@ -124,10 +130,32 @@ class GroupLearner(OnPolicyLearner):
             "Policy/Learning Rate": scheduled.learning_rate,
             "Policy/Epsilon": scheduled.epsilon,
             "Policy/Beta": scheduled.beta,
+            **importance,
             **critic_targets.metrics,
             **reward_metrics(rollout, self._rewards),
             **self._update_others(experience, step),
         }
+
+    def _decouple(self, rollout: GroupRollout) -> tuple[GroupRollout, Tensor]:
+        """The rollout with the present actors as its old ones, and weights of what older ones did in it, [S].
+
+        A weight is of the agent's own action, as the surrogate's ratio is: the others of its group are part of its
+        environment. The product over the group would be exact for HAPPO, but truncated it learns less from old
+        rollouts (two agents, eight updates late: 89 % instead of 98 % right choices in test_stale_rollouts.py).
+        """
+
+        def log_prob(part: slice, sequences: Sequences | None) -> Tensor:
+            steps = torch.arange(part.start, part.stop, device=self._device)
+            return self._log_prob_and_entropy(rollout, steps, sequences)[0]
+
+        proximal = proximal_log_probs(
+            log_prob,
+            len(rollout.trajectories),
+            self._sampler(rollout.trajectories).sequences,
+            rows_at_once(self._policy),
+        )
+        weights = importance_weights(proximal - rollout.old_log_prob)
+        return rollout._replace(old_log_prob=proximal), weights
 
     def _update_actors(
         self, rollout: GroupRollout, advantages: Tensor, scheduled: Scheduled

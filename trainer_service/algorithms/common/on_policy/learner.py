@@ -49,11 +49,17 @@ class OnPolicyLearner(ABC):
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
         self._hyper = require_settings(settings, self._settings_type)
+        if compute.decoupled and not self._hyper.supports_stale_rollouts:
+            raise ValueError(
+                f"{settings.trainer_type} cannot learn from rollouts of an older policy: "
+                "distributed.collection must be 'sync'"
+            )
         self._spec = spec
         self._settings = settings
         self.horizon = settings.time_horizon
         self._device = compute.device
         self._progress = compute.progress
+        self._decoupled = compute.decoupled
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
             self._policy = self._make_policy().to(self._device)
