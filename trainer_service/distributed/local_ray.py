@@ -11,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from trainer_service.distributed import ray_internals
+from trainer_service.distributed.ray_authentication import asks_for_token
 from trainer_service.errors import UserError
 
 LOOPBACK = "127.0.0.1"
@@ -55,18 +56,23 @@ def local_ray(cores: int, *, insecure: bool = False) -> Iterator[None]:
         ray_internals.read_authentication_again()
         daemons: list[Any] = []
         stack.callback(_shut_down, daemons)
-        address = _start(folder, cores, daemons)
+        addresses = _start(folder, cores, daemons)
         stack.enter_context(_watchdog(daemons, folder))
-        if address != LOOPBACK and not insecure:
+        if not insecure and not _is_private(addresses):
             raise UserError(
-                f"Ray {ray.__version__} listens on {address} instead of on this machine alone: use a version that the "
-                "README names, or --insecure-ray in a network that you trust"
+                f"Ray {ray.__version__} lets in more than this run: use a version that the README names, or "
+                "--insecure-ray in a network that you trust"
             )
         yield
 
 
-def _start(folder: Path, cores: int, daemons: list[Any]) -> str:
-    """Starts Ray, and adds its processes to ``daemons`` even where it fails. Returns its node's address."""
+def _is_private(addresses: Mapping[str, Any]) -> bool:
+    """Whether Ray listens on this machine alone, and there for its token alone."""
+    return addresses["node_ip_address"] == LOOPBACK and asks_for_token(addresses["gcs_address"])
+
+
+def _start(folder: Path, cores: int, daemons: list[Any]) -> Mapping[str, Any]:
+    """Starts Ray, and adds its processes to ``daemons`` even where it fails. Returns its addresses."""
     import ray
 
     before = _children()
@@ -77,7 +83,8 @@ def _start(folder: Path, cores: int, daemons: list[Any]) -> str:
         raise UserError(f"Ray could not be started on this machine: {error}") from error
     finally:
         daemons += [child for child in _children() if child not in before]
-    return str(context.address_info["node_ip_address"])
+    addresses: Mapping[str, Any] = context.address_info
+    return addresses
 
 
 def _environment() -> dict[str, str]:

@@ -24,20 +24,14 @@ from dataclasses import dataclass
 from trainer_service.config.distributed import DistributedSettings
 from trainer_service.distributed import ray_internals
 from trainer_service.distributed.local_ray import local_ray
+from trainer_service.distributed.ray_authentication import CLIENT, asks_for_token, check_token
 from trainer_service.errors import UserError
-from unity_bridge.transport.call_status import call_status
 
 LOCAL = "local"
 """The address that starts Ray on this machine, as none does."""
 _AUTO = "auto"
-_CLIENT = "ray://"
 _HOST_AND_PORT = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
 _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|\[::1\]")
-_GCS_METHOD = "/ray.rpc.NodeInfoGcsService/CheckAlive"
-_CLIENT_METHOD = "/ray.rpc.RayletDriver/ClusterInfo"
-_ANSWER_S = 10.0
-"""Seconds that a cluster may take to answer at all."""
-_NO_ANSWER = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,39 +139,23 @@ def require_ray() -> None:
         )
 
 
-def authenticates(address: str) -> bool:
-    """Whether a cluster asks strangers for a token, or for a certificate.
-
-    Args:
-        address: HOST:PORT or ray://HOST:PORT.
-
-    Raises:
-        UserError: it does not answer.
-    """
-    if os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true"):
-        return True  # Ray's TLS is mutual: nobody connects without a certificate
-    method = _CLIENT_METHOD if address.startswith(_CLIENT) else _GCS_METHOD
-    status = call_status(address.removeprefix(_CLIENT), method, timeout_s=_ANSWER_S)
-    if status in _NO_ANSWER:
-        raise UserError(f"No Ray cluster answers at {address}: is it running, and may this machine reach it?")
-    return status == "UNAUTHENTICATED"
-
-
 @contextmanager
 def _connected(address: str, *, insecure: bool) -> Iterator[str]:
     """Connects to a cluster; gives its address."""
     import ray
 
     address = resolve_address(address)
-    asks = authenticates(address)
-    if not asks and not insecure:
+    asks = asks_for_token(address)
+    if asks:
+        check_token(address)
+    elif not insecure:
         raise UserError(
             f"The Ray cluster at {address} asks nobody for a token: whoever reaches it runs code on it. Start it with "
             "RAY_AUTH_MODE=token on every node, or say --insecure-ray in a network that you trust"
         )
     with ExitStack() as stack:
         stack.callback(ray_internals.read_authentication_again)
-        stack.enter_context(ray_internals.environment({"RAY_AUTH_MODE": "token" if asks else "disabled"}))
+        stack.enter_context(ray_internals.environment({"RAY_AUTH_MODE": _mode(asks)}))
         ray_internals.read_authentication_again()
         stack.enter_context(ray_internals.quiet())
         stack.enter_context(ray_internals.impatient())
@@ -189,8 +167,14 @@ def _connected(address: str, *, insecure: bool) -> Iterator[str]:
         yield address
 
 
+def _mode(asks: bool) -> str:
+    """The authentication mode to connect with: no token is shown to a cluster that would not check it."""
+    given = os.environ.get("RAY_AUTH_MODE", "disabled")
+    return "disabled" if not asks else given if given != "disabled" else "token"
+
+
 def _is_loopback(address: str) -> bool:
-    host = address.removeprefix(_CLIENT).rpartition(":")[0]
+    host = address.removeprefix(CLIENT).rpartition(":")[0]
     return _LOOPBACK.fullmatch(host) is not None
 
 
@@ -204,13 +188,14 @@ def resolve_address(address: str) -> str:
         address = os.environ.get("RAY_ADDRESS") or _AUTO
     if address == _AUTO:
         try:
-            return ray_internals.address_of_running_cluster()
+            with ray_internals.loopback_addresses():
+                return ray_internals.address_of_running_cluster()
         except ConnectionError as error:
             raise UserError(
                 "No Ray cluster runs on this machine, which the address auto expects: start one with ray start, or "
                 "give its address"
             ) from error
-    if _HOST_AND_PORT.fullmatch(address.removeprefix(_CLIENT)) is None:
+    if _HOST_AND_PORT.fullmatch(address.removeprefix(CLIENT)) is None:
         raise UserError(
             f"The address of a Ray cluster: expected auto, HOST:PORT or ray://HOST:PORT, got {address}"
         )
@@ -224,11 +209,6 @@ def _errors_translated(address: str) -> Iterator[None]:
 
     try:
         yield
-    except ray.exceptions.AuthenticationError as error:
-        raise UserError(
-            f"The Ray cluster at {address} does not accept this machine's token, or there is none: copy the head "
-            "node's ~/.ray/auth_token here, or name the file in RAY_AUTH_TOKEN_PATH"
-        ) from error
     except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
         raise UserError(_explanation(address, f"{error} {error.__cause__ or ''}")) from error
 
