@@ -53,6 +53,10 @@ class Behavior:
         self.settings = settings
         self.step = 0
         """Agent steps: actions with a known reward and next state. Under self-play those of learning teams."""
+        self.updates = 0
+        """Updates that this process has made."""
+        self.seed = compute.seed
+        """The seed that its random streams are derived from."""
         self.diverged = False
         """Whether the weights are not finite any more, and so must not replace a good checkpoint."""
         self._learns = learns
@@ -159,6 +163,7 @@ class Behavior:
             UserError: the update left something that is no number; the behavior is ``diverged`` from now on.
         """
         metrics = self._algorithm.update(self.step)
+        self.updates += 1
         broken = [tag for tag, value in metrics.items() if not math.isfinite(value)]
         if broken:
             self.diverged = True
@@ -204,6 +209,10 @@ class Behavior:
         """Progress since the last call, for lessons that watch the behavior; None where it does not learn."""
         returns, self._returns_since_progress = self._returns_since_progress, []
         return Progress(self.step / max(self.settings.max_steps, 1), returns) if self._learns else None
+
+    def acting_state(self) -> Mapping[str, Any]:
+        """Everything that acting depends on but random streams: tensors and plain Python only, not copied."""
+        return self._algorithm.acting_state()
 
     def checkpoint(self) -> Checkpoint:
         """The behavior as it is now."""

@@ -162,6 +162,15 @@ class SelfPlay:
         """The snapshot that a team acts as; None for the newest policy, which the learning team always has."""
         return self._opponents.get(team)
 
+    @property
+    def learning_team(self) -> int:
+        """The team whose turn it is."""
+        return self._scheduler.learning
+
+    def opponents(self) -> dict[int, Snapshot]:
+        """The snapshots that teams act as, by team; those that act as the newest policy are left out."""
+        return {team: snapshot for team, snapshot in self._opponents.items() if snapshot is not None}
+
     def rate(self, results: Sequence[float]) -> list[float]:
         """Updates ratings by games of the learning team: see ``TurnScheduler.rate``."""
         return self._scheduler.rate(self, results)

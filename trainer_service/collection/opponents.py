@@ -65,6 +65,10 @@ class OpponentPolicies:
             self._frozen[team] = snapshot, policy
         return policy
 
+    def reseed(self, seed: int) -> None:
+        """Draws the actions of snapshots from a stream of this seed from now on."""
+        self._noise.manual_seed(seed)
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that a continued run needs: tensors and plain Python only."""
         return {"acting": self._noise.get_state()}

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from trainer_service.collection.launching import engine_settings
 from trainer_service.config import RunOptions
 from trainer_service.curriculum import Curriculum, with_sampler_seeds
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge, BridgeSettings
-from unity_bridge.side_channels import EngineConfiguration, parameter_records
+from unity_bridge.side_channels import parameter_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +64,3 @@ class EvaluationSimulator:
         curriculum = Curriculum(parameters)
         curriculum.resume(lessons, {})
         return curriculum
-
-
-def engine_settings(options: RunOptions) -> EngineConfiguration:
-    """The settings of a simulator's engine, which it gets with the first reset."""
-    engine = options.engine_settings
-    return EngineConfiguration(
-        width=engine.width,
-        height=engine.height,
-        quality_level=engine.quality_level,
-        time_scale=engine.time_scale,
-        target_frame_rate=engine.target_frame_rate,
-        capture_frame_rate=engine.capture_frame_rate,
-    )

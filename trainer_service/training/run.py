@@ -157,8 +157,8 @@ class RunFactory:
 
     device: torch.device
 
-    def make(self, make_source: Callable[[Behaviors, Recorder, Timers], Source]) -> Run:
-        """The run with the source of experience that is made for its behaviors.
+    def make(self, make_source: Callable[[Behaviors, Recorder, Timers, str], Source]) -> Run:
+        """The run with the source of experience that is made for its behaviors, and for this type of device.
 
         Raises:
             UserError: the list of a resumed run's checkpoints is damaged, and the folder may not be written to.
@@ -201,7 +201,7 @@ class RunFactory:
             create, listed=options.behaviors, absence_timeout_s=options.env_settings.timeout_wait
         )
         return Run(
-            source=make_source(behaviors, recorder, timers),
+            source=make_source(behaviors, recorder, timers, self.device.type),
             behaviors=behaviors,
             curriculum=self.curriculum,
             recorder=recorder,

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainer_service.callbacks import Callback, CallbackList, RunView
+from trainer_service.collection.launching import bridge_settings, command_of
 from trainer_service.config import (
+    DistributedSettings,
     RunOptions,
     dump_run_options,
     missing_demonstrations,
 )
 from trainer_service.curriculum import Curriculum, with_sampler_seeds
 from trainer_service.errors import ConfigError, UserError
-from trainer_service.evaluation.simulator import engine_settings
 from trainer_service.metrics.console import Console
 from trainer_service.runs.folder import RunFolder
 from trainer_service.training.stop_signals import StopSignals
@@ -26,11 +28,20 @@ from trainer_service.training.warm_start import (
     WarmStart,
     read_warm_starts,
 )
-from unity_bridge.programs.executables import Command, resolve_program
-from unity_bridge.server.bridge import Bridge, BridgeSettings
+from unity_bridge.programs.executables import Command
+from unity_bridge.server.bridge import Bridge
 from unity_bridge.side_channels import SideChannelRecord
 from unity_bridge.side_channels.channel_hub import ChannelHub, SideChannel
 from unity_bridge.transport.endpoint import is_loopback
+
+if TYPE_CHECKING:
+    from trainer_service.behaviors.registry import Behaviors
+    from trainer_service.collection.channels import Channels
+    from trainer_service.metrics.timers import Timers
+    from trainer_service.training.recorder import Recorder
+    from trainer_service.training.run import Source
+
+    MakeSource = Callable[[Behaviors, Recorder, Timers, str], Source]
 
 EDITOR_PORT = 5004
 """Where the Unity Editor looks for a trainer."""
@@ -79,8 +90,8 @@ def train(
         BridgeError: the simulators could not be started, or are gone.
         ValueError: two side channels have one id.
     """
-    _check_options(options)
-    command = _command(options)
+    _check_options(options, side_channels=bool(side_channels))
+    command = command_of(options)
     if command is None:
         _require_permission_to_listen(host, insecure_listen)
     options = _with_seeds(options)
@@ -106,26 +117,20 @@ def train(
         if folder.writable:
             folder.write_configuration(dump_run_options(options))
 
-        def greeting(simulator: int) -> Sequence[SideChannelRecord]:
-            return channels.greeting(simulator, bridge.simulators[simulator])
-
         if stop.requested:
             return Outcome(folder.path, {}, True)
-        bridge = stack.enter_context(Bridge(_bridge_settings(options, folder, greeting)))
-        if command is None:
-            _listen(bridge, host, port, options.env_settings.base_port)
+        attach = None if command is not None else partial(_listen, host=host, port=port)
+        if num_workers(options):
+            simulators = _rollout_workers(options, folder, curriculum)
         else:
-            _logger.info("Starting %d x %s", options.env_settings.num_envs, command.env)
-            bridge.launch(command, options.env_settings.num_envs)
+            simulators = _local_simulators(options, folder, curriculum, hub, command, attach)
+        make_source = stack.enter_context(simulators)
         # Only now: simulators start up while torch is being loaded, which takes longer.
-        from trainer_service.collection.channels import Channels
         from trainer_service.training.compute import choose_device
         from trainer_service.training.learn import learn
-        from trainer_service.training.local_simulators import local_simulators
         from trainer_service.training.run import RunFactory, saved_at_the_end
 
         device = choose_device(options.torch_settings.device)
-        channels = Channels(options, curriculum.messages, hub, device_type=device.type)
         run = RunFactory(
             options=options,
             command=command,
@@ -136,18 +141,94 @@ def train(
             callbacks=callback_list,
             warm_starts=warm_starts,
             device=device,
-        ).make(partial(local_simulators, bridge, channels))
+        ).make(make_source)
         with saved_at_the_end(run, device):
             run.callbacks.on_run_start(RunView(options, folder.path, run.behaviors, stop.request))
             learn(run)
-        if leaving := len(bridge.simulators):
-            _logger.info("Waiting for %d simulator%s to leave.", leaving, "s" if leaving > 1 else "")
         steps = {name: behavior.step for name, behavior in run.behaviors.items()}
         return Outcome(folder.path, steps, stop.requested)
 
 
-def _check_options(options: RunOptions) -> None:
+@contextmanager
+def _local_simulators(
+    options: RunOptions,
+    folder: RunFolder,
+    curriculum: Curriculum,
+    hub: ChannelHub,
+    command: Command | None,
+    attach: Callable[..., None] | None,
+) -> Iterator[MakeSource]:
+    """Simulators of this process: launched, or those that attach. They are started at once."""
+
+    def greeting(simulator: int) -> Sequence[SideChannelRecord]:
+        return channels[0].greeting(simulator, bridge.simulators[simulator])
+
+    channels: list[Channels] = []
+    run_logs = folder.run_logs if folder.writable else None
+    with Bridge(bridge_settings(options, run_logs, greeting)) as bridge:
+        if command is not None:
+            _logger.info("Starting %d x %s", options.env_settings.num_envs, command.env)
+            bridge.launch(command, options.env_settings.num_envs)
+        elif attach is not None:
+            attach(bridge, base_port=options.env_settings.base_port)
+
+        def make(behaviors: Behaviors, recorder: Recorder, timers: Timers, device_type: str) -> Source:
+            from trainer_service.collection.channels import Channels
+            from trainer_service.training.local_simulators import local_simulators
+
+            channels.append(Channels(options, curriculum.messages, hub, device_type=device_type))
+            return local_simulators(bridge, channels[0], behaviors, recorder, timers)
+
+        yield make
+        if leaving := len(bridge.simulators):
+            _logger.info("Waiting for %d simulator%s to leave.", leaving, "s" if leaving > 1 else "")
+
+
+@contextmanager
+def _rollout_workers(options: RunOptions, folder: RunFolder, curriculum: Curriculum) -> Iterator[MakeSource]:
+    """Rollout workers, which have simulators of their own."""
+    from trainer_service.distributed.ray_cluster import ray_cluster, require_ray
+
+    settings = options.distributed or DistributedSettings()
+    require_ray()
+    with ray_cluster(settings, settings.num_workers) as cluster:
+        from trainer_service.distributed.ray_workers import ray_workers
+        from trainer_service.distributed.rollout_workers import RolloutWorkers
+
+        environment = options.env_settings
+        _logger.info(
+            "Starting %d rollout workers on %s, each with %d x %s",
+            settings.num_workers, cluster.name, environment.num_envs, environment.env_path,
+        )  # fmt: skip
+        with ray_workers(cluster, settings, options, folder.path if folder.writable else None) as pool:
+
+            def make(behaviors: Behaviors, recorder: Recorder, timers: Timers, device_type: str) -> Source:
+                return RolloutWorkers(
+                    pool, settings, behaviors, curriculum, recorder.add, timers,
+                    timeout_wait_s=environment.timeout_wait,
+                )  # fmt: skip
+
+            yield make
+
+
+def num_workers(options: RunOptions) -> int:
+    """Rollout workers of a run; 0 where simulators are this process's own."""
+    return 0 if options.distributed is None else options.distributed.num_workers
+
+
+def _check_options(options: RunOptions, *, side_channels: bool) -> None:
     missing: list[str] = []
+    if num_workers(options):
+        if options.env_settings.env_path is None:
+            missing.append(
+                "distributed.num_workers: rollout workers start simulators themselves, and those that attach are "
+                "not theirs: set env_settings.env_path (--env), or num_workers to 0"
+            )
+        if side_channels:
+            missing.append(
+                "distributed.num_workers: side channels of yours live in the trainer's process, which has no "
+                "simulators then: leave them out, or set num_workers to 0"
+            )
     if options.evaluation is not None and options.env_settings.env_path is None:
         missing.append(
             "evaluation: it needs simulators of its own, and those that attach are not: "
@@ -166,36 +247,6 @@ def _check_demonstrations_of_resumed(options: RunOptions, warm_starts: dict[str,
     steps = {name: start.source.step for name, start in warm_starts.items() if start.is_resume}
     if missing := missing_demonstrations(options, steps):
         raise ConfigError(*missing)
-
-
-def _command(options: RunOptions) -> Command | None:
-    environment, engine = options.env_settings, options.engine_settings
-    if environment.env_path is None:
-        return None
-    return resolve_program(
-        environment.env_path,
-        environment.env_args or (),
-        no_graphics=engine.no_graphics,
-        no_graphics_monitor=engine.no_graphics_monitor,
-    )
-
-
-def _bridge_settings(
-    options: RunOptions, folder: RunFolder, greeting: Callable[[int], Sequence[SideChannelRecord]]
-) -> BridgeSettings:
-    environment = options.env_settings
-    return BridgeSettings(
-        seed=environment.seed,
-        greeting=greeting,
-        num_areas=environment.num_areas,
-        timeout_wait_s=environment.timeout_wait,
-        engine=engine_settings(options),
-        base_port=environment.base_port,
-        run_logs=folder.run_logs if folder.writable else None,
-        max_lifetime_restarts=environment.max_lifetime_restarts,
-        restarts_rate_limit_n=environment.restarts_rate_limit_n,
-        restarts_rate_limit_period_s=environment.restarts_rate_limit_period_s,
-    )
 
 
 def _require_permission_to_listen(host: str, insecure_listen: bool) -> None:

@@ -1,0 +1,67 @@
+"""What simulators are started with, by a run's options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trainer_service.config import RunOptions
+from unity_bridge.programs.executables import Command, resolve_program
+from unity_bridge.server.settings import BridgeSettings
+from unity_bridge.side_channels import EngineConfiguration, SideChannelRecord
+
+
+def command_of(options: RunOptions) -> Command | None:
+    """The program to start; None where simulators attach. Raises LaunchError where there is none such."""
+    environment, engine = options.env_settings, options.engine_settings
+    if environment.env_path is None:
+        return None
+    return resolve_program(
+        environment.env_path,
+        environment.env_args or (),
+        no_graphics=engine.no_graphics,
+        no_graphics_monitor=engine.no_graphics_monitor,
+    )
+
+
+def bridge_settings(
+    options: RunOptions,
+    run_logs: Path | None,
+    greeting: Callable[[int], Sequence[SideChannelRecord]],
+    *,
+    first: int = 0,
+) -> BridgeSettings:
+    """The settings of the bridge that the run's simulators are behind.
+
+    Args:
+        options: of the run.
+        run_logs: where programs' output goes; None keeps none.
+        greeting: returns the records of simulator number n's first reset.
+        first: simulators of the run that are behind other bridges: seeds and ports count on from there.
+    """
+    environment = options.env_settings
+    return BridgeSettings(
+        seed=environment.seed + first,
+        greeting=greeting,
+        num_areas=environment.num_areas,
+        timeout_wait_s=environment.timeout_wait,
+        engine=engine_settings(options),
+        base_port=None if environment.base_port is None else environment.base_port + first,
+        run_logs=run_logs,
+        max_lifetime_restarts=environment.max_lifetime_restarts,
+        restarts_rate_limit_n=environment.restarts_rate_limit_n,
+        restarts_rate_limit_period_s=environment.restarts_rate_limit_period_s,
+    )
+
+
+def engine_settings(options: RunOptions) -> EngineConfiguration:
+    """The settings of a simulator's engine, which it gets with the first reset."""
+    engine = options.engine_settings
+    return EngineConfiguration(
+        width=engine.width,
+        height=engine.height,
+        quality_level=engine.quality_level,
+        time_scale=engine.time_scale,
+        target_frame_rate=engine.target_frame_rate,
+        capture_frame_rate=engine.capture_frame_rate,
+    )

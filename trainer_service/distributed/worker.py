@@ -1,0 +1,254 @@
+"""A rollout worker: simulators of its own, and copies of policies that act in them. It learns nothing."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.algorithms.common.observation_selection import selector_for
+from trainer_service.collection.channels import Channels
+from trainer_service.collection.collector import Collector
+from trainer_service.collection.collectors import Collectors, TeamName
+from trainer_service.collection.launching import bridge_settings, command_of
+from trainer_service.collection.opponents import OpponentPolicies, Snapshot
+from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.simulators import NotYet, Simulators
+from trainer_service.config import RunOptions
+from trainer_service.distributed.records import (
+    Declaration,
+    PublishedPolicy,
+    SampleRequest,
+    SampleResult,
+    Share,
+    as_tensors,
+)
+from trainer_service.errors import UserError
+from trainer_service.metrics.timers import Timers
+from trainer_service.runs.checkpoint import spec_mismatch
+from unity_bridge.server.bridge import Bridge
+from unity_bridge.side_channels import EnvironmentParameterMessage, SideChannelRecord, StatMessage
+from unity_bridge.side_channels.channel_hub import ChannelHub
+from unity_bridge.specs import BehaviorSpec
+
+REPORT_S = 2.0
+"""How long a worker collects at most before it hands over what it has: the most that is lost when it dies."""
+
+_MAX_STATS = 100_000
+"""Statistics of simulators in one result."""
+
+_MAX_LOG = 100
+"""Lines of a worker's log in one result; the newest are kept."""
+
+_LOGGERS = ("trainer_service", "unity_bridge")
+_CPU = torch.device("cpu")
+
+
+class RolloutWorker:
+    """One worker of a run. Its simulators wait for their answers whenever it is not collecting."""
+
+    def __init__(self, number: int, options: RunOptions, run_logs: Path | None = None) -> None:
+        """
+        Args:
+            number: of the worker, from 0.
+            options: of the run, with its seed.
+            run_logs: where its simulators' output goes; None keeps none.
+        """
+        self._number = number
+        self._options = options
+        self._policies: dict[str, _PolicyCopy] = {}
+        self._request: SampleRequest | None = None
+        self._share = Share({}, {})
+        self._steps: dict[str, int] = {}
+        """Steps in complete trajectories of the request, by behavior."""
+        self._transitions: dict[str, int] = {}
+        self._batches: dict[tuple[str, int], list[SampleBatch]] = {}
+        """What was collected since the last result, by behavior and team."""
+        self._stats: list[tuple[str, StatMessage]] = []
+        self._declared: dict[TeamName, Declaration] = {}
+        self._timers = Timers()
+        self._log = _LogBuffer()
+        for name in _LOGGERS:
+            logging.getLogger(name).addHandler(self._log)
+        self._channels = Channels(options, self._parameters, ChannelHub())
+        environment = options.env_settings
+        first = number * environment.num_envs
+        self._bridge = Bridge(bridge_settings(options, run_logs, self._greeting, first=first))
+        self._collectors = Collectors(self._deliver)
+        self._simulators = Simulators(self._bridge, self._collectors, self._channels, self, self._timers)
+
+    def start(self) -> None:
+        """Starts the simulators. Raises LaunchError, PortInUse."""
+        command = command_of(self._options)
+        if command is None:
+            raise UserError("rollout workers start simulators themselves: set env_settings.env_path (--env)")
+        self._bridge.launch(command, self._options.env_settings.num_envs)
+
+    def close(self) -> None:
+        """Ends the simulators. May be called again."""
+        self._bridge.close()
+        for name in _LOGGERS:
+            logging.getLogger(name).removeHandler(self._log)
+
+    def collect(self, request: SampleRequest | None, share: Share | None = None) -> SampleResult:
+        """Acts and collects until the share is fulfilled, or for ``REPORT_S``.
+
+        Args:
+            request: what to act with from now on; None goes on with the last one.
+            share: when it is fulfilled; None goes on with the last one.
+
+        Raises:
+            UserError: a simulator that does not fit the configuration.
+            BridgeError: the simulators are gone and will not come back.
+        """
+        if request is not None:
+            self._begin(request, share or Share({}, {}))
+        until = time.monotonic() + REPORT_S
+        while True:
+            self._simulators.act()
+            self._simulators.collect()
+            complete = self._is_complete()
+            if complete or time.monotonic() >= until:
+                return self._result(complete)
+
+    def _begin(self, request: SampleRequest, share: Share) -> None:
+        before, self._request, self._share = self._request, request, share
+        self._steps, self._transitions, self._declared = {}, {}, {}
+        for name, published in request.policies.items():
+            policy = self._policies.get(name)
+            if policy is None:
+                policy = self._policies[name] = _PolicyCopy(name, published)
+            policy.update(published, (request.number, self._number))
+        if before is None:
+            return
+        if [*before.parameters] != [*request.parameters]:
+            self._simulators.send_parameters()
+        if before.restarts != request.restarts:
+            self._simulators.restart()
+
+    def _is_complete(self) -> bool:
+        wanted = {*self._share.steps, *self._share.budget}
+        for name in wanted:
+            if self._steps.get(name, 0) >= self._share.steps.get(name, float("inf")):
+                return True
+            if self._transitions.get(name, 0) >= self._share.budget.get(name, float("inf")):
+                return True
+        if self._declared:
+            return True
+        present = {team.name for team in self._collectors.teams()}
+        return bool(present) and not present & wanted
+
+    def _result(self, complete: bool) -> SampleResult:
+        assert self._request is not None
+        batches = [(name, SampleBatch.concatenate(parts)) for (name, _), parts in self._batches.items()]
+        stats, self._stats, self._batches = self._stats, [], {}
+        return SampleResult(
+            number=self._request.number,
+            versions={name: policy.published.version for name, policy in self._policies.items()},
+            complete=complete,
+            batches=batches,
+            stats=stats,
+            declared=list(self._declared.values()),
+            teams=self._collectors.teams(),
+            timers=self._timers.to_json(),
+            log=self._log.drain(),
+        )
+
+    def _deliver(self, name: str, batch: SampleBatch) -> None:
+        """Keeps what a tick completed, as far as it is wanted."""
+        published = self._policies[name].published
+        learns = published.learning_team in (None, batch.team)
+        if not learns:
+            batch = SampleBatch(batch.team, batch.transitions, replaced_values=batch.replaced_values)
+        elif not published.training and batch.trajectories is not None:
+            batch = replace(batch, trajectories=None)
+        self._batches.setdefault((name, batch.team), []).append(batch)
+        if learns:
+            self._transitions[name] = self._transitions.get(name, 0) + batch.transitions
+            if batch.trajectories is not None:
+                self._steps[name] = self._steps.get(name, 0) + len(batch.trajectories)
+
+    # What Simulators asks of the learning half, which is in another process:
+
+    def declare(self, simulator: int, team: TeamName, spec: BehaviorSpec, group_size: int) -> Collector:
+        """The collector of a behavior whose policy was published; otherwise its simulator waits, by ``NotYet``."""
+        policy = self._policies.get(team.name)
+        if policy is None:
+            self._declared.setdefault(team, Declaration(team, spec, group_size))
+            raise NotYet
+        if changed := spec_mismatch(policy.published.spec, spec):
+            raise UserError(f"behavior '{team.name}' differs from what was declared before: {changed[:500]}")
+        return policy.collector
+
+    def remove(self, simulator: int) -> None:
+        """Forgets nothing: results tell which teams are there."""
+
+    def add_stat(self, behavior: str, stat: StatMessage) -> bool:
+        """Keeps a simulator's statistic. False where there are too many in one result."""
+        if len(self._stats) >= _MAX_STATS:
+            return False
+        self._stats.append((behavior, stat))
+        return True
+
+    def _parameters(self) -> Sequence[EnvironmentParameterMessage]:
+        return self._request.parameters if self._request is not None else ()
+
+    def _greeting(self, simulator: int) -> Sequence[SideChannelRecord]:
+        return self._channels.greeting(simulator, self._bridge.simulators[simulator])
+
+
+class _PolicyCopy:
+    """The copy of a behavior's policy, and the collector that acts with it."""
+
+    def __init__(self, name: str, published: PublishedPolicy) -> None:
+        spec, settings = published.spec, published.settings
+        selector = selector_for(spec, settings)
+        compute = Compute(_CPU, published.seed)
+        self.published = published
+        self._algorithm = ALGORITHMS[settings.trainer_type](selector.spec, settings, compute)
+        self._snapshots: dict[int, Snapshot] = {}
+        self._opponents: OpponentPolicies | None = None
+        if settings.self_play is not None:
+            self._opponents = OpponentPolicies(self, self._algorithm, compute)
+        self.collector = Collector(name, settings, selector, self._algorithm, self._opponents)
+
+    def update(self, published: PublishedPolicy, stream: tuple[int, int]) -> None:
+        """Acts with this from now on. stream: of random numbers, the request and the worker."""
+        self.published = published
+        acting, others = np.random.SeedSequence([published.seed, published.step, *stream]).generate_state(
+            2, np.uint64
+        )
+        self._algorithm.load_acting_state(as_tensors(published.state), int(acting) >> 1)
+        self._snapshots = {
+            team: Snapshot(as_tensors(weights), 0, 0.0) for team, weights in published.opponents.items()
+        }
+        if self._opponents is not None:
+            self._opponents.reseed(int(others) >> 1)
+
+    def opponent(self, team: int) -> Snapshot | None:
+        """The snapshot that a team acts as; None for the newest policy."""
+        return self._snapshots.get(team)
+
+
+class _LogBuffer(logging.Handler):
+    """A buffer of what is logged in the worker's process, for the trainer's log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._lines: deque[tuple[int, str]] = deque(maxlen=_MAX_LOG)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append((record.levelno, record.getMessage()))
+
+    def drain(self) -> list[tuple[int, str]]:
+        """Returns the lines since the last call."""
+        lines = list(self._lines)
+        self._lines.clear()
+        return lines
