@@ -244,6 +244,13 @@ def _add_doctor(commands: Any) -> None:
         "--port", type=int, metavar="PORT", help="where simulators would attach (default 5004)"
     )
     doctor.add_argument("--torch-device", dest="device", metavar="DEVICE", help="cpu, cuda, cuda:0 …")
+    doctor.add_argument(
+        "--ray", dest="ray_address", metavar="ADDRESS",
+        help="a Ray cluster to look at, and for --env on its nodes: auto, HOST:PORT, ray://HOST:PORT; local starts one",
+    )  # fmt: skip
+    doctor.add_argument(
+        "--insecure-ray", action="store_true", help="look at it even if it asks nobody for a token"
+    )
     doctor.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     doctor.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 

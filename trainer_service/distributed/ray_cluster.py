@@ -20,18 +20,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from trainer_service.config.distributed import DistributedSettings
 from trainer_service.distributed import ray_internals
-from trainer_service.distributed.local_ray import local_ray
+from trainer_service.distributed.local_ray import LOOPBACK, local_ray
 from trainer_service.distributed.ray_authentication import CLIENT, asks_for_token, check_token
 from trainer_service.errors import UserError
+from unity_bridge.simulators import BUNDLED_SCHEMES
 
 LOCAL = "local"
 """The address that starts Ray on this machine, as none does."""
 _AUTO = "auto"
 _HOST_AND_PORT = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
-_LOOPBACK = re.compile(r"localhost|127\.[\d.]+|\[::1\]")
+_THIS_MACHINE = re.compile(r"localhost|127\.[\d.]+|\[::1\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +42,17 @@ class RayNode:
 
     node_id: str
     host: str
+    address: str
     cores: float
     """Cores that Ray gives away there, used or not."""
     memory: float
     """Bytes that Ray gives away there."""
     gpus: float
+
+    @property
+    def listens_to_network(self) -> bool:
+        """Whether other machines reach it: Ray's servers listen everywhere unless its address is this very one."""
+        return self.address != LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,7 @@ def _node(row: dict[str, object]) -> RayNode:
     return RayNode(
         node_id=str(row["NodeID"]),
         host=str(row["NodeManagerHostname"]),
+        address=str(row["NodeManagerAddress"]),
         cores=float(resources.get("CPU", 0.0)),
         memory=float(resources.get("memory", 0.0)),
         gpus=float(resources.get("GPU", 0.0)),
@@ -175,7 +184,14 @@ def _mode(asks: bool) -> str:
 
 def _is_loopback(address: str) -> bool:
     host = address.removeprefix(CLIENT).rpartition(":")[0]
-    return _LOOPBACK.fullmatch(host) is not None
+    return _THIS_MACHINE.fullmatch(host) is not None
+
+
+def absolute_env(env: str | None) -> str | None:
+    """The environment as a worker is told it: its folder may be another one, on this machine or its own."""
+    if not env or env.partition(":")[0] in BUNDLED_SCHEMES:
+        return env
+    return str(Path(env).absolute())
 
 
 def resolve_address(address: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from trainer_service.config import RunOptions
+from trainer_service.config import DistributedSettings, RunOptions
 from trainer_service.doctor import exchange, installation, surroundings
 from trainer_service.doctor.report import Check, Finding
 
@@ -24,7 +24,7 @@ class Setup:
     """The value of --torch-device; None is the device that a run would choose."""
     config: Path | None = None
     env: str | None = None
-    """A simulator to start."""
+    """A simulator to start; with a Ray cluster, to look for on its nodes."""
     options: RunOptions = field(default_factory=RunOptions)
     """Options to start the simulator with, and to check it against."""
 
@@ -51,5 +51,13 @@ def _checks(setup: Setup) -> Iterator[Check]:
     yield Check("loopback exchange", exchange.bundled_simulator)
     if setup.config is not None:
         yield Check("configuration", partial(exchange.configuration, setup.config))
-    if setup.env is not None:
+    if setup.options.distributed is not None and setup.options.distributed.ray_address is not None:
+        yield Check("Ray", partial(_ray, setup.options.distributed, setup.env))
+    elif setup.env is not None:
         yield Check(f"env {setup.env}", partial(exchange.environment, setup.env, setup.options))
+
+
+def _ray(settings: DistributedSettings, env: str | None) -> Iterator[Finding]:
+    from trainer_service.doctor import ray_nodes
+
+    yield from ray_nodes.cluster(settings, env)
