@@ -32,6 +32,7 @@ from trainer_service.distributed.records import (
 )
 from trainer_service.errors import UserError
 from trainer_service.metrics.timers import Timers
+from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.runs.checkpoint import spec_mismatch
 from unity_bridge.server.bridge import Bridge
 from unity_bridge.side_channels import EnvironmentParameterMessage, SideChannelRecord, StatMessage
@@ -174,6 +175,7 @@ class RolloutWorker:
             self._transitions[name] = self._transitions.get(name, 0) + batch.transitions
             if batch.trajectories is not None:
                 self._steps[name] = self._steps.get(name, 0) + len(batch.trajectories)
+                self._policies[name].update_normalizer(batch.trajectories)
 
     # What Simulators asks of the learning half, which is in another process:
 
@@ -231,6 +233,14 @@ class _PolicyCopy:
         }
         if self._opponents is not None:
             self._opponents.reseed(int(others) >> 1)
+
+    def update_normalizer(self, trajectories: Trajectories) -> None:
+        """Lets the copy's normalizer see what was collected, until the next policy brings one that has seen all of it.
+
+        As in a run without workers. Otherwise the whole first rollout would be of a policy that sees numbers beyond
+        ±5 as ±5, and the first update of one that sees what they are.
+        """
+        self._algorithm.update_normalizer(trajectories)
 
     def opponent(self, team: int) -> Snapshot | None:
         """The snapshot that a team acts as; None for the newest policy."""

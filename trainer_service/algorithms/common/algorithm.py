@@ -65,6 +65,10 @@ class Algorithm(Protocol):
         """Takes finished experience in."""
         ...
 
+    def update_normalizer(self, trajectories: Trajectories) -> None:
+        """Lets the normalizer see experience that another algorithm records; ``record`` does so by itself."""
+        ...
+
     def ready(self) -> bool:
         """Whether there is enough experience for an update."""
         ...

@@ -61,6 +61,9 @@ class RandomPolicy:
     def record(self, trajectories: Trajectories) -> None:
         """Forgets the trajectories."""
 
+    def update_normalizer(self, trajectories: Trajectories) -> None:
+        """Does nothing: it acts without looking."""
+
     def ready(self) -> bool:
         """False: it never learns."""
         return False

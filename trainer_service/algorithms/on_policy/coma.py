@@ -224,6 +224,14 @@ class COMA(GroupLearner):
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "recorded": self._env_steps, "critic_steps": self._critic_steps}
 
+    def acting_state(self) -> dict[str, Any]:
+        """The actors, the normalizer, and how far exploration has come."""
+        return {**super().acting_state(), "recorded": self._env_steps}
+
+    def load_acting_state(self, state: Mapping[str, Any], seed: int) -> None:
+        super().load_acting_state(state, seed)
+        self._env_steps = state["recorded"]
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._env_steps, self._critic_steps = state["recorded"], state["critic_steps"]

@@ -154,9 +154,13 @@ class ReplayLearner(ABC, Generic[SampleT]):
 
     def record(self, trajectories: Trajectories) -> None:
         """Remembers experience, and lets the normalizer see it."""
-        self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
+        self.update_normalizer(trajectories)
         self._remember(trajectories)
         self._exploration.record(trajectories)
+
+    def update_normalizer(self, trajectories: Trajectories) -> None:
+        """Lets the normalizer see experience."""
+        self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
 
     def _remember(self, trajectories: Trajectories) -> None:
         self._replay.record(trajectories)

@@ -142,8 +142,12 @@ class OnPolicyLearner(ABC):
         return clipped
 
     def record(self, trajectories: Trajectories) -> None:
-        """Adds experience of the present policy, and lets the normalizer see it."""
+        """Adds experience for the next update, and lets the normalizer see it."""
         self._buffer.add(trajectories)
+        self.update_normalizer(trajectories)
+
+    def update_normalizer(self, trajectories: Trajectories) -> None:
+        """Lets the normalizer see experience."""
         self._normalizer.update([self._tensor(sensor) for sensor in trajectories.observations])
 
     def ready(self) -> bool:
