@@ -33,7 +33,7 @@ class PublishedPolicy:
     """``Algorithm.acting_state``, with arrays in place of tensors."""
 
     seed: int
-    """What random streams are derived from, together with the step, the request and the worker."""
+    """What random streams are derived from, together with the step, the share's number and the worker."""
 
     training: bool
     """Whether trajectories are wanted; otherwise it only acts."""
@@ -71,6 +71,9 @@ class Share:
 
     budget: Mapping[str, int]
     """Agent steps, complete or not, by behavior name: what is left of ``max_steps``."""
+
+    number: int = 0
+    """Shares of this run before it: random streams are derived from it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,12 +10,11 @@ No worker has learnt state. What one of them loses with its process is asked for
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
@@ -30,9 +29,11 @@ from trainer_service.distributed.records import (
     as_arrays,
     writable,
 )
+from trainer_service.distributed.shares import Demand, share_of
+from trainer_service.distributed.worker_statistics import WorkerState, WorkerStatistics, add_statistic
 from trainer_service.metrics.timers import Timers
 from unity_bridge.errors import SimulatorLost
-from unity_bridge.side_channels import Aggregation, StatMessage
+from unity_bridge.side_channels import Aggregation
 from unity_bridge.specs import BehaviorSpec
 
 _logger = logging.getLogger(__name__)
@@ -45,9 +46,6 @@ FRAGMENT_STEPS = 64
 
 ASYNC_FRACTION = 4
 """Fragments that a worker's share of an update is cut into where collecting never waits."""
-
-_LARGEST_BUDGET = 4
-"""Steps, complete or not, that a worker counts at most for each one that it is asked for, where others wait for it."""
 
 IN_FLIGHT = 2
 """Requests that a worker has before it where collecting never waits: one that it works on, and the next."""
@@ -81,34 +79,6 @@ class WorkerPool(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Worker:
-    """What is known of one worker."""
-
-    promised: list[Share] = field(default_factory=list)
-    """Shares that it has not fulfilled, oldest first."""
-
-    is_lost: bool = False
-    """Whether its last process ended, and the next has not delivered anything."""
-
-    results: list[SampleResult] = field(default_factory=list)
-    """Results of this round that wait until all are there."""
-
-    wanted: int = 0
-    """Agent steps that it was asked for and has not delivered."""
-
-    collected: int = 0
-    """Agent steps that it has delivered in all."""
-
-    version: int = 0
-    """The oldest policy that its last result was collected with."""
-
-    lost: int = 0
-    """How often its process ended."""
-
-    timers: str = "{}"
-
-
 class RolloutWorkers:
     """The workers of a run, as ``learn`` sees them: ``collect`` takes in what came, ``act`` lets them go on."""
 
@@ -120,6 +90,7 @@ class RolloutWorkers:
         curriculum: Curriculum,
         added: Callable[[Behavior], None],
         timers: Timers | None = None,
+        show: Callable[[Sequence[str]], None] = lambda lines: None,
         *,
         timeout_wait_s: float = 60.0,
     ) -> None:
@@ -131,6 +102,7 @@ class RolloutWorkers:
             curriculum: the environment parameters.
             added: called with each behavior that is new.
             timers: of the trainer's process.
+            show: shows lines on the workers.
             timeout_wait_s: how long fewer workers than ``min_workers`` may be there.
         """
         self._pool = pool
@@ -139,13 +111,18 @@ class RolloutWorkers:
         self._curriculum = curriculum
         self._added = added
         self._timers = timers or Timers()
+        self._show = show
         self._timeout_wait_s = timeout_wait_s
-        self._workers: dict[int, _Worker] = {number: _Worker() for number in range(settings.num_workers)}
+        self._workers: dict[int, WorkerState] = {
+            number: WorkerState() for number in range(settings.num_workers)
+        }
         self._specs: dict[str, BehaviorSpec] = {}
-        self._requests = 0
+        self._request: SampleRequest | None = None
+        self._published: Hashable = None
+        """What the newest request depends on."""
+        self._shares_made = 0
         self._restarts = 0
-        self._lost_steps = 0
-        self._dropped_steps = 0
+        self._statistics = WorkerStatistics(self._timers)
         self._enough_until = time.monotonic() + timeout_wait_s
 
     @property
@@ -168,6 +145,8 @@ class RolloutWorkers:
             else:
                 self._handle_result(*event)
         self._require_enough()
+        self._statistics.update(self._workers, len(self._pool.ready()), self._behaviors.values())
+        self._show(self._statistics.lines)
         if self.is_async or not any(worker.promised for worker in self._workers.values()):
             with self._timers("add"):
                 self._take_in_all()
@@ -188,10 +167,9 @@ class RolloutWorkers:
         if not any(free.values()):
             return
         with self._timers("publish"):
-            self._pool.publish(self._request())
+            self._publish()
         for _ in range(self._limit):
-            shares = [self._share(index, len(ready)) for index in range(len(ready))]
-            for number, share in zip(ready, shares, strict=True):
+            for number, share in zip(ready, self._shares(len(ready)), strict=True):
                 if free[number] > 0 and share is not None:
                     free[number] -= 1
                     self._ask(number, share)
@@ -213,66 +191,66 @@ class RolloutWorkers:
         worker.wanted += sum(share.steps.values())
         self._pool.ask(number, share)
 
-    def _request(self) -> SampleRequest:
-        self._requests += 1
-        return SampleRequest(
-            number=self._requests - 1,
+    def _publish(self) -> None:
+        """Publishes the policies as they are now, unless the workers have them."""
+        parameters = tuple(self._curriculum.messages())
+        key = (parameters, self._restarts, *(_version(behavior) for behavior in self._behaviors.values()))
+        if self._request is not None and key == self._published and self.is_async:
+            return
+        self._published = key
+        self._request = SampleRequest(
+            number=0 if self._request is None else self._request.number + 1,
             policies={name: published(behavior) for name, behavior in self._behaviors.items()},
-            parameters=self._curriculum.messages(),
+            parameters=parameters,
             restarts=self._restarts,
         )
+        self._pool.publish(self._request)
 
-    def _share(self, index: int, workers: int) -> Share | None:
-        """The share of one of so many workers; None where nothing is left for it."""
-        steps: dict[str, int] = {}
-        budget: dict[str, int] = {}
-        for name, behavior in self._behaviors.items():
-            if behavior.finished:
-                continue
-            steps[name] = self._steps(behavior, index, workers)
-            budget[name] = self._budget(behavior, steps[name], index, workers)
-        if not self._behaviors:
-            return Share({}, {})
-        wanted = [name for name in steps if steps[name] and budget[name]]
-        if not wanted:
-            return None
-        return Share({name: steps[name] for name in wanted}, {name: budget[name] for name in wanted})
+    def _shares(self, workers: int) -> list[Share | None]:
+        """The shares of so many workers, by index; None where nothing is left for one."""
+        demands = {
+            name: Demand(
+                steps=self._wanted_steps(behavior, workers),
+                left=self._left(behavior) if behavior.training else None,
+            )
+            for name, behavior in self._behaviors.items()
+            if not behavior.finished
+        }
+        self._shares_made += 1
+        return [
+            share_of(demands, index, workers, self._shares_made, bounded=self.is_async)
+            for index in range(workers)
+        ]
 
-    def _steps(self, behavior: Behavior, index: int, workers: int) -> int:
-        """Agent steps that a worker shall collect at once for a behavior."""
+    def _wanted_steps(self, behavior: Behavior, workers: int) -> int:
+        """Agent steps that all workers together shall collect at once for a behavior."""
         if self._settings.fragment_steps is not None:
-            return self._settings.fragment_steps
+            return self._settings.fragment_steps * workers
         collected = behavior.collected
         if collected is None:
-            return FRAGMENT_STEPS
+            return FRAGMENT_STEPS * workers
         have, of = collected
-        if self.is_async:
-            return max(-(-of // (workers * ASYNC_FRACTION)), 1)
-        return _part(max(of - have, 1), index, workers)
+        return -(-of // ASYNC_FRACTION) if self.is_async else of - have
 
-    def _budget(self, behavior: Behavior, steps: int, index: int, workers: int) -> int:
-        """Agent steps that a worker may add to a behavior's count, so that all together keep to ``max_steps``."""
-        if not behavior.training:
-            return steps  # it has no budget, and nothing that is complete is wanted of it
+    def _left(self, behavior: Behavior) -> int:
+        """Agent steps of a behavior's ``max_steps`` that no worker was asked for."""
         promised = [share for worker in self._workers.values() for share in worker.promised]
-        left = behavior.settings.max_steps - behavior.step
-        left -= sum(share.budget.get(behavior.name, 0) for share in promised)
-        part = _part(max(left, 0), index, workers)
-        return min(part, _LARGEST_BUDGET * steps) if self.is_async else part
+        asked = sum(share.budget.get(behavior.name, 0) for share in promised)
+        return max(behavior.settings.max_steps - behavior.step - asked, 0)
 
     def _handle_result(self, number: int, result: SampleResult) -> None:
         worker = self._workers[number]
         worker.is_lost = False
         for level, text in result.log:
             _logger.log(level, "worker %d: %s", number, text)
-        worker.timers = result.timers
+        self._timers.processes[f"worker {number}"] = result.timers
         worker.results.append(result)
         if result.complete or self.is_async:
             worker.promised.pop(0)
         else:
             self._pool.ask(number, None)
 
-    def _take_in(self, number: int, worker: _Worker, result: SampleResult) -> None:
+    def _take_in(self, number: int, worker: WorkerState, result: SampleResult) -> None:
         """Gives the behaviors what a worker has collected."""
         for declared in result.declared:
             self._declare(number, declared.team, declared.spec, declared.group_size)
@@ -290,11 +268,10 @@ class RolloutWorkers:
             worker.wanted = max(worker.wanted - steps, 0)
             worker.version = result.versions.get(name, 0)
             if self.is_async and lag > self._settings.max_policy_lag:
-                self._dropped_steps += steps
-                _add(behavior, "Dropped Steps", steps, Aggregation.SUM)
+                add_statistic(behavior, "Dropped Steps", steps, Aggregation.SUM)
                 continue
             if steps:
-                _add(behavior, "Policy Lag", lag, Aggregation.AVERAGE)
+                add_statistic(behavior, "Policy Lag", lag, Aggregation.AVERAGE)
             behavior.add(writable(batch))
         for name, stat in result.stats:
             # The most recent among several simulators is chance, so the first worker's counts.
@@ -320,11 +297,11 @@ class RolloutWorkers:
             if batch.trajectories is not None
         )
         lost = max(worker.wanted - in_hand, 0)
-        self._lost_steps += lost
         for behavior in self._behaviors.values():
-            _add(behavior, "Lost Steps", lost, Aggregation.SUM)
+            add_statistic(behavior, "Lost Steps", lost, Aggregation.SUM)
+            add_statistic(behavior, "Restarts", 1, Aggregation.SUM)
         worker.promised, worker.wanted, worker.is_lost = [], 0, True
-        worker.lost += 1
+        worker.losses += 1
         self._behaviors.remove(loss.worker)
 
     def _require_enough(self) -> None:
@@ -339,9 +316,14 @@ class RolloutWorkers:
                 f"{self._settings.min_workers} asks for more; none came for {self._timeout_wait_s:g} s (timeout_wait)"
             )
 
-    def timers(self) -> Mapping[str, Any]:
-        """The workers' timers, as ``timers.json`` has them."""
-        return {f"worker {number}": json.loads(worker.timers) for number, worker in self._workers.items()}
+
+def _version(behavior: Behavior) -> Hashable:
+    """What a behavior's published policy depends on, but for its normalizer, which moves with every record."""
+    rules = behavior.self_play
+    if rules is None:
+        return behavior.name, behavior.updates, behavior.training
+    opponents = tuple((team, id(snapshot)) for team, snapshot in rules.opponents().items())
+    return behavior.name, behavior.updates, behavior.training, rules.learning_team, opponents
 
 
 def published(behavior: Behavior) -> PublishedPolicy:
@@ -361,12 +343,3 @@ def published(behavior: Behavior) -> PublishedPolicy:
         learning_team=learning_team,
         opponents=opponents,
     )
-
-
-def _part(whole: int, index: int, workers: int) -> int:
-    """Part number ``index`` of so many that add up to the whole and differ by one at most."""
-    return whole // workers + (index < whole % workers)
-
-
-def _add(behavior: Behavior, name: str, value: float, aggregation: Aggregation) -> None:
-    behavior.add_stat(StatMessage(f"Distributed/{name}", float(value), aggregation))

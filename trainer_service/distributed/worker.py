@@ -122,11 +122,13 @@ class RolloutWorker:
     def _begin(self, request: SampleRequest, share: Share) -> None:
         before, self._request, self._share = self._request, request, share
         self._steps, self._transitions, self._declared = {}, {}, {}
+        if before is not None and before.number == request.number:
+            return  # the policies are there, and their random streams go on
         for name, published in request.policies.items():
             policy = self._policies.get(name)
             if policy is None:
                 policy = self._policies[name] = _PolicyCopy(name, published)
-            policy.update(published, (request.number, self._number))
+            policy.update(published, (share.number, self._number))
         if before is None:
             return
         if [*before.parameters] != [*request.parameters]:
@@ -222,7 +224,7 @@ class _PolicyCopy:
         self.collector = Collector(name, settings, selector, self._algorithm, self._opponents)
 
     def update(self, published: PublishedPolicy, stream: tuple[int, int]) -> None:
-        """Acts with this from now on. stream: of random numbers, the request and the worker."""
+        """Acts with this from now on. stream: of random numbers, the share and the worker."""
         self.published = published
         acting, others = np.random.SeedSequence([published.seed, published.step, *stream]).generate_state(
             2, np.uint64

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
@@ -58,6 +58,7 @@ class Console:
         self._started_s = 0.0
         self._next_refresh_s = 0.0
         self._activity = ""
+        self._details: Sequence[str] = ()
 
     def __enter__(self) -> Self:
         stream = sys.stdout if self._stream is None else self._stream
@@ -118,6 +119,10 @@ class Console:
         if self._live is not None and (at_once or time.monotonic() >= self._next_refresh_s):
             self._refresh()
 
+    def details(self, lines: Sequence[str]) -> None:
+        """Shows further lines below the table, until it is given others. Costs next to nothing."""
+        self._details = lines
+
     @property
     def has_table(self) -> bool:
         """Whether a table is shown, and so the progress of behaviors."""
@@ -174,7 +179,8 @@ class Console:
         if self._terminal is None or not self._rows:
             return Group()
         elapsed_s = time.monotonic() - self._started_s
-        return _draw(self._rows, elapsed_s, self._activity, wide=self._terminal.width >= _NARROW_COLUMNS)
+        below = [_lessons(self._rows.values()), *self._details, self._activity]
+        return _draw(self._rows, elapsed_s, below, wide=self._terminal.width >= _NARROW_COLUMNS)
 
 
 @dataclass(slots=True)
@@ -188,8 +194,8 @@ class _Row:
     checkpoint: int | None = None
 
 
-def _draw(rows: Mapping[str, _Row], elapsed_s: float, activity: str, *, wide: bool) -> Table:
-    """Returns the table with the activity below it; ``wide`` adds columns that a narrow terminal lacks."""
+def _draw(rows: Mapping[str, _Row], elapsed_s: float, below: Iterable[str], *, wide: bool) -> Table:
+    """Returns the table with lines below it, but for empty ones; ``wide`` adds columns that a narrow terminal lacks."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -212,8 +218,8 @@ def _draw(rows: Mapping[str, _Row], elapsed_s: float, activity: str, *, wide: bo
             _clock(elapsed_s),
             *(["–" if row.checkpoint is None else f"{row.checkpoint:,}"] if wide else []),
         )
-    if below := list(filter(None, [_lessons(rows.values()), activity])):
-        table.caption, table.caption_justify = Text("\n".join(below)), "left"
+    if lines := list(filter(None, below)):
+        table.caption, table.caption_justify = Text("\n".join(lines)), "left"
     return table
 
 

@@ -33,6 +33,8 @@ class Timers:
         self._root = _Block(self)
         self._current = self._root
         self._gauges: dict[str, _Gauge] = {}
+        self.processes: dict[str, str] = {}
+        """The newest ``to_json`` of other processes' timers, by their names."""
         self._root.__enter__()
 
     def __call__(self, name: str) -> _Block:
@@ -77,6 +79,8 @@ class Timers:
             },
             **self._root.to_json(time.perf_counter_ns()),
         }
+        if self.processes:
+            document["processes"] = {name: json.loads(text) for name, text in self.processes.items()}
         return json.dumps(document, indent=4) + "\n"
 
 

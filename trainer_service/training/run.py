@@ -276,7 +276,12 @@ class RunFactory:
             name,
             spec,
             settings,
-            Compute(self.device, seed_of(options.env_settings.seed, name), before_minibatch),
+            Compute(
+                self.device,
+                seed_of(options.env_settings.seed, name),
+                before_minibatch,
+                decoupled=_is_async(options),
+            ),
             learns=not options.checkpoint_settings.inference,
             callbacks=self.callbacks,
             turn_scheduler=turn_scheduler,
@@ -306,6 +311,12 @@ class RunFactory:
             behavior.initialize(converted_checkpoint(start.source, behavior, seed))
             source = behavior.settings.init_path or saved.initialize_from
             _logger.info("Starting '%s' from step 0 with the weights of '%s'.", name, source)
+
+
+def _is_async(options: RunOptions) -> bool:
+    """Whether rollouts may be of an older policy than the one that learns from them."""
+    distributed = options.distributed
+    return distributed is not None and distributed.num_workers > 0 and distributed.collection == "async"
 
 
 def restore_replay(behavior: Behavior, path: Path, *, is_newest: bool) -> None:

@@ -121,7 +121,7 @@ def train(
             return Outcome(folder.path, {}, True)
         attach = None if command is not None else partial(_listen, host=host, port=port)
         if num_workers(options):
-            simulators = _rollout_workers(options, folder, curriculum)
+            simulators = _rollout_workers(options, folder, curriculum, console)
         else:
             simulators = _local_simulators(options, folder, curriculum, hub, command, attach)
         make_source = stack.enter_context(simulators)
@@ -185,7 +185,9 @@ def _local_simulators(
 
 
 @contextmanager
-def _rollout_workers(options: RunOptions, folder: RunFolder, curriculum: Curriculum) -> Iterator[MakeSource]:
+def _rollout_workers(
+    options: RunOptions, folder: RunFolder, curriculum: Curriculum, console: Console
+) -> Iterator[MakeSource]:
     """Rollout workers, which have simulators of their own."""
     from trainer_service.distributed.ray_cluster import ray_cluster, require_ray
 
@@ -204,7 +206,7 @@ def _rollout_workers(options: RunOptions, folder: RunFolder, curriculum: Curricu
 
             def make(behaviors: Behaviors, recorder: Recorder, timers: Timers, device_type: str) -> Source:
                 return RolloutWorkers(
-                    pool, settings, behaviors, curriculum, recorder.add, timers,
+                    pool, settings, behaviors, curriculum, recorder.add, timers, console.details,
                     timeout_wait_s=environment.timeout_wait,
                 )  # fmt: skip
 

@@ -1,0 +1,56 @@
+"""How what is wanted is divided among workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainer_service.distributed.records import Share
+
+LARGEST_BUDGET = 4
+"""Agent steps, complete or not, that a worker counts at most for each one that it is asked for, where no other waits
+for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is wanted of all workers together for one behavior."""
+
+    steps: int
+    """Agent steps in complete trajectories."""
+
+    left: int | None
+    """Agent steps of ``max_steps`` that are left; None for a behavior that only acts."""
+
+
+def share_of(
+    demands: Mapping[str, Demand], index: int, workers: int, number: int, *, bounded: bool
+) -> Share | None:
+    """The share of one of so many workers; None where nothing is left for it.
+
+    Shares of a behavior's budget add up to what is left of it, so that all workers together keep to ``max_steps``.
+
+    Args:
+        demands: by behavior name; without any, the share has no end but a declaration.
+        index: of the worker, from 0.
+        workers: how many there are.
+        number: of the share.
+        bounded: whether a budget is a small multiple of the steps, so that some of it is left for the next share.
+    """
+    if not demands:
+        return Share({}, {}, number)
+    steps: dict[str, int] = {}
+    budget: dict[str, int] = {}
+    for name, demand in demands.items():
+        wanted = max(part(demand.steps, index, workers), 1)
+        allowed = wanted if demand.left is None else part(demand.left, index, workers)
+        if bounded:
+            allowed = min(allowed, LARGEST_BUDGET * wanted)
+        if allowed:
+            steps[name], budget[name] = wanted, allowed
+    return Share(steps, budget, number) if steps else None
+
+
+def part(whole: int, index: int, workers: int) -> int:
+    """Part number ``index`` of so many that add up to the whole and differ by one at most."""
+    return whole // workers + (index < whole % workers)
