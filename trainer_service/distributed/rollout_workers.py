@@ -244,6 +244,8 @@ class RolloutWorkers:
         for level, text in result.log:
             _logger.log(level, "worker %d: %s", number, text)
         self._timers.processes[f"worker {number}"] = result.timers
+        worker.collected += sum(batch.transitions for _, batch in result.batches)
+        worker.version = min(result.versions.values(), default=0)
         worker.results.append(result)
         if result.complete or self.is_async:
             worker.promised.pop(0)
@@ -264,9 +266,7 @@ class RolloutWorkers:
             behavior = self._behaviors[name]
             lag = behavior.updates - result.versions.get(name, behavior.updates)
             steps = 0 if batch.trajectories is None else len(batch.trajectories)
-            worker.collected += batch.transitions
             worker.wanted = max(worker.wanted - steps, 0)
-            worker.version = result.versions.get(name, 0)
             if self.is_async and lag > self._settings.max_policy_lag:
                 add_statistic(behavior, "Dropped Steps", steps, Aggregation.SUM)
                 continue
