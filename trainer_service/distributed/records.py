@@ -114,6 +114,23 @@ class SampleResult:
     log: Sequence[tuple[int, str]] = ()
     """Levels and texts of what was logged there."""
 
+    @staticmethod
+    def merged(results: Sequence[SampleResult]) -> SampleResult:
+        """The result that a worker would have sent if it had not sent these of one request, in order, before.
+
+        When it reports is a matter of time, and sums that are made piece by piece differ in their last bits.
+        """
+        parts: dict[tuple[str, int], list[SampleBatch]] = {}
+        for result in results:
+            for name, batch in result.batches:
+                parts.setdefault((name, batch.team), []).append(batch)
+        return replace(
+            results[-1],
+            batches=[(name, SampleBatch.concatenate(part)) for (name, _), part in parts.items()],
+            stats=[stat for result in results for stat in result.stats],
+            log=[line for result in results for line in result.log],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailure:

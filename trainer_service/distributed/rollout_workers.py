@@ -155,6 +155,8 @@ class RolloutWorkers:
         """Gives the behaviors every result that waits, by the workers' numbers."""
         for number, worker in sorted(self._workers.items()):
             results, worker.results = worker.results, []
+            if results and not self.is_async:
+                results = [SampleResult.merged(results)]
             for result in results:
                 self._take_in(number, worker, result)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from trainer_service.errors import UserError
 from trainer_service.metrics.timers import Timers
 from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.runs.checkpoint import spec_mismatch
-from unity_bridge.server.bridge import Bridge
+from unity_bridge.server.bridge import Bridge, BridgeSettings
 from unity_bridge.side_channels import EnvironmentParameterMessage, SideChannelRecord, StatMessage
 from unity_bridge.side_channels.channel_hub import ChannelHub
 from unity_bridge.specs import BehaviorSpec
@@ -55,12 +55,20 @@ _CPU = torch.device("cpu")
 class RolloutWorker:
     """One worker of a run. Its simulators wait for their answers whenever it is not collecting."""
 
-    def __init__(self, number: int, options: RunOptions, run_logs: Path | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        options: RunOptions,
+        run_logs: Path | None = None,
+        *,
+        make_bridge: Callable[[BridgeSettings], Bridge] = Bridge,
+    ) -> None:
         """
         Args:
             number: of the worker, from 0.
             options: of the run, with its seed.
             run_logs: where its simulators' output goes; None keeps none.
+            make_bridge: makes what its simulators are behind.
         """
         self._number = number
         self._options = options
@@ -81,7 +89,7 @@ class RolloutWorker:
         self._channels = Channels(options, self._parameters, ChannelHub())
         environment = options.env_settings
         first = number * environment.num_envs
-        self._bridge = Bridge(bridge_settings(options, run_logs, self._greeting, first=first))
+        self._bridge = make_bridge(bridge_settings(options, run_logs, self._greeting, first=first))
         self._collectors = Collectors(self._deliver)
         self._simulators = Simulators(self._bridge, self._collectors, self._channels, self, self._timers)
 
