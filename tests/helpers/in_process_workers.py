@@ -67,9 +67,7 @@ class SceneBridge:
         return {each.number: SimulatorInfo("3.0.1", "1.5.0", frozenset(), True) for each in self._hosted}
 
     def receive(self, timeout_s: float) -> list[Tick]:
-        return [
-            each.tick(self._settings.greeting(each.number)) for each in self._hosted if not each.is_owed
-        ]
+        return [each.tick(self._settings.greeting(each.number)) for each in self._hosted if not each.is_owed]
 
     def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:
         self._hosted[simulator].step(actions)
@@ -160,7 +158,9 @@ Arrival = Callable[[Sequence[int]], int]
 class InProcessWorkers:
     """Workers that collect when they are waited for, one at a time; a ``WorkerPool``."""
 
-    def __init__(self, options: RunOptions, num_workers: int, scenes: OpenScene, arrival: Arrival = min) -> None:
+    def __init__(
+        self, options: RunOptions, num_workers: int, scenes: OpenScene, arrival: Arrival = min
+    ) -> None:
         self._options = options
         self._scenes = scenes
         self._arrival = arrival
@@ -335,4 +335,3 @@ def learn_in_process(
         learn(run)
     pool.close()
     return Finished(behaviors, pool, source, curriculum)
-

@@ -69,9 +69,7 @@ class Walkers:
         """Holds nothing."""
 
     def _present(self) -> Sequence[str]:
-        return [
-            name for name, walk in self._walks.items() if walk.from_step <= self._step < walk.until_step
-        ]
+        return [name for name, walk in self._walks.items() if walk.from_step <= self._step < walk.until_step]
 
     def _begin(self, name: str) -> StepBatch:
         agents = self._walks[name].agents
