@@ -75,8 +75,8 @@ class RayCluster:
 
         nodes = self.nodes()
         cores = sum(node.cores for node in nodes)
-        asked = f"{_count(num_workers, 'worker')} with {_count(cpus_per_worker, 'core')} each were asked for"
-        has = f"{self.name} has {_count(cores, 'core')} on {_count(len(nodes), 'node')}"
+        asked = f"{count(num_workers, 'worker')} with {count(cpus_per_worker, 'core')} each were asked for"
+        has = f"{self.name} has {count(cores, 'core')} on {count(len(nodes), 'node')}"
         if (room := _room(nodes, cpus_per_worker)) < num_workers:
             remedy = "lower num_workers or cpus_per_worker, or add nodes"
             return f"{asked}, and {has}, room for {room:g}: {remedy}"
@@ -106,7 +106,8 @@ def _room(nodes: list[RayNode], cpus_per_worker: float) -> float:
     return sum(math.floor(node.cores / cpus_per_worker + 1e-9) for node in nodes)
 
 
-def _count(number: float, noun: str) -> str:
+def count(number: float, noun: str) -> str:
+    """A number with its noun, in the plural where it is one."""
     return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"
 
 

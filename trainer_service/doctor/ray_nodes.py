@@ -7,7 +7,14 @@ from typing import Any
 
 from trainer_service.config import DistributedSettings
 from trainer_service.distributed.ray_authentication import CLIENT, asks_for_token
-from trainer_service.distributed.ray_cluster import LOCAL, RayCluster, RayNode, absolute_env, ray_cluster
+from trainer_service.distributed.ray_cluster import (
+    LOCAL,
+    RayCluster,
+    RayNode,
+    absolute_env,
+    count,
+    ray_cluster,
+)
 from trainer_service.doctor import on_ray_node
 from trainer_service.doctor.report import Finding
 from trainer_service.errors import UserError
@@ -33,7 +40,8 @@ def cluster(settings: DistributedSettings, env: str | None) -> Iterator[Finding]
 def _size(subject: str, ray: RayCluster, settings: DistributedSettings) -> Finding:
     nodes = ray.nodes()
     cores = sum(node.cores for node in nodes)
-    found = f"{len(nodes)} nodes, {cores:g} cores, {sum(node.gpus for node in nodes):g} GPUs"
+    gpus = sum(node.gpus for node in nodes)
+    found = ", ".join([count(len(nodes), "node"), count(cores, "core"), count(gpus, "GPU")])
     problem = ray.placement_problem(settings.num_workers, settings.cpus_per_worker)
     return Finding("fail", subject, f"{found}; {problem}") if problem else Finding("ok", subject, found)
 
@@ -105,7 +113,7 @@ def _node(node: RayNode, answer: Mapping[str, Any] | str) -> Iterator[Finding]:
 def _versions(subject: str, node: RayNode, answer: Mapping[str, Any]) -> Finding:
     here = on_ray_node.describe_node(None)["versions"]
     there: Mapping[str, str] = answer["versions"]
-    size = f"{node.cores:g} of {answer['cores']} cores, {node.memory / 1e9:.0f} GB, {node.gpus:g} GPUs"
+    size = f"{node.cores:g} of {answer['cores']} cores, {node.memory / 1e9:.0f} GB, {count(node.gpus, 'GPU')}"
     versions = ", ".join(f"{name} {version or 'missing'}" for name, version in there.items())
     others = [f"{name} {here[name]}" for name in here if there[name] != here[name]]
     if not others:

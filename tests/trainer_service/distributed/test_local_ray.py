@@ -1,0 +1,152 @@
+"""Ray on this machine for one run: who reaches it, what it does to this process, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import wait_until
+
+from trainer_service.config import DistributedSettings
+from trainer_service.distributed.ray_authentication import asks_for_token
+from trainer_service.distributed.ray_cluster import RayCluster, ray_cluster
+from unity_bridge.transport.call_status import call_status
+
+ray = pytest.importorskip("ray")
+
+WORKERS = 3
+"""More than this machine may have cores."""
+LOOPBACK = {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+GONE_S = 30.0
+"""Ray's own agents would stay for a minute."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the run is started in, with a module of the user's."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "maze_of_mine.py").write_text("SIZE = 7\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def local(processes: None, folder: Path) -> Iterator[RayCluster]:
+    """A Ray that was started for this module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        with ray_cluster(DistributedSettings(num_workers=WORKERS), WORKERS) as cluster:
+            yield cluster
+
+
+def descendants() -> list[Any]:
+    import psutil
+
+    return list(psutil.Process().children(recursive=True))
+
+
+def folder_of(processes: Sequence[Any]) -> Path:
+    """The folder of a Ray's files, which its raylet was told."""
+    option = "--temp_dir="
+    words = [word for process in processes for word in process.cmdline() if word.startswith(option)]
+    return Path(words[0].removeprefix(option))
+
+
+def test_ray_listens_on_this_machine_alone(local: RayCluster) -> None:
+    import psutil
+
+    sockets = [
+        (process.name(), connection.laddr.ip)
+        for process in [psutil.Process(), *descendants()]
+        for connection in process.net_connections(kind="inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert {"gcs_server", "raylet"} <= {name for name, _ in sockets}
+    assert {ip for _, ip in sockets} <= LOOPBACK
+    assert not any(node.listens_to_network for node in local.nodes())
+
+
+def test_only_who_knows_the_token_of_the_run_is_let_in(local: RayCluster) -> None:
+    address = ray.get_runtime_context().gcs_address
+    method = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
+    assert asks_for_token(address)
+    assert call_status(address, method, token="guessed", timeout_s=10) == "UNAUTHENTICATED"
+    assert call_status(address, method, token=os.environ["RAY_AUTH_TOKEN"], timeout_s=10) == "OK"
+
+
+def test_workers_have_cores_whatever_this_machine_has(local: RayCluster) -> None:
+    assert local.placement_problem(WORKERS, 1.0) == ""
+    assert "this machine has" in local.placement_problem(10_000, 1.0)
+
+
+def test_cores_that_others_use_are_told(local: RayCluster) -> None:
+    (node,) = local.nodes()
+
+    @ray.remote(num_cpus=node.cores)
+    class Greedy:
+        def ready(self) -> None:
+            """Answers once it is placed."""
+
+    greedy = Greedy.remote()
+    ray.get(greedy.ready.remote())
+    while "of which 0 are free" not in local.placement_problem(1, 1.0):
+        pass  # Ray counts what is free every so often
+    ray.kill(greedy)
+
+
+def test_workers_find_what_the_trainer_finds(local: RayCluster, folder: Path) -> None:
+    @ray.remote
+    def look() -> tuple[str, int, str]:
+        import maze_of_mine
+
+        import trainer_service
+
+        return os.getcwd(), maze_of_mine.SIZE, trainer_service.__file__
+
+    import trainer_service
+
+    assert ray.get(look.remote()) == (str(folder), 7, trainer_service.__file__)
+
+
+def test_a_ray_that_runs_already_is_used_and_left(local: RayCluster) -> None:
+    with ray_cluster(DistributedSettings(ray_address="127.0.0.1:1"), 1) as cluster:
+        assert cluster.nodes() == local.nodes()
+    assert ray.is_initialized()
+
+
+@pytest.mark.process
+def test_signals_for_the_group_reach_the_trainer_alone_and_its_death_ends_all(repository: Path) -> None:
+    import psutil
+
+    driver = subprocess.Popen(
+        [sys.executable, str(repository / "tests" / "programs" / "ray_driver.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with driver:
+        assert driver.stdin is not None
+        assert driver.stdout is not None
+        processes = [psutil.Process(pid) for pid in json.loads(driver.stdout.readline())]
+        assert {"gcs_server", "raylet"} <= {process.name() for process in processes}
+        folder = folder_of(processes)
+        assert folder.is_dir()
+        numbers = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]
+        for number in numbers:
+            os.killpg(driver.pid, number)
+        driver.stdin.write("alive?\n")
+        driver.stdin.flush()
+        received, worker = json.loads(driver.stdout.readline())
+        assert received == sorted(numbers)
+        assert worker in {process.pid for process in processes}
+        driver.kill()
+        _, alive = psutil.wait_procs(processes, timeout=GONE_S)
+        assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    wait_until(lambda: not folder.exists(), "the files of a Ray whose trainer was killed")

@@ -1,0 +1,149 @@
+"""Connecting to a cluster: two nodes of real Ray, one that asks nobody for a token, and none."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ray_clusters import running_cluster
+
+from trainer_service.config import DistributedSettings
+from trainer_service.distributed.ray_cluster import RayCluster, absolute_env, ray_cluster
+from trainer_service.errors import UserError
+
+pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module")
+def address(processes: None) -> Iterator[str]:
+    """The address of a cluster of two nodes with two cores each; its token is in the environment."""
+    with running_cluster() as address:
+        yield address
+
+
+@pytest.fixture
+def connected(address: str) -> Iterator[RayCluster]:
+    with ray_cluster(DistributedSettings(ray_address=address), 1) as cluster:
+        yield cluster
+
+
+def refusal(address: str) -> str:
+    """The message with which a cluster is not used."""
+    with pytest.raises(UserError) as refused, ray_cluster(DistributedSettings(ray_address=address), 1):
+        pass
+    return str(refused.value)
+
+
+def test_all_nodes_of_a_cluster_are_seen(connected: RayCluster) -> None:
+    nodes = connected.nodes()
+    assert [node.cores for node in nodes] == [2.0, 2.0]
+    assert {node.host for node in nodes} == {socket.gethostname()}
+    assert not any(node.listens_to_network for node in nodes)
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "room"),
+    [(4, 1.0, None), (5, 1.0, 4), (2, 2.0, None), (2, 1.5, None), (3, 1.5, 2), (1, 3.0, 0)],
+)
+def test_workers_that_fit_nowhere_are_named_with_what_is_there(
+    connected: RayCluster, workers: int, cores: float, room: int | None
+) -> None:
+    problem = connected.placement_problem(workers, cores)
+    assert problem == "" if room is None else f"has 4 cores on 2 nodes, room for {room}:" in problem
+
+
+def test_workers_without_cores_fit_everywhere(connected: RayCluster) -> None:
+    assert connected.placement_problem(1000, 0.0) == ""
+
+
+def test_leaving_a_cluster_leaves_it_running(address: str) -> None:
+    import ray
+
+    for _ in range(2):
+        with ray_cluster(DistributedSettings(ray_address=address), 1):
+            assert ray.is_initialized()
+        assert not ray.is_initialized()
+
+
+def test_auto_finds_the_cluster_of_this_machine(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with ray_cluster(DistributedSettings(ray_address="auto"), 1) as cluster:
+        assert cluster.name == address
+
+
+def test_a_wrong_token_is_refused_before_ray_tries_it(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "wrong")
+    assert f"{address} refuses the token of this machine" in refusal(address)
+
+
+def test_a_missing_token_is_named(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
+    assert f"{address} asks for a token, and there is none here" in refusal(address)
+
+
+def test_the_token_is_read_from_the_file_that_is_named(
+    address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(os.environ["RAY_AUTH_TOKEN"] + "\n")
+    monkeypatch.delenv("RAY_AUTH_TOKEN")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    with ray_cluster(DistributedSettings(ray_address=address), 1) as cluster:
+        assert len(cluster.nodes()) == 2
+
+
+def test_another_version_of_ray_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.setattr(ray, "__version__", "2.0.0")
+    said = refusal(address)
+    assert f"{address} has other versions than this machine" in said
+    assert "Ray: 2.0.0" in said
+
+
+@pytest.mark.process
+def test_a_cluster_that_asks_nobody_is_used_only_if_told() -> None:
+    with running_cluster(nodes=1, authentication="disabled") as address:
+        assert f"{address} asks nobody for a token" in refusal(address)
+        settings = DistributedSettings(ray_address=address, insecure_ray=True)
+        with ray_cluster(settings, 1) as cluster:
+            assert len(cluster.nodes()) == 1
+
+
+@pytest.mark.process
+def test_an_address_where_nothing_listens_is_named(free_port: int) -> None:
+    address = f"127.0.0.1:{free_port}"
+    assert (
+        refusal(address)
+        == f"No Ray cluster answers at {address}: is it running, and may this machine reach it?"
+    )
+    assert refusal(f"ray://{address}").startswith(f"No Ray cluster answers at ray://{address}:")
+
+
+@pytest.mark.parametrize("address", ["here", "http://host:1", "host", "host:port", "ray://host", "-x:1;ls"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    assert f"expected auto, HOST:PORT or ray://HOST:PORT, got {address}" in refusal(address)
+
+
+def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert refusal("auto").endswith('pip install "trainer-service[ray]"')
+
+
+def test_windows_is_told_what_workers_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert "need Linux or macOS" in refusal("auto")
+
+
+def test_paths_of_builds_no_longer_depend_on_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute_env("./build") == str(tmp_path / "build")
+    assert absolute_env("sim:basic") == "sim:basic"
+    assert absolute_env(None) is None
