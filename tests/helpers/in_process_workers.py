@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,17 @@ from unity_bridge.steps import ActionBatch
 
 OpenScene = Callable[[int, Academy], Scene]
 """Makes the scene of simulator number n of the run."""
+
+_MOST_TURNS = 2000
+SMALL_PPO: Mapping[str, Any] = {
+    "trainer_type": "ppo",
+    "hyperparameters": {"batch_size": 16, "buffer_size": 64, "learning_rate_schedule": "constant"},
+    "network_settings": {"hidden_units": 8, "num_layers": 1, "normalize": True},
+    "max_steps": 200,
+    "time_horizon": 8,
+    "summary_freq": 100,
+}
+"""Settings of a behavior that makes three updates."""
 
 CPU = torch.device("cpu")
 _LOGGERS = ("trainer_service", "unity_bridge")
@@ -167,6 +179,9 @@ class InProcessWorkers:
         self._request: bytes | None = None
         self._calls: dict[int, list[tuple[SampleRequest | None, Share | None]]] = {}
         self._lost: list[WorkerLost] = []
+        self.waits = 0
+        self.starts_at: dict[int, int] = {}
+        """How many waits it takes until workers are there, by number."""
         self.workers: dict[int, RolloutWorker] = {}
         self.requests: list[SampleRequest] = []
         self.asked: list[tuple[int, Share | None]] = []
@@ -196,7 +211,7 @@ class InProcessWorkers:
         self._lost.append(WorkerLost(number, "killed by the test"))
 
     def ready(self) -> Sequence[int]:
-        return sorted(self.workers)
+        return sorted(number for number in self.workers if self.waits >= self.starts_at.get(number, 0))
 
     def publish(self, request: SampleRequest) -> None:
         self.requests.append(request)
@@ -207,6 +222,7 @@ class InProcessWorkers:
         self._calls[worker].append((request, shipped(share)))
 
     def wait(self, timeout_s: float) -> list[tuple[int, SampleResult] | WorkerLost]:
+        self.waits += 1
         self.before_wait(self)
         lost, self._lost = self._lost, []
         if lost:
@@ -280,7 +296,9 @@ def learn_in_process(
     resumed: Mapping[str, Checkpoint] | None = None,
     callbacks: Sequence[Callback] = (),
     learns: bool = True,
-    turns: int = 2000,
+    turns: int | None = None,
+    starts_at: Mapping[int, int] | None = None,
+    absence_timeout_s: float = math.inf,
 ) -> Finished:
     """Runs the training loop on workers in this process until everything is learned, or for so many turns.
 
@@ -293,7 +311,9 @@ def learn_in_process(
         resumed: checkpoints that behaviors go on from, by name.
         callbacks: code of users.
         learns: whether it learns, or only acts.
-        turns: of the loop, at most.
+        turns: of the loop, after which it is stopped. Without, a run that does not end fails.
+        starts_at: how many waits it takes until workers are there, by number.
+        absence_timeout_s: how long the run waits for a behavior that nobody has.
     """
     settings = options.distributed or DistributedSettings()
     curriculum = Curriculum(options.environment_parameters or {})
@@ -312,11 +332,12 @@ def learn_in_process(
         behavior.prepare()
         return behavior
 
-    behaviors = Behaviors(create)
-    stop = StopAfter(turns)
+    behaviors = Behaviors(create, absence_timeout_s=absence_timeout_s)
+    stop = StopAfter(_MOST_TURNS if turns is None else turns)
     timers = Timers()
     pool = InProcessWorkers(options, settings.num_workers, scenes, arrival)
     pool.before_wait = before_wait or pool.before_wait
+    pool.starts_at |= starts_at or {}
     opened = RunFolder.open(folder, "run", inference=True)
     with Console(tty=False) as console:
         recorder = Recorder(Outputs(opened, console, [], timers), TrainingStatus(), curriculum=curriculum)
@@ -334,4 +355,5 @@ def learn_in_process(
         called.on_run_start(RunView(options, opened.path, behaviors, stop.request))
         learn(run)
     pool.close()
+    assert turns is not None or stop.looks <= _MOST_TURNS, f"no end after {_MOST_TURNS} turns of the loop"
     return Finished(behaviors, pool, source, curriculum)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,3 +121,8 @@ class Walkers:
             shade = (np.abs(positions) * 50 % 256).astype(np.uint8)
             return np.broadcast_to(shade[:, None, None, None], (len(shade), 3, 20, 20)).copy()
         return np.stack([positions, ages.astype(np.float32)], axis=1)
+
+
+def walkers(*worlds: Mapping[str, Walk], pictures: bool = False) -> Callable[[int, Academy], Walkers]:
+    """Simulator number n is the n-th of these worlds; further ones are the last."""
+    return lambda number, academy: Walkers(worlds[min(number, len(worlds) - 1)], academy, pictures=pictures)

@@ -127,6 +127,10 @@ class Behaviors(Mapping[str, Behavior]):
         names = {each.name for each in lost} - {each.name for each in still_there}
         self._absent_since |= dict.fromkeys(names, now)
 
+    def names(self, source: int) -> frozenset[str]:
+        """Names of the behaviors that a source has agents of."""
+        return frozenset(team.name for team in self._present.get(source, ()))
+
     def log_unfinished(self) -> None:
         """Logs, once, which behaviors a run still waits for after others have used their step budgets."""
         if not any(behavior.finished for behavior in self._by_name.values()):

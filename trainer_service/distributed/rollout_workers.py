@@ -123,7 +123,8 @@ class RolloutWorkers:
         self._shares_made = 0
         self._restarts = 0
         self._statistics = WorkerStatistics(self._timers)
-        self._enough_until = time.monotonic() + timeout_wait_s
+        self._enough_until = self._begin_at = time.monotonic() + timeout_wait_s
+        self._has_begun = False
 
     @property
     def is_async(self) -> bool:
@@ -147,7 +148,7 @@ class RolloutWorkers:
         self._require_enough()
         self._statistics.update(self._workers, len(self._pool.ready()), self._behaviors.values())
         self._show(self._statistics.lines)
-        if self.is_async or not any(worker.promised for worker in self._workers.values()):
+        if self.is_async or not self._is_round_open:
             with self._timers("add"):
                 self._take_in_all()
 
@@ -162,16 +163,16 @@ class RolloutWorkers:
 
     def act(self) -> None:
         """Asks the workers for more, with the policies as they are now."""
-        if not self.is_async and any(worker.promised for worker in self._workers.values()):
-            return
         ready = self._pool.ready()
+        if not self.is_async and (self._is_round_open or not self._have_all_started(ready)):
+            return
         free = {number: self._limit - len(self._workers[number].promised) for number in ready}
         if not any(free.values()):
             return
         with self._timers("publish"):
             self._publish()
         for _ in range(self._limit):
-            for number, share in zip(ready, self._shares(len(ready)), strict=True):
+            for number, share in self._shares(ready).items():
                 if free[number] > 0 and share is not None:
                     free[number] -= 1
                     self._ask(number, share)
@@ -182,6 +183,24 @@ class RolloutWorkers:
     def restart(self) -> None:
         """Lets all episodes begin anew with the next request."""
         self._restarts += 1
+
+    @property
+    def _is_round_open(self) -> bool:
+        """Whether some worker has not fulfilled its share."""
+        return any(worker.promised for worker in self._workers.values())
+
+    def _have_all_started(self, ready: Sequence[int]) -> bool:
+        """Whether all workers are there, or were, or have had their time.
+
+        Which of them starts first is chance, and a run that is to be repeated begins with all of them.
+        """
+        self._has_begun = (
+            self._has_begun
+            or len(ready) == self._settings.num_workers
+            or any(worker.losses for worker in self._workers.values())
+            or time.monotonic() >= self._begin_at
+        )
+        return self._has_begun
 
     @property
     def _limit(self) -> int:
@@ -208,24 +227,33 @@ class RolloutWorkers:
         )
         self._pool.publish(self._request)
 
-    def _shares(self, workers: int) -> list[Share | None]:
-        """The shares of so many workers, by index; None where nothing is left for one."""
+    def _shares(self, ready: Sequence[int]) -> dict[int, Share | None]:
+        """The shares of workers, by number; None where nothing is left for one."""
+        wanted = {name: behavior for name, behavior in self._behaviors.items() if not behavior.finished}
+        holders = {name: self._holders(name, ready) for name in wanted}
         demands = {
             name: Demand(
-                steps=self._wanted_steps(behavior, workers),
+                steps=self._wanted_steps(behavior, len(holders[name])),
                 left=self._left(behavior) if behavior.training else None,
             )
-            for name, behavior in self._behaviors.items()
-            if not behavior.finished
+            for name, behavior in wanted.items()
         }
         self._shares_made += 1
-        return [
-            share_of(demands, index, workers, self._shares_made, bounded=self.is_async)
-            for index in range(workers)
-        ]
+        return {
+            number: share_of(demands, holders, number, self._shares_made, bounded=self.is_async)
+            for number in ready
+        }
+
+    def _holders(self, name: str, ready: Sequence[int]) -> Sequence[int]:
+        """The workers that have agents of a behavior, or may have; all where none does.
+
+        What another is asked for never comes: where it were all that is left, the run would not end.
+        """
+        known = {number: self._behaviors.names(number) for number in ready}
+        return [number for number in ready if not known[number] or name in known[number]] or ready
 
     def _wanted_steps(self, behavior: Behavior, workers: int) -> int:
-        """Agent steps that all workers together shall collect at once for a behavior."""
+        """Agent steps that so many workers together shall collect at once for a behavior."""
         if self._settings.fragment_steps is not None:
             return self._settings.fragment_steps * workers
         collected = behavior.collected

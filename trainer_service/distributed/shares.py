@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainer_service.distributed.records import Share
@@ -24,16 +24,21 @@ class Demand:
 
 
 def share_of(
-    demands: Mapping[str, Demand], index: int, workers: int, number: int, *, bounded: bool
+    demands: Mapping[str, Demand],
+    holders: Mapping[str, Sequence[int]],
+    worker: int,
+    number: int,
+    *,
+    bounded: bool,
 ) -> Share | None:
-    """The share of one of so many workers; None where nothing is left for it.
+    """One worker's share; None where nothing is left for it.
 
     Shares of a behavior's budget add up to what is left of it, so that all workers together keep to ``max_steps``.
 
     Args:
         demands: by behavior name; without any, the share has no end but a declaration.
-        index: of the worker, from 0.
-        workers: how many there are.
+        holders: the workers that a behavior is divided among, in order, by its name.
+        worker: whose share it is.
         number: of the share.
         bounded: whether a budget is a small multiple of the steps, so that some of it is left for the next share.
     """
@@ -42,6 +47,9 @@ def share_of(
     steps: dict[str, int] = {}
     budget: dict[str, int] = {}
     for name, demand in demands.items():
+        if worker not in holders[name]:
+            continue
+        index, workers = holders[name].index(worker), len(holders[name])
         wanted = max(part(demand.steps, index, workers), 1)
         allowed = wanted if demand.left is None else part(demand.left, index, workers)
         if bounded:
