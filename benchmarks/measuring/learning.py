@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,6 +85,11 @@ def our_update_s(repetitions: int) -> float:
         algorithm.update(0)
         taken.append(time.perf_counter() - started)
     return median(taken[1:])
+
+
+def our_acting_state() -> Mapping[str, Any]:
+    """What acting depends on, of the algorithm that ``our_update_s`` measures."""
+    return _algorithm().acting_state()
 
 
 def _network(outputs: int) -> nn.Sequential:
