@@ -58,7 +58,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("trainer_service.collection", "trainer_service.interop"),
     ("trainer_service.behaviors",),
     ("trainer_service.evaluation",),
-    ("trainer_service.distributed",),
+    ("trainer_service.distributed", "trainer_service.distributed.learners"),
     ("trainer_service.training",),
     ("trainer_service.demonstrations", "trainer_service.doctor"),
     ("trainer_service.cli",),

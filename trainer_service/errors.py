@@ -15,6 +15,12 @@ class OutOfMemory(UserError):
     exit_code = 3
 
 
+class LearnerRankLost(UserError):
+    """A learner rank that ended, or stopped answering, while others needed it."""
+
+    exit_code = 3
+
+
 class ConfigError(UserError):
     """A configuration that cannot be used. One line for each thing wrong with it."""
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+from trainer_service.networks.shard import ALONE, Shard
+
 Network = TypeVar("Network", bound=nn.Module)
 
 
@@ -21,9 +23,10 @@ class FlatParameters:
     are for everybody else: state dicts, forward passes and autograd do not notice.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        """The parameters must be of one type, on the device where they will stay."""
+    def __init__(self, parameters: Iterable[nn.Parameter], shard: Shard = ALONE) -> None:
+        """The parameters must be of one type, on the device where they will stay. shard: see ``reduce_gradient``."""
         parameters = list(parameters)
+        self._shard = shard
         self.vector = torch.cat([parameter.detach().flatten() for parameter in parameters])
         """Shape [all parameters]."""
         self.gradient = torch.zeros_like(self.vector)
@@ -39,6 +42,11 @@ class FlatParameters:
     def zero_gradient(self) -> None:
         """Sets the gradient to zero, before each backward pass."""
         self.gradient.zero_()
+
+    def reduce_gradient(self, share: float = 1.0) -> None:
+        """Adds the gradients of all learner ranks up, each weighted by its share of the minibatch: one all-reduce."""
+        if self._shard.world > 1:
+            self._shard.add_up(self.gradient.mul_(share))
 
     def clip_gradient(self, max_norm: float) -> None:
         """Scales the gradient down to ``max_norm`` where it is longer, without asking the device how long."""
@@ -107,22 +115,29 @@ class FlatAdam:
 class FlatOptimizer:
     """Parameters as one vector, with their Adam, for a learner that has several of them."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], *, epsilon: float = 1e-8) -> None:
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], *, epsilon: float = 1e-8, shard: Shard = ALONE
+    ) -> None:
         self._list = list(parameters)
-        self.parameters = FlatParameters(self._list)
+        self.parameters = FlatParameters(self._list, shard)
         self.adam = FlatAdam(self.parameters, epsilon=epsilon)
 
-    def minimize(self, loss: Tensor, rate: float, max_norm: float | None) -> None:
-        """Makes one step against the gradient of ``loss`` by these parameters, and by no others."""
+    def minimize(self, loss: Tensor, rate: float, max_norm: float | None, share: float = 1.0) -> None:
+        """Makes one step against the gradient of ``loss`` by these parameters, and by no others.
+
+        share: of the minibatch that the loss is a mean of, where each learner rank has a part.
+        """
         self.parameters.zero_gradient()
         loss.backward(inputs=self._list)  # type: ignore[no-untyped-call]  # torch has no types here
+        self.parameters.reduce_gradient(share)
         if max_norm is not None:
             self.parameters.clip_gradient(max_norm)
         self.adam.step(rate)
 
-    def apply_gradient(self, gradient: Tensor, rate: float) -> None:
-        """Makes one step against a gradient that is known."""
+    def apply_gradient(self, gradient: Tensor, rate: float, share: float = 1.0) -> None:
+        """Makes one step against a gradient that is known. share: as for ``minimize``."""
         self.parameters.gradient.copy_(gradient)
+        self.parameters.reduce_gradient(share)
         self.adam.step(rate)
 
 

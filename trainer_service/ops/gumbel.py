@@ -13,9 +13,9 @@ _FORBIDDEN = -1e10
 """Finite, so that a row without any allowed choice has no NaN."""
 
 
-def gumbel_noise(like: Tensor, generator: torch.Generator) -> Tensor:
-    """Independent draws of −ln(−ln u), u uniform. Shape and device of ``like``."""
-    return -torch.empty_like(like).exponential_(generator=generator).log()
+def gumbel_noise(exponential: Tensor) -> Tensor:
+    """Draws of −ln(−ln u), u uniform, from those of an exponential distribution with mean 1. Shape kept."""
+    return -exponential.log()
 
 
 def gumbel_softmax(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.imitation import DemonstrationStore
+from trainer_service.networks.shard import Part, Shard
 from trainer_service.rewards.curiosity import CuriosityReward
 from trainer_service.rewards.extrinsic import ExtrinsicReward
 from trainer_service.rewards.gail import GAILReward
@@ -51,8 +52,11 @@ class RewardSource(Protocol):
         """Returns what single steps pay as of today, where they are kept longer than one update. Shape [B]."""
         ...
 
-    def learn(self, transitions: Transitions) -> Mapping[str, Tensor]:
-        """One gradient step. Returns its scalars by statistic; nothing for a minibatch of no rows."""
+    def learn(self, transitions: Transitions, part: Part | None = None) -> Mapping[str, Tensor]:
+        """One gradient step. Returns its scalars by statistic; nothing for a minibatch of no rows.
+
+        part: where these rows are a learner rank's part of the minibatch; then the scalars are its addends.
+        """
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -68,10 +72,10 @@ class RewardSource(Protocol):
         ...
 
 
-REWARD_SOURCES: Mapping[str, Callable[[BehaviorSpec, Any, torch.device], RewardSource]] = {
+REWARD_SOURCES: Mapping[str, Callable[[BehaviorSpec, Any, torch.device, Shard], RewardSource]] = {
     "extrinsic": ExtrinsicReward,
     "curiosity": CuriosityReward,
     "gail": GAILReward,
     "rnd": RNDReward,
 }
-"""By the name that users write; built from the behavior, the signal's settings and where to compute."""
+"""By the name that users write; built from the behavior, the signal's settings, where to compute, and what part."""

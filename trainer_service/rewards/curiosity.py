@@ -11,6 +11,7 @@ from torch.nn import functional
 from trainer_service.config.rewards import CuriositySettings
 from trainer_service.networks.encoders.encoder import Trunk
 from trainer_service.networks.encoders.layers import kaiming_linear, xavier_linear
+from trainer_service.networks.shard import ALONE, Shard
 from trainer_service.ops.distributions import choice_offsets, one_hot
 from trainer_service.ops.intrinsic import forward_error, inverse_error
 from trainer_service.rewards.intrinsic import IntrinsicReward
@@ -30,10 +31,12 @@ class CuriosityReward(IntrinsicReward):
 
     name = "curiosity"
 
-    def __init__(self, spec: BehaviorSpec, settings: CuriositySettings, device: torch.device) -> None:
+    def __init__(
+        self, spec: BehaviorSpec, settings: CuriositySettings, device: torch.device, shard: Shard = ALONE
+    ) -> None:
         """Raises ValueError where a sensor does not fit the signal's network."""
         self._models = _Models(spec, settings)
-        super().__init__(spec, settings, self._models, device)
+        super().__init__(spec, settings, self._models, device, shard)
         # As in ML-Agents: scaled by its strength, no step pays more than 1.
         self._most = 1.0 / settings.strength if settings.strength > 0.0 else math.inf
 

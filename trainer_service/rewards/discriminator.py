@@ -92,6 +92,6 @@ class Bottleneck(nn.Module):
         self.mean = kaiming_linear(features, _CODE_SIZE, gain=0.1)
         self.sigma = nn.Parameter(torch.ones(_CODE_SIZE))
 
-    def noisy(self, means: Tensor, generator: torch.Generator) -> Tensor:
-        """Codes as they are drawn while learning. Shape kept."""
-        return torch.addcmul(means, torch.empty_like(means).normal_(generator=generator), self.sigma)
+    def noisy(self, means: Tensor, noise: Tensor) -> Tensor:
+        """Codes as they are drawn while learning, with noise of deviation 1. All shapes are equal."""
+        return torch.addcmul(means, noise, self.sigma)

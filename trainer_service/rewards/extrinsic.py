@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.config.rewards import ExtrinsicSettings
+from trainer_service.networks.shard import ALONE, Part, Shard
 from trainer_service.rewards.transitions import Experience, Transitions
 from unity_bridge.specs import BehaviorSpec
 
@@ -23,7 +24,9 @@ class ExtrinsicReward:
     learns = False
     demonstrations = None
 
-    def __init__(self, spec: BehaviorSpec, settings: ExtrinsicSettings, device: torch.device) -> None:
+    def __init__(
+        self, spec: BehaviorSpec, settings: ExtrinsicSettings, device: torch.device, shard: Shard = ALONE
+    ) -> None:
         self.strength = settings.strength
         self.gamma = settings.gamma
 
@@ -38,7 +41,7 @@ class ExtrinsicReward:
         """Returns the rewards of these steps. Shape [B]."""
         return transitions.task_rewards
 
-    def learn(self, transitions: Transitions) -> Mapping[str, Tensor]:
+    def learn(self, transitions: Transitions, part: Part | None = None) -> Mapping[str, Tensor]:
         """Does nothing: there is nothing to learn."""
         return {}
 

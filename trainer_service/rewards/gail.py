@@ -15,6 +15,7 @@ from trainer_service.imitation import DemonstratedSteps, DemonstrationStore
 from trainer_service.networks.encoders.layers import in_chunks, observations_as_floats, rows_at_once
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
+from trainer_service.networks.shard import ALONE, Part, Shard
 from trainer_service.ops.imitation import (
     bottleneck_divergence,
     discriminator_loss,
@@ -43,18 +44,21 @@ class GAILReward:
     ignores_end = False
     learns = True
 
-    def __init__(self, spec: BehaviorSpec, settings: GAILSettings, device: torch.device) -> None:
+    def __init__(
+        self, spec: BehaviorSpec, settings: GAILSettings, device: torch.device, shard: Shard = ALONE
+    ) -> None:
         """Raises ValueError where a sensor does not fit the signal's network."""
         self.strength = settings.strength
         self.gamma = settings.gamma
         self._learning_rate = settings.learning_rate
         self._device = device
+        self._shard = shard
         self.demonstrations = DemonstrationStore(settings.demo_path, spec)
         self._network = Discriminator(spec, settings).to(device)
         self._normalizes = settings.network_settings.normalize
         self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=self._normalizes)
         self._normalizer.to(device)
-        self._parameters = FlatParameters(self._network.parameters())
+        self._parameters = FlatParameters(self._network.parameters(), shard)
         self._optimizer = FlatAdam(self._parameters)
         # A stream of its own, whose start is drawn from the seed that the networks begin with.
         self._drawing = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
@@ -77,7 +81,7 @@ class GAILReward:
                     torch.from_numpy(sensor).to(self._device)
                     for sensor in experience.trajectories.observations
                 ],
-                self._drawn(len(experience)).observations,
+                self._drawn(Part(slice(None), len(experience))).observations,
             ):
                 self._normalizer.update(observations)
 
@@ -87,27 +91,29 @@ class GAILReward:
             inputs = self._inputs(transitions)
             return imitation_reward(self._network.logits(self._network.codes(inputs)))
 
-    def learn(self, transitions: Transitions) -> Mapping[str, Tensor]:
+    def learn(self, transitions: Transitions, part: Part | None = None) -> Mapping[str, Tensor]:
         """One step of Adam on these and as many demonstrated steps; none where there is nothing to learn from."""
         if len(transitions) == 0:
             return {}
-        policy, expert = self._inputs(transitions), self._inputs(self._drawn(len(transitions)))
-        loss, statistics = self._loss(expert, policy)
+        part = Part(slice(None), len(transitions)) if part is None else part
+        policy, expert = self._inputs(transitions), self._inputs(self._drawn(part))
+        loss, statistics = self._loss(expert, policy, part)
         self._parameters.zero_gradient()
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
+        self._parameters.reduce_gradient(part.share)
         self._optimizer.step(self._learning_rate)
-        return {tag: value.detach() for tag, value in statistics.items()}
+        return {tag: self._shard.weighted(value.detach(), part.share) for tag, value in statistics.items()}
 
-    def _loss(self, expert: Inputs, policy: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
+    def _loss(self, expert: Inputs, policy: Inputs, part: Part) -> tuple[Tensor, dict[str, Tensor]]:
         network = self._network
         rows = len(expert.actions)
         codes = network.codes(_both(expert, policy))
         expert_codes, policy_codes = codes[:rows], codes[rows:]
         if network.bottleneck is not None:
-            codes = network.bottleneck.noisy(codes, self._drawing)
+            codes = network.bottleneck.noisy(codes, self._shard.normal(codes, part, self._drawing, times=2))
         logits = network.logits(codes)
         loss = discriminator_loss(logits[:rows], logits[rows:])
-        penalty = _PENALTY_WEIGHT * self._penalty(expert, policy)
+        penalty = _PENALTY_WEIGHT * self._penalty(expert, policy, part)
         estimates = torch.sigmoid(logits.detach())
         statistics = {
             "Losses/GAIL Loss": loss,
@@ -120,12 +126,13 @@ class GAILReward:
         divergence = bottleneck_divergence(expert_codes, policy_codes, network.bottleneck.sigma)
         excess = divergence - _MOST_INFORMATION
         total = loss + penalty + self._beta * excess
-        self._beta = (self._beta + _BETA_RATE * excess.detach()).clamp(min=0.0)
+        known = self._shard.add_up(self._shard.weighted(excess.detach(), part.share))
+        self._beta = (self._beta + _BETA_RATE * known).clamp(min=0.0)
         return total, {**statistics, "Losses/GAIL KL Loss": divergence, "Policy/GAIL Beta": self._beta}
 
-    def _penalty(self, expert: Inputs, policy: Inputs) -> Tensor:
+    def _penalty(self, expert: Inputs, policy: Inputs, part: Part) -> Tensor:
         """Returns how much too steep D is, somewhere between an expert's step and one of the policy's."""
-        share = torch.rand(len(expert.actions), generator=self._drawing, device=self._device)
+        share = torch.rand(part.count, generator=self._drawing, device=self._device)[part.rows]
         between = Inputs(
             [
                 on_the_line(theirs, ours, share).requires_grad_()
@@ -144,11 +151,11 @@ class GAILReward:
             observations_as_floats(self._normalizer.forward(steps.observations)), steps
         )
 
-    def _drawn(self, count: int) -> DemonstratedSteps:
-        """Demonstrated steps, with replacement."""
+    def _drawn(self, part: Part) -> DemonstratedSteps:
+        """Demonstrated steps, with replacement: the rank's rows of as many as a minibatch has."""
         demonstrations = self.demonstrations.read()
-        rows = torch.randint(len(demonstrations), (count,), generator=self._drawing, device=self._device)
-        return demonstrations.take(rows, self._device)
+        rows = torch.randint(len(demonstrations), (part.count,), generator=self._drawing, device=self._device)
+        return demonstrations.take(rows[part.rows], self._device)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the demonstrations."""

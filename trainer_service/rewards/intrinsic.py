@@ -16,6 +16,7 @@ from trainer_service.config.rewards import IntrinsicSettings
 from trainer_service.networks.encoders.layers import in_chunks, observations_as_floats, rows_at_once
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
+from trainer_service.networks.shard import ALONE, Part, Shard
 from trainer_service.ops.intrinsic import ReturnScale, updated_scale
 from trainer_service.rewards.transitions import Experience, Transitions
 from unity_bridge.specs import BehaviorSpec
@@ -38,18 +39,26 @@ class IntrinsicReward(ABC):
     """No single step pays more, before its strength."""
 
     def __init__(
-        self, spec: BehaviorSpec, settings: IntrinsicSettings, network: nn.Module, device: torch.device
+        self,
+        spec: BehaviorSpec,
+        settings: IntrinsicSettings,
+        network: nn.Module,
+        device: torch.device,
+        shard: Shard = ALONE,
     ) -> None:
         self.strength = settings.strength
         self.gamma = settings.gamma
         self._learning_rate = settings.learning_rate
         self._scales = settings.normalize_rewards
         self._device = device
+        self._shard = shard
         self._network = network.to(device)
         self._normalizer = ObservationNormalizer(
             spec.observation_specs, normalize=settings.network_settings.normalize
         ).to(device)
-        self._parameters = FlatParameters(each for each in network.parameters() if each.requires_grad)
+        self._parameters = FlatParameters(
+            (each for each in network.parameters() if each.requires_grad), shard
+        )
         self._optimizer = FlatAdam(self._parameters)
         self._scale = ReturnScale(rows=0.0, mean_square=0.0)
         self._updates = 0
@@ -98,16 +107,18 @@ class IntrinsicReward(ABC):
         with torch.no_grad():
             return self._scaled_rewards(self._errors(transitions))
 
-    def learn(self, transitions: Transitions) -> Mapping[str, Tensor]:
+    def learn(self, transitions: Transitions, part: Part | None = None) -> Mapping[str, Tensor]:
         """One step of Adam, at the same rate throughout; none where there is nothing to learn from."""
         if len(transitions) == 0:
             return {}
         self._parameters.zero_gradient()
         loss, statistics = self._loss(transitions)
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
+        share = 1.0 if part is None else part.share
+        self._parameters.reduce_gradient(share)
         self._optimizer.step(self._learning_rate)
         self._updates += 1
-        return {tag: value.detach() for tag, value in statistics.items()}
+        return {tag: self._shard.weighted(value.detach(), share) for tag, value in statistics.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Network, optimizer and statistics."""

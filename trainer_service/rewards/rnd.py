@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from trainer_service.config.rewards import RNDSettings
 from trainer_service.networks.encoders.encoder import Trunk
+from trainer_service.networks.shard import ALONE, Shard
 from trainer_service.ops.intrinsic import distillation_error
 from trainer_service.rewards.intrinsic import IntrinsicReward
 from trainer_service.rewards.transitions import Transitions
@@ -22,10 +23,12 @@ class RNDReward(IntrinsicReward):
 
     name = "rnd"
 
-    def __init__(self, spec: BehaviorSpec, settings: RNDSettings, device: torch.device) -> None:
+    def __init__(
+        self, spec: BehaviorSpec, settings: RNDSettings, device: torch.device, shard: Shard = ALONE
+    ) -> None:
         """Raises ValueError where a sensor does not fit the signal's network."""
         self._models = _Models(spec, settings)
-        super().__init__(spec, settings, self._models, device)
+        super().__init__(spec, settings, self._models, device, shard)
 
     def _errors(self, transitions: Transitions) -> Tensor:
         seen = self._seen(transitions.next_observations)

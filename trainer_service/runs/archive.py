@@ -62,17 +62,26 @@ def read_tensors(path: Path) -> Any:
         ArchiveError: it is damaged, or holds more than tensors and plain values.
     """
     with path.open("rb") as file:
-        if file.read(len(_SIGNATURE)) != _SIGNATURE:
-            raise ArchiveError("expected a zip archive, as torch writes")
-        try:
-            with open_plain(file) as archive:
-                return _content(archive)
-        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, struct.error) as error:
-            raise ArchiveError(str(error) or "the archive is cut off") from None
-        except (ValueError, OverflowError, IndexError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, ArchiveError):
-                raise
-            raise ArchiveError(f"its archive makes no sense ({error})") from None
+        return _read(file)
+
+
+def read_tensors_from(content: bytes) -> Any:
+    """Reads the value that ``torch.save`` wrote, from memory; see ``read_tensors``. Raises ArchiveError."""
+    return _read(io.BytesIO(content))
+
+
+def _read(file: BinaryIO) -> Any:
+    if file.read(len(_SIGNATURE)) != _SIGNATURE:
+        raise ArchiveError("expected a zip archive, as torch writes")
+    try:
+        with open_plain(file) as archive:
+            return _content(archive)
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, struct.error) as error:
+        raise ArchiveError(str(error) or "the archive is cut off") from None
+    except (ValueError, OverflowError, IndexError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, ArchiveError):
+            raise
+        raise ArchiveError(f"its archive makes no sense ({error})") from None
 
 
 def open_plain(file: BinaryIO) -> zipfile.ZipFile:

@@ -60,20 +60,22 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
                 f"{part}{where} is NaN or infinite"
             )
     file = io.BytesIO()
-    torch.save(
-        {
-            "format": _FORMAT,
-            "behavior": checkpoint.behavior,
-            "step": checkpoint.step,
-            "spec": _plain_spec(checkpoint.spec),
-            "settings": checkpoint.settings.model_dump(mode="json"),
-            "algorithm": dict(checkpoint.algorithm),
-            "self_play": checkpoint.self_play,
-        },
-        file,
-    )
+    torch.save(plain_checkpoint(checkpoint), file)
     for path in paths:
         write_atomic(path, file.getvalue())
+
+
+def plain_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+    """A checkpoint as tensors and plain values: the record that ``parse_checkpoint`` understands."""
+    return {
+        "format": _FORMAT,
+        "behavior": checkpoint.behavior,
+        "step": checkpoint.step,
+        "spec": _plain_spec(checkpoint.spec),
+        "settings": checkpoint.settings.model_dump(mode="json"),
+        "algorithm": dict(checkpoint.algorithm),
+        "self_play": checkpoint.self_play,
+    }
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

@@ -65,7 +65,7 @@ def test_the_gradient_is_that_of_a_softmax_over_the_temperature() -> None:
 
 def test_noise_makes_draws_of_the_softmax() -> None:
     logits = torch.tensor([0.5, 0.3, 0.2]).log().expand(40_000, 3)
-    noise = gumbel_noise(logits, torch.Generator().manual_seed(4))
+    noise = gumbel_noise(torch.empty_like(logits).exponential_(generator=torch.Generator().manual_seed(4)))
     # Euler's constant, and π²/6.
     assert float(noise.mean()) == pytest.approx(0.5772, abs=0.02)
     assert float(noise.var()) == pytest.approx(math.pi**2 / 6, abs=0.05)

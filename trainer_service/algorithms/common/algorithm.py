@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
+from trainer_service.networks.shard import ALONE, Shard
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.steps import Observation
@@ -21,7 +22,7 @@ Metrics = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """A learner's device and seed, and a callback that hears how far an update is."""
+    """A learner's device and seed, its part of the work, and a callback that hears how far an update is."""
 
     device: torch.device
     seed: int
@@ -30,6 +31,8 @@ class Compute:
     decoupled: bool = False
     """Whether rollouts may be of an older policy than the present one, so that learners on policy correct for it
     (see ``ops.losses.importance_weights``)."""
+    shard: Shard = ALONE
+    """The part of each minibatch that this process computes."""
 
 
 class Algorithm(Protocol):

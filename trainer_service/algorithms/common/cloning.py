@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,7 @@ class BehavioralCloning:
         self._parameters = parameters
         self._normalizer = normalizer
         self._device = compute.device
+        self._shard = compute.shard
         self._optimizer = FlatAdam(parameters)
         self._generator = torch.Generator(compute.device).manual_seed(compute.seed + 3)
         self.demonstrations = DemonstrationStore(self._settings.demo_path, spec)
@@ -88,7 +90,7 @@ class BehavioralCloning:
             for _ in range(self._settings.num_epoch or _EPOCHS)
             for minibatch in self._minibatches(len(sequences))
         ]
-        return {"Losses/Pretraining Loss": float(torch.stack(losses).mean())}
+        return {"Losses/Pretraining Loss": float(self._shard.add_up(torch.stack(losses).mean()))}
 
     def has_faded_out(self, step: int) -> bool:
         """Whether cloning is over at this step, so that demonstrations are of no use any more."""
@@ -111,8 +113,10 @@ class BehavioralCloning:
     def _learn(
         self, demonstrations: Demonstrations, sequences: StepRanges, chosen: NDArray[np.int64], rate: float
     ) -> Tensor:
-        """One gradient step. Returns the loss."""
+        """One gradient step. Returns the loss; of several learner ranks, this one's addend of it."""
         memories = self._starting_memories(demonstrations, sequences)
+        own, part = self._shard.part_of_sequences(sequences.lengths[chosen])
+        chosen = chosen[own]
         batch = sequences.select(chosen)
         steps = demonstrations.take(torch.from_numpy(batch.steps()), self._device)
         order = None
@@ -122,16 +126,18 @@ class BehavioralCloning:
         trunk, heads = self._policy.actor, self._policy.actions
         features = trunk.forward(observations_as_floats(self._normalizer.forward(steps.observations)))
         parameters = heads.forward(trunk.unroll(features, order))
-        error = heads.squared_error(parameters, steps.executed_actions, self._generator)
+        noise = partial(self._shard.normal, part=part, generator=self._generator)
+        error = heads.squared_error(parameters, steps.executed_actions, noise)
         log_choices = masked_log_softmax(parameters.logits, None, self._branches) if self._branches else None
         loss = cloning_loss(error, log_choices, steps.discrete_actions + heads.offsets)
-        self._descend(loss, rate)
-        self._steps_since_refresh += len(steps.terminated)
-        return loss.detach()
+        self._descend(loss, rate, part.share)
+        self._steps_since_refresh += part.count
+        return self._shard.weighted(loss.detach(), part.share)
 
-    def _descend(self, loss: Tensor, rate: float) -> None:
+    def _descend(self, loss: Tensor, rate: float, share: float) -> None:
         self._parameters.zero_gradient()
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
+        self._parameters.reduce_gradient(share)
         if self._max_grad_norm is not None:
             self._parameters.clip_gradient(self._max_grad_norm)
         # What the loss does not depend on has no gradient, and Adam leaves it where it is.

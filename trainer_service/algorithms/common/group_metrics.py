@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from trainer_service.networks.shard import ALONE, Shard
+
 
 def actor_step_metrics(
     policy_loss: Tensor, entropy: Tensor, log_ratio: Tensor, clip_epsilon: float
@@ -23,9 +25,10 @@ def actor_step_metrics(
         return torch.stack([policy_loss, entropy, clipped, divergence]).detach()
 
 
-def mean_actor_metrics(reports: Sequence[Tensor]) -> dict[str, float]:
-    """Means over gradient steps of ``actor_step_metrics``, by tag."""
-    policy_loss, entropy, clipped, divergence = torch.stack(list(reports)).mean(dim=0).tolist()
+def mean_actor_metrics(reports: Sequence[Tensor], shard: Shard = ALONE) -> dict[str, float]:
+    """Means over gradient steps of ``actor_step_metrics``, by tag. shard: adds up what each rank has of them."""
+    means = shard.add_up(torch.stack(list(reports)).mean(dim=0))
+    policy_loss, entropy, clipped, divergence = means.tolist()
     return {
         "Losses/Policy Loss": policy_loss,
         "Policy/Entropy": entropy,

@@ -13,16 +13,17 @@ from trainer_service.algorithms.common.cloning import BehavioralCloning
 from trainer_service.config import TrainerSettings
 from trainer_service.imitation import read_all
 from trainer_service.networks.encoders.layers import in_chunks
+from trainer_service.networks.shard import ALONE, Shard
 from trainer_service.rewards import REWARD_SOURCES, Experience, RewardSource
 from unity_bridge.specs import BehaviorSpec
 
 
 def make_reward_sources(
-    spec: BehaviorSpec, settings: TrainerSettings, device: torch.device
+    spec: BehaviorSpec, settings: TrainerSettings, device: torch.device, shard: Shard = ALONE
 ) -> list[RewardSource]:
     """The reward sources that the settings ask for, in their order."""
     signals = settings.reward_signals.items()
-    return [REWARD_SOURCES[name](spec, signal, device) for name, signal in signals]
+    return [REWARD_SOURCES[name](spec, signal, device, shard) for name, signal in signals]
 
 
 def names(sources: Sequence[RewardSource]) -> list[str]:
@@ -88,6 +89,7 @@ def update(
     epochs: int,
     batch_size: int,
     generator: torch.Generator,
+    shard: Shard = ALONE,
 ) -> dict[str, float]:
     """Lets reward models learn from a rollout. Returns the means of their statistics."""
     if not sources:
@@ -96,8 +98,15 @@ def update(
     for _ in range(epochs):
         order = torch.randperm(len(experience), generator=generator, device=generator.device)
         for chunk in in_chunks(len(experience), batch_size):
-            transitions = experience.take(order[chunk])
+            minibatch = order[chunk]
+            part = shard.part(len(minibatch))
+            transitions = experience.take(minibatch[part.rows])
             for source in sources:
-                for tag, value in source.learn(transitions).items():
+                for tag, value in source.learn(transitions, part).items():
                     parts[tag].append(value)
-    return {tag: float(torch.stack(values).mean()) for tag, values in parts.items()}
+    return mean_statistics(parts, shard)
+
+
+def mean_statistics(parts: Mapping[str, Sequence[Tensor]], shard: Shard) -> dict[str, float]:
+    """Means of statistics over gradient steps, by tag. parts: what each step of this rank added to them."""
+    return {tag: float(shard.add_up(torch.stack(list(values)).mean())) for tag, values in parts.items()}

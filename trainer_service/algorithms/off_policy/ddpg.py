@@ -39,8 +39,8 @@ class DDPG(TransitionLearner):
         self._actor = DeterministicActor(self._spec, network).to(self._device)
         self._critic = self._make_critic().to(self._device)
         self._target_actor, self._target_critic = TargetNetwork(self._actor), TargetNetwork(self._critic)
-        self._actor_optimizer = FlatOptimizer(self._actor.parameters())
-        self._critic_optimizer = FlatOptimizer(self._critic.parameters())
+        self._actor_optimizer = self._optimizer_of(self._actor)
+        self._critic_optimizer = self._optimizer_of(self._critic)
 
     def _make_critic(self) -> nn.Module:
         """Builds Q, from normalized observations and actions [B, C] to values [B]."""
@@ -59,7 +59,7 @@ class DDPG(TransitionLearner):
         q, errors, critic_loss = self._update_critic(sample, inputs, rate)
         policy_loss = self._update_actor(inputs, rate)
         absolute = errors.abs()
-        self._replay.finish_update(sample.rows, absolute)
+        self._replay.finish_update(absolute)
         self._update_targets()
         return torch.stack([critic_loss, absolute.mean(), q.mean(), policy_loss])
 
@@ -71,7 +71,7 @@ class DDPG(TransitionLearner):
         q: Tensor = self._critic.forward(inputs, to_tensor(sample.continuous_actions, self._device))
         errors = q - targets
         loss = td_loss(errors, self._importance_weights(sample))
-        self._critic_optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
+        self._minimize(self._critic_optimizer, loss, rate)
         return q.detach(), errors.detach(), loss.detach()
 
     def _targets(self, sample: Sample) -> Tensor:
@@ -86,7 +86,7 @@ class DDPG(TransitionLearner):
     def _update_actor(self, inputs: list[Tensor], rate: float) -> Tensor:
         """Moves the policy towards what the critic values more, eq. 6. Returns the loss."""
         loss: Tensor = -self._critic.forward(inputs, self._actor.forward(inputs)).mean()
-        self._actor_optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
+        self._minimize(self._actor_optimizer, loss, rate)
         return loss.detach()
 
     def _update_targets(self) -> None:

@@ -36,7 +36,7 @@ class DQN(TransitionLearner):
         network = QNetwork(self._spec, self._settings.network_settings, dueling=self._hyper.dueling)
         self._network = network.to(self._device)
         self._target = TargetNetwork(self._network)
-        self._optimizer = FlatOptimizer(self._network.parameters())
+        self._optimizer = self._optimizer_of(self._network)
         self._replay_metrics: dict[str, float] = {}
 
     def _make_exploration(self) -> EpsilonGreedy:
@@ -55,9 +55,9 @@ class DQN(TransitionLearner):
         chosen = q_learning.chosen_value(q, actions, self._branches)
         errors = chosen - targets
         loss = q_learning.td_loss(errors, self._importance_weights(sample))
-        self._optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
+        self._minimize(self._optimizer, loss, rate)
         absolute = errors.detach().abs()
-        self._replay.finish_update(sample.rows, absolute)
+        self._replay.finish_update(absolute)
         self._target.soft_update(self._optimizer.parameters, target_tau(self._hyper, self._replay.updates))
         return torch.stack([loss.detach(), absolute.mean(), chosen.detach().mean(), rewards.mean()])
 

@@ -7,6 +7,8 @@ relaxed by the Gumbel-softmax where a gradient must pass through them.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -42,7 +44,7 @@ class MADDPG(GroupReplayLearner):
     def _make_networks(self) -> None:
         network, sensors = self._settings.network_settings, self._agent_sensors
         self._update_rule = MADDPGUpdate(
-            self._agent_spec, network, self._hyper, sensors, self._num_agents, self._device
+            self._agent_spec, network, self._hyper, sensors, self._num_agents, self._device, self._shard
         )
 
     def _make_exploration(self) -> ActionNoise:
@@ -54,12 +56,13 @@ class MADDPG(GroupReplayLearner):
         return self._update_rule.actors
 
     def _gradient_step(self, sample: JointSample, rate: float) -> Tensor:
-        rule, batch = self._update_rule, self._minibatches.build(sample)
+        rule, batch = self._update_rule, self._minibatch(sample)
         allowed = allowed_or_none(sample.allowed_actions, self._device)
+        noise = partial(self._shard.exponential, part=self._replay.part, generator=self._relaxing)
         actions = rule.joint_actions(to_tensor(sample.continuous_actions, self._device), batch.actions)
         report = rule.update_critics(batch, actions, rate)
-        policy_loss = rule.update_actors(batch, actions, allowed, rate, self._relaxing)
-        self._replay.finish_update(sample.rows, report.absolute)
+        policy_loss = rule.update_actors(batch, actions, allowed, rate, noise)
+        self._replay.finish_update(report.absolute)
         rule.soft_update_targets(target_tau(self._hyper, self._replay.updates))
         means = (report.squared, report.absolute.mean(), report.value, report.target, policy_loss)
         return torch.cat([torch.stack(means), report.squared_by_agent])

@@ -51,10 +51,12 @@ class SAC(ReplayLearner[Sample]):
         self._learning = self._make_generator("learning", 2)
 
     def _make_networks(self) -> None:
-        self._reward_sources = reward_models.make_reward_sources(self._spec, self._settings, self._device)
+        self._reward_sources = reward_models.make_reward_sources(
+            self._spec, self._settings, self._device, self._shard
+        )
         self._reward_models = [source for source in self._reward_sources if source.learns]
         discounts = torch.tensor([source.gamma for source in self._reward_sources], device=self._device)
-        self._update_rule = SACUpdate(self._spec, self._settings, self._hyper, discounts)
+        self._update_rule = SACUpdate(self._spec, self._settings, self._hyper, discounts, self._shard)
 
     def _make_horizon(self) -> int:
         memory = self._settings.network_settings.memory
@@ -67,7 +69,7 @@ class SAC(ReplayLearner[Sample]):
         self._reward_schedule = UpdateSchedule(hyper.learning_starts, hyper.reward_signal_steps_per_update)
         sequences = None if memory is None else max(hyper.batch_size // memory.sequence_length, 1)
         buffer, schedules = self._make_buffer(), (schedule, self._reward_schedule)
-        return ReplaySampler(buffer, hyper, self._seed, *schedules, sample_size=sequences)
+        return ReplaySampler(buffer, hyper, self._seed, *schedules, sample_size=sequences, shard=self._shard)
 
     def _make_buffer(self) -> TransitionReplay:
         capacity, alpha = self._hyper.buffer_size, self._hyper.replay.priority_exponent
@@ -109,14 +111,15 @@ class SAC(ReplayLearner[Sample]):
             if self._cloning is not None:
                 cloned = self._cloning.update(step)
         if reports:
-            means = torch.stack(reports).mean(dim=0).tolist()
+            means = self._shard.add_up(torch.stack(reports).mean(dim=0)).tolist()
             metrics |= self._update_rule.metrics(means, reward_models.names(self._reward_sources))
         return {**metrics, **cloned, **self._update_reward_models(rng)}
 
     def _gradient_step(self, sample: Sample, rate: float) -> Tensor:
-        result = self._update_rule.gradient_step(self._minibatches.build(sample), rate, self._learning)
-        self._replay.finish_update(sample.rows, result.errors)
-        return result.report()
+        part = self._replay.part
+        result = self._update_rule.gradient_step(self._minibatches.build(sample), part, rate, self._learning)
+        self._replay.finish_update(result.errors)
+        return self._addend(result.report())
 
     def _update_reward_models(self, rng: np.random.Generator) -> Metrics:
         """Makes the updates of reward models that are due, from minibatches of their own."""
@@ -126,11 +129,11 @@ class SAC(ReplayLearner[Sample]):
         for _ in range(self._reward_schedule.due):
             transitions = self._minibatches.transitions(self._replay.sample(rng))
             for source in self._reward_models:
-                for tag, value in source.learn(transitions).items():
+                for tag, value in source.learn(transitions, self._replay.part).items():
                     parts[tag].append(value)
             self._reward_schedule.updates += 1
             self._replay.updates += 1
-        return {tag: float(torch.stack(values).mean()) for tag, values in parts.items()}
+        return reward_models.mean_statistics(parts, self._shard)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the replay buffer: see ``replay_state``."""

@@ -19,7 +19,6 @@ from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import TD3Settings
 from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.policies.soft_actor import SoftCritics
-from trainer_service.ops.exploration_noise import unit_noise
 from trainer_service.ops.q_learning import td_loss, td_targets
 from trainer_service.replay.transitions import Sample
 from unity_bridge.specs import BehaviorSpec
@@ -54,9 +53,9 @@ class TD3(DDPG):
         inputs = self._inputs(sample.observations)
         q, errors, loss = self._update_critic(sample, inputs, rate)
         absolute = errors.abs().mean(dim=0)
-        self._replay.finish_update(sample.rows, absolute)
+        self._replay.finish_update(absolute)
         if self._replay.updates % self._hyper.policy_delay == 0:
-            self._policy_losses.append(self._update_actor(inputs, rate))
+            self._policy_losses.append(self._addend(self._update_actor(inputs, rate)))
             self._update_targets()
         return torch.stack([loss, absolute.mean(), q.mean()])
 
@@ -68,7 +67,7 @@ class TD3(DDPG):
         q: Tensor = self._critic.forward(inputs, to_tensor(sample.continuous_actions, self._device))
         errors = q - targets
         loss = td_loss(errors[0], weights) + td_loss(errors[1], weights)
-        self._critic_optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
+        self._minimize(self._critic_optimizer, loss, rate)
         return q.detach(), errors.detach(), loss.detach() / 2.0
 
     def _targets(self, sample: Sample) -> Tensor:
@@ -77,7 +76,7 @@ class TD3(DDPG):
         with torch.no_grad():
             next_inputs = self._inputs(sample.next_observations)
             next_actions = self._target_actor.network.forward(next_inputs)
-            noise = hyper.target_noise * unit_noise(next_actions, self._smoothing)
+            noise = hyper.target_noise * self._shard.normal(next_actions, self._replay.part, self._smoothing)
             noise = noise.clamp(-hyper.target_noise_clip, hyper.target_noise_clip)
             next_actions = (next_actions + noise).clamp(-1.0, 1.0)
             next_values: Tensor = self._target_critic.network.forward(next_inputs, next_actions)
@@ -87,10 +86,12 @@ class TD3(DDPG):
     def _update_actor(self, inputs: list[Tensor], rate: float) -> Tensor:
         """Moves the policy towards what the first critic values more. Returns the loss."""
         loss: Tensor = -self._critic.forward(inputs, self._actor.forward(inputs))[0].mean()
-        self._actor_optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
+        self._minimize(self._actor_optimizer, loss, rate)
         return loss.detach()
 
     def _own_metrics(self) -> dict[str, float]:
         losses, self._policy_losses = self._policy_losses, []
-        policy = {"Losses/Policy Loss": float(torch.stack(losses).mean())} if losses else {}
+        policy = (
+            {"Losses/Policy Loss": float(self._shard.add_up(torch.stack(losses).mean()))} if losses else {}
+        )
         return super()._own_metrics() | policy

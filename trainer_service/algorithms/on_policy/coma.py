@@ -206,13 +206,14 @@ class COMA(GroupLearner):
         members = self._tensor(rollout.joint_steps.members)[batch.indices]
         steps = self._tensor(rollout.joint_steps.steps)[batch.indices]
         mask = critic_targets.mask[batch.indices]
-        returns = critic_targets.targets[batch.indices].expand(*mask.shape, -1)[mask]
-        self._critic.value.update(returns)
+        returns = _returns(critic_targets, batch.indices)
+        self._critic.value.update(returns if batch.undivided else _returns(critic_targets, batch.all_indices))
         # An agent that was cut off before the others keeps the action drawn once in `_estimate_advantages`.
         assert critic_targets.actions is not None
         q = _forward(self._critic, rollout, critic_targets.actions, members, batch.filled)[mask]
         q_taken = q[torch.arange(len(q), device=q.device), rollout.discrete_actions[steps[mask], 0]]
         loss = (q_taken - self._critic.value.scaled(returns)).square().mean()
+        loss = self._shard.weighted(loss, batch.share(critic_targets.mask))
         self._critic_steps += 1
         if self._critic_steps % self._hyper.target_update == 0:
             self._target.load_state_dict(self._critic.state_dict())
@@ -235,6 +236,12 @@ class COMA(GroupLearner):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._env_steps, self._critic_steps = state["recorded"], state["critic_steps"]
+
+
+def _returns(critic_targets: CriticTargets, indices: Tensor) -> Tensor:
+    """Returns that the critic shall learn at some joint steps, once for each agent that decided there."""
+    mask = critic_targets.mask[indices]
+    return critic_targets.targets[indices].expand(*mask.shape, -1)[mask]
 
 
 def per_agent_rewards(rollout: GroupRollout, num_agents: int) -> GroupRollout:

@@ -42,15 +42,20 @@ class HAPPO(MAPPO):
             weighted[rows] = factor[of_step[rows]] * advantages[rows]
             sampler = self._sampler(rollout.trajectories.select(segments))
             for epoch in range(position * epochs, (position + 1) * epochs):
-                for steps, sequences in self._with_progress(
+                for steps, sequences, share in self._with_progress(
                     self._minibatches(sampler), epoch, len(agents) * epochs
                 ):
-                    parts.append(self._actor_step(rollout, weighted, rows[steps], sequences, scheduled))
+                    parts.append(
+                        self._actor_step(rollout, weighted, rows[steps], sequences, share, scheduled)
+                    )
             with torch.no_grad():
                 log_prob, _ = self._log_prob_and_entropy(rollout, rows, sampler.sequences)
                 factor[of_step[rows]] *= (log_prob - rollout.old_log_prob[rows]).exp()
             deviations.append(float(factor.std(correction=0)))
-        return {**mean_actor_metrics(parts), "Policy/Factor Deviation": float(np.mean(deviations))}
+        return {
+            **mean_actor_metrics(parts, self._shard),
+            "Policy/Factor Deviation": float(np.mean(deviations)),
+        }
 
     def _agent_order(self) -> list[int]:
         if self._hyper.fixed_order:

@@ -93,8 +93,8 @@ class MAPPO(GroupLearner):
         self, rollout: GroupRollout, critic_targets: CriticTargets, batch: JointStepBatch
     ) -> Tensor:
         mask = critic_targets.mask[batch.indices]
-        returns = critic_targets.targets[batch.indices][mask]
-        self._critic.value.update(returns)
+        returns = _returns(critic_targets, batch.indices)
+        self._critic.value.update(returns if batch.undivided else _returns(critic_targets, batch.all_indices))
         members = self._tensor(rollout.joint_steps.members)[batch.indices]
         inputs = (
             (rollout.observations, members)
@@ -111,7 +111,7 @@ class MAPPO(GroupLearner):
                 values - old_values, -critic_targets.clip_range, critic_targets.clip_range
             )
             loss = torch.maximum(loss, cost(clipped - targets, self._hyper.huber_delta))
-        return loss.mean()
+        return self._shard.weighted(loss.mean(), batch.share(critic_targets.mask))
 
     def _normalized(self, rollout: GroupRollout, estimate: AdvantageEstimate) -> NDArray[np.float32]:
         """One advantage per step: signals add up first, so that their strengths decide how they weigh."""
@@ -137,3 +137,8 @@ class MAPPO(GroupLearner):
                 1.0 - float((returns - predicted).var(dtype=np.float64)) / variance if variance > 0 else 0.0
             )
         return metrics
+
+
+def _returns(critic_targets: CriticTargets, indices: Tensor) -> Tensor:
+    """Returns that the critic shall learn at some joint steps, end to end. [targets, signals]"""
+    return critic_targets.targets[indices][critic_targets.mask[indices]]

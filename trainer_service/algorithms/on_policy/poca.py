@@ -103,6 +103,9 @@ class POCA(GroupLearner):
             returns.expand_as(baselines)[mask],
             clip_range=critic_targets.clip_range,
         )
+        # A joint step has one value, but a baseline for each agent that is there: means over different numbers.
+        of_values = self._shard.weighted(of_values, batch.share())
+        of_baselines = self._shard.weighted(of_baselines, batch.share(critic_targets.mask))
         return of_values + _BASELINE_WEIGHT * of_baselines
 
     def _actions_taken(self, rollout: GroupRollout) -> Tensor:

@@ -66,10 +66,10 @@ class PPO(OnPolicyLearner):
             targets, estimate = self._estimate_advantages(rollout)
             estimates.append(estimate)
             value_clip_range = scheduled.epsilon * _return_range(targets)
-            for inputs, batch, sequences in self._minibatches(rollout, targets, epoch):
-                losses += self._step(inputs, batch, sequences, scheduled, value_clip_range)
+            for inputs, batch, sequences, share in self._minibatches(rollout, targets, epoch):
+                losses += self._step(inputs, batch, sequences, share, scheduled, value_clip_range)
                 minibatches += 1
-        policy_loss, value_loss, entropy, clipped, kl = (losses / minibatches).tolist()
+        policy_loss, value_loss, entropy, clipped, kl = (self._shard.add_up(losses) / minibatches).tolist()
         return {
             "Losses/Policy Loss": policy_loss,
             "Losses/Value Loss": value_loss,
@@ -161,7 +161,7 @@ class PPO(OnPolicyLearner):
 
     def _minibatches(
         self, rollout: _Rollout, targets: PPOBatch, epoch: int
-    ) -> Iterator[tuple[list[Tensor], PPOBatch, Sequences | None]]:
+    ) -> Iterator[tuple[list[Tensor], PPOBatch, Sequences | None, float]]:
         """One epoch in random order."""
         observations = rollout.observations
         order, minibatches = rollout.sampler.shuffle(self._shuffling)
@@ -169,7 +169,9 @@ class PPO(OnPolicyLearner):
         # a second copy of them all is what memory may not have.
         shuffled = [sensor[order] if sensor.dim() == 2 else None for sensor in observations]
         columns = [column[order] for column in targets]
-        for chunk, sequences in with_progress(minibatches, epoch, self._hyper.num_epoch, self._progress):
+        for chunk, sequences, share in with_progress(
+            minibatches, epoch, self._hyper.num_epoch, self._progress
+        ):
             yield (
                 [
                     sensor[order[chunk]] if already is None else already[chunk]
@@ -177,6 +179,7 @@ class PPO(OnPolicyLearner):
                 ],
                 PPOBatch(*(column[chunk] for column in columns)),
                 sequences,
+                share,
             )
 
     def _step(
@@ -184,12 +187,13 @@ class PPO(OnPolicyLearner):
         observations: list[Tensor],
         batch: PPOBatch,
         sequences: Sequences | None,
+        share: float,
         scheduled: Scheduled,
         value_clip_range: Tensor,
     ) -> Tensor:
         """One gradient step on ``ops.losses.ppo_loss``, whose gradient is known in closed form.
 
-        Returns the loss in its parts.
+        share: of the minibatch that these rows are. Returns the loss in its parts, times the share.
         """
         parameters, values = self._policy.policy_and_values(observations, sequences)
         with torch.no_grad():
@@ -210,10 +214,11 @@ class PPO(OnPolicyLearner):
             outputs.append((parameters.logits, gradient.logits))
         self._optimizer.parameters.zero_gradient()
         torch.autograd.backward([output for output, _ in outputs], [by_output for _, by_output in outputs])
+        self._optimizer.parameters.reduce_gradient(share)
         if self._hyper.max_grad_norm is not None:
             self._optimizer.parameters.clip_gradient(self._hyper.max_grad_norm)
         self._optimizer.adam.step(scheduled.learning_rate)
-        return gradient.losses
+        return self._shard.weighted(gradient.losses, share)
 
     def _networks(self) -> dict[str, nn.Module]:
         return {"network": self._policy}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -115,7 +115,7 @@ class ActionHeads(nn.Module):
         return entropy
 
     def squared_error(
-        self, parameters: ActionParameters, target: Tensor, generator: torch.Generator
+        self, parameters: ActionParameters, target: Tensor, noise: Callable[[Tensor], Tensor]
     ) -> Tensor | None:
         """How far from its target each executed number is expected to be: E[(a − target)²] = (μ/3 − target)² + (σ/3)².
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, cast
 
 import torch
@@ -17,6 +18,7 @@ from trainer_service.networks.encoders.layers import kaiming_linear, observation
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops import distributions as dist
+from trainer_service.ops.exploration_noise import unit_noise
 from trainer_service.ops.soft_actor_critic import Drawn, tanh_correction
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
@@ -69,11 +71,16 @@ class SquashedHeads(nn.Module):
             logits = self.logits.forward(features)
         return ActionParameters(mean, log_sigma, logits)
 
-    def draw(self, parameters: ActionParameters, allowed: Tensor | None, noise: torch.Generator) -> Drawn:
-        """Numbers by reparameterization: the gradient passes through what is drawn. allowed: bool [B, K]."""
+    def draw(
+        self, parameters: ActionParameters, allowed: Tensor | None, noise: Callable[[Tensor], Tensor]
+    ) -> Drawn:
+        """Numbers by reparameterization: the gradient passes through what is drawn.
+
+        allowed: bool [B, K]; noise: independent draws of deviation 1, in the shape of what it is given.
+        """
         continuous, log_prob = parameters.mean, None
         if self.mean is not None:
-            z = torch.empty_like(continuous).normal_(generator=noise)
+            z = noise(continuous)
             unbounded = continuous + z * parameters.log_sigma.exp()
             continuous = torch.tanh(unbounded)
             log_prob = dist.standard_gaussian_log_prob(z, parameters.log_sigma) - tanh_correction(unbounded)
@@ -83,7 +90,7 @@ class SquashedHeads(nn.Module):
         self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Continuous actions in (−1, 1), choices int64 [B, branches], and the log-probability of both together."""
-        drawn = self.draw(parameters, allowed, generator)
+        drawn = self.draw(parameters, allowed, partial(unit_noise, generator=generator))
         discrete = torch.empty((len(drawn.continuous), 0), dtype=torch.int64, device=parameters.mean.device)
         if drawn.log_choices is not None:
             discrete = dist.sample_categorical(drawn.log_choices, self.branches, generator)
@@ -104,12 +111,12 @@ class SquashedHeads(nn.Module):
         return drawn.continuous, discrete, self._joint(drawn, discrete)
 
     def squared_error(
-        self, parameters: ActionParameters, target: Tensor, generator: torch.Generator
+        self, parameters: ActionParameters, target: Tensor, noise: Callable[[Tensor], Tensor]
     ) -> Tensor | None:
         """How far from its target each number is, when drawn. target: [B, C], in [−1, 1]. Returns [B, C] or None."""
         if self.mean is None:
             return None
-        return (self.draw(parameters, None, generator).continuous - target).square()
+        return (self.draw(parameters, None, noise).continuous - target).square()
 
     def _log_choices(self, parameters: ActionParameters, allowed: Tensor | None) -> Tensor | None:
         if self.logits is None:

@@ -17,6 +17,7 @@ from trainer_service.algorithms import SAC
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import TeamSteps
 from trainer_service.errors import UserError
+from trainer_service.networks.shard import ALONE
 from trainer_service.policy import Policy
 from trainer_service.replay.sequence_replay import SequenceReplay
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
@@ -195,7 +196,9 @@ def judged(algorithm: SAC, numbers: np.ndarray) -> tuple[torch.Tensor, torch.Ten
     replay = algorithm._replay.buffer
     assert isinstance(replay, SequenceReplay)
     sample, learner = replay._gather_whole(numbers, None), algorithm._update_rule
-    made = learner.gradient_step(algorithm._minibatches.build(sample), 0.0, torch.Generator())
+    made = learner.gradient_step(
+        algorithm._minibatches.build(sample), ALONE.part(len(sample.rows)), 0.0, torch.Generator()
+    )
     gradients = [learner._critic_optimizer.parameters.gradient, learner.actor_optimizer.parameters.gradient]
     return made.losses, torch.cat(gradients).clone(), len(sample.rows)
 

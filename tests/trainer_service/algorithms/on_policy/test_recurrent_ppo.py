@@ -171,7 +171,8 @@ def test_minibatches_hold_whole_sequences_and_every_step_once(
     steps, minibatches = order.shuffle(torch.Generator().manual_seed(1))
     assert sorted(steps.tolist()) == list(range(len(trajectories)))
     counts = []
-    for chunk, some in minibatches:
+    for chunk, some, share in minibatches:
+        assert share == 1.0
         assert some is not None
         chosen = steps[chunk]
         assert len(chosen) == some.filled.sum()

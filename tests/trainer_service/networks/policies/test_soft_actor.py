@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from torch.nn import functional
 
 from trainer_service.config import NetworkSettings
 from trainer_service.networks.policies.soft_actor import SoftActor, SoftCritics, SquashedHeads
+from trainer_service.ops.exploration_noise import unit_noise
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
 
 VECTOR = ObservationSpec("vector", (3,))
@@ -109,7 +112,9 @@ def test_the_likeliest_action_is_squashed_with_the_density_of_draws(spec: Action
 def test_the_gradient_goes_through_what_is_drawn() -> None:
     module = heads(ActionSpec(2, ()))
     features = torch.randn(6, 4)
-    drawn = module.draw(module.forward(features), None, torch.Generator().manual_seed(1))
+    drawn = module.draw(
+        module.forward(features), None, partial(unit_noise, generator=torch.Generator().manual_seed(1))
+    )
     drawn.continuous.sum().backward()
     assert module.mean is not None
     assert module.log_sigma is not None

@@ -72,7 +72,7 @@ class GroupQLearner(GroupReplayLearner):
         self._branches = self._spec.action_spec.discrete_branches
         self._online = GroupNetworks(self._make_network(), self._make_mixer()).to(self._device)
         self._target = TargetNetwork(self._online)
-        self._optimizer = FlatOptimizer(self._online.parameters())
+        self._optimizer = self._optimizer_of(self._online)
         self._joint_steps = 0
         """Joint steps of groups over the whole run."""
 
@@ -105,9 +105,9 @@ class GroupQLearner(GroupReplayLearner):
         self._joint_steps += len(self._replay.record(trajectories))
 
     def _gradient_step(self, sample: JointSample, rate: float) -> Tensor:
-        errors = self._td_errors(self._minibatches.build(sample))
-        self._optimizer.minimize(errors.loss, rate, self._hyper.max_grad_norm)
-        self._replay.finish_update(sample.rows, errors.absolute)
+        errors = self._td_errors(self._minibatch(sample))
+        self._minimize(self._optimizer, errors.loss, rate)
+        self._replay.finish_update(errors.absolute)
         self._after_step()
         self._update_target()
         means = torch.stack([errors.squared, errors.absolute.mean(), errors.value, errors.target])
@@ -150,16 +150,17 @@ class GroupQLearner(GroupReplayLearner):
         if batch.weights is not None:
             squared = squared * batch.weights.unsqueeze(1)
         # Every agent's own mean, so that how much one is there does not change how fast the others learn.
-        counts = present.sum(dim=0).clamp(min=1.0)
+        decisions = batch.decisions
+        counts = decisions.clamp(min=batch.share)
         loss = (squared.sum(dim=0) / counts).sum()
-        decisions, unweighted = present.sum(), errors.detach().square()
+        total, unweighted = decisions.sum(), errors.detach().square()
         return TDErrors(
             loss=loss,
-            squared=unweighted.sum() / decisions,
+            squared=unweighted.sum() / total,
             squared_by_agent=unweighted.sum(dim=0) / counts,
             absolute=errors.detach().abs().sum(dim=1) / present.sum(dim=1),
-            value=values.detach().sum() / decisions,
-            target=targets.sum() / decisions,
+            value=values.detach().sum() / total,
+            target=targets.sum() / total,
         )
 
     def _group_errors(self, batch: JointMinibatch, values: Tensor, next_values: Tensor) -> TDErrors:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainer_service.algorithms.common.algorithm import Compute
-from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatchBuilder
+from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch, JointMinibatchBuilder
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import GroupOffPolicySettings
@@ -46,6 +46,12 @@ class GroupReplayLearner(ReplayLearner[JointSample]):
     def _make_normalizer(self) -> ObservationNormalizer:
         normalize = self._settings.network_settings.normalize
         return ObservationNormalizer(self._spec.observation_specs, normalize=normalize, except_for=AGENT_ID)
+
+    def _minibatch(self, sample: JointSample) -> JointMinibatch:
+        """The newest sample as tensors; of several learner ranks, this one's part of it."""
+        if self._shard.world == 1:
+            return self._minibatches.build(sample)
+        return self._minibatches.build(sample, self._replay.undivided, self._replay.part.share)
 
     def _follows_agents(self) -> bool:
         """Whether what comes next is each agent's own next decision, or the group's next joint step."""

@@ -54,6 +54,19 @@ class JointMinibatch(NamedTuple):
     weights: Tensor | None
     """[B]"""
 
+    share: float = 1.0
+    """The share of the minibatch that these rows are, where learner ranks divide it."""
+
+    present_in_all: Tensor | None = None
+    """``present`` of the whole minibatch; None where these rows are all of it."""
+
+    @property
+    def decisions(self) -> Tensor:
+        """How often each agent decides: of the whole minibatch, times the share. [n]"""
+        if self.present_in_all is None:
+            return self.present.float().sum(dim=0)
+        return self.present_in_all.float().sum(dim=0) * self.share
+
 
 class JointMinibatchBuilder:
     """Builder of minibatches, with the normalizer as it is now."""
@@ -76,8 +89,10 @@ class JointMinibatchBuilder:
         self._strength = strength
         self._device = device
 
-    def build(self, sample: JointSample) -> JointMinibatch:
-        """The minibatch of a sample."""
+    def build(
+        self, sample: JointSample, undivided: JointSample | None = None, share: float = 1.0
+    ) -> JointMinibatch:
+        """The minibatch of a sample. undivided: the sample of which it is a share; None where it is all."""
         device = self._device
         present, next_present = (to_tensor(mask, device) for mask in (sample.present, sample.next_present))
         observations, state = self._split(sample.observations, present)
@@ -96,6 +111,8 @@ class JointMinibatchBuilder:
             terminated=to_tensor(sample.terminated, device),
             discounts=to_tensor(sample.discounts, device),
             weights=None if sample.weights is None else to_tensor(sample.weights, device),
+            share=share,
+            present_in_all=None if undivided is None else to_tensor(undivided.present, device),
         )
 
     def _split(

@@ -5,7 +5,7 @@ B joint steps, n agents; an action is C numbers and K choices, one-hot by branch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,6 +17,7 @@ from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.groups.stacked_actor_critic import StackedActors, StackedCritics
 from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.shard import ALONE, Shard
 from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_softmax, one_hot_choices
 from trainer_service.ops.q_learning import td_targets
 from unity_bridge.specs import BehaviorSpec
@@ -55,6 +56,7 @@ class MADDPGUpdate:
         agent_sensors: Sequence[int],
         num_agents: int,
         device: torch.device,
+        shard: Shard = ALONE,
     ) -> None:
         """agent_spec, agent_sensors: as for StackedActors. Raises ValueError where a sensor is no vector."""
         self._hyper = hyper
@@ -71,8 +73,8 @@ class MADDPGUpdate:
         ).to(device)
         self._critics = StackedCritics(agent_spec, network, num_agents=num_agents, shared=shared).to(device)
         self._target_actors, self._target_critics = TargetNetwork(self.actors), TargetNetwork(self._critics)
-        self._actor_optimizer = FlatOptimizer(self.actors.parameters())
-        self._critic_optimizer = FlatOptimizer(self._critics.parameters())
+        self._actor_optimizer = FlatOptimizer(self.actors.parameters(), shard=shard)
+        self._critic_optimizer = FlatOptimizer(self._critics.parameters(), shard=shard)
 
     def joint_actions(self, numbers: Tensor, choices: Tensor) -> Tensor:
         """The actions of all agents. [B, n, C] and int64 [B, n, branches] to [B, n, C + K]."""
@@ -92,12 +94,14 @@ class MADDPGUpdate:
         squared = errors.square()
         if batch.weights is not None:
             squared = squared * batch.weights.unsqueeze(1)
-        self._critic_optimizer.minimize(_sum_of_means(squared, mask), rate, self._hyper.max_grad_norm)
+        counts = self._value_counts(batch)
+        loss = _sum_of_means(squared, counts, batch.share)
+        self._critic_optimizer.minimize(loss, rate, self._hyper.max_grad_norm, batch.share)
         with torch.no_grad():
-            count = mask.sum().clamp(min=1.0)
+            count = counts.sum().clamp(min=batch.share)
             return CriticReport(
                 squared=errors.square().sum() / count,
-                squared_by_agent=errors.square().sum(dim=0) / mask.sum(dim=0).clamp(min=1.0),
+                squared_by_agent=errors.square().sum(dim=0) / counts.clamp(min=batch.share),
                 absolute=errors.abs().sum(dim=1) / mask.sum(dim=1).clamp(min=1.0),
                 value=(values * mask).sum() / count,
                 target=(targets * mask).sum() / count,
@@ -109,11 +113,12 @@ class MADDPGUpdate:
         joint_actions: Tensor,
         allowed: Tensor | None,
         rate: float,
-        noise: torch.Generator,
+        noise: Callable[[Tensor], Tensor],
     ) -> Tensor:
         """Moves each actor towards what its critic values more, given what all others did. Returns the loss.
 
-        joint_actions: [B, n, C + K]; allowed: bool [B, n, K], or None where everything is.
+        joint_actions: [B, n, C + K]; allowed: bool [B, n, K], or None where everything is; noise: draws of an
+        exponential distribution, in the shape of what it is given.
         """
         parameters = self.actors.group_policy(batch.observations)
         present = batch.present.to(joint_actions.dtype)
@@ -125,8 +130,8 @@ class MADDPGUpdate:
         values = self._critics.forward(batch.observations, batch.present, actions)
         outputs = torch.cat([parameters.mean, parameters.logits], dim=2)
         penalty = self._hyper.logits_penalty * outputs.square().mean(dim=2)
-        loss = _sum_of_means((penalty - values) * present, present)
-        self._actor_optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
+        loss = _sum_of_means((penalty - values) * present, batch.decisions, batch.share)
+        self._actor_optimizer.minimize(loss, rate, self._hyper.max_grad_norm, batch.share)
         return loss.detach() / self._num_agents
 
     def soft_update_targets(self, tau: float) -> None:
@@ -150,6 +155,12 @@ class MADDPGUpdate:
         """Whether an agent's value is learned at a joint step. bool [B, n]"""
         return batch.present if self._hyper.reward_mode == "individual" else torch.ones_like(batch.present)
 
+    def _value_counts(self, batch: JointMinibatch) -> Tensor:
+        """How many values of each agent are learned, as ``decisions`` counts. [n]"""
+        if self._hyper.reward_mode == "individual":
+            return batch.decisions
+        return torch.full_like(batch.decisions, float(len(batch.present)))
+
     def _target_actions(self, batch: JointMinibatch) -> Tensor:
         """The target actors' next actions: numbers, and the likeliest choices. [B, n, C + K]"""
         parameters = self._target_actors.network.group_policy(batch.next_observations)
@@ -159,7 +170,7 @@ class MADDPGUpdate:
         return torch.cat([numbers, greedy_one_hot(parameters.logits, batch.next_allowed, self._branches)], 2)
 
     def _relaxed_actions(
-        self, parameters: ActionParameters, allowed: Tensor | None, noise: torch.Generator
+        self, parameters: ActionParameters, allowed: Tensor | None, noise: Callable[[Tensor], Tensor]
     ) -> Tensor:
         """The actors' actions as of now, with a gradient: choices are relaxed. [B, n, C + K]"""
         numbers, logits, hyper = torch.tanh(parameters.mean), parameters.logits, self._hyper
@@ -167,7 +178,7 @@ class MADDPGUpdate:
             return numbers
         choices = gumbel_softmax(
             logits,
-            gumbel_noise(logits, noise),
+            gumbel_noise(noise(logits)),
             allowed,
             self._branches,
             temperature=hyper.gumbel_temperature,
@@ -189,6 +200,9 @@ class MADDPGUpdate:
         return {"actor_optimizer": self._actor_optimizer, "critic_optimizer": self._critic_optimizer}
 
 
-def _sum_of_means(parts: Tensor, mask: Tensor) -> Tensor:
-    """Sum over agents of the mean over the joint steps of each, so that a rare agent learns as fast. [B, n]"""
-    return (parts.sum(dim=0) / mask.sum(dim=0).clamp(min=1.0)).sum()
+def _sum_of_means(parts: Tensor, counts: Tensor, share: float) -> Tensor:
+    """Sum over agents of the mean over the joint steps of each, so that a rare agent learns as fast.
+
+    parts: [B, n]; counts: joint steps of each agent, [n]; share: what stands for one joint step in ``counts``.
+    """
+    return (parts.sum(dim=0) / counts.clamp(min=share)).sum()

@@ -63,6 +63,7 @@ class ReplayLearner(ABC, Generic[SampleT]):
         self._hyper = require_settings(settings, self._settings_type)
         self._device = compute.device
         self._seed = compute.seed
+        self._shard = compute.shard
         self._generators: dict[str, torch.Generator] = {}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
@@ -109,7 +110,7 @@ class ReplayLearner(ABC, Generic[SampleT]):
 
     def _make_sampler(self) -> ReplaySampler[SampleT]:
         schedule = UpdateSchedule(self._hyper.learning_starts, self._hyper.steps_per_update)
-        return ReplaySampler(self._make_buffer(), self._hyper, self._seed, schedule)
+        return ReplaySampler(self._make_buffer(), self._hyper, self._seed, schedule, shard=self._shard)
 
     def _make_generator(self, name: str, stream: int) -> torch.Generator:
         """A random stream that is saved under its name."""
@@ -177,13 +178,25 @@ class ReplayLearner(ABC, Generic[SampleT]):
         """Makes as many gradient steps as were earned since the last call."""
         rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
         minibatches = self._replay.minibatches(self._replay.rng())
-        reports = [self._gradient_step(sample, rate) for sample in minibatches]
+        reports = [self._addend(self._gradient_step(sample, rate)) for sample in minibatches]
         metrics = {"Policy/Learning Rate": rate, **self._exploration.metrics()}
         if reports:
-            means, known = torch.stack(reports).mean(dim=0).tolist(), len(self._tags)
+            means = self._shard.add_up(torch.stack(reports).mean(dim=0)).tolist()
+            known = len(self._tags)
             metrics |= zip(self._tags, means[:known], strict=True)
             metrics |= value_loss_by_agent(means[known:])
         return metrics | self._own_metrics()
+
+    def _addend(self, mean: Tensor) -> Tensor:
+        """This learner rank's addend of a mean over the newest minibatch. mean: over the rank's rows."""
+        return self._shard.weighted(mean, self._replay.part.share)
+
+    def _optimizer_of(self, network: nn.Module) -> FlatOptimizer:
+        return FlatOptimizer(network.parameters(), shard=self._shard)
+
+    def _minimize(self, optimizer: FlatOptimizer, loss: Tensor, rate: float) -> None:
+        """Makes one step against the gradient of a mean over this learner rank's rows of the newest minibatch."""
+        optimizer.minimize(loss, rate, self._hyper.max_grad_norm, self._replay.part.share)
 
     @abstractmethod
     def _gradient_step(self, sample: SampleT, rate: float) -> Tensor:

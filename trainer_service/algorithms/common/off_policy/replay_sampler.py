@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -13,12 +14,15 @@ from trainer_service.algorithms.common.acting import to_array
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.algorithms.common.schedules import linear_decay
 from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
+from trainer_service.networks.shard import ALONE, Part, Shard
+from trainer_service.replay.joint_transitions import JointSample
 from trainer_service.replay.replay_buffer import ReplayBuffer
 from trainer_service.replay.ring import Arrays
+from trainer_service.replay.transitions import Sample, SequencesOfSample
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.arrays import Rows
 
-SampleT = TypeVar("SampleT")
+SampleT = TypeVar("SampleT", bound=Sample | JointSample)
 
 
 class ReplaySampler(Generic[SampleT]):
@@ -34,10 +38,11 @@ class ReplaySampler(Generic[SampleT]):
         seed: int,
         *schedules: UpdateSchedule,
         sample_size: int | None = None,
+        shard: Shard = ALONE,
     ) -> None:
         """schedules: of gradient steps, and of all else that learns from the buffer.
 
-        sample_size: rows or sequences of a minibatch; None for ``batch_size``.
+        sample_size: rows or sequences of a minibatch; None for ``batch_size``. shard: what samples are cut to.
         """
         self.buffer = buffer
         self.updates = 0
@@ -48,6 +53,10 @@ class ReplaySampler(Generic[SampleT]):
         self._sample_size = hyper.batch_size if sample_size is None else sample_size
         self._settings = hyper.replay
         self._saves = hyper.save_replay_buffer
+        self._shard = shard
+        self.part = Part(slice(None), self._sample_size)
+        """This learner rank's part of the newest sample."""
+        self._undivided: SampleT | None = None
 
     @property
     def beta(self) -> float:
@@ -76,13 +85,26 @@ class ReplaySampler(Generic[SampleT]):
             yield self.sample(rng)
 
     def sample(self, rng: np.random.Generator) -> SampleT:
-        """One minibatch."""
-        return self.buffer.sample(self._sample_size, rng, beta=self.beta)
+        """One minibatch; of several learner ranks, this one's part of it."""
+        sample = self.buffer.sample(self._sample_size, rng, beta=self.beta)
+        self._undivided = sample
+        if self._shard.world == 1:
+            return sample
+        own, self.part = part_of_sample(sample, self._shard)
+        return own
 
-    def finish_update(self, rows: Rows, errors: Tensor) -> None:
-        """Counts a gradient step on a minibatch of these rows. errors: |δ|, unweighted. Shapes [B]."""
+    @property
+    def undivided(self) -> SampleT:
+        """The newest sample with the rows of all learner ranks. Raises ValueError before there is one."""
+        if self._undivided is None:
+            raise ValueError("nothing was sampled yet")
+        return self._undivided
+
+    def finish_update(self, errors: Tensor) -> None:
+        """Counts a gradient step on the newest sample. errors: |δ| of its rows, unweighted. Shape [B]."""
         if self.buffer.prioritized:
-            self.buffer.reprioritize(rows, to_array(errors))
+            errors = self._shard.collected(errors, self.part)
+            self.buffer.reprioritize(self.undivided.rows, to_array(errors))
         self.schedule.updates += 1
         self.updates += 1
 
@@ -108,3 +130,28 @@ class ReplaySampler(Generic[SampleT]):
         counts = state["schedules" if "schedules" in state else "paces"].reshape(-1, 2).tolist()
         for schedule, (steps, updates) in zip(self._schedules, counts, strict=True):
             schedule.steps, schedule.updates = steps, updates
+
+
+def part_of_sample(sample: SampleT, shard: Shard) -> tuple[SampleT, Part]:
+    """A learner rank's rows of a sample, or its sequences, and where they stand in it."""
+    sequences = getattr(sample, "sequences", None)
+    if sequences is None:
+        part = shard.part(len(sample.rows))
+        return _rows_of(sample, part.rows), part
+    own, part = shard.part_of_sequences(sequences.lengths)
+    order = SequencesOfSample(sequences.lengths[own], sequences.memories[own])
+    return _rows_of(sample, part.rows, sequences=order), part
+
+
+def _rows_of(sample: SampleT, rows: slice | Rows, **others: Any) -> SampleT:
+    """Some rows of a sample: of each of its arrays, and of those in tuples. others: fields that are not."""
+    taken: dict[str, Any] = others
+    for field in fields(sample):
+        value = getattr(sample, field.name)
+        if field.name in others:
+            continue
+        if isinstance(value, tuple):
+            taken[field.name] = tuple(column[rows] for column in value)
+        elif value is not None:
+            taken[field.name] = value[rows]
+    return replace(sample, **taken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.soft_actor import SoftActor, SoftCritics
+from trainer_service.networks.shard import ALONE, Part, Shard
 from trainer_service.ops import soft_actor_critic as soft
 from unity_bridge.specs import BehaviorSpec
 
@@ -59,7 +61,12 @@ class SACUpdate:
     """A policy, its critics and their targets, and a temperature for each kind of action."""
 
     def __init__(
-        self, spec: BehaviorSpec, settings: TrainerSettings, hyper: SACSettings, discounts: Tensor
+        self,
+        spec: BehaviorSpec,
+        settings: TrainerSettings,
+        hyper: SACSettings,
+        discounts: Tensor,
+        shard: Shard = ALONE,
     ) -> None:
         """discounts: of each reward signal, on the device where all is computed. [S]
 
@@ -68,6 +75,7 @@ class SACUpdate:
         device, network = discounts.device, settings.network_settings
         self._hyper = hyper
         self._discounts = discounts
+        self._shard = shard
         self._branches = spec.action_spec.discrete_branches
         self._continuous_size = spec.action_spec.continuous_size
         heads = len(discounts)
@@ -78,9 +86,9 @@ class SACUpdate:
         """Floats that an agent remembers: the actor's, then the critics'."""
         parts = len(self._branches) + (self._continuous_size > 0)
         self._log_alpha = nn.Parameter(torch.full((parts,), hyper.init_entcoef, device=device).log())
-        self.actor_optimizer = FlatOptimizer(self.actor.parameters())
-        self._critic_optimizer = FlatOptimizer(self._critics.parameters())
-        self._alpha_optimizer = FlatOptimizer([self._log_alpha])
+        self.actor_optimizer = FlatOptimizer(self.actor.parameters(), shard=shard)
+        self._critic_optimizer = FlatOptimizer(self._critics.parameters(), shard=shard)
+        self._alpha_optimizer = FlatOptimizer([self._log_alpha], shard=shard)
         self.actions = self.actor.actions
         """The policy's action heads."""
 
@@ -103,14 +111,17 @@ class SACUpdate:
         """Networks that ``step`` goes through, by name: critics too where they remember."""
         return {"actor": self.actor} | ({"critics": self._critics} if self._critics.memory_size else {})
 
-    def gradient_step(self, batch: SACMinibatch, rate: float, noise: torch.Generator) -> StepResult:
-        """One gradient step of everything. noise: what actions are drawn with."""
+    def gradient_step(
+        self, batch: SACMinibatch, part: Part, rate: float, generator: torch.Generator
+    ) -> StepResult:
+        """One gradient step of everything. part: of the minibatch; generator: what actions are drawn with."""
         alpha = self._log_alpha.detach().exp()
-        losses, errors = self._update_critics(batch, alpha, rate, noise)
-        policy_loss, entropy, value = self._update_actor(batch, alpha, rate, noise)
+        losses, errors = self._update_critics(batch, part, alpha, rate, generator)
+        policy_loss, entropy, value = self._update_actor(batch, part, alpha, rate, generator)
         with torch.no_grad():
             target = soft.target_entropies(self._continuous_size, batch.allowed, self._branches)
-            self._alpha_optimizer.apply_gradient(soft.temperature_gradient(entropy, target), rate)
+            gradient = soft.temperature_gradient(entropy, target)
+            self._alpha_optimizer.apply_gradient(gradient, rate, part.share)
             self._target_critics.soft_update(self._critic_optimizer.parameters, self._hyper.tau)
             return StepResult(
                 losses=losses,
@@ -123,9 +134,10 @@ class SACUpdate:
             )
 
     def _update_critics(
-        self, batch: SACMinibatch, alpha: Tensor, rate: float, noise: torch.Generator
+        self, batch: SACMinibatch, part: Part, alpha: Tensor, rate: float, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         """Moves the critics towards the soft targets. Returns each critic's loss [N], and the errors [N, B, S]."""
+        noise = partial(self._shard.normal, part=part, generator=generator)
         with torch.no_grad():
             parameters = self.actor.policy_from(batch.next_inputs)
             drawn = self.actor.actions.draw(parameters, batch.next_allowed_or_none, noise)
@@ -136,13 +148,14 @@ class SACUpdate:
         q = self._critics.values(self._critics.encode(batch.inputs), batch.continuous_actions)
         errors = soft.taken_values(q, batch.discrete_actions) - targets
         losses = soft.critic_loss(errors, batch.weights)
-        self._critic_optimizer.minimize(losses.sum(), rate, self._hyper.max_grad_norm)
+        self._critic_optimizer.minimize(losses.sum(), rate, self._hyper.max_grad_norm, part.share)
         return losses.detach(), errors.detach()
 
     def _update_actor(
-        self, batch: SACMinibatch, alpha: Tensor, rate: float, noise: torch.Generator
+        self, batch: SACMinibatch, part: Part, alpha: Tensor, rate: float, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Moves the policy towards larger soft values. Returns loss, entropies [B, parts] and values [B, S]."""
+        noise = partial(self._shard.normal, part=part, generator=generator)
         parameters = self.actor.policy_from(batch.inputs)
         drawn = self.actor.actions.draw(parameters, batch.allowed_or_none, noise)
         with torch.no_grad():
@@ -150,7 +163,7 @@ class SACUpdate:
         q = self._critics.values(features, drawn.continuous)
         values = soft.soft_values(q, drawn, alpha, self._branches)
         loss = -values.sum(dim=1).mean()
-        self.actor_optimizer.minimize(loss, rate, self._hyper.max_grad_norm)
+        self.actor_optimizer.minimize(loss, rate, self._hyper.max_grad_norm, part.share)
         with torch.no_grad():
             return loss.detach(), soft.entropies(drawn, self._branches), values.detach()
 

@@ -71,7 +71,9 @@ class GroupLearner(OnPolicyLearner):
         spec: as the learner sees it: with the global state where the settings ask for it, with agents' ids last.
         """
         super().__init__(spec, settings, compute)
-        self._critic_optimizer = FlatOptimizer(self._critic.parameters(), epsilon=self._adam_epsilon)
+        self._critic_optimizer = FlatOptimizer(
+            self._critic.parameters(), epsilon=self._adam_epsilon, shard=self._shard
+        )
 
     def _make_policy(self) -> GroupActors:
         return GroupActors(
@@ -107,7 +109,7 @@ class GroupLearner(OnPolicyLearner):
     def _critic_loss(
         self, rollout: GroupRollout, critic_targets: CriticTargets, batch: JointStepBatch
     ) -> Tensor:
-        """The critic's loss on some joint steps. A scalar."""
+        """The critic's loss on some joint steps; of several learner ranks, this one's addend of it. A scalar."""
 
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes of actors and critic over everything collected, which is then thrown away."""
@@ -163,13 +165,13 @@ class GroupLearner(OnPolicyLearner):
         """Updates the actors of all agents at the same time. advantages: [S]. Returns their metrics."""
         sampler = self._sampler(rollout.trajectories)
         parts = [
-            self._actor_step(rollout, advantages, steps, sequences, scheduled)
+            self._actor_step(rollout, advantages, steps, sequences, share, scheduled)
             for epoch in range(self._hyper.num_epoch)
-            for steps, sequences in self._with_progress(
+            for steps, sequences, share in self._with_progress(
                 self._minibatches(sampler), epoch, self._hyper.num_epoch
             )
         ]
-        return mean_actor_metrics(parts)
+        return mean_actor_metrics(parts, self._shard)
 
     def _with_progress(self, minibatches: Sequence[_T], epoch: int, epochs: int) -> Iterator[_T]:
         """Minibatches with progress: actors have the first half of an update's epochs, the critic the second."""
@@ -181,16 +183,18 @@ class GroupLearner(OnPolicyLearner):
         advantages: Tensor,
         steps: Tensor,
         sequences: Sequences | None,
+        share: float,
         scheduled: Scheduled,
     ) -> Tensor:
-        """One gradient step of the actors. Returns ``actor_step_metrics``."""
+        """One gradient step of the actors on a share of a minibatch. Returns ``actor_step_metrics``, times that."""
         log_prob, entropy = self._log_prob_and_entropy(rollout, steps, sequences)
         old = rollout.old_log_prob[steps]
         clip_epsilon = self._clip_epsilon(scheduled)
         policy_loss = self._policy_loss(log_prob, old, advantages[steps], clip_epsilon)
         loss = policy_loss - scheduled.beta * entropy
-        self._optimizer.minimize(loss, scheduled.learning_rate, self._hyper.max_grad_norm)
-        return actor_step_metrics(policy_loss, entropy, log_prob.detach() - old, clip_epsilon)
+        self._optimizer.minimize(loss, scheduled.learning_rate, self._hyper.max_grad_norm, share)
+        metrics = actor_step_metrics(policy_loss, entropy, log_prob.detach() - old, clip_epsilon)
+        return self._shard.weighted(metrics, share)
 
     def _clip_epsilon(self, scheduled: Scheduled) -> float:
         """How far from 1 a probability ratio may move."""
@@ -223,16 +227,17 @@ class GroupLearner(OnPolicyLearner):
                 -(-len(rollout.trajectories) // self._hyper.batch_size),
                 self._shuffling,
                 whole_trajectories=self._settings.network_settings.memory is not None,
+                shard=self._shard,
             )
             for batch in self._with_progress(list(batches), epoch, epochs):
                 loss = self._critic_loss(rollout, critic_targets, batch)
                 self._critic_optimizer.minimize(loss, learning_rate, self._hyper.max_grad_norm)
                 losses.append(loss.detach())
-        return float(torch.stack(losses).mean())
+        return float(self._shard.add_up(torch.stack(losses).mean()))
 
-    def _minibatches(self, sampler: MinibatchSampler) -> list[tuple[Tensor, Sequences | None]]:
+    def _minibatches(self, sampler: MinibatchSampler) -> list[tuple[Tensor, Sequences | None, float]]:
         steps, minibatches = sampler.shuffle(self._shuffling)
-        return [(steps[chunk], sequences) for chunk, sequences in minibatches]
+        return [(steps[chunk], sequences, share) for chunk, sequences, share in minibatches]
 
     def _for_rewards(self, trajectories: Trajectories) -> Trajectories:
         """Trajectories with only the sensors that reward sources look at."""

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.networks.shard import ALONE, Shard
 from trainer_service.ops.returns import ragged_generalized_advantage
 from trainer_service.rewards import RewardSource
 from trainer_service.rollout.joint_steps import JointSteps
@@ -162,26 +163,55 @@ class JointStepBatch(NamedTuple):
     """Some joint steps of a rollout, for one gradient step of a critic."""
 
     indices: Tensor
-    """Which joint steps. int64 [B]"""
+    """Which joint steps; of several learner ranks, those of this one. int64 [B]"""
 
     filled: Tensor | None
     """Whole group trajectories for a critic with memory: True where there is a joint step. bool [Q, L]"""
 
+    all_indices: Tensor
+    """The joint steps of all ranks. int64"""
+
+    copies: int = 1
+    """Ranks that have the same joint steps, where these were too few to be divided; else 1."""
+
+    @property
+    def undivided(self) -> bool:
+        """Whether all its joint steps are those of this rank."""
+        return self.indices is self.all_indices
+
+    def share(self, mask: Tensor | None = None) -> float:
+        """The weight of a mean over this rank's numbers in that over all ranks'.
+
+        mask: the numbers of each joint step that count, [F, …]; None for one number of each.
+        """
+        if self.undivided:
+            return 1.0 / self.copies
+        if mask is None:
+            return len(self.indices) / len(self.all_indices)
+        return int(mask[self.indices].sum()) / int(mask[self.all_indices].sum())
+
 
 def joint_step_batches(
-    joint_steps: JointSteps, count: int, generator: torch.Generator, *, whole_trajectories: bool
+    joint_steps: JointSteps,
+    count: int,
+    generator: torch.Generator,
+    *,
+    whole_trajectories: bool,
+    shard: Shard = ALONE,
 ) -> Iterator[JointStepBatch]:
     """One epoch over all joint steps with decisions, in about ``count`` parts, in random order."""
     device = generator.device
     if whole_trajectories:
         order = torch.randperm(len(joint_steps.lengths), generator=generator, device=device).cpu().numpy()
         for chosen in np.array_split(order, min(count, len(order))):
-            yield group_trajectory_batch(joint_steps, chosen, joint_steps.lengths[chosen], device)
+            yield group_trajectory_batch(joint_steps, chosen, joint_steps.lengths[chosen], device, shard)
         return
     in_time = torch.from_numpy(joint_steps.in_time()).to(device)
     shuffled = in_time[torch.randperm(len(in_time), generator=generator, device=device)]
-    for part in torch.tensor_split(shuffled, min(count, len(shuffled))):
-        yield JointStepBatch(part, None)
+    for chunk in torch.tensor_split(shuffled, min(count, len(shuffled))):
+        part = shard.part(len(chunk))
+        own = chunk if shard.world == 1 or part.copies > 1 else chunk[part.rows]
+        yield JointStepBatch(own, None, chunk, part.copies)
 
 
 def all_joint_steps(joint_steps: JointSteps, device: torch.device) -> JointStepBatch:
@@ -191,12 +221,28 @@ def all_joint_steps(joint_steps: JointSteps, device: torch.device) -> JointStepB
 
 
 def group_trajectory_batch(
-    joint_steps: JointSteps, chosen: NDArray[np.int64], lengths: NDArray[np.int64], device: torch.device
+    joint_steps: JointSteps,
+    chosen: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    device: torch.device,
+    shard: Shard = ALONE,
 ) -> JointStepBatch:
     """The first joint steps of some group trajectories, as many as ``lengths`` says."""
+    part = shard.part(len(chosen))
+    whole = _first_joint_steps(joint_steps, chosen, lengths, device)
+    if shard.world == 1 or part.copies > 1:
+        return JointStepBatch(*whole, whole[0], part.copies)
+    own = _first_joint_steps(joint_steps, chosen[part.rows], lengths[part.rows], device)
+    return JointStepBatch(*own, whole[0])
+
+
+def _first_joint_steps(
+    joint_steps: JointSteps, chosen: NDArray[np.int64], lengths: NDArray[np.int64], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """``indices`` and ``filled`` of a batch."""
     filled = np.arange(int(lengths.max(initial=0))) < lengths[:, None]
     indices = (joint_steps.first[chosen][:, None] + np.arange(filled.shape[1]))[filled]
-    return JointStepBatch(torch.from_numpy(indices).to(device), torch.from_numpy(filled).to(device))
+    return torch.from_numpy(indices).to(device), torch.from_numpy(filled).to(device)
 
 
 def referenced_observations(observations: Sequence[Tensor], members: Tensor) -> tuple[list[Tensor], Tensor]:

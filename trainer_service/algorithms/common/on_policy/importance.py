@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from trainer_service.algorithms.common.on_policy.minibatches import Minibatch
 from trainer_service.networks.encoders.layers import in_chunks
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.ops.losses import MAX_WEIGHT
@@ -28,7 +27,9 @@ def proximal_log_probs(
         return torch.cat([log_prob(*part) for part in parts_in_order(steps, sequences, rows)])
 
 
-def parts_in_order(steps: int, sequences: Sequences | None, rows: int) -> Iterator[Minibatch]:
+def parts_in_order(
+    steps: int, sequences: Sequences | None, rows: int
+) -> Iterator[tuple[slice, Sequences | None]]:
     """All steps in the order of time, about ``rows`` at once; with memory whole sequences, at least one."""
     if sequences is None:
         yield from ((part, None) for part in in_chunks(steps, rows))

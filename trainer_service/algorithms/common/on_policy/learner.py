@@ -60,16 +60,21 @@ class OnPolicyLearner(ABC):
         self._device = compute.device
         self._progress = compute.progress
         self._decoupled = compute.decoupled
+        self._shard = compute.shard
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
             self._policy = self._make_policy().to(self._device)
-            self._rewards = reward_models.make_reward_sources(self._reward_spec(), settings, self._device)
+            self._rewards = reward_models.make_reward_sources(
+                self._reward_spec(), settings, self._device, self._shard
+            )
             critic = self._make_critic(len(self._rewards))
             self._critic = None if critic is None else critic.to(self._device)
         self._learned_rewards = [source for source in self._rewards if source.learns]
         self.memory_size = self._policy.memory_size
         self._normalizer = self._make_normalizer().to(self._device)
-        self._optimizer = FlatOptimizer(self._policy.parameters(), epsilon=self._adam_epsilon)
+        self._optimizer = FlatOptimizer(
+            self._policy.parameters(), epsilon=self._adam_epsilon, shard=self._shard
+        )
         # Acting and shuffling draw from streams of their own, so that neither depends on how often the
         # other was called.
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
@@ -162,8 +167,8 @@ class OnPolicyLearner(ABC):
         memory = self._settings.network_settings.memory
         batch_size = self._hyper.batch_size
         if memory is None:
-            return MinibatchSampler(len(trajectories), batch_size)
-        return SequenceSampler(trajectories, memory.sequence_length, batch_size, self._device)
+            return MinibatchSampler(len(trajectories), batch_size, self._shard)
+        return SequenceSampler(trajectories, memory.sequence_length, batch_size, self._device, self._shard)
 
     def _update_others(self, experience: Experience, step: int) -> Metrics:
         """Reward models learn as often as the policy did, from minibatches as large; then the policy clones."""
@@ -175,6 +180,7 @@ class OnPolicyLearner(ABC):
                 epochs=self._hyper.num_epoch,
                 batch_size=self._hyper.batch_size,
                 generator=self._shuffling,
+                shard=self._shard,
             )
         if self._cloning is not None:
             metrics |= self._cloning.update(step)

@@ -5,23 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from trainer_service.networks.encoders.memory import Sequences
+from trainer_service.networks.shard import ALONE, Shard
 from trainer_service.rollout.trajectories import StepRanges, Trajectories, split_into_sequences
 
 _T = TypeVar("_T")
 
-Minibatch = tuple[slice, Sequences | None]
-"""A part of an epoch's steps, and how these follow each other where that matters."""
+
+class Minibatch(NamedTuple):
+    """A part of an epoch's steps; of several learner ranks, this one's rows of it."""
+
+    steps: slice
+
+    sequences: Sequences | None
+    """How the steps follow each other, where that matters."""
+
+    share: float
+    """The weight of these steps' mean in that of the whole minibatch: 1 for a learner without others."""
 
 
 class Epoch(NamedTuple):
     """One pass over S steps. The remainder is a smaller minibatch of its own, not lost."""
 
     steps: Tensor
-    """Every step once, in the order of the minibatches. int64 [S]"""
+    """Every step once, in the order of the minibatches; with memory only those of this rank. int64 [S]"""
 
     minibatches: list[Minibatch]
 
@@ -44,15 +55,20 @@ class MinibatchSampler:
     final_sequences: Sequences | None = None
     """The final observations as sequences of one step; None without memory."""
 
-    def __init__(self, steps: int, batch_size: int) -> None:
+    def __init__(self, steps: int, batch_size: int, shard: Shard = ALONE) -> None:
         self._steps = steps
         self._batch_size = batch_size
+        self._shard = shard
 
     def shuffle(self, generator: torch.Generator) -> Epoch:
         """One epoch: steps in random order, ``batch_size`` at a time."""
         order = torch.randperm(self._steps, generator=generator, device=generator.device)
-        starts = range(0, self._steps, self._batch_size)
-        return Epoch(order, [(slice(start, start + self._batch_size), None) for start in starts])
+        return Epoch(order, [self._minibatch(start) for start in range(0, self._steps, self._batch_size)])
+
+    def _minibatch(self, start: int) -> Minibatch:
+        count = min(self._batch_size, self._steps - start)
+        first, _, every = self._shard.rows(count).indices(count)
+        return Minibatch(slice(start + first, start + count, every), None, self._shard.part(count).share)
 
 
 class SequenceSampler(MinibatchSampler):
@@ -62,10 +78,15 @@ class SequenceSampler(MinibatchSampler):
     """
 
     def __init__(
-        self, trajectories: Trajectories, sequence_length: int, batch_size: int, device: torch.device
+        self,
+        trajectories: Trajectories,
+        sequence_length: int,
+        batch_size: int,
+        device: torch.device,
+        shard: Shard = ALONE,
     ) -> None:
         """A minibatch is as many sequences as fill ``batch_size`` if none is short, at least one."""
-        super().__init__(len(trajectories), batch_size)
+        super().__init__(len(trajectories), batch_size, shard)
         self._ranges = split_into_sequences(trajectories.lengths, sequence_length)
         self._sequences_per_minibatch = max(batch_size // sequence_length, 1)
         self._memories = torch.from_numpy(trajectories.memories).to(device)
@@ -77,15 +98,16 @@ class SequenceSampler(MinibatchSampler):
         """One epoch: sequences in random order, their steps in the order of time."""
         order = torch.randperm(len(self._ranges), generator=generator, device=generator.device)
         ranges = self._ranges.select(order.cpu().numpy())
-        steps = torch.from_numpy(ranges.steps()).to(self._memories.device)
-        return Epoch(steps, list(self._minibatches(ranges)))
-
-    def _minibatches(self, ranges: StepRanges) -> Iterator[Minibatch]:
+        minibatches, steps = [], []
         end = 0
         for first in range(0, len(ranges), self._sequences_per_minibatch):
             chosen = ranges.select(slice(first, first + self._sequences_per_minibatch))
-            start, end = end, end + int(chosen.lengths.sum())
-            yield slice(start, end), self._sequences(chosen)
+            sequences, part = self._shard.part_of_sequences(chosen.lengths)
+            own = chosen.select(sequences)
+            steps.append(own.steps())
+            start, end = end, end + len(steps[-1])
+            minibatches.append(Minibatch(slice(start, end), self._sequences(own), part.share))
+        return Epoch(torch.from_numpy(np.concatenate(steps)).to(self._memories.device), minibatches)
 
     def _sequences(self, ranges: StepRanges) -> Sequences:
         device = self._memories.device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -56,8 +57,9 @@ def done(kind: str) -> torch.Tensor:
     return torch.rand(ROWS, NUM_AGENTS, size, generator=chance)
 
 
-def noise() -> torch.Generator:
-    return torch.Generator().manual_seed(7)
+def noise(chance: torch.Generator | None = None) -> Callable[[torch.Tensor], torch.Tensor]:
+    chance = chance or torch.Generator().manual_seed(7)
+    return lambda like: torch.empty_like(like).exponential_(generator=chance)
 
 
 def vectors(rule: MADDPGUpdate) -> dict[str, torch.Tensor]:
@@ -230,6 +232,6 @@ def test_actors_find_the_choice_that_their_critics_value(hard: bool) -> None:
         ends = torch.ones(ROWS, NUM_AGENTS, dtype=torch.bool)
         lived = minibatch._replace(rewards=paid, terminated=ends)
         rule.update_critics(lived, actions, 0.02)
-        rule.update_actors(lived, actions, None, 0.02, chance)
+        rule.update_actors(lived, actions, None, 0.02, noise(chance))
     chosen = rule.actors.group_policy(minibatch.observations).logits.argmax(dim=2)
     assert chosen.tolist() == [[1, 2]] * ROWS

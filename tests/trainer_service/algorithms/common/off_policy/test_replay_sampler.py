@@ -52,7 +52,7 @@ def drawn(experience: ReplaySampler[Sample]) -> list[list[int]]:
     found = []
     for sample in experience.minibatches(experience.rng()):
         found.append(sample.rows.tolist())
-        experience.finish_update(sample.rows, torch.from_numpy(sample.observations[0][:, 0]))
+        experience.finish_update(torch.from_numpy(sample.observations[0][:, 0]))
     return found
 
 

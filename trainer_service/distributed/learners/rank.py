@@ -1,0 +1,58 @@
+"""A learner rank other than rank 0: a process that does what rank 0 says, and ends when that ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainer_service.distributed.learners.group import Meeting
+
+
+def main() -> int:
+    """Serves the rank 0 that started this process. Returns the exit code."""
+    invitation = json.loads(sys.stdin.buffer.readline() or "{}")
+    # Whatever this process is busy with when rank 0 ends, and be it loading torch.
+    threading.Thread(target=_end_with_rank_0, name="rank 0", daemon=True).start()
+    from trainer_service.distributed.learners.group import Meeting
+
+    rank = invitation.pop("rank")
+    return serve_rank(Meeting(**invitation), rank, rank)
+
+
+def serve_rank(meeting: Meeting, rank: int, local_rank: int) -> int:
+    """Serves rank 0 until that ends. Returns the exit code: 1 where this rank failed, which it says in one line.
+
+    local_rank: which GPU of this machine is its own.
+    """
+    import torch
+
+    from trainer_service.distributed.learners.group import LearnerGroup, join_meeting
+    from trainer_service.distributed.learners.replicated_learner import serve
+    from trainer_service.errors import LearnerRankLost
+
+    device = torch.device("cpu" if meeting.device == "cpu" else f"{meeting.device}:{local_rank}")
+    torch.set_num_threads(1)
+    try:
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        serve(LearnerGroup(meeting, join_meeting(meeting), rank), device)
+    except LearnerRankLost:
+        return 0  # rank 0 says what happened, or is gone
+    except Exception as error:
+        print(f"learner rank {rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+def _end_with_rank_0() -> None:
+    """Waits until rank 0 closes the other end, or ends in whatever way."""
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

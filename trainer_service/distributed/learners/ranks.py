@@ -1,0 +1,176 @@
+"""Learner ranks as rank 0 sees them: their processes, and the learners that they share with it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from types import TracebackType
+from typing import Self
+
+import torch
+
+from trainer_service.algorithms import ALGORITHMS
+from trainer_service.algorithms.common.algorithm import Algorithm, Compute
+from trainer_service.config import TrainerSettings
+from trainer_service.distributed.learners.group import LearnerGroup, Meeting, open_meeting
+from trainer_service.distributed.learners.replicated_learner import ReplicatedLearner, introduce_learner
+from trainer_service.distributed.learners.torchrun import Launched, publish
+from trainer_service.errors import LearnerRankLost
+from unity_bridge.specs import BehaviorSpec
+
+WORTHWHILE_ROWS = 1024
+"""Rows of a minibatch for each rank below which the sums over ranks cost more than dividing the work saves."""
+_GOODBYE_S = 5.0
+"""Seconds in which processes end by themselves."""
+_REASON_S = 2.0
+"""Seconds in which a process that was lost has an exit code."""
+
+_logger = logging.getLogger(__name__)
+
+
+class LearnerRanks:
+    """The learner ranks of a run; this process is rank 0. A context that ends the others."""
+
+    def __init__(
+        self,
+        group: LearnerGroup,
+        processes: Sequence[subprocess.Popen[bytes]] = (),
+        on_this_machine: int | None = None,
+    ) -> None:
+        """processes: ranks 1, 2 …, where this process started them. on_this_machine: ranks; None for all."""
+        self.on_this_machine = group.world if on_this_machine is None else on_this_machine
+        """Ranks that share this machine's cores."""
+        self._group = group
+        self._processes = processes
+        self._learners = 0
+
+    def make(self, name: str, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> Algorithm:
+        """Makes the learner of a behavior, on every rank. spec: as the learner sees it.
+
+        Raises:
+            ValueError: the behavior does not fit its trainer, or there is nothing that ranks could share.
+            LearnerRankLost: a rank ended.
+        """
+        world = self._group.world
+        if settings.trainer_type == "random":
+            raise ValueError(
+                f"random learns nothing that {world} learner ranks could share: expected num_learners 1"
+            )
+        if (rows := settings.hyperparameters.batch_size // world) < WORTHWHILE_ROWS:
+            _logger.warning(
+                "'%s': batch_size %d gives each of %d learner ranks %d rows of a minibatch; below about %d the sums "
+                "over ranks cost more than dividing the work saves. batch_size %d would make sense, or num_learners 1.",
+                name, settings.hyperparameters.batch_size, world, rows, WORTHWHILE_ROWS, WORTHWHILE_ROWS * world,
+            )  # fmt: skip
+        shared = Compute(
+            compute.device, compute.seed, compute.progress, decoupled=compute.decoupled, shard=self._group
+        )
+        algorithm = ALGORITHMS[settings.trainer_type](spec, settings, shared)
+        introduce_learner(self._group, name, spec, settings, compute)
+        self._learners += 1
+        return ReplicatedLearner(algorithm, self._group, self._learners - 1, self.explain)
+
+    def set_threads(self, threads: int) -> None:
+        """Sets torch's threads on every rank to one number: with another, sums would have other bits."""
+        torch.set_num_threads(threads)
+        self._group.send({"what": "threads", "threads": threads})
+
+    def explain(self, error: LearnerRankLost) -> LearnerRankLost:
+        """The error with what became of a process that ended."""
+        deadline = time.monotonic() + _REASON_S
+        while self._processes and time.monotonic() < deadline:
+            for rank, process in enumerate(self._processes, start=1):
+                if (code := process.poll()) is not None:
+                    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+                    return LearnerRankLost(
+                        f"learner rank {rank} ended ({how}). What was learned before this update is kept; "
+                        "--resume goes on from there"
+                    )
+            time.sleep(0.05)
+        return LearnerRankLost(
+            f"{error}. What was learned before this update is kept; --resume goes on from there"
+        )
+
+    def close(self) -> None:
+        """Ends the other ranks, whatever they do."""
+        if not self._group.broken:
+            with suppress(LearnerRankLost):
+                self._group.send({"what": "end"})
+        end_processes(self._processes)
+        self._group.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._group.broken |= kind is not None
+        self.close()
+
+
+def start_ranks(world: int, device: torch.device) -> LearnerRanks:
+    """Starts ranks 1, 2 … of ``world`` as processes of this machine.
+
+    Raises:
+        LearnerRankLost: one of them could not start.
+    """
+    meeting, store = open_meeting(world, device)
+    processes = [_start(meeting, rank) for rank in range(1, world)]
+
+    def check() -> None:
+        for rank, process in enumerate(processes, start=1):
+            if process.poll() is not None:
+                raise LearnerRankLost(f"learner rank {rank} could not start (exit code {process.returncode})")
+
+    try:
+        return LearnerRanks(LearnerGroup(meeting, store, 0, check), processes)
+    except BaseException:
+        end_processes(processes)
+        raise
+
+
+def meet_launched(launched: Launched, device: torch.device) -> LearnerRanks:
+    """Meets the ranks that torchrun started beside this one. Raises LearnerRankLost where one does not come."""
+    host = "127.0.0.1" if launched.one_machine else launched.master
+    meeting, store = open_meeting(launched.world, device, host=host, one_machine=launched.one_machine)
+    _published = publish(meeting, launched)
+    return LearnerRanks(LearnerGroup(meeting, store, 0), on_this_machine=launched.local_world)
+
+
+def end_processes(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Lets processes end by themselves for a while: what they read from is closed. Then kills them."""
+    for process in processes:
+        with suppress(OSError):
+            assert process.stdin is not None
+            process.stdin.close()
+    deadline = time.monotonic() + _GOODBYE_S
+    for process in processes:
+        try:
+            process.wait(max(deadline - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _start(meeting: Meeting, rank: int) -> subprocess.Popen[bytes]:
+    """Starts a rank, which hears from its standard input where the others are, and by its end that rank 0 is gone."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainer_service.distributed.learners.rank"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for rank 0, which decides
+        env={**os.environ, "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")},
+    )
+    assert process.stdin is not None
+    with suppress(OSError):  # it has ended already, which is noticed later
+        process.stdin.write(json.dumps({"rank": rank, **asdict(meeting)}).encode() + b"\n")
+        process.stdin.flush()
+    return process

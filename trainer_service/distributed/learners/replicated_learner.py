@@ -1,0 +1,225 @@
+"""Learners whose updates several ranks compute together: rank 0 collects, and the others do as it does.
+
+All ranks hold the same learner. Whatever changes it happens on each in the same order: what rank 0 recorded since the
+last update, then the update, in which each rank computes its part of every minibatch (``networks.shard``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.algorithms import ALGORITHMS
+from trainer_service.algorithms.common.algorithm import Algorithm, Compute, Metrics
+from trainer_service.algorithms.common.on_policy.learner import from_tensors, to_tensors
+from trainer_service.algorithms.common.policy_network import PolicyNetwork
+from trainer_service.config import TrainerSettings
+from trainer_service.distributed.learners.group import LearnerGroup
+from trainer_service.errors import LearnerRankLost
+from trainer_service.rollout.assembler import Decisions
+from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.runs.checkpoint import Checkpoint, parse_checkpoint, plain_checkpoint
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import Observation
+
+_MOST_CHUNKS = 512
+"""Records that rank 0 keeps before it passes them on."""
+
+
+class ReplicatedLearner:
+    """A learner of rank 0 that the other ranks have a copy of."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        group: LearnerGroup,
+        number: int,
+        explain: Callable[[LearnerRankLost], LearnerRankLost] = lambda error: error,
+    ) -> None:
+        """number: which of the run's learners it is, from 0. explain: says more of a rank that was lost."""
+        self._algorithm = algorithm
+        self._explain = explain
+        self._group = group
+        self._number = number
+        self._recorded: list[Trajectories] = []
+        """Recorded here, and not yet by the other ranks."""
+        self.horizon = algorithm.horizon
+        self.memory_size = algorithm.memory_size
+
+    def prepare(self, step: int) -> None:
+        """Reads what it needs besides experience, on every rank. Raises UserError."""
+        self._algorithm.prepare(step)
+        self._send("prepare", step=step)
+
+    def act(
+        self,
+        observations: Sequence[Observation],
+        allowed_actions: NDArray[np.bool_],
+        memories: NDArray[np.float32],
+        *,
+        deterministic: bool,
+    ) -> Decisions:
+        """Decides for M agents, see Algorithm."""
+        return self._algorithm.act(observations, allowed_actions, memories, deterministic=deterministic)
+
+    def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+        """The continuous part as the simulator gets it."""
+        return self._algorithm.env_actions(decisions)
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Takes finished experience in; the other ranks do so before the next update at the latest."""
+        self._algorithm.record(trajectories)
+        self._recorded.append(trajectories)
+        if len(self._recorded) >= _MOST_CHUNKS:
+            self._pass_on()
+
+    def update_normalizer(self, trajectories: Trajectories) -> None:
+        """Lets the normalizer see experience on every rank, see Algorithm."""
+        self._algorithm.update_normalizer(trajectories)
+        self._send("update_normalizer", chunk=to_tensors(trajectories))
+
+    def ready(self) -> bool:
+        """Whether there is enough experience for an update."""
+        return self._algorithm.ready()
+
+    def collected(self) -> tuple[int, int] | None:
+        """Steps that wait for the next update, and how many it takes."""
+        return self._algorithm.collected()
+
+    def update(self, step: int) -> Metrics:
+        """Learns, together with the other ranks.
+
+        Raises:
+            LearnerRankLost: one of them ended. The learner is as it was before the update.
+        """
+        before = _copy(self._algorithm.state_dict())
+        try:
+            self._send("update", step=step)
+            return self._algorithm.update(step)
+        except LearnerRankLost as error:
+            self._algorithm.load_state_dict(before)
+            raise self._explain(error) from None
+        except BaseException:
+            self._group.broken = True  # the others are in the middle of the update still
+            raise
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state that a continued run needs; it says nothing of ranks."""
+        return self._algorithm.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict``'s result on every rank, see Algorithm."""
+        self._algorithm.load_state_dict(state)
+        self._recorded.clear()
+        self._send("load_state_dict", state=dict(state))
+
+    def acting_state(self) -> dict[str, Any]:
+        """Everything that acting depends on, see Algorithm."""
+        return self._algorithm.acting_state()
+
+    def load_acting_state(self, state: Mapping[str, Any], seed: int) -> None:
+        """Acts as another algorithm did; only rank 0 acts."""
+        self._algorithm.load_acting_state(state, seed)
+
+    def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
+        """The replay buffer, see Algorithm."""
+        return self._algorithm.replay_state()
+
+    def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continues with a replay buffer on every rank, see Algorithm."""
+        arrays = dict(state.items())
+        self._algorithm.load_replay_state(arrays)
+        tensors = {name: torch.from_numpy(np.asarray(array)) for name, array in arrays.items()}
+        self._send("load_replay_state", state=tensors)
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Takes networks and normalizer on every rank, see Algorithm."""
+        self._algorithm.load_weights(state)
+        self._send("load_weights", state=dict(state))
+
+    def policy_network(self) -> PolicyNetwork:
+        """A copy of the acting network."""
+        return self._algorithm.policy_network()
+
+    def _pass_on(self) -> None:
+        if self._recorded:
+            chunks = [to_tensors(trajectories) for trajectories in self._recorded]
+            self._recorded.clear()
+            self._send("record", chunks=chunks)
+
+    def _send(self, what: str, **content: Any) -> None:
+        """Tells the other ranks what happened here, after all that was recorded before it."""
+        if what != "record":
+            self._pass_on()
+        self._group.send({"what": what, "learner": self._number, **content})
+
+
+def introduce_learner(
+    group: LearnerGroup, name: str, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute
+) -> None:
+    """Tells the other ranks to make the learner that rank 0 made."""
+    made_from = Checkpoint(name, 0, spec, settings, {"seed": compute.seed, "decoupled": compute.decoupled})
+    group.send({"what": "make", "checkpoint": plain_checkpoint(made_from)})
+
+
+def serve(group: LearnerGroup, device: torch.device) -> list[Algorithm]:
+    """Does what rank 0 says, until that says it is over. Returns this rank's learners.
+
+    Raises:
+        LearnerRankLost: rank 0, or another, ended in the middle.
+    """
+    learners: list[Algorithm] = []
+    while (message := group.receive())["what"] != "end":
+        if message["what"] == "make":
+            learners.append(_made(message, group, device))
+        elif message["what"] == "threads":
+            torch.set_num_threads(message["threads"])
+        else:
+            _DOINGS[message["what"]](learners[message["learner"]], message)
+    return learners
+
+
+def _made(message: Mapping[str, Any], group: LearnerGroup, device: torch.device) -> Algorithm:
+    checkpoint = parse_checkpoint(message["checkpoint"], Path("rank 0"))
+    compute = Compute(
+        device, checkpoint.algorithm["seed"], decoupled=checkpoint.algorithm["decoupled"], shard=group
+    )
+    return ALGORITHMS[checkpoint.settings.trainer_type](checkpoint.spec, checkpoint.settings, compute)
+
+
+def _record(learner: Algorithm, message: Mapping[str, Any]) -> None:
+    for chunk in message["chunks"]:
+        learner.record(from_tensors(chunk))
+
+
+def _load_replay_state(learner: Algorithm, message: Mapping[str, Any]) -> None:
+    learner.load_replay_state({name: tensor.numpy() for name, tensor in message["state"].items()})
+
+
+_DOINGS: Mapping[str, Callable[[Algorithm, Mapping[str, Any]], object]] = {
+    "prepare": lambda learner, message: learner.prepare(message["step"]),
+    "record": _record,
+    "update_normalizer": lambda learner, message: learner.update_normalizer(from_tensors(message["chunk"])),
+    "update": lambda learner, message: learner.update(message["step"]),
+    "load_state_dict": lambda learner, message: learner.load_state_dict(message["state"]),
+    "load_weights": lambda learner, message: learner.load_weights(message["state"]),
+    "load_replay_state": _load_replay_state,
+}
+"""What rank 0 may tell the others to do with a learner."""
+
+
+def _copy(state: Any, key: str = "") -> Any:
+    """A state that later updates leave alone. What was collected is not copied: nobody writes to it."""
+    if isinstance(state, Tensor):
+        return state.detach().clone()
+    if isinstance(state, Mapping):
+        return {name: part if name == "collected" else _copy(part) for name, part in state.items()}
+    if isinstance(state, list | tuple):
+        return [_copy(part) for part in state]
+    return state

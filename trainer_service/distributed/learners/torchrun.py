@@ -1,0 +1,92 @@
+"""Learner ranks that torchrun started: which of them this process is, and how they find rank 0.
+
+torchrun restarts all ranks when one ends, and tells each which start it is: nobody meets the ranks of the last one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainer_service.distributed.learners.group import Meeting
+
+_TIMEOUT = timedelta(seconds=180)
+"""How long ranks wait for rank 0, which reads configuration and checkpoints first."""
+_PLACE = "trainer_service/learner_ranks"
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A rank as torchrun describes it in its environment."""
+
+    rank: int
+    world: int
+    local_rank: int
+    """Its number among the ranks of this machine."""
+
+    local_world: int
+    """Ranks of this machine."""
+
+    master: str
+    """The address of rank 0's machine."""
+
+    restarts: int
+    """How often torchrun has restarted the ranks."""
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Launched:
+        """Raises KeyError or ValueError where the environment is not torchrun's."""
+        return cls(
+            rank=int(environment["RANK"]),
+            world=int(environment["WORLD_SIZE"]),
+            local_rank=int(environment.get("LOCAL_RANK", "0")),
+            local_world=int(environment.get("LOCAL_WORLD_SIZE", "1")),
+            master=environment["MASTER_ADDR"],
+            restarts=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        )
+
+    @property
+    def one_machine(self) -> bool:
+        """Whether all ranks are on this machine."""
+        return self.local_world == self.world
+
+
+def publish(meeting: Meeting, launched: Launched) -> Any:
+    """Tells the other ranks where they meet. Returns what must stay alive until they are there."""
+    store = _rendezvous(launched)
+    store.set(_PLACE, json.dumps(asdict(meeting)))
+    return store
+
+
+def serve_launched() -> int:
+    """Serves rank 0 of the ranks that torchrun started. Returns the exit code. Prints nothing."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # before torch is loaded
+    from trainer_service.distributed.learners.group import Meeting
+    from trainer_service.distributed.learners.rank import serve_rank
+
+    # Ctrl-C and torchrun's own signals are for rank 0, which decides; where that ends, this rank does.
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        with suppress(AttributeError, ValueError):  # Windows has no SIGHUP
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    launched = Launched.of(os.environ)
+    store = _rendezvous(launched)
+    try:
+        store.wait([_PLACE], _TIMEOUT)
+        meeting = Meeting(**json.loads(store.get(_PLACE)))
+    except RuntimeError:
+        return 0  # rank 0 had nothing to learn, or could not start, and has said so
+    return serve_rank(meeting, launched.rank, launched.local_rank)
+
+
+def _rendezvous(launched: Launched) -> Any:
+    from torch.distributed.rendezvous import rendezvous
+
+    store, _, _ = next(rendezvous("env://", launched.rank, launched.world, timeout=_TIMEOUT))
+    return store
