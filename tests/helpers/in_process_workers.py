@@ -177,7 +177,7 @@ class InProcessWorkers:
         self._scenes = scenes
         self._arrival = arrival
         self._request: bytes | None = None
-        self._calls: dict[int, list[tuple[SampleRequest | None, Share | None]]] = {}
+        self.calls: dict[int, list[tuple[SampleRequest | None, Share | None]]] = {}
         self._lost: list[WorkerLost] = []
         self.waits = 0
         self.starts_at: dict[int, int] = {}
@@ -202,12 +202,12 @@ class InProcessWorkers:
         for name in _LOGGERS:
             logging.getLogger(name).removeHandler(worker._log)
         self.workers[number] = worker
-        self._calls[number] = []
+        self.calls[number] = []
 
     def kill(self, number: int) -> None:
         """Ends a worker with all that it has not delivered."""
         self.workers.pop(number).close()
-        del self._calls[number]
+        del self.calls[number]
         self._lost.append(WorkerLost(number, "killed by the test"))
 
     def ready(self) -> Sequence[int]:
@@ -219,7 +219,7 @@ class InProcessWorkers:
     def ask(self, worker: int, share: Share | None) -> None:
         self.asked.append((worker, share))
         request = None if share is None else shipped(self.requests[-1])
-        self._calls[worker].append((request, shipped(share)))
+        self.calls[worker].append((request, shipped(share)))
 
     def wait(self, timeout_s: float) -> list[tuple[int, SampleResult] | WorkerLost]:
         self.waits += 1
@@ -227,11 +227,11 @@ class InProcessWorkers:
         lost, self._lost = self._lost, []
         if lost:
             return [*lost]
-        waiting = sorted(number for number, calls in self._calls.items() if calls)
+        waiting = sorted(number for number, calls in self.calls.items() if calls)
         if not waiting:
             return []
         number = self._arrival(waiting)
-        request, share = self._calls[number].pop(0)
+        request, share = self.calls[number].pop(0)
         with logged_by(self.workers[number]):
             result = shipped(self.workers[number].collect(request, share))
         self.answers.append((number, result))
@@ -299,6 +299,7 @@ def learn_in_process(
     turns: int | None = None,
     starts_at: Mapping[int, int] | None = None,
     absence_timeout_s: float = math.inf,
+    timeout_wait_s: float = 60.0,
 ) -> Finished:
     """Runs the training loop on workers in this process until everything is learned, or for so many turns.
 
@@ -314,6 +315,7 @@ def learn_in_process(
         turns: of the loop, after which it is stopped. Without, a run that does not end fails.
         starts_at: how many waits it takes until workers are there, by number.
         absence_timeout_s: how long the run waits for a behavior that nobody has.
+        timeout_wait_s: how long it waits for workers.
     """
     settings = options.distributed or DistributedSettings()
     curriculum = Curriculum(options.environment_parameters or {})
@@ -341,7 +343,9 @@ def learn_in_process(
     opened = RunFolder.open(folder, "run", inference=True)
     with Console(tty=False) as console:
         recorder = Recorder(Outputs(opened, console, [], timers), TrainingStatus(), curriculum=curriculum)
-        source = RolloutWorkers(pool, settings, behaviors, curriculum, recorder.add, timers)
+        source = RolloutWorkers(
+            pool, settings, behaviors, curriculum, recorder.add, timers, timeout_wait_s=timeout_wait_s
+        )
         run = Run(
             source=source,
             behaviors=behaviors,

@@ -25,9 +25,6 @@ class WorkerState:
     results: list[SampleResult] = field(default_factory=list)
     """Results that wait until all workers of the round are done."""
 
-    wanted: int = 0
-    """Agent steps that it was asked for and has not delivered."""
-
     collected: int = 0
     """Agent steps that it has delivered in all."""
 
@@ -37,14 +34,19 @@ class WorkerState:
     is_lost: bool = False
     """Whether its last process ended, and the next has not delivered anything."""
 
-    is_gone: bool = False
-    """Whether it is not started again."""
-
-    steps_at_once: Mapping[str, int] = field(default_factory=dict)
-    """Agent steps that each of its ticks has a multiple of, by behavior."""
-
     losses: int = 0
     """How often its process ended."""
+
+    @property
+    def wanted(self) -> int:
+        """Agent steps of the shares that it has not fulfilled."""
+        return sum(sum(share.steps.values()) for share in self.promised)
+
+    @property
+    def in_hand(self) -> int:
+        """Agent steps in complete trajectories that wait."""
+        batches = [batch for result in self.results for _, batch in result.batches]
+        return sum(len(batch.trajectories) for batch in batches if batch.trajectories is not None)
 
 
 class WorkerStatistics:
@@ -87,13 +89,7 @@ class WorkerStatistics:
 
 
 def _line(number: int, state: WorkerState, steps_per_s: float) -> str:
-    what = (
-        "gone"
-        if state.is_gone
-        else "away"
-        if state.is_lost
-        else f"{steps_per_s:,.0f} steps/s, policy {state.version}"
-    )
+    what = "away" if state.is_lost else f"{steps_per_s:,.0f} steps/s, policy {state.version}"
     lost = f", lost {state.losses} time{'s' if state.losses != 1 else ''}" if state.losses else ""
     return f"worker {number}: {what}{lost}"
 
