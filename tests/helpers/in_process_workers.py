@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from trainer_service.algorithms import Compute
+from trainer_service.algorithms.common.observation_selection import with_group_size
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
 from trainer_service.behaviors.self_play import TurnScheduler
@@ -326,7 +327,7 @@ def learn_in_process(
     def create(name: str, spec: BehaviorSpec, group_size: int) -> Behavior:
         compute = Compute(CPU, 1, decoupled=decoupled)
         behavior = Behavior(
-            name, spec, options.behavior_settings(name), compute,
+            name, spec, with_group_size(options.behavior_settings(name), group_size), compute,
             learns=learns, callbacks=called, turn_scheduler=scheduler,
         )  # fmt: skip
         if resumed is not None and name in resumed:

@@ -1,0 +1,231 @@
+"""What workers are told and what they send, on its way from one process to another."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from behavior_worlds import assert_equal_states, flat
+from in_process_workers import SMALL_PPO, Finished, learn_in_process, options_of, shipped
+from walkers import Walk, walkers
+
+from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.callbacks import Callback, EndedEpisodes, RunView
+from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.distributed.records import as_arrays, as_tensors, writable
+from trainer_service.rollout.joint_steps import find_joint_steps
+from trainer_service.rollout.trajectories import Trajectories
+
+MEMORY = {"hidden_units": 8, "num_layers": 1, "memory": {"memory_size": 8, "sequence_length": 4}}
+KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "vectors": ({}, {}),
+    "memory": ({"network_settings": MEMORY}, {}),
+    "pictures": ({"network_settings": {"hidden_units": 8, "num_layers": 1, "vis_encode_type": "simple"}}, {}),
+    "groups": ({"trainer_type": "mappo"}, {"group": True}),
+}
+
+
+def run_of(kind: str, tmp_path: Path, **more: Any) -> Finished:
+    settings, walk = KINDS[kind]
+    worlds = walkers({"A?team=0": Walk(**walk)}, pictures=kind == "pictures")
+    return learn_in_process(options_of({"A": {**SMALL_PPO, **settings}}), worlds, tmp_path, **more)
+
+
+def arrays(record: Any) -> Iterator[np.ndarray]:
+    """Every array of nested records, in order."""
+    if isinstance(record, np.ndarray):
+        yield record
+    elif isinstance(record, dict):
+        for each in record.values():
+            yield from arrays(each)
+    elif isinstance(record, list | tuple):
+        for each in record:
+            yield from arrays(each)
+    elif is_dataclass(record):
+        for each in fields(record):
+            yield from arrays(getattr(record, each.name))
+
+
+def batches(run: Finished) -> list[SampleBatch]:
+    return [batch for _, answer in run.pool.answers for _, batch in answer.batches]
+
+
+def trajectories(run: Finished) -> list[Trajectories]:
+    return [batch.trajectories for batch in batches(run) if batch.trajectories is not None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_cross_processes_bit_for_bit_and_can_be_learned_from(kind: str, tmp_path: Path) -> None:
+    run = run_of(kind, tmp_path)
+    assert run.behaviors["A"].updates > 0
+    for record in (*(answer for _, answer in run.pool.answers[-2:]), run.pool.requests[-1]):
+        again = shipped(record)
+        pairs = list(zip(arrays(record), arrays(again), strict=True))
+        assert len(pairs) > 3
+        for before, after in pairs:
+            assert before.dtype == after.dtype
+            np.testing.assert_array_equal(before, after)
+    arrived = [array for batch in batches(run) for array in arrays(shipped(batch))]
+    assert not all(array.flags.writeable for array in arrived)
+    assert all(array.flags.writeable for batch in batches(run) for array in arrays(writable(shipped(batch))))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_shipped_teaches_the_same(kind: str, tmp_path: Path) -> None:
+    run = run_of(kind, tmp_path)
+    request = run.pool.requests[-1].policies["A"]
+
+    def learned(parts: list[Trajectories]) -> dict[str, Any]:
+        algorithm = ALGORITHMS[request.settings.trainer_type](
+            run.behaviors["A"]._selector.spec, request.settings, Compute(torch.device("cpu"), 1)
+        )
+        algorithm.prepare(0)
+        for part in parts:
+            algorithm.record(part)
+        assert algorithm.ready()
+        algorithm.update(64)
+        return flat(copy.deepcopy(algorithm.state_dict()))
+
+    here = trajectories(run)[:4]
+    there = [writable(shipped(part)) for part in here]
+    assert_equal_states(learned([writable(part) for part in here]), learned(there))
+
+
+def test_states_cross_as_arrays_and_arrive_as_tensors(tmp_path: Path) -> None:
+    state = run_of("memory", tmp_path).behaviors["A"].acting_state()
+    assert_equal_states(flat(dict(state)), flat(as_tensors(shipped(as_arrays(state)))))
+    sent = as_arrays(state)
+    for tensor in flat(dict(state)).values():
+        if isinstance(tensor, torch.Tensor):
+            tensor.zero_()
+    assert any(array.any() for array in arrays(sent))
+
+
+def test_memories_are_shipped_with_the_steps(tmp_path: Path) -> None:
+    run = run_of("memory", tmp_path)
+    for part in trajectories(run):
+        assert part.memories.shape == (len(part), 16)  # the policy's and the critic's
+        assert part.memories[1:].any()
+    starts = np.cumsum([0, *trajectories(run)[0].lengths[:-1]])
+    first = trajectories(run)[0]
+    assert not first.memories[starts][0].any()  # nothing is remembered at the start of an episode
+
+
+def test_pictures_stay_bytes(tmp_path: Path) -> None:
+    for part in trajectories(run_of("pictures", tmp_path)):
+        assert part.observations[0].dtype == np.uint8
+        assert part.observations[0].shape[1:] == (3, 20, 20)
+
+
+def test_groups_of_different_workers_stay_apart(tmp_path: Path) -> None:
+    run = run_of("groups", tmp_path)
+    parts = trajectories(run)[:2]
+    assert all(part.group_index is not None for part in parts)
+    joint = find_joint_steps(Trajectories.concatenate(parts), 2)
+    alone = [find_joint_steps(part, 2) for part in parts]
+    assert len(joint) == sum(map(len, alone))
+    assert len(joint.lengths) == sum(len(each.lengths) for each in alone)
+    of_first = len(parts[0])
+    decided = joint.steps[(joint.steps >= 0).all(axis=1)]
+    assert len(decided)
+    assert ((decided < of_first).all(axis=1) | (decided >= of_first).all(axis=1)).all()
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_actions_are_those_of_the_policy_that_was_published(tmp_path: Path, deterministic: bool) -> None:
+    network = {"hidden_units": 8, "num_layers": 1, "normalize": False, "deterministic": deterministic}
+    options = options_of({"A": {**SMALL_PPO, "network_settings": network}})
+    run = learn_in_process(options, walkers({"A?team=0": Walk(length=1)}), tmp_path)
+    requests = {request.number: request for request in run.pool.requests}
+    compared = 0
+    for _, answer in run.pool.answers[2:]:
+        policy = requests[answer.number].policies["A"]
+        spec = run.behaviors["A"].spec
+        algorithm = ALGORITHMS["ppo"](spec, policy.settings, Compute(torch.device("cpu"), 1))
+        algorithm.load_acting_state(as_tensors(policy.state), 0)
+        for _, batch in answer.batches:
+            if batch.trajectories is None:
+                continue
+            part = writable(batch.trajectories)
+            likeliest = algorithm.act(
+                part.observations, part.allowed_actions, part.memories, deterministic=True
+            )
+            same = (likeliest.discrete_actions == part.discrete_actions)[:, 0]
+            np.testing.assert_allclose(part.log_probs[same], likeliest.log_probs[same], rtol=1e-5)
+            assert same.any()
+            assert same.all() == deterministic
+            compared += len(part)
+    assert compared > 100
+
+
+class Recording(Callback):
+    """Doubles rewards, and keeps what it is shown."""
+
+    def __init__(self) -> None:
+        self.collected: list[Trajectories] = []
+        self.episodes = 0
+        self.updates = 0
+
+    def on_collection(self, run: RunView, behavior: str, trajectories: Trajectories) -> None:
+        self.collected.append(trajectories)
+
+    def shape_rewards(self, run: RunView, behavior: str, trajectories: Trajectories) -> np.ndarray:
+        return 2 * trajectories.rewards
+
+    def on_episode_end(self, run: RunView, behavior: str, episodes: EndedEpisodes) -> None:
+        self.episodes += len(episodes.returns)
+
+    def on_update_end(self, run: RunView, behavior: str, metrics: Any) -> None:
+        self.updates += 1
+
+
+def test_callbacks_hear_in_the_trainer_what_workers_sent(tmp_path: Path) -> None:
+    callback = Recording()
+    run = run_of("vectors", tmp_path / "shaped", callbacks=[callback])
+    ours = run_of("vectors", tmp_path / "plain")
+    assert callback.episodes == sum(len(each.episodes.returns) for each in batches(run) if each.episodes)
+    assert sum(map(len, callback.collected)) == sum(map(len, trajectories(run)))
+    assert callback.updates == run.behaviors["A"].updates
+    np.testing.assert_array_equal(  # what is reported stays as it is; here until policies differ
+        batches(run)[0].episodes.returns, batches(ours)[0].episodes.returns
+    )
+    states = [flat(dict(each.behaviors["A"].acting_state())) for each in (run, ours)]
+    with pytest.raises(AssertionError, match="differs"):
+        assert_equal_states(*states)
+
+
+def test_a_run_that_only_acts_ships_no_trajectories(tmp_path: Path) -> None:
+    run = run_of("memory", tmp_path, learns=False, turns=12)
+    behavior: Behavior = run.behaviors["A"]
+    assert behavior.updates == 0
+    assert behavior.step > 100
+    assert trajectories(run) == []
+    assert sum(len(each.episodes.returns) for each in batches(run) if each.episodes) > 5
+
+
+def test_the_most_recent_of_a_statistic_is_that_of_the_first_worker(tmp_path: Path) -> None:
+    from unity_bridge.side_channels import Aggregation
+
+    def worlds(number: int, academy: Any) -> Any:
+        world = walkers({"A?team=0": Walk()})(number, academy)
+        advance = world.step
+
+        def step(actions: Any) -> Any:
+            academy.add_statistic("Mean", float(number))
+            academy.add_statistic("Last", float(number), Aggregation.MOST_RECENT)
+            return advance(actions)
+
+        world.step = step
+        return world
+
+    options = options_of({"A": {**SMALL_PPO, "summary_freq": 10**6}}, distributed={"num_workers": 3})
+    series = learn_in_process(options, worlds, tmp_path).behaviors["A"].partial_summary(1.0).series
+    assert series["Last"].value == 0.0
+    assert 0.5 < series["Mean"].value < 1.5
