@@ -1,0 +1,94 @@
+"""Every trainer type learns from what rollout workers collect, which decide as it would itself.
+
+A new type is covered by being registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from every_trainer import scene_of, settings_of
+from in_process_workers import Finished, learn_in_process, options_of, shipped
+
+from trainer_service.algorithms import ALGORITHMS, Algorithm, Compute
+from trainer_service.distributed.records import as_arrays, as_tensors, writable
+from trainer_service.rollout.assembler import Decisions
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.simulators.academy import Academy
+from unity_bridge.simulators.registry import open_scene
+
+STEPS = {"max_steps": 240}
+NETWORK = {"hidden_units": 8, "num_layers": 1, "normalize": True}
+
+
+def run_of(trainer_type: str, tmp_path: Path, **sections: Any) -> Finished:
+    scene, name = scene_of(trainer_type)
+    in_group = scene in ("switch2", "spread")
+    settings = {**settings_of(trainer_type, network_settings=NETWORK, **STEPS)}
+
+    def scenes(number: int, academy: Academy) -> Any:
+        copies: Mapping[str, Any] = {"copies": 2} if in_group else {}
+        return open_scene(f"sim:{scene}", agents=None if in_group else 4, academy=academy, options=copies)
+
+    return learn_in_process(options_of({name: settings}, **sections), scenes, tmp_path)
+
+
+@pytest.mark.parametrize("trainer_type", ALGORITHMS)
+def test_it_learns_and_copies_of_it_decide_alike(trainer_type: str, tmp_path: Path) -> None:
+    run = run_of(trainer_type, tmp_path)
+    (behavior,) = run.behaviors.values()
+    learner: Algorithm = behavior._algorithm
+    assert 240 <= behavior.step < 240 + 2 * 8  # whole ticks of both workers
+    assert (behavior.updates > 0) == behavior.settings.hyperparameters.learns
+    seen = next(
+        batch.trajectories
+        for _, answer in run.pool.answers
+        for _, batch in answer.batches
+        if batch.trajectories is not None
+    )
+    state = as_tensors(shipped(as_arrays(behavior.acting_state())))
+    copy = ALGORITHMS[trainer_type](
+        behavior._selector.spec, behavior.settings, Compute(torch.device("cpu"), 77)
+    )
+    for algorithm in (learner, copy):
+        algorithm.load_acting_state(state, seed=5)
+    for deterministic in (False, True):
+        ours = theirs = None
+        for _ in range(2):  # the second time with what they remember of the first
+            ours = decided(learner, writable(seen), ours, deterministic)
+            theirs = decided(copy, writable(seen), theirs, deterministic)
+            np.testing.assert_array_equal(ours.discrete_actions, theirs.discrete_actions)
+            np.testing.assert_array_equal(ours.continuous_actions, theirs.continuous_actions)
+            np.testing.assert_array_equal(ours.log_probs, theirs.log_probs)
+            np.testing.assert_array_equal(ours.memories, theirs.memories)
+
+
+def decided(
+    algorithm: Algorithm, seen: Trajectories, before: Decisions | None, deterministic: bool
+) -> Decisions:
+    memories = seen.memories if before is None else before.memories
+    return algorithm.act(seen.observations, seen.allowed_actions, memories, deterministic=deterministic)
+
+
+FIRST = ("ppo", "mappo", "sac", "qmix")
+"""Types that make test runs without rounds; the others do with ``make test-all``."""
+
+
+@pytest.mark.parametrize(
+    "trainer_type",
+    [
+        pytest.param(each, marks=() if each in FIRST else pytest.mark.thorough)
+        for each in ALGORITHMS
+        if each != "coma"  # which is refused
+    ],
+)
+def test_it_learns_without_rounds(trainer_type: str, tmp_path: Path) -> None:
+    run = run_of(trainer_type, tmp_path, distributed={"collection": "async"})
+    (behavior,) = run.behaviors.values()
+    assert 240 <= behavior.step < 240 + 4 * 8
+    assert (behavior.updates > 0) == behavior.settings.hyperparameters.learns
