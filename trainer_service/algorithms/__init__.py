@@ -26,7 +26,10 @@ from trainer_service.algorithms.on_policy.ppo import PPO
 from trainer_service.config import TrainerSettings
 from unity_bridge.specs import BehaviorSpec
 
-ALGORITHMS: Mapping[str, Callable[[BehaviorSpec, TrainerSettings, Compute], Algorithm]] = {
+AlgorithmFactory = Callable[[BehaviorSpec, TrainerSettings, Compute], Algorithm]
+"""A maker of learners. Raises ValueError where the behavior, as the learner sees it, does not fit the settings."""
+
+ALGORITHMS: Mapping[str, AlgorithmFactory] = {
     "ppo": PPO,
     "sac": SAC,
     "mappo": MAPPO,
@@ -46,6 +49,12 @@ ALGORITHMS: Mapping[str, Callable[[BehaviorSpec, TrainerSettings, Compute], Algo
     "random": RandomPolicy,
 }
 
+
+def make_algorithm(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> Algorithm:
+    """The learner that the settings name. Raises ValueError where the behavior does not fit it."""
+    return ALGORITHMS[settings.trainer_type](spec, settings, compute)
+
+
 __all__ = [
     "ALGORITHMS",
     "COMA",
@@ -63,9 +72,11 @@ __all__ = [
     "TD3",
     "VDN",
     "Algorithm",
+    "AlgorithmFactory",
     "Compute",
     "DQNConsensus",
     "DQNShare",
     "PolicyNetwork",
     "RandomPolicy",
+    "make_algorithm",
 ]

@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
+from trainer_service.algorithms import AlgorithmFactory, Compute, PolicyNetwork, make_algorithm
 from trainer_service.algorithms.common.checks import require_actions
 from trainer_service.algorithms.common.frozen_policy import without_critic
 from trainer_service.algorithms.common.observation_selection import selector_for
@@ -43,10 +43,12 @@ class Behavior:
         learns: bool = True,
         callbacks: CallbackList | None = None,
         turn_scheduler: TurnScheduler | None = None,
+        make_algorithm: AlgorithmFactory = make_algorithm,
     ) -> None:
         """Raises UserError where the settings cannot serve what the behavior sees and does.
 
         turn_scheduler: where it meets other behaviors under self-play; None where there are no others.
+        make_algorithm: from the behavior as its learner sees it.
         """
         self.name = name
         self.spec = spec
@@ -70,7 +72,7 @@ class Behavior:
         try:
             require_actions(settings, spec.action_spec)
             self._selector = selector_for(spec, settings)
-            self._algorithm = ALGORITHMS[settings.trainer_type](self._selector.spec, settings, compute)
+            self._algorithm = make_algorithm(self._selector.spec, settings, compute)
         except ValueError as error:
             raise UserError(f"behavior '{name}': {error}") from None
         self.self_play: SelfPlay | None = None

@@ -68,6 +68,12 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def cores_of_each(processes: int) -> int:
+    """Cores for each of several processes on this machine: ``OMP_NUM_THREADS`` where it is set, else its share."""
+    given = os.environ.get("OMP_NUM_THREADS", "").isdecimal()
+    return usable_cores() if given else max(usable_cores() // processes, 1)
+
+
 def _widest_layer(behavior: Behavior) -> int:
     """Numbers that a minibatch is in the widest layer of the policy."""
     modules = behavior.policy_network().modules()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from trainer_service.algorithms import Compute
+from trainer_service.algorithms import Compute, make_algorithm
 from trainer_service.algorithms.common.observation_selection import with_group_size
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
@@ -28,7 +29,7 @@ from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
-from trainer_service.training.compute import out_of_memory, seed_of, threads_for
+from trainer_service.training.compute import cores_of_each, out_of_memory, seed_of, threads_for
 from trainer_service.training.progress_log import ExchangeHint, ProgressLog
 from trainer_service.training.recorder import Outputs, Recorder
 from trainer_service.training.stop_signals import StopSignals, UpdateInterrupted
@@ -42,6 +43,9 @@ from trainer_service.training.warm_start import (
 from unity_bridge.codec.protocol import API_VERSION
 from unity_bridge.programs.executables import Command
 from unity_bridge.specs import BehaviorSpec
+
+if TYPE_CHECKING:
+    from trainer_service.distributed.learners.ranks import LearnerRanks
 
 _logger = logging.getLogger(__name__)
 
@@ -156,6 +160,8 @@ class RunFactory:
     """What behaviors start from, by name."""
 
     device: torch.device
+    ranks: LearnerRanks | None = None
+    """Learner ranks that share the updates; None for one learner."""
 
     def make(self, make_source: Callable[[Behaviors, Recorder, Timers, str], Source]) -> Run:
         """The run with the source of experience that is made for its behaviors, and for this type of device.
@@ -191,7 +197,7 @@ class RunFactory:
 
         def create(name: str, spec: BehaviorSpec, group_size: int) -> Behavior:
             behavior = self._behavior(name, spec, group_size, turn_scheduler, progress)
-            torch.set_num_threads(threads_for([*behaviors.values(), behavior]))
+            self._set_threads([*behaviors.values(), behavior])
             self._start(behavior, writers)
             behavior.prepare()
             _describe_settings(writers, behavior)
@@ -285,7 +291,15 @@ class RunFactory:
             learns=not options.checkpoint_settings.inference,
             callbacks=self.callbacks,
             turn_scheduler=turn_scheduler,
+            make_algorithm=make_algorithm if self.ranks is None else partial(self.ranks.make, name),
         )
+
+    def _set_threads(self, behaviors: Sequence[Behavior]) -> None:
+        """Lets torch use as many cores as these behaviors' minibatches are worth; ranks of a machine share them."""
+        if self.ranks is None:
+            torch.set_num_threads(threads_for(behaviors))
+        else:
+            self.ranks.set_threads(threads_for(behaviors, cores_of_each(self.ranks.on_this_machine)))
 
     def _start(self, behavior: Behavior, writers: Iterable[SummaryWriter]) -> None:
         """Lets a behavior go on from its checkpoint, or take another run's weights, where there are any."""

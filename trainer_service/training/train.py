@@ -23,6 +23,13 @@ from trainer_service.curriculum import Curriculum, with_sampler_seeds
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.metrics.console import Console
 from trainer_service.runs.folder import RunFolder
+from trainer_service.training.learner_ranks import (
+    learner_ranks,
+    num_learners,
+    resumed_after_restart,
+    serve_rank_0,
+    serves_rank_0,
+)
 from trainer_service.training.stop_signals import StopSignals
 from trainer_service.training.warm_start import (
     WarmStart,
@@ -73,6 +80,8 @@ def train(
 ) -> Outcome:
     """Runs what ``mlagents-style learn`` runs: trains, or with ``inference`` only acts.
 
+    In a process that torchrun started, other than the first, it only computes its part of the updates.
+
     Args:
         options: what to do; see ``trainer_service.config``.
         console: where to show it; a plain one if None.
@@ -90,6 +99,11 @@ def train(
         BridgeError: the simulators could not be started, or are gone.
         ValueError: two side channels have one id.
     """
+    if serves_rank_0():
+        serve_rank_0()
+        saved = options.checkpoint_settings
+        return Outcome(Path(saved.results_dir, saved.run_id), {}, False)
+    options = resumed_after_restart(options)
     _check_options(options, side_channels=bool(side_channels))
     command = command_of(options)
     if command is None:
@@ -131,6 +145,7 @@ def train(
         from trainer_service.training.run import RunFactory, saved_at_the_end
 
         device = choose_device(options.torch_settings.device)
+        ranks = stack.enter_context(learner_ranks(options, device))
         run = RunFactory(
             options=options,
             command=command,
@@ -141,6 +156,7 @@ def train(
             callbacks=callback_list,
             warm_starts=warm_starts,
             device=device,
+            ranks=ranks,
         ).make(make_source)
         with saved_at_the_end(run, device):
             run.callbacks.on_run_start(RunView(options, folder.path, run.behaviors, stop.request))
@@ -219,6 +235,7 @@ def num_workers(options: RunOptions) -> int:
 
 
 def _check_options(options: RunOptions, *, side_channels: bool) -> None:
+    num_learners(options)
     missing: list[str] = []
     if num_workers(options):
         if options.env_settings.env_path is None:

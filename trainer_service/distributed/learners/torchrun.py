@@ -71,10 +71,7 @@ def serve_launched() -> int:
     from trainer_service.distributed.learners.group import Meeting
     from trainer_service.distributed.learners.rank import serve_rank
 
-    # Ctrl-C and torchrun's own signals are for rank 0, which decides; where that ends, this rank does.
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        with suppress(AttributeError, ValueError):  # Windows has no SIGHUP
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    _ignore("SIGINT")
     launched = Launched.of(os.environ)
     store = _rendezvous(launched)
     try:
@@ -82,7 +79,15 @@ def serve_launched() -> int:
         meeting = Meeting(**json.loads(store.get(_PLACE)))
     except RuntimeError:
         return 0  # rank 0 had nothing to learn, or could not start, and has said so
+    _ignore("SIGTERM", "SIGHUP")
     return serve_rank(meeting, launched.rank, launched.local_rank)
+
+
+def _ignore(*names: str) -> None:
+    """Leaves signals that all ranks get, from a terminal or from torchrun, to rank 0: where it ends, this one does."""
+    for name in names:
+        with suppress(AttributeError, ValueError):  # Windows has no SIGHUP
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 def _rendezvous(launched: Launched) -> Any:
