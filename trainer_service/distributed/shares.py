@@ -22,9 +22,6 @@ class Demand:
     left: int | None
     """Agent steps of ``max_steps`` that are left; None for a behavior that only acts."""
 
-    at_once: int = 1
-    """Agent steps that come together, as agents of a simulator act at once: shares of what is left are multiples."""
-
 
 def share_of(
     demands: Mapping[str, Demand],
@@ -54,11 +51,9 @@ def share_of(
             continue
         index, workers = holders[name].index(worker), len(holders[name])
         wanted = max(part(demand.steps, index, workers), 1)
-        allowed, unit = wanted, demand.at_once
-        if demand.left is not None:
-            allowed = part(-(-demand.left // unit), index, workers) * unit
+        allowed = wanted if demand.left is None else part(demand.left, index, workers)
         if bounded:
-            allowed = min(allowed, -(-LARGEST_BUDGET * wanted // unit) * unit)
+            allowed = min(allowed, LARGEST_BUDGET * wanted)
         if allowed:
             steps[name], budget[name] = wanted, allowed
     return Share(steps, budget, number) if steps else None

@@ -1,0 +1,219 @@
+"""Whole runs with rollout workers on a local Ray, as users start them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from behavior_worlds import assert_equal_states, flat
+
+pytestmark = pytest.mark.usefixtures("shared_ray")
+
+FEW = {"checkpoint_interval": 10**6}
+
+
+@pytest.fixture
+def learn(
+    mlagents_style: Callable[..., Any], workplace: Path, repository: Path
+) -> Callable[..., dict[str, Any]]:
+    """Runs a bundled configuration with two workers and these settings instead of its own; gives the last value of
+    each metric."""
+
+    def run(
+        config: str, env: str, *flags: str, settings: dict[str, Any], run_id: str = "run", **sections: Any
+    ) -> dict[str, Any]:
+        content = yaml.safe_load((repository / "configs" / f"{config}.yaml").read_text())
+        for behavior in content["behaviors"]:
+            content["behaviors"][behavior] = merged(
+                content.get("default_settings", {}) | content["behaviors"][behavior], {**FEW, **settings}
+            )
+        content |= sections
+        (workplace / "config.yaml").write_text(yaml.safe_dump(content))
+        said = mlagents_style(
+            "learn",
+            "config.yaml",
+            f"--env={env}",
+            f"--run-id={run_id}",
+            "--seed=1",
+            "--num-workers=2",
+            *flags,
+        )
+        assert said.code == 0, said.out + said.err
+        return {
+            name: value for each in summaries(run_id) for name, value in each.items() if value is not None
+        }
+
+    return run
+
+
+def merged(some: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """The first settings with those of the second in their places."""
+    result = dict(some)
+    for key, value in others.items():
+        result[key] = merged(some.get(key) or {}, value) if isinstance(value, dict) else value
+    return result
+
+
+def summaries(run_id: str = "run") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path("results", run_id, "metrics.jsonl").read_text().splitlines()]
+
+
+def steps(behavior: str, run_id: str = "run") -> int:
+    """Agent steps that the run's checkpoint is of."""
+    saved = torch.load(Path("results", run_id, behavior, "checkpoint.pt"), weights_only=True)
+    return int(saved["step"])
+
+
+def test_ppo_reaches_the_far_end_of_the_corridor(learn: Callable[..., Any]) -> None:
+    last = learn("basic", "sim:basic", settings={"max_steps": 7000, "summary_freq": 1000})
+    assert last["mean_return"] > 0.9
+    assert steps("Basic") == 7000
+    assert last["Distributed/Workers"] == 2
+
+
+ENOUGH = """
+import trainer_service
+
+class Enough(trainer_service.Callback):
+    def on_episode_end(self, run, behavior, episodes):
+        if run.behaviors[behavior].step >= 600:
+            run.stop("it has acted enough")
+"""
+SAC = {"max_steps": 301, "summary_freq": 100, "hyperparameters": {"buffer_init_steps": 100}}
+
+
+def test_sac_learns_from_a_replay_buffer(learn: Callable[..., Any]) -> None:
+    last = learn("pendulum_sac", "gym:Pendulum-v1", settings=SAC)
+    assert last["q1_loss"] > 0
+    assert steps("Pendulum-v1") == 301
+
+
+@pytest.mark.thorough
+def test_a_run_is_resumed_with_workers_and_without(learn: Callable[..., Any]) -> None:
+    replay = {**SAC, "hyperparameters": {**SAC["hyperparameters"], "save_replay_buffer": True}}
+    learn("pendulum_sac", "gym:Pendulum-v1", settings=replay)
+    learn("pendulum_sac", "gym:Pendulum-v1", "--resume", settings={**replay, "max_steps": 450})
+    assert steps("Pendulum-v1") == 450
+    learn(
+        "pendulum_sac",
+        "gym:Pendulum-v1",
+        "--resume",
+        "--num-workers=0",
+        settings={**replay, "max_steps": 500},
+    )
+    assert steps("Pendulum-v1") == 500
+
+
+def test_teams_take_turns_under_self_play(learn: Callable[..., Any]) -> None:
+    rules = {"save_steps": 256, "team_change": 512, "swap_steps": 256}
+    last = learn(
+        "duel_selfplay", "sim:duel", "--env-args", "--copies", "4",
+        settings={
+            "max_steps": 2048, "summary_freq": 512, "time_horizon": 32, "self_play": rules,
+            "hyperparameters": {"batch_size": 64, "buffer_size": 256},
+        },
+    )  # fmt: skip
+    assert "policy_loss" in last
+    state = torch.load("results/run/Duel/checkpoint.pt", weights_only=True)
+    assert state["self_play"]["rules"]["turn"] >= 2
+    assert state["self_play"]["rules"]["ghost_steps"] > 0
+    assert 2048 <= state["step"] < 2048 + 8
+
+
+@pytest.mark.thorough
+def test_teams_of_three_learn_together(learn: Callable[..., Any]) -> None:
+    last = learn(
+        "spread_mappo", "sim:spread", "--env-args", "--copies", "4",
+        settings={
+            "max_steps": 2400, "summary_freq": 600, "hyperparameters": {"batch_size": 100, "buffer_size": 600}
+        },
+    )  # fmt: skip
+    assert "policy_loss" in last
+    assert "mean_group_return" in last
+    assert 2400 <= steps("Spread") < 2400 + 24
+
+
+@pytest.mark.thorough
+def test_policies_with_memory_learn(learn: Callable[..., Any]) -> None:
+    last = learn(
+        "hallway", "sim:hallway",
+        settings={"max_steps": 4096, "summary_freq": 1024, "hyperparameters": {"buffer_size": 1024}},
+    )  # fmt: skip
+    assert "policy_loss" in last
+    assert 4096 <= steps("Hallway") < 4096 + 32
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("collection", ["sync", "async"])
+def test_policies_that_see_pictures_learn(learn: Callable[..., Any], collection: str) -> None:
+    last = learn(
+        "gridworld", "sim:gridworld", distributed={"collection": collection},
+        settings={"max_steps": 1024, "summary_freq": 256, "hyperparameters": {"buffer_size": 256}},
+    )  # fmt: skip
+    assert "policy_loss" in last
+    assert 1024 <= steps("GridWorld") < 1024 + 18
+
+
+@pytest.mark.thorough
+def test_curiosity_and_demonstrations_live_in_the_trainer(
+    learn: Callable[..., Any], mlagents_style: Any
+) -> None:
+    said = mlagents_style(
+        "record-demo", "sim:pyramids", "--policy=heuristic", "--episodes=4", "-o", "expert.demo"
+    )
+    assert said.code == 0, said.err
+    last = learn(
+        "pyramids_gail_bc", "sim:pyramids",
+        settings={
+            "max_steps": 2048, "summary_freq": 512, "time_horizon": 32, "hyperparameters": {"buffer_size": 512},
+            "reward_signals": {"curiosity": {"gamma": 0.99, "strength": 0.02}},
+        },
+    )  # fmt: skip
+    assert last["curiosity_forward_loss"] > 0
+    assert last["gail_loss"] > 0
+    assert last["pretraining_loss"] > 0
+    assert 2048 <= steps("Pyramids") < 2048 + 32
+
+
+@pytest.mark.thorough
+def test_lessons_are_told_to_workers(learn: Callable[..., Any]) -> None:
+    criteria = {"measure": "progress", "behavior": "SmallWallJump", "threshold": 0.2, "require_reset": True}
+    lessons = [{"name": "Low", "value": 1.5, "completion_criteria": criteria}, {"name": "High", "value": 4.0}]
+    learn(
+        "walljump_curriculum", "sim:walljump",
+        environment_parameters={"small_wall_height": {"curriculum": lessons}},
+        settings={"max_steps": 6000, "summary_freq": 1000, "hyperparameters": {"buffer_size": 1024}},
+    )  # fmt: skip
+    status = json.loads(Path("results/run/run_logs/training_status.json").read_text())
+    assert status["small_wall_height"]["lesson_num"] == 1
+    assert {steps(name) // 6000 for name in ("BigWallJump", "SmallWallJump")} == {1}
+
+
+@pytest.mark.thorough
+def test_two_runs_are_equal_bit_for_bit(learn: Callable[..., Any]) -> None:
+    for run_id in ("one", "two"):
+        learn("basic", "sim:basic", settings={"max_steps": 1500, "summary_freq": 500}, run_id=run_id)
+    states = [
+        torch.load(Path("results", run_id, "Basic", "checkpoint.pt"), weights_only=True)["algorithm"]
+        for run_id in ("one", "two")
+    ]
+    assert_equal_states(*map(flat, states))
+
+
+@pytest.mark.thorough
+def test_a_trained_policy_acts_in_workers(learn: Callable[..., Any], mlagents_style: Any) -> None:
+    learn("basic", "sim:basic", settings={"max_steps": 1000, "summary_freq": 500})
+    Path("enough.py").write_text(ENOUGH)
+    said = mlagents_style(
+        "learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--num-workers=2", "--resume", "--inference",
+        "--hooks=enough:Enough",
+    )  # fmt: skip
+    assert said.code == 0, said.out + said.err
+    assert "Basic. Step: 500." in said.out
+    assert "Not Training" in said.out
+    assert steps("Basic") == 1000
