@@ -38,7 +38,7 @@ CHOICES = BehaviorSpec(SPEC.observation_specs, ActionSpec(0, (3,)))
 BRANCHES = BehaviorSpec(SPEC.observation_specs, ActionSpec(0, (3, 2)))
 
 # Rows of a minibatch, and of a rollout, are no multiple of the ranks.
-ROLLOUTS = {"batch_size": 33, "buffer_size": 100, "num_epoch": 2, "learning_rate": 0.003}
+ROLLOUTS = {"batch_size": 33, "buffer_size": 60, "num_epoch": 2, "learning_rate": 0.003}
 REPLAY = {
     "batch_size": 33,
     "buffer_size": 400,
@@ -106,7 +106,7 @@ CASES = {
     "happo": on_policy("happo", reward_mode="team_sum", **TEAM),
     "poca": on_policy("poca", **TEAM),
     "poca-memory": on_policy("poca", network=MEMORY, **TEAM),
-    "coma": case("coma", CHOICES, {"batch_size": 33, "buffer_size": 100, "learning_rate": 0.003}, **TEAM),
+    "coma": case("coma", CHOICES, {"batch_size": 33, "buffer_size": 60, "learning_rate": 0.003}, **TEAM),
     "sac": off_policy("sac", SPEC),
     "sac-priorities-cloning": off_policy(
         "sac", SPEC, cloning={"strength": 0.5, "samples_per_update": 50}, **PRIORITIES
