@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +42,9 @@ STEPS_PER_AGENT = 128
 
 NETWORK_BYTES_PER_S = 1.25e9
 """10 Gbit/s into the learner's machine: an assumption, not measured."""
+
+LARGE_BATCH = 2048
+"""Steps of a minibatch in the prediction: it grows with the rollout."""
 
 SHARE = 0.9
 """Of the time that workers are to collect."""
@@ -111,6 +114,7 @@ def measure_costs(step_s: float, repetitions: int) -> tuple[Costs, list[RolloutC
     forward_us = learning.our_forward_us(AGENTS, 100 * repetitions)
     say("  an update of 12000 rows")
     update_s = learning.our_update_s(repetitions)
+    large_update_s = learning.our_update_s(repetitions, LARGE_BATCH)
     with ray_cluster(DistributedSettings(num_workers=1), 1):
         say("  calls and rollouts through Ray")
         call_s = measure_call()
@@ -126,6 +130,7 @@ def measure_costs(step_s: float, repetitions: int) -> tuple[Costs, list[RolloutC
         take_bytes_per_s=pictures.take_bytes_per_s,
         policy_bytes=size_of(as_arrays(learning.our_acting_state())),
         samples_per_s=learning.EPOCHS * learning.BUFFER_SIZE / update_s,
+        large_samples_per_s=learning.EPOCHS * learning.BUFFER_SIZE / large_update_s,
     ), rollouts
 
 
@@ -144,7 +149,8 @@ def costs_table(costs: Costs) -> str:
         ("a worker's put of its rollout, GB/s", f"{costs.put_bytes_per_s / 1e9:.1f}"),
         ("the learner's get and copy of it, GB/s", f"{costs.take_bytes_per_s / 1e9:.1f}"),
         ("a policy, kB", f"{costs.policy_bytes / 1e3:,.0f}"),
-        ("the learner, samples/s", f"{costs.samples_per_s:,.0f}"),
+        (f"the learner, samples/s, minibatches of {learning.BATCH_SIZE}", f"{costs.samples_per_s:,.0f}"),
+        (f"the learner, samples/s, minibatches of {LARGE_BATCH:,}", f"{costs.large_samples_per_s:,.0f}"),
     ]
     return _table(rows)
 
@@ -203,7 +209,8 @@ def rollouts_table(rollouts: Sequence[RolloutCosts]) -> str:
 
 def prediction_table(costs: Costs, rollout: RolloutCosts) -> str:
     """Many simulators, by arithmetic: what each way to collect reaches, and what learner would let the workers collect
-    for ``SHARE`` of the time. The learner is the measured one for vectors, and takes no time for pictures.
+    for ``SHARE`` of the time. The learner is the measured one for vectors, with large minibatches, and takes no time
+    for pictures.
     """
     has_learner = rollout.kind == "vectors"
     head = f"{rollout.kind}, {SIMULATORS_PER_WORKER} simulators a worker"
@@ -224,7 +231,7 @@ def prediction_table(costs: Costs, rollout: RolloutCosts) -> str:
             epochs=learning.EPOCHS if has_learner else 0,
             network_bytes_per_s=NETWORK_BYTES_PER_S,
         )
-        times = predict(costs, shape)
+        times = predict(replace(costs, samples_per_s=costs.large_samples_per_s), shape)
         needed = learner_for(times, shape, SHARE) if has_learner else None
         rows.append(
             (

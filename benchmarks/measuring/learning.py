@@ -75,9 +75,9 @@ def plain_minibatch_us(rows: int, repetitions: int) -> float:
     return median_us(step, repetitions)
 
 
-def our_update_s(repetitions: int) -> float:
-    """One update of 12000 rows with 3DBall's settings; median seconds."""
-    algorithm = _algorithm()
+def our_update_s(repetitions: int, batch_size: int = BATCH_SIZE) -> float:
+    """One update of 12000 rows with 3DBall's settings, or with larger minibatches; median seconds."""
+    algorithm = _algorithm(batch_size)
     taken = []
     for _ in range(repetitions + 1):
         algorithm.record(_rollout())
@@ -101,8 +101,9 @@ def _log_prob(actions: Tensor, mean: Tensor, log_sigma: Tensor) -> Tensor:
     return (-0.5 * ((actions - mean) * torch.exp(-log_sigma)) ** 2 - log_sigma - 0.9189).sum(-1)
 
 
-def _algorithm() -> Algorithm:
-    settings = load_run_options(SCENES["3dball"].config).options.behavior_settings("3DBall")
+def _algorithm(batch_size: int = BATCH_SIZE) -> Algorithm:
+    larger = {"behaviors": {"3DBall": {"hyperparameters": {"batch_size": batch_size}}}}
+    settings = load_run_options(SCENES["3dball"].config, larger).options.behavior_settings("3DBall")
     spec = BehaviorSpec((ObservationSpec("vector", (OBSERVATIONS,)),), ActionSpec(ACTIONS))
     return ALGORITHMS[settings.trainer_type](spec, settings, Compute(torch.device("cpu"), 1))
 

@@ -34,6 +34,9 @@ class Costs:
     samples_per_s: float
     """Of the learner: steps of a minibatch, forward and back."""
 
+    large_samples_per_s: float
+    """Of the learner with large minibatches, as a large rollout is learned from."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:

@@ -22,6 +22,7 @@ COSTS = Costs(
     take_bytes_per_s=2e6,
     policy_bytes=1000,
     samples_per_s=36_000,
+    large_samples_per_s=360_000,
 )
 SHAPE = Shape(workers=2, simulators=1, agents=10, steps=12_000, step_bytes=50)
 ROLLOUT = RolloutCosts("vectors", 1000, 50_000, 0.001, 0.05, 0.005, 0.02)
@@ -108,7 +109,7 @@ def test_every_case_is_told_apart() -> None:
 
 
 def test_every_part_has_its_line() -> None:
-    assert len(costs_table(COSTS).strip().splitlines()) == 8
+    assert len(costs_table(COSTS).strip().splitlines()) == 9
     assert rollouts_table([ROLLOUT]).strip().splitlines()[1].split() == [
         "vectors", "1,000", "50", "0.1", "1.0", "50.0", "5.0", "20.0",
     ]  # fmt: skip

@@ -8,32 +8,44 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
+import re
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import ray
-import torch
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import (
+    GetTimeoutError,
+    ObjectStoreFullError,
+    OutOfDiskError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+    RuntimeEnvSetupError,
+)
 
 from trainer_service.config import RunOptions
 from trainer_service.config.distributed import DistributedSettings
 from trainer_service.distributed.ray_cluster import RayCluster
-from trainer_service.distributed.records import SampleRequest, SampleResult, Share, WorkerFailure
+from trainer_service.distributed.ray_watch import RayWatch
+from trainer_service.distributed.records import SampleRequest, SampleResult, Share
 from trainer_service.distributed.rollout_workers import WorkerLost
-from trainer_service.distributed.worker import REPORT_S, RolloutWorker
-from trainer_service.errors import UserError
-from unity_bridge.errors import BridgeError, LaunchError, PortInUse
+from trainer_service.distributed.worker import REPORT_S
+from trainer_service.distributed.worker_process import WorkerFailure, WorkerProcess
+from trainer_service.errors import OutOfMemory, UserError
+from unity_bridge.errors import BridgeError, LaunchError
 
 _logger = logging.getLogger(__name__)
 
 _CLOSE_S = 4.0
 """How long workers may take to end their simulators."""
+
+_LOADING_S = 60.0
+"""How long a worker may take to load what it needs, beside ``timeout_wait``: on disks that are shared it takes long."""
 
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 1.0, 60.0
 """How long a worker that died is away; twice as long after each life in which it collected nothing."""
@@ -41,54 +53,22 @@ _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 1.0, 60.0
 _PLACEMENT_S = 10.0
 """How often it is said that a worker waits for a place."""
 
+_LONGEST_REASON = 300
+"""Characters of what Ray says about a loss."""
 
-class WorkerProcess:
-    """A rollout worker in a process of Ray's, which answers with records and never with exceptions of ours."""
-
-    def __init__(self, number: int, options: RunOptions, folder: str | None, directory: str) -> None:
-        torch.set_num_threads(1)
-        with suppress(OSError):
-            os.chdir(directory)  # environments of users may be there; on other machines they need not
-        self._number = number
-        self._options = options
-        self._folder = folder
-        self._worker: RolloutWorker | None = None
-
-    def start(self) -> str | WorkerFailure:
-        """Starts the simulators. Returns the name of the machine."""
-        run_logs = None
-        if self._folder is not None and Path(self._folder).is_dir():
-            run_logs = Path(self._folder) / "run_logs" / f"worker-{self._number}"
-        try:
-            self._worker = RolloutWorker(self._number, self._options, run_logs)
-            self._worker.start()
-        except Exception as error:
-            return failure_of(error)
-        return socket.gethostname()
-
-    def collect(self, request: SampleRequest | None, share: Share | None) -> SampleResult | WorkerFailure:
-        """Collects; see ``RolloutWorker.collect``."""
-        assert self._worker is not None
-        try:
-            return self._worker.collect(request, share)
-        except Exception as error:
-            return failure_of(error)
-
-    def close(self) -> None:
-        """Ends the simulators."""
-        if self._worker is not None:
-            self._worker.close()
+_ADDRESS = re.compile(r"\bip[=:] ?([\w.:]+)")
 
 
-def failure_of(error: Exception) -> WorkerFailure:
-    """What the trainer hears of an exception in a worker."""
-    if isinstance(error, UserError):
-        return WorkerFailure("user", str(error))
-    if isinstance(error, LaunchError | PortInUse):
-        return WorkerFailure("launch", str(error))
-    if isinstance(error, BridgeError):
-        return WorkerFailure("simulators", str(error))
-    return WorkerFailure("internal", "".join(traceback.format_exception(error)))
+class ClusterLost(BridgeError):
+    """A Ray cluster that does not do any more what it is asked for."""
+
+
+class _Phase(Enum):
+    """What a call asks of a worker."""
+
+    PLACE = "place"
+    START = "start"
+    COLLECT = "collect"
 
 
 @dataclass(slots=True, eq=False)
@@ -97,16 +77,22 @@ class _Life:
 
     number: int
     actor: Any
-    born: float = field(default_factory=time.monotonic)
+    born: float
     host: str = ""
-    """The machine; empty until the simulators were started."""
+    """The machine; empty until it has a place."""
+    is_ready: bool = False
+    """Whether its simulators were started."""
     has_collected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
+    """A question that a worker has not answered."""
+
     life: _Life
+    phase: _Phase
     deadline: float
+    """By ``time.monotonic``."""
 
 
 class RayWorkers:
@@ -125,38 +111,52 @@ class RayWorkers:
             settings: how many there are, and how often they are started again.
             options: of the run, with its seed.
             folder: of the run; None where nothing is written.
+
+        Raises:
+            ClusterLost: the cluster does not take them.
         """
         self._cluster = cluster
         self._settings = settings
-        self._options = ray.put(options)
         self._folder = None if folder is None else str(folder.absolute())
-        self._answer_s = REPORT_S + options.env_settings.timeout_wait
+        self._wait_s = options.env_settings.timeout_wait
         self._request: Any = None
         self._lives: dict[int, _Life] = {}
         self._calls: dict[Any, _Call] = {}
-        self._starting: dict[Any, _Life] = {}
         self._respawn_at: dict[int, float] = {}
+        self._experienced: set[int] = set()
+        """Workers that have collected something: what ends them now did not keep them from it before."""
         self._deaths = dict.fromkeys(range(settings.num_workers), 0)
         self._backoff_s = dict.fromkeys(range(settings.num_workers), _FIRST_BACKOFF_S)
         self._placement_at = time.monotonic() + _PLACEMENT_S
-        for number in range(settings.num_workers):
-            self._spawn(number)
+        with self._cluster_calls():
+            self._watch = RayWatch(cluster.name)
+            self._options = ray.put(options)
+            for number in range(settings.num_workers):
+                self._spawn(number)
 
     def ready(self) -> Sequence[int]:
         """Numbers of the workers whose simulators were started, in order."""
-        return sorted(number for number, life in self._lives.items() if life.host)
+        return sorted(number for number, life in self._lives.items() if life.is_ready)
 
     def publish(self, request: SampleRequest) -> None:
-        """Puts a request into Ray's object store, from where each node fetches it once."""
-        self._request = ray.put(request)
+        """Puts a request into Ray's object store, from where each node fetches it once.
+
+        Raises:
+            OutOfMemory: it has no room.
+            ClusterLost: the cluster is gone.
+        """
+        self._require_ray(now=True)
+        with self._cluster_calls():
+            self._request = ray.put(request)
 
     def ask(self, worker: int, share: Share | None) -> None:
         """Lets a worker collect for the newest request; None goes on with its share."""
         life = self._lives[worker]
         request = None if share is None else self._request
-        ref = life.actor.collect.remote(request, share)
         waiting = sum(call.life is life for call in self._calls.values())
-        self._calls[ref] = _Call(life, time.monotonic() + (1 + waiting) * self._answer_s)
+        with self._cluster_calls():
+            ref = life.actor.collect.remote(request, share)
+        self._calls[ref] = _Call(life, _Phase.COLLECT, time.monotonic() + (1 + waiting) * self._answer_s)
 
     def wait(self, timeout_s: float) -> list[tuple[int, SampleResult] | WorkerLost]:
         """Returns what has come, after waiting for the first of it; starts workers again that are due.
@@ -164,23 +164,21 @@ class RayWorkers:
         Raises:
             UserError: a simulator does not fit the configuration.
             LaunchError: a worker's simulators could not be started.
+            ClusterLost: the cluster is gone.
         """
+        self._require_ray()
         now = time.monotonic()
         for number in [number for number, at in self._respawn_at.items() if at <= now]:
             del self._respawn_at[number]
-            self._spawn(number)
-        refs = [*self._starting, *self._calls]
-        if not refs:
+            with self._cluster_calls():
+                self._spawn(number)
+        if not self._calls:
             time.sleep(timeout_s)
             return []
-        ray.wait(refs, num_returns=1, timeout=timeout_s, fetch_local=False)
-        done, _ = ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
         came: list[tuple[int, SampleResult] | WorkerLost] = []
-        for ref in done:
-            if ref in self._starting:
-                self._handle_start(ref)
-            elif ref in self._calls:  # not one of a life that ended a moment ago
-                came += self._handle_answer(ref)
+        for ref in self._answered(timeout_s):
+            if (call := self._calls.pop(ref, None)) is not None:  # not one of a life that ended a moment ago
+                came += self._handle(call, ref)
         came += self._end_silent()
         self._log_placement()
         return came
@@ -189,63 +187,109 @@ class RayWorkers:
         """Ends all workers and their simulators, those that do not answer by force."""
         closing = []
         for life in self._lives.values():
-            with suppress(RayError):
-                closing.append(life.actor.close.remote())
-        with suppress(RayError):
+            with suppress(*_CLUSTER_ERRORS):
+                closing.append(life.actor.leave.remote())
+        with suppress(*_CLUSTER_ERRORS):
             ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_S) if closing else None
         for life in self._lives.values():
             _kill(life)
         self._lives.clear()
+        self._calls.clear()
+
+    @property
+    def _answer_s(self) -> float:
+        """How long a worker may take for an answer."""
+        return REPORT_S + self._wait_s
 
     def _spawn(self, number: int) -> None:
+        """Asks Ray for a process; when it has a place, its simulators are started."""
         options = {
             "num_cpus": self._settings.cpus_per_worker,
             "max_restarts": 0,
             "max_task_retries": 0,
-            "name": None,
         }
-        actor = (
-            ray.remote(WorkerProcess)
-            .options(**options)
-            .remote(number, self._options, self._folder, os.getcwd())
-        )
-        life = self._lives[number] = _Life(number, actor)
-        self._starting[actor.start.remote()] = life
+        actor = ray.remote(WorkerProcess).options(**options).remote(number)
+        life = self._lives[number] = _Life(number, actor, time.monotonic())
+        self._calls[actor.place.remote()] = _Call(life, _Phase.PLACE, float("inf"))
 
-    def _handle_start(self, ref: Any) -> None:
-        life = self._starting.pop(ref)
+    def _answered(self, timeout_s: float) -> list[Any]:
+        """Waits for the first answer, and returns all that are there."""
+        refs = list(self._calls)
+        with self._cluster_calls():
+            ray.wait(refs, num_returns=1, timeout=timeout_s, fetch_local=False)
+            done, _ = ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
+        return list(done)
+
+    def _handle(self, call: _Call, ref: Any) -> list[tuple[int, SampleResult] | WorkerLost]:
+        """Takes an answer for what it is."""
+        life = call.life
         try:
-            answer = ray.get(ref)
-        except RayError as error:
-            answer = WorkerFailure("internal", _reason(error))
+            answer = ray.get(ref, timeout=self._answer_s)
+        except (RayError, ConnectionError) as error:
+            self._require_cluster(error)
+            return [self._handle_error(life, error)]
         if isinstance(answer, WorkerFailure):
-            if not self._deaths[life.number]:
-                _raise(life.number, answer)
-            self._end(life, answer.message)
-            return
-        life.host = answer
-        _logger.info("Worker %d runs on %s.", life.number, life.host)
-
-    def _handle_answer(self, ref: Any) -> list[tuple[int, SampleResult] | WorkerLost]:
-        life = self._calls.pop(ref).life
-        try:
-            answer = ray.get(ref)
-        except RayError as error:
-            return [self._end(life, _reason(error))]
-        if isinstance(answer, SampleResult):
+            return [self._handle_failure(life, answer)]
+        if call.phase is _Phase.PLACE:
+            life.host = str(answer)
+            self._start(life)
+        elif call.phase is _Phase.START:
+            life.is_ready = True
+            _logger.info("Worker %d runs on %s.", life.number, life.host)
+        elif isinstance(answer, SampleResult):
             if not life.has_collected and answer.batches:
                 life.has_collected = True
+                self._experienced.add(life.number)
                 self._backoff_s[life.number] = _FIRST_BACKOFF_S
             return [(life.number, answer)]
-        if answer.kind in ("user", "launch"):
-            _raise(life.number, answer)
-        return [self._end(life, answer.message)]
+        return []
+
+    def _start(self, life: _Life) -> None:
+        with self._cluster_calls():
+            ref = life.actor.start.remote(self._options, self._folder, os.getcwd())
+        self._calls[ref] = _Call(life, _Phase.START, time.monotonic() + _LOADING_S + self._wait_s)
+
+    def _handle_error(self, life: _Life, error: Exception) -> WorkerLost:
+        """Ends the life of a worker that Ray cannot get an answer of.
+
+        Raises:
+            LaunchError: its code cannot be loaded where it was placed.
+        """
+        cannot_load = isinstance(error, RuntimeEnvSetupError) or getattr(error, "actor_init_failed", False)
+        if cannot_load and life.number not in self._experienced:
+            host = life.host or _address_in(str(error))
+            raise LaunchError(
+                f"worker {life.number}{f' on {host}' if host else ''}: its process cannot be started: {_reason(error)}"
+                "; every machine of the cluster needs the same version of trainer-service"
+            )
+        return self._end(life, _reason(error))
+
+    def _handle_failure(self, life: _Life, failure: WorkerFailure) -> WorkerLost:
+        """Ends the life of a worker that cannot go on.
+
+        Raises:
+            UserError, LaunchError, BridgeError: it never could, so its next life would end in the same way.
+        """
+        if failure.traceback:
+            _logger.error("worker %d on %s: %s", life.number, life.host, failure.traceback.rstrip())
+        if life.number not in self._experienced and failure.kind != "simulators":
+            message = f"worker {life.number} on {life.host}: {failure.message}"
+            raise _ERRORS[failure.kind](message)
+        return self._end(life, failure.message)
 
     def _end_silent(self) -> list[WorkerLost]:
         """Ends workers that have not answered in time."""
         now = time.monotonic()
-        silent = {call.life for call in self._calls.values() if call.deadline <= now}
-        return [self._end(life, f"no answer for {self._answer_s:g} s") for life in silent]
+        silent = {call.life: call for call in self._calls.values() if call.deadline <= now}
+        return [
+            self._end(
+                life,
+                f"no answer for {self._answer_s:g} s"
+                if call.phase is _Phase.COLLECT
+                else f"not started after {_LOADING_S + self._wait_s:g} s",
+            )
+            for life, call in silent.items()
+        ]
 
     def _end(self, life: _Life, reason: str) -> WorkerLost:
         """Ends a worker's process, whatever it does, and plans its next life."""
@@ -255,12 +299,17 @@ class RayWorkers:
         del self._lives[number]
         self._deaths[number] += 1
         most = self._settings.max_worker_restarts
+        where = f" on {life.host}" if life.host else ""
         if 0 <= most < self._deaths[number]:
-            return WorkerLost(number, f"{reason}; it was restarted {most} times, and is not again")
+            return WorkerLost(
+                number,
+                f"{reason}{where}; it was restarted {most} times (max_worker_restarts), and is not again",
+                comes_back=False,
+            )
         wait_s = self._backoff_s[number]
         self._backoff_s[number] = min(2 * wait_s, _LONGEST_BACKOFF_S)
         self._respawn_at[number] = time.monotonic() + wait_s
-        return WorkerLost(number, f"{reason}; starting it again in {wait_s:g} s")
+        return WorkerLost(number, f"{reason}{where}; starting it again in {wait_s:g} s")
 
     def _log_placement(self) -> None:
         """Says why workers wait for a place, every now and then."""
@@ -268,30 +317,93 @@ class RayWorkers:
         if now < self._placement_at:
             return
         self._placement_at = now + _PLACEMENT_S
-        if any(now - life.born >= _PLACEMENT_S for life in self._starting.values()):
-            settings = self._settings
-            if problem := self._cluster.placement_problem(settings.num_workers, settings.cpus_per_worker):
-                _logger.warning("%s", problem)
+        homeless = [
+            life.number for life in self._lives.values() if not life.host and now - life.born >= _PLACEMENT_S
+        ]
+        if not homeless:
+            return
+        settings = self._settings
+        with self._cluster_calls():
+            problem = self._cluster.placement_problem(settings.num_workers, settings.cpus_per_worker)
+        _logger.warning(
+            "Waiting for a place for %s of %d workers%s",
+            len(homeless), settings.num_workers, f": {problem}" if problem else ", which Ray is starting",
+        )  # fmt: skip
+
+    @contextmanager
+    def _cluster_calls(self) -> Iterator[None]:
+        """A block of calls that the cluster itself answers.
+
+        Raises:
+            OutOfMemory: the memory that processes share is full.
+            ClusterLost: it does not answer, or not as it should.
+        """
+        try:
+            yield
+        except (ObjectStoreFullError, OutOfDiskError) as error:
+            raise OutOfMemory(
+                "The memory that Ray's processes share is full: lower num_workers or buffer_size, or give Ray more "
+                f"(ray start --object-store-memory): {_words(error)}"
+            ) from error
+        except _CLUSTER_ERRORS as error:
+            raise self._lost(_words(error)) from error
+
+    def _require_ray(self, *, now: bool = False) -> None:
+        """Raises ClusterLost where a process of Ray's is gone that this one cannot do without."""
+        if missing := self._watch.missing(now=now):
+            raise self._lost(missing)
+
+    def _lost(self, reason: str) -> ClusterLost:
+        return ClusterLost(
+            f"Ray on {self._cluster.name} is lost: {reason}. --resume goes on from what is saved"
+        )
+
+    def _require_cluster(self, error: Exception) -> None:
+        """Raises ClusterLost where an error is no worker's, but of the connection to the cluster."""
+        if isinstance(error, ConnectionError) or not ray.is_initialized():
+            with self._cluster_calls():
+                raise error
 
 
-def _raise(number: int, failure: WorkerFailure) -> None:
-    message = f"worker {number}: {failure.message}"
-    if failure.kind == "user":
-        raise UserError(message)
-    raise LaunchError(message)
+_ERRORS: dict[str, type[UserError] | type[BridgeError]] = {
+    "user": UserError,
+    "launch": LaunchError,
+    "internal": BridgeError,
+}
+_CLUSTER_ERRORS = (RayError, ConnectionError, RuntimeError, ValueError)
+"""What calls raise when the cluster cannot answer them; Ray has no common class of these."""
 
 
-def _reason(error: RayError) -> str:
-    """The first line of what Ray says."""
-    if isinstance(error, RayTaskError):
-        return str(error).strip().splitlines()[-1]
+def _reason(error: Exception) -> str:
+    """What Ray says about the end of a worker, in one line."""
+    if isinstance(error, GetTimeoutError):
+        return "its result did not arrive"
+    if isinstance(error, RayTaskError) or getattr(error, "actor_init_failed", False):
+        return str(error).strip().splitlines()[-1][:_LONGEST_REASON]
     if isinstance(error, RayActorError):
-        return "its process ended: " + " ".join(str(error).split())[:300]
-    return " ".join(str(error).split())[:300]
+        return "its process ended: " + _cause(str(error))
+    return _words(error)
+
+
+def _cause(text: str) -> str:
+    """The lines of an actor's end that are not about its name."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines[1:] if not re.match(r"\w+: ", line)] or lines
+    return " ".join(told).removeprefix("The actor is dead because ")[:_LONGEST_REASON]
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
+
+
+def _address_in(text: str) -> str:
+    """The address of the machine that an error came from; empty where it does not say so."""
+    found = _ADDRESS.search(text)
+    return "" if found is None else found[1].rstrip(",)")
 
 
 def _kill(life: _Life) -> None:
-    with suppress(RayError, ValueError):
+    with suppress(*_CLUSTER_ERRORS):
         ray.kill(life.actor, no_restart=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -111,6 +111,9 @@ class SampleResult:
     teams: frozenset[TeamName] = frozenset()
     """Every team that has agents there now."""
 
+    steps_at_once: Mapping[str, int] = field(default_factory=dict)
+    """The greatest number of agent steps that every tick so far had a multiple of, by behavior name."""
+
     timers: str = "{}"
     """The worker's timers so far, as JSON."""
 
@@ -133,17 +136,6 @@ class SampleResult:
             stats=[stat for result in results for stat in result.stats],
             log=[line for result in results for line in result.log],
         )
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerFailure:
-    """Why a worker cannot go on."""
-
-    kind: Literal["user", "launch", "simulators", "internal"]
-    """``user`` and ``launch`` would fail again: a configuration or a program that does not work. ``simulators``: they
-    are gone. ``internal``: an exception that nobody expected."""
-
-    message: str
 
 
 def mapped_leaves(tree: Any, change: Callable[[Any], Any]) -> Any:

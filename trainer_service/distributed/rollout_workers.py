@@ -11,6 +11,7 @@ No worker has learnt state. What one of them loses with its process is asked for
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -57,6 +58,8 @@ class WorkerLost:
 
     worker: int
     reason: str
+    comes_back: bool = True
+    """Whether it is started again."""
 
 
 class WorkerPool(Protocol):
@@ -123,8 +126,9 @@ class RolloutWorkers:
         self._shares_made = 0
         self._restarts = 0
         self._statistics = WorkerStatistics(self._timers)
-        self._enough_until = self._begin_at = time.monotonic() + timeout_wait_s
-        self._has_begun = False
+        self._begin_at = time.monotonic() + timeout_wait_s
+        self._has_begun = self._had_enough = False
+        self._too_few_since: float | None = None
 
     @property
     def is_async(self) -> bool:
@@ -234,6 +238,7 @@ class RolloutWorkers:
             name: Demand(
                 steps=self._wanted_steps(behavior, len(holders[name])),
                 left=self._left(behavior) if behavior.training else None,
+                at_once=self._steps_at_once(name),
             )
             for name, behavior in wanted.items()
         }
@@ -267,6 +272,10 @@ class RolloutWorkers:
         asked = sum(share.budget.get(behavior.name, 0) for share in promised)
         return max(behavior.settings.max_steps - behavior.step - asked, 0)
 
+    def _steps_at_once(self, name: str) -> int:
+        """Agent steps of a behavior that each tick of every worker has a multiple of."""
+        return math.gcd(*(worker.steps_at_once.get(name, 0) for worker in self._workers.values())) or 1
+
     def _handle_result(self, number: int, result: SampleResult) -> None:
         worker = self._workers[number]
         worker.is_lost = False
@@ -274,6 +283,7 @@ class RolloutWorkers:
             _logger.log(level, "worker %d: %s", number, text)
         self._timers.processes[f"worker {number}"] = result.timers
         worker.collected += sum(batch.transitions for _, batch in result.batches)
+        worker.steps_at_once = result.steps_at_once
         worker.version = min(result.versions.values(), default=0)
         worker.results.append(result)
         if result.complete or self.is_async:
@@ -329,22 +339,33 @@ class RolloutWorkers:
         lost = max(worker.wanted - in_hand, 0)
         for behavior in self._behaviors.values():
             add_statistic(behavior, "Lost Steps", lost, Aggregation.SUM)
-            add_statistic(behavior, "Restarts", 1, Aggregation.SUM)
+            add_statistic(behavior, "Restarts", loss.comes_back, Aggregation.SUM)
         worker.promised, worker.is_lost = [], True
         worker.losses += 1
+        worker.is_gone = not loss.comes_back
         self._behaviors.remove(loss.worker)
 
     def _require_enough(self) -> None:
-        """Raises SimulatorLost where too few workers are there for too long."""
+        """Raises SimulatorLost where too few workers are there for too long, or can be at all.
+
+        Until there were enough for the first time they may wait for a place on the cluster, which is said again and
+        again, and is the user's affair.
+        """
+        ready, least = len(self._pool.ready()), self._settings.min_workers
+        if ready >= least:
+            self._had_enough, self._too_few_since = True, None
+            return
+        left = sum(not worker.is_gone for worker in self._workers.values())
+        asked = f"{ready} of {len(self._workers)} rollout workers are there, and min_workers: {least} asks for more"
+        if left < least:
+            raise SimulatorLost(f"{asked}; {left} may be started again (max_worker_restarts)")
+        if not self._had_enough:
+            return
         now = time.monotonic()
-        ready = len(self._pool.ready())
-        if ready >= self._settings.min_workers:
-            self._enough_until = now + self._timeout_wait_s
-        elif now >= self._enough_until:
-            raise SimulatorLost(
-                f"{ready} of {self._settings.num_workers} rollout workers are there, and min_workers: "
-                f"{self._settings.min_workers} asks for more; none came for {self._timeout_wait_s:g} s (timeout_wait)"
-            )
+        if self._too_few_since is None:
+            self._too_few_since = now
+        if now - self._too_few_since >= self._timeout_wait_s:
+            raise SimulatorLost(f"{asked}; none came for {self._timeout_wait_s:g} s (timeout_wait)")
 
 
 def _version(behavior: Behavior) -> Hashable:

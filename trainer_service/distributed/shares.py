@@ -22,6 +22,9 @@ class Demand:
     left: int | None
     """Agent steps of ``max_steps`` that are left; None for a behavior that only acts."""
 
+    at_once: int = 1
+    """Agent steps that come together, as agents of a simulator act at once: shares of what is left are multiples."""
+
 
 def share_of(
     demands: Mapping[str, Demand],
@@ -51,9 +54,11 @@ def share_of(
             continue
         index, workers = holders[name].index(worker), len(holders[name])
         wanted = max(part(demand.steps, index, workers), 1)
-        allowed = wanted if demand.left is None else part(demand.left, index, workers)
+        allowed, unit = wanted, demand.at_once
+        if demand.left is not None:
+            allowed = part(-(-demand.left // unit), index, workers) * unit
         if bounded:
-            allowed = min(allowed, LARGEST_BUDGET * wanted)
+            allowed = min(allowed, -(-LARGEST_BUDGET * wanted // unit) * unit)
         if allowed:
             steps[name], budget[name] = wanted, allowed
     return Share(steps, budget, number) if steps else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -78,6 +79,7 @@ class RolloutWorker:
         self._steps: dict[str, int] = {}
         """Steps in complete trajectories of the request, by behavior."""
         self._transitions: dict[str, int] = {}
+        self._steps_at_once: dict[str, int] = {}
         self._batches: dict[tuple[str, int], list[SampleBatch]] = {}
         """What was collected since the last result, by behavior and team."""
         self._stats: list[tuple[str, StatMessage]] = []
@@ -169,6 +171,7 @@ class RolloutWorker:
             stats=stats,
             declared=list(self._declared.values()),
             teams=self._collectors.teams(),
+            steps_at_once=dict(self._steps_at_once),
             timers=self._timers.to_json(),
             log=self._log.drain(),
         )
@@ -184,6 +187,7 @@ class RolloutWorker:
         self._batches.setdefault((name, batch.team), []).append(batch)
         if learns:
             self._transitions[name] = self._transitions.get(name, 0) + batch.transitions
+            self._steps_at_once[name] = math.gcd(self._steps_at_once.get(name, 0), batch.transitions)
             if batch.trajectories is not None:
                 self._steps[name] = self._steps.get(name, 0) + len(batch.trajectories)
                 self._policies[name].update_normalizer(batch.trajectories)

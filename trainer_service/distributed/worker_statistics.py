@@ -34,6 +34,12 @@ class WorkerState:
     is_lost: bool = False
     """Whether its last process ended, and the next has not delivered anything."""
 
+    is_gone: bool = False
+    """Whether it is not started again."""
+
+    steps_at_once: Mapping[str, int] = field(default_factory=dict)
+    """Agent steps that each of its ticks has a multiple of, by behavior."""
+
     losses: int = 0
     """How often its process ended."""
 
@@ -89,7 +95,13 @@ class WorkerStatistics:
 
 
 def _line(number: int, state: WorkerState, steps_per_s: float) -> str:
-    what = "away" if state.is_lost else f"{steps_per_s:,.0f} steps/s, policy {state.version}"
+    what = (
+        "gone"
+        if state.is_gone
+        else "away"
+        if state.is_lost
+        else f"{steps_per_s:,.0f} steps/s, policy {state.version}"
+    )
     lost = f", lost {state.losses} time{'s' if state.losses != 1 else ''}" if state.losses else ""
     return f"worker {number}: {what}{lost}"
 

@@ -1,0 +1,259 @@
+"""Rollout workers that are killed or hang, and runs with workers that are killed or asked to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_counts import fault_counts
+from processes import HEALTHY, Process, small_settings, wait_until, write_configuration
+
+pytest.importorskip("ray")
+
+WORKER = b"ray::WorkerProcess"
+PAUSE_S = 0.005
+AGENTS = 12
+GONE_S = 5.0
+
+
+def prepare(folder: Path, max_steps: int = 10**9, *, workers: int = 2, **distributed: Any) -> str:
+    """Writes the configuration of a run with workers. Returns the flags for its simulator, of twelve agents."""
+    write_configuration(
+        folder,
+        {"3DBall": small_settings(max_steps=max_steps)},
+        distributed={"num_workers": workers, "max_worker_restarts": -1, **distributed},
+    )
+    simulator = folder / "healthy"
+    words = shlex.join([sys.executable, str(HEALTHY), str(PAUSE_S)])
+    simulator.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    simulator.chmod(0o755)
+    return f"--env={simulator}"
+
+
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def worker_pids(run: Process) -> list[int]:
+    """Processes of Ray's that are workers of the run, placed already."""
+    return [pid for pid in run.descendants() if command(pid).startswith(WORKER)]
+
+
+def simulator_pids(run: Process) -> list[int]:
+    return [pid for pid in run.descendants() if b"mlagents-port" in command(pid)]
+
+
+def final_step(folder: Path) -> int:
+    return max(int(path.stem.rpartition("-")[2]) for path in folder.rglob("3DBall-*.pt"))
+
+
+def summed(folder: Path, key: str) -> float:
+    """A statistic of all summaries together."""
+    (path,) = folder.rglob("metrics.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return float(sum(row.get(f"Distributed/{key}", 0.0) for row in rows))
+
+
+def how_to_go_on(folder: Path) -> str:
+    return "--resume" if list(folder.rglob("checkpoint.pt")) else "--force"
+
+
+def pause(seconds: float) -> None:
+    moment = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() >= moment, "a moment")
+
+
+def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@fault_counts(2, 20, minutes=20)
+def test_workers_that_are_killed(scene, note, count: int) -> None:
+    """One of two, at any moment: also while it starts, and again right after."""
+    dice, budget = random.Random(count), AGENTS * (400 + 500 * count)
+    env = prepare(scene.folder, budget)
+    run = scene.learn(env, "--seed=1")
+    run.wait_for_output("Step: ")
+    killed: set[int] = set()
+    young = 0
+    while len(killed) < count and run.poll() is None:
+        pause(dice.choice([0.0, 0.5, dice.uniform(0.0, 3.0)]))
+        living = [pid for pid in worker_pids(run) if pid not in killed]
+        if not living:
+            continue
+        pid = max(living) if len(killed) % 2 else dice.choice(living)
+        ready = run.output.count(" runs on ")
+        if kill(pid):
+            killed.add(pid)
+            young += ready < 2 + len(killed) - 1
+    code = run.end(600.0)
+    orphans, reached = run.orphans(GONE_S), final_step(scene.folder)
+    losses = len(re.findall(r"Worker \d+ is lost", run.output))
+    note(
+        "rollout workers killed",
+        f"{len(killed)} × kill −9 of one of two, {young} of them before all were ready again",
+        f"exit code {code}, ended at step {reached} of {budget}; {losses} losses noticed, "
+        f"{summed(scene.folder, 'Restarts'):.0f} restarts and {summed(scene.folder, 'Lost Steps'):.0f} lost steps "
+        f"counted; {len(orphans)} orphans",
+    )
+    assert code == 0, run.output[-3000:]
+    assert len(killed) == losses == summed(scene.folder, "Restarts") == count
+    assert reached == budget
+    assert summed(scene.folder, "Lost Steps") > 0
+    assert not orphans
+    assert "Traceback" not in run.output
+
+
+@fault_counts(1, 3)
+def test_a_worker_that_hangs(scene, note, count: int) -> None:
+    """SIGSTOP of one of two: it is ended and started again when its time is up."""
+    env = prepare(scene.folder)
+    run = scene.learn(env, "--seed=1", "--timeout-wait=5")
+    noticed = []
+    for number in range(count):
+        run.wait_for_output(" runs on ", times=2 + number)
+        run.wait_for_output("Step: ", times=run.output.count("Step: ") + 1)
+        victim = worker_pids(run)[0]
+        began = time.monotonic()
+        kill(victim, signal.SIGSTOP)
+        run.wait_for_output("no answer for", times=number + 1)
+        noticed.append(time.monotonic() - began)
+        wait_until(lambda: victim not in run.descendants(), "the end of a frozen worker")  # noqa: B023
+    run.wait_for_output(" runs on ", times=2 + count)
+    run.wait_for_output("Step: ", times=run.output.count("Step: ") + 1)
+    run.signal(signal.SIGTERM)
+    code = run.end()
+    orphans = run.orphans(GONE_S)
+    note(
+        "a rollout worker that freezes (SIGSTOP), `--timeout-wait=5`",
+        f"{count}, one of two",
+        f"noticed after {max(noticed):.1f} s at most, started again; exit code {code}, {len(orphans)} orphans",
+    )
+    assert (code, orphans) == (0, [])
+    assert max(noticed) < 60.0
+
+
+@fault_counts(1, 10, minutes=60)
+def test_trainers_with_workers_that_are_killed(scene, note, count: int) -> None:
+    """With SIGKILL, at any moment: nothing of them is left after five seconds, and --resume goes on."""
+    dice, budget = random.Random(count), AGENTS * 600 * (count + 1)
+    env = prepare(scene.folder, budget)
+    flags = (env, "--seed=1", "--autosave-interval-s=2")
+    orphans = starting = 0
+    for number in range(count):
+        run = scene.learn(*flags, how_to_go_on(scene.folder))
+        if number % 3 == 2:
+            pause(dice.uniform(0.5, 6.0))
+        else:
+            run.wait_for_output("Step: ")
+            pause(dice.uniform(0.0, 3.0))
+        starting += "Step: " not in run.output
+        assert run.poll() is None, run.output
+        run.signal(signal.SIGKILL)
+        run.end()
+        left = run.orphans(GONE_S)
+        orphans += len(left)
+        assert not left, [command(pid) for pid in left]
+    run = scene.learn(*flags, how_to_go_on(scene.folder))
+    code = run.end(600.0)
+    reached = final_step(scene.folder)
+    note(
+        "trainers with rollout workers killed, `--resume` after each",
+        f"{count} × kill −9, {starting} of them before the first summary",
+        f"{orphans} processes left after {GONE_S:g} s; ended at step {reached} of {budget}, exit code {code}",
+    )
+    assert code == 0, run.output[-3000:]
+    assert reached == budget
+    assert orphans == 0
+
+
+@fault_counts(1, 9, minutes=60)
+def test_signals_to_trainers_with_workers(scene, note, count: int) -> None:
+    """Ctrl-C, SIGTERM and a closed terminal: saved, and nothing is left."""
+    dice, took, codes = random.Random(count), [], []
+    env = prepare(scene.folder)
+    orphans = starting = unsaved = 0
+    for number in range(count):
+        run = scene.learn(env, "--seed=1", "--force")
+        if number % 3 == 2:
+            pause(dice.uniform(0.5, 8.0))
+        else:
+            run.wait_for_output("Step: ")
+            pause(dice.uniform(0.0, 2.0))
+        learning = "Step: " in run.output
+        starting += not learning
+        asked = time.monotonic()
+        run.signal((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)[number % 3])
+        codes.append(run.end())
+        took.append(time.monotonic() - asked)
+        orphans += len(run.orphans(GONE_S))
+        unsaved += learning and not list(scene.folder.rglob("checkpoint.pt"))
+        assert "Traceback" not in run.output, run.output
+    note(
+        "SIGINT, SIGTERM, SIGHUP with rollout workers",
+        f"{count}, {starting} of them before the first summary",
+        f"out in {sorted(took)[len(took) // 2]:.1f} s (median), {max(took):.1f} s at most; exit codes "
+        f"{sorted(set(codes))}; {unsaved} without a checkpoint, {orphans} orphans",
+    )
+    assert (orphans, unsaved, set(codes)) == (0, 0, {0})
+
+
+@fault_counts(1, 5, minutes=30)
+def test_a_second_signal_with_workers(scene, note, count: int) -> None:
+    env = prepare(scene.folder)
+    took, codes, orphans = [], [], 0
+    for _ in range(count):
+        run = scene.learn(env, "--seed=1", "--force")
+        run.wait_for_output("Step: ")
+        run.signal(signal.SIGINT)
+        pause(0.2)
+        asked = time.monotonic()
+        run.signal(signal.SIGINT)
+        codes.append(run.end())
+        took.append(time.monotonic() - asked)
+        orphans += len(run.orphans(GONE_S))
+    note(
+        "a second Ctrl-C with rollout workers",
+        f"{count}, 0.2 s after the first",
+        f"out in {max(took):.1f} s at most; exit codes {sorted(set(codes))}; {orphans} orphans after {GONE_S:g} s",
+    )
+    assert orphans == 0
+    assert set(codes) <= {130, -signal.SIGINT, 0}
+
+
+@pytest.mark.parametrize("server", ["raylet", "gcs_server"])
+@fault_counts(None, 1)
+def test_ray_itself_is_lost(scene, note, server: str, count: int) -> None:
+    """Where a process of Ray's is gone, Ray would end the trainer: it saves before."""
+    run = scene.learn(prepare(scene.folder), "--seed=1")
+    run.wait_for_output("Step: ", times=2)
+    (pid,) = (each for each in run.descendants() if server.encode() in command(each).split(b"\0")[0])
+    began = time.monotonic()
+    kill(pid)
+    code = run.end()
+    took, orphans = time.monotonic() - began, run.orphans(GONE_S)
+    saved = bool(list(scene.folder.rglob("checkpoint.pt")))
+    note(
+        f"Ray's {server} killed, with rollout workers",
+        f"{count}",
+        f"exit code {code} with a reason after {took:.0f} s, saved: {saved}; {len(orphans)} orphans",
+    )
+    assert (code, saved, orphans) == (1, True, [])
+    assert "is gone" in run.output
+    assert "Traceback" not in run.output
