@@ -126,7 +126,7 @@ class PPO(OnPolicyLearner):
         """Advantages and returns by the critic as it is now."""
         trajectories = rollout.trajectories
         sampler = rollout.sampler
-        step_values = batched_values(self._policy, rollout.observations, sequences=sampler.sequences)
+        step_values = self._step_values(rollout)
         final_values = batched_values(self._policy, rollout.final, sequences=sampler.final_sequences)
         values, bootstrap = step_values.cpu().numpy(), final_values.cpu().numpy()
         zero_at_end = np.array([not source.ignores_end for source in self._rewards])
@@ -158,6 +158,15 @@ class PPO(OnPolicyLearner):
             return_=self._tensor(advantages + values),
         )
         return targets, metrics
+
+    def _step_values(self, rollout: _Rollout) -> Tensor:
+        """Values of all steps, [S, value heads]; learner ranks without memory compute a part each."""
+        sequences = rollout.sampler.sequences
+        if self._shard.world == 1 or sequences is not None:
+            return batched_values(self._policy, rollout.observations, sequences=sequences)
+        part = self._shard.part(len(rollout.trajectories))
+        own = batched_values(self._policy, [sensor[part.rows] for sensor in rollout.observations])
+        return self._shard.collected(own, part)
 
     def _minibatches(
         self, rollout: _Rollout, targets: PPOBatch, epoch: int

@@ -47,8 +47,8 @@ class LearnerRanks:
         """processes: ranks 1, 2 …, where this process started them. on_this_machine: ranks; None for all."""
         self.on_this_machine = group.world if on_this_machine is None else on_this_machine
         """Ranks that share this machine's cores."""
-        self._group = group
-        self._processes = processes
+        self.group = group
+        self.processes = processes
         self._learners = 0
 
     def make(self, name: str, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> Algorithm:
@@ -58,7 +58,7 @@ class LearnerRanks:
             ValueError: the behavior does not fit its trainer, or there is nothing that ranks could share.
             LearnerRankLost: a rank ended.
         """
-        world = self._group.world
+        world = self.group.world
         if settings.trainer_type == "random":
             raise ValueError(
                 f"random learns nothing that {world} learner ranks could share: expected num_learners 1"
@@ -70,23 +70,23 @@ class LearnerRanks:
                 name, settings.hyperparameters.batch_size, world, rows, WORTHWHILE_ROWS, WORTHWHILE_ROWS * world,
             )  # fmt: skip
         shared = Compute(
-            compute.device, compute.seed, compute.progress, decoupled=compute.decoupled, shard=self._group
+            compute.device, compute.seed, compute.progress, decoupled=compute.decoupled, shard=self.group
         )
         algorithm = ALGORITHMS[settings.trainer_type](spec, settings, shared)
-        introduce_learner(self._group, name, spec, settings, compute)
+        introduce_learner(self.group, name, spec, settings, compute)
         self._learners += 1
-        return ReplicatedLearner(algorithm, self._group, self._learners - 1, self.explain)
+        return ReplicatedLearner(algorithm, self.group, self._learners - 1, self.explain)
 
     def set_threads(self, threads: int) -> None:
         """Sets torch's threads on every rank to one number: with another, sums would have other bits."""
         torch.set_num_threads(threads)
-        self._group.send({"what": "threads", "threads": threads})
+        self.group.send({"what": "threads", "threads": threads})
 
     def explain(self, error: LearnerRankLost) -> LearnerRankLost:
         """The error with what became of a process that ended."""
         deadline = time.monotonic() + _REASON_S
-        while self._processes and time.monotonic() < deadline:
-            for rank, process in enumerate(self._processes, start=1):
+        while self.processes and time.monotonic() < deadline:
+            for rank, process in enumerate(self.processes, start=1):
                 if (code := process.poll()) is not None:
                     how = f"signal {-code}" if code < 0 else f"exit code {code}"
                     return LearnerRankLost(
@@ -100,11 +100,11 @@ class LearnerRanks:
 
     def close(self) -> None:
         """Ends the other ranks, whatever they do."""
-        if not self._group.broken:
+        if not self.group.broken:
             with suppress(LearnerRankLost):
-                self._group.send({"what": "end"})
-        end_processes(self._processes)
-        self._group.close()
+                self.group.send({"what": "end"})
+        end_processes(self.processes)
+        self.group.close()
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +112,7 @@ class LearnerRanks:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._group.broken |= kind is not None
+        self.group.broken |= kind is not None
         self.close()
 
 
