@@ -94,6 +94,7 @@ def _environment() -> dict[str, str]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
+        **ray_internals.GPUS_AS_THEY_ARE,
         "RAY_worker_niceness": "0",  # workers' simulators would starve beside whatever else this machine does
     }
 

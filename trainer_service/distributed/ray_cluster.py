@@ -165,7 +165,8 @@ def _connected(address: str, *, insecure: bool) -> Iterator[str]:
         )
     with ExitStack() as stack:
         stack.callback(ray_internals.read_authentication_again)
-        stack.enter_context(ray_internals.environment({"RAY_AUTH_MODE": _mode(asks)}))
+        variables = {"RAY_AUTH_MODE": _mode(asks), **ray_internals.GPUS_AS_THEY_ARE}
+        stack.enter_context(ray_internals.environment(variables))
         ray_internals.read_authentication_again()
         stack.enter_context(ray_internals.quiet())
         stack.enter_context(ray_internals.impatient())

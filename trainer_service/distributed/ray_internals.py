@@ -18,6 +18,9 @@ from typing import Any
 _NODE_ON_THIS_MACHINE_S = 10
 """Seconds that Ray looks for a node of a cluster on this machine; its own default is a minute."""
 
+GPUS_AS_THEY_ARE = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""Lets workers see the GPUs that they do not use, as Ray does by now; earlier versions warn until it is decided."""
+
 _logger = logging.getLogger(__name__)
 
 

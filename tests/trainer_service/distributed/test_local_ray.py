@@ -136,6 +136,8 @@ def test_signals_for_the_group_reach_the_trainer_alone_and_its_death_ends_all(re
         assert driver.stdout is not None
         processes = [psutil.Process(pid) for pid in json.loads(driver.stdout.readline())]
         assert {"gcs_server", "raylet"} <= {process.name() for process in processes}
+        if sys.platform == "linux":
+            assert driver.pid not in {os.getpgid(process.pid) for process in processes}
         folder = folder_of(processes)
         assert folder.is_dir()
         numbers = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]
