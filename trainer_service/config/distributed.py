@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from trainer_service.config.section import Section
+from pydantic import model_validator
+
+from trainer_service.config.section import Section, section_error
 from trainer_service.config.values import Count, CountOrUnlimited, Flag, NonNegative, PositiveCount, Text
 
 Collection = Literal["sync", "async"]
@@ -47,3 +49,10 @@ class DistributedSettings(Section):
 
     num_learners: PositiveCount = 1
     """Learner ranks, each a process: on GPUs one for each. Their gradients are averaged at each step."""
+
+    @model_validator(mode="after")
+    def _enough_workers_can_be_there(self) -> Self:
+        if self.num_workers and self.min_workers > self.num_workers:
+            most = f"{self.num_workers} (num_workers)"
+            raise section_error(("min_workers",), f"expected at most {most}, got {self.min_workers}")
+        return self

@@ -205,10 +205,9 @@ def _rollout_workers(
     options: RunOptions, folder: RunFolder, curriculum: Curriculum, console: Console
 ) -> Iterator[MakeSource]:
     """Rollout workers, which have simulators of their own."""
-    from trainer_service.distributed.ray_cluster import ray_cluster, require_ray
+    from trainer_service.distributed.ray_cluster import ray_cluster
 
     settings = options.distributed or DistributedSettings()
-    require_ray()
     with ray_cluster(settings, settings.num_workers) as cluster:
         from trainer_service.distributed.ray_workers import ray_workers
         from trainer_service.distributed.rollout_workers import RolloutWorkers
@@ -238,6 +237,9 @@ def _check_options(options: RunOptions, *, side_channels: bool) -> None:
     num_learners(options)
     missing: list[str] = []
     if num_workers(options):
+        from trainer_service.distributed.ray_cluster import require_ray
+
+        require_ray()  # before the run has a folder
         if options.env_settings.env_path is None:
             missing.append(
                 "distributed.num_workers: rollout workers start simulators themselves, and those that attach are "

@@ -40,3 +40,12 @@ def test_default_settings_count_where_no_behavior_is_listed(
         assert f"'{trainer_type}' (default_settings)" in "\n".join(refuse(text))
     load(text + "\nbehaviors: {A: {trainer_type: ppo}}")
     load(text.replace("async", "sync"))
+
+
+def test_more_workers_than_there_are_cannot_be_asked_for(
+    refuse: Callable[..., list[str]], load: Callable[..., Any]
+) -> None:
+    text = "distributed: {num_workers: 2, min_workers: 3}\nbehaviors: {A: {}}"
+    assert refuse(text) == ["run.yaml:1: distributed.min_workers: expected at most 2 (num_workers), got 3"]
+    load(text, {"distributed": {"num_workers": 3}})
+    load(text, {"distributed": {"num_workers": 0}})  # without workers it says nothing

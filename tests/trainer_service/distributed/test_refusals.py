@@ -1,0 +1,152 @@
+"""What cannot work with rollout workers is refused by name, before a run has a folder; and a run without them has
+nothing of them."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from in_process_workers import SMALL_PPO, options_of
+
+from trainer_service.config import RunOptions
+from trainer_service.errors import UserError
+from trainer_service.training.train import train
+
+RAY = {
+    "distributed/local_ray.py", "distributed/ray_cluster.py", "distributed/ray_internals.py",
+    "distributed/ray_watch.py", "distributed/ray_workers.py", "doctor/ray_nodes.py",
+}  # fmt: skip
+TORCH = {"distributed/learners/group.py", "distributed/learners/torchrun.py"}
+
+
+def run_of(workplace: Path, **sections: Any) -> RunOptions:
+    folder = {"checkpoint_settings": {"run_id": "run", "results_dir": str(workplace / "results")}}
+    return options_of({"Basic": SMALL_PPO}, **folder, **sections)
+
+
+def refused(options: RunOptions, **more: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        train(options, **more)
+    assert not Path(options.checkpoint_settings.results_dir).exists()
+    return str(caught.value)
+
+
+def test_simulators_that_attach_are_no_workers_own(workplace: Path) -> None:
+    said = refused(run_of(workplace, env_settings={"env_path": None}))
+    assert "distributed.num_workers: rollout workers start simulators themselves" in said
+    assert "set env_settings.env_path (--env), or num_workers to 0" in said
+
+
+@pytest.mark.parametrize("side_channels", [[object()], lambda simulator: []])
+def test_side_channels_of_users_have_no_simulators(workplace: Path, side_channels: Any) -> None:
+    said = refused(run_of(workplace), side_channels=side_channels)
+    assert "distributed.num_workers: side channels of yours live in the trainer's process" in said
+
+
+def test_windows_is_refused(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert "need Linux or macOS: on Windows, Ray is not supported here" in refused(run_of(workplace))
+
+
+def test_ray_that_is_missing_is_named(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert 'pip install "trainer-service[ray]"' in refused(run_of(workplace))
+
+
+def test_the_command_line_refuses_without_a_traceback(
+    mlagents_style: Callable[..., Any], configure: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure("Basic")
+    said = mlagents_style("learn", config, "--num-workers=2")
+    assert said.code == 2
+    assert "rollout workers start simulators themselves" in said.err
+    monkeypatch.setattr(sys, "platform", "win32")
+    said = mlagents_style("learn", config, "--env=sim:basic", "--num-workers=2")
+    assert said.code == 2
+    assert "need Linux or macOS" in said.err
+    assert "Traceback" not in said.err
+    assert not Path("results").exists()
+
+
+CHECKED = {
+    "{num_workers: 2}": "ok",
+    "{num_workers: 2, collection: async}": "ok",
+    "{num_workers: 2, ray_address: auto, min_workers: 2, num_learners: 2}": "ok",
+    "{num_workers: 2, collection: asink}": "distributed.collection: expected 'sync' or 'async', got 'asink'",
+    "{num_workers: -2}": "distributed.num_workers: expected at least 0, got -2",
+    "{num_worker: 2}": "distributed.num_worker: unknown key",
+    "{num_workers: 2, min_workers: 3}": "distributed.min_workers: expected at most 2 (num_workers), got 3",
+    "{num_learners: 0}": "distributed.num_learners: expected",
+}
+
+
+@pytest.mark.parametrize("section", CHECKED)
+def test_check_says_of_a_file_what_learn_would(
+    mlagents_style: Callable[..., Any], configure: Callable[..., Path], section: str
+) -> None:
+    config = configure("Basic")
+    config.write_text(f"distributed: {section}\n" + config.read_text())
+    checked = mlagents_style("check", config)
+    if CHECKED[section] == "ok":
+        assert (checked.code, checked.out) == (0, f"{config}: ok\n")
+        return
+    assert checked.code == 2
+    assert CHECKED[section] in checked.err
+    learned = mlagents_style("learn", config, "--env=sim:basic")
+    assert learned.code == 2
+    assert CHECKED[section] in learned.err
+
+
+def test_only_named_files_import_ray_or_ranks(repository: Path) -> None:
+    package = repository / "trainer_service"
+    files = [*package.rglob("*.py"), *(repository / "unity_bridge").rglob("*.py")]
+    found = {path: set(imports(path)) for path in files}
+    assert {str(path.relative_to(package)) for path in files if "ray" in found[path]} == RAY
+    assert {str(path.relative_to(package)) for path in files if "torch.distributed" in found[path]} == TORCH
+
+
+def imports(path: Path) -> Iterator[str]:
+    """``ray`` and ``torch.distributed``, for each import of theirs or of something within."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            names = [f"{node.module}.{each.name}" for each in node.names]
+        for name in names:
+            if name.split(".")[0] == "ray":
+                yield "ray"
+            if name.startswith("torch.distributed"):
+                yield "torch.distributed"
+
+
+PROGRAM = """
+import sys
+import trainer_service
+from trainer_service.config import load_run_options
+
+overrides = {
+    "env_settings": {"env_path": "sim:basic"}, "checkpoint_settings": {"run_id": "run"},
+    "evaluation": {"every_steps": 200, "episodes": 1},
+}
+trainer_service.train(load_run_options("config.yaml", overrides).options)
+print([name for name in sys.modules if name.split(".")[0] == "ray" or "trainer_service.distributed" in name])
+import torch
+assert not torch.distributed.is_initialized()
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("section", ["", "distributed: {num_workers: 0}\n"])
+def test_a_run_without_workers_loads_nothing_of_them(configure: Callable[..., Path], section: str) -> None:
+    config = configure("Basic", max_steps=300)
+    config.write_text(section + config.read_text())
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, cwd=config.parent, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
