@@ -131,7 +131,7 @@ def _add_learn(commands: Any) -> None:
     distributed.add_argument(
         "--ray-address",
         metavar="ADDRESS",
-        help="a cluster: auto or ray://HOST:PORT (default: Ray on this machine)",
+        help="a cluster: auto, HOST:PORT or ray://HOST:PORT (default: Ray on this machine)",
     )
     distributed.add_argument(
         "--insecure-ray", action="store_true", help="use a cluster that asks nobody for a token"

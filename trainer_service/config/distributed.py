@@ -20,8 +20,8 @@ class DistributedSettings(Section):
     """Rollout workers; ``num_envs`` simulators run in each. 0 collects in the trainer's own process, without Ray."""
 
     ray_address: Text | None = None
-    """The Ray cluster that workers run on: ``auto`` or ``ray://HOST:PORT``; null starts Ray on this machine, for
-    this run."""
+    """The Ray cluster that workers run on: ``auto`` (one that this machine belongs to), ``HOST:PORT`` or
+    ``ray://HOST:PORT``; null starts Ray on this machine, for this run."""
 
     insecure_ray: Flag = False
     """Whether a cluster may be used that asks nobody for a token: whoever reaches it runs code on it."""

@@ -242,4 +242,9 @@ def _explanation(address: str, reason: str) -> str:
             f"The Ray cluster at {address} has no node on this machine, which HOST:PORT needs: join it with "
             "ray start --address, or connect from outside with ray://HOST:10001"
         )
+    if "client server failed" in words:
+        return (
+            f"The Ray cluster at {address} could not start a process for this client: try again, run the trainer on a "
+            "node of the cluster, or look into ray_client_server_*.err in the head's /tmp/ray/session_latest/logs"
+        )
     return f"Connecting to the Ray cluster at {address} failed: {words}"
