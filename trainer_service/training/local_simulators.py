@@ -51,7 +51,7 @@ class LocalLearners:
         self._behaviors[behavior].add(batch)
 
 
-def local_simulators(
+def simulators_of(
     bridge: Bridge, channels: Channels, behaviors: Behaviors, recorder: Recorder, timers: Timers
 ) -> Simulators:
     """The simulators behind a bridge, whose experience goes to these behaviors."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainer_service.callbacks import Callback, CallbackList, RunView
-from trainer_service.collection.launching import bridge_settings, command_of
+from trainer_service.collection.launching import command_of
 from trainer_service.config import (
-    DistributedSettings,
     RunOptions,
     dump_run_options,
     missing_demonstrations,
@@ -30,25 +28,15 @@ from trainer_service.training.learner_ranks import (
     serve_rank_0,
     serves_rank_0,
 )
+from trainer_service.training.sources import local_simulators, num_workers, rollout_workers
 from trainer_service.training.stop_signals import StopSignals
 from trainer_service.training.warm_start import (
     WarmStart,
     read_warm_starts,
 )
-from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge
-from unity_bridge.side_channels import SideChannelRecord
 from unity_bridge.side_channels.channel_hub import ChannelHub, SideChannel
 from unity_bridge.transport.endpoint import is_loopback
-
-if TYPE_CHECKING:
-    from trainer_service.behaviors.registry import Behaviors
-    from trainer_service.collection.channels import Channels
-    from trainer_service.metrics.timers import Timers
-    from trainer_service.training.recorder import Recorder
-    from trainer_service.training.run import Source
-
-    MakeSource = Callable[[Behaviors, Recorder, Timers, str], Source]
 
 EDITOR_PORT = 5004
 """Where the Unity Editor looks for a trainer."""
@@ -133,12 +121,12 @@ def train(
 
         if stop.requested:
             return Outcome(folder.path, {}, True)
-        attach = None if command is not None else partial(_listen, host=host, port=port)
         if num_workers(options):
-            simulators = _rollout_workers(options, folder, curriculum, console)
+            make_source = stack.enter_context(rollout_workers(options, folder, curriculum, console))
         else:
-            simulators = _local_simulators(options, folder, curriculum, hub, command, attach)
-        make_source = stack.enter_context(simulators)
+            listen = partial(_listen, host=host, port=port, base_port=options.env_settings.base_port)
+            simulators = local_simulators(options, folder, curriculum, hub, command, listen)
+            make_source = stack.enter_context(simulators)
         # Only now: simulators start up while torch is being loaded, which takes longer.
         from trainer_service.training.compute import choose_device
         from trainer_service.training.learn import learn
@@ -163,74 +151,6 @@ def train(
             learn(run)
         steps = {name: behavior.step for name, behavior in run.behaviors.items()}
         return Outcome(folder.path, steps, stop.requested)
-
-
-@contextmanager
-def _local_simulators(
-    options: RunOptions,
-    folder: RunFolder,
-    curriculum: Curriculum,
-    hub: ChannelHub,
-    command: Command | None,
-    attach: Callable[..., None] | None,
-) -> Iterator[MakeSource]:
-    """Simulators of this process: launched, or those that attach. They are started at once."""
-
-    def greeting(simulator: int) -> Sequence[SideChannelRecord]:
-        return channels[0].greeting(simulator, bridge.simulators[simulator])
-
-    channels: list[Channels] = []
-    run_logs = folder.run_logs if folder.writable else None
-    with Bridge(bridge_settings(options, run_logs, greeting)) as bridge:
-        if command is not None:
-            _logger.info("Starting %d x %s", options.env_settings.num_envs, command.env)
-            bridge.launch(command, options.env_settings.num_envs)
-        elif attach is not None:
-            attach(bridge, base_port=options.env_settings.base_port)
-
-        def make(behaviors: Behaviors, recorder: Recorder, timers: Timers, device_type: str) -> Source:
-            from trainer_service.collection.channels import Channels
-            from trainer_service.training.local_simulators import local_simulators
-
-            channels.append(Channels(options, curriculum.messages, hub, device_type=device_type))
-            return local_simulators(bridge, channels[0], behaviors, recorder, timers)
-
-        yield make
-        if leaving := len(bridge.simulators):
-            _logger.info("Waiting for %d simulator%s to leave.", leaving, "s" if leaving > 1 else "")
-
-
-@contextmanager
-def _rollout_workers(
-    options: RunOptions, folder: RunFolder, curriculum: Curriculum, console: Console
-) -> Iterator[MakeSource]:
-    """Rollout workers, which have simulators of their own."""
-    from trainer_service.distributed.ray_cluster import ray_cluster
-
-    settings = options.distributed or DistributedSettings()
-    with ray_cluster(settings, settings.num_workers) as cluster:
-        from trainer_service.distributed.ray_workers import ray_workers
-        from trainer_service.distributed.rollout_workers import RolloutWorkers
-
-        environment = options.env_settings
-        _logger.info(
-            "Starting %d rollout workers on %s, each with %d x %s",
-            settings.num_workers, cluster.name, environment.num_envs, environment.env_path,
-        )  # fmt: skip
-        with ray_workers(cluster, settings, options, folder.path if folder.writable else None) as pool:
-
-            def make(behaviors: Behaviors, recorder: Recorder, timers: Timers, device_type: str) -> Source:
-                return RolloutWorkers(
-                    pool, settings, behaviors, curriculum, recorder.add, timers, console.details,
-                    timeout_wait_s=environment.timeout_wait,
-                )  # fmt: skip
-
-            yield make
-
-
-def num_workers(options: RunOptions) -> int:
-    """Rollout workers of a run; 0 where simulators are this process's own."""
-    return 0 if options.distributed is None else options.distributed.num_workers
 
 
 def _check_options(options: RunOptions, *, side_channels: bool) -> None:

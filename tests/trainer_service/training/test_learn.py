@@ -28,7 +28,7 @@ from trainer_service.metrics.timers import Timers
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
 from trainer_service.training.learn import learn
-from trainer_service.training.local_simulators import local_simulators
+from trainer_service.training.local_simulators import simulators_of
 from trainer_service.training.progress_log import ProgressLog
 from trainer_service.training.recorder import Outputs, Recorder
 from trainer_service.training.run import Run
@@ -124,7 +124,7 @@ def run(
         recorder = Recorder(Outputs(folder, console, [], timers), TrainingStatus())
         learn(
             Run(
-                source=local_simulators(bridge, channels, made, recorder, timers),  # type: ignore[arg-type]
+                source=simulators_of(bridge, channels, made, recorder, timers),  # type: ignore[arg-type]
                 behaviors=made,
                 curriculum=course,
                 recorder=recorder,
