@@ -207,6 +207,7 @@ class RayWorkers:
             "num_cpus": self._settings.cpus_per_worker,
             "max_restarts": 0,
             "max_task_retries": 0,
+            "scheduling_strategy": "SPREAD",  # simulators want cores, and nodes that are lost take few along
         }
         actor = ray.remote(WorkerProcess).options(**options).remote(number)
         life = self._lives[number] = _Life(number, actor, time.monotonic())
@@ -299,17 +300,14 @@ class RayWorkers:
         del self._lives[number]
         self._deaths[number] += 1
         most = self._settings.max_worker_restarts
-        where = f" on {life.host}" if life.host else ""
+        where = f"on {life.host}" if life.host else "before it had a place"
         if 0 <= most < self._deaths[number]:
-            return WorkerLost(
-                number,
-                f"{reason}{where}; it was restarted {most} times (max_worker_restarts), and is not again",
-                comes_back=False,
-            )
+            plan = f"it was restarted {most} times (max_worker_restarts), and is not again"
+            return WorkerLost(number, f"{plan}; {where}: {reason}", comes_back=False)
         wait_s = self._backoff_s[number]
         self._backoff_s[number] = min(2 * wait_s, _LONGEST_BACKOFF_S)
         self._respawn_at[number] = time.monotonic() + wait_s
-        return WorkerLost(number, f"{reason}{where}; starting it again in {wait_s:g} s")
+        return WorkerLost(number, f"starting it again in {wait_s:g} s; {where}: {reason}")
 
     def _log_placement(self) -> None:
         """Says why workers wait for a place, every now and then."""
@@ -381,15 +379,21 @@ def _reason(error: Exception) -> str:
     if isinstance(error, RayTaskError) or getattr(error, "actor_init_failed", False):
         return str(error).strip().splitlines()[-1][:_LONGEST_REASON]
     if isinstance(error, RayActorError):
-        return "its process ended: " + _cause(str(error))
+        return _cause(str(error))
     return _words(error)
 
 
 def _cause(text: str) -> str:
-    """The lines of an actor's end that are not about its name."""
+    """Why an actor ended, without its name and Ray's advice."""
+    if "connection error code" in text:
+        return "its process was killed, or crashed"
+    if "its node has died" in text:
+        return "its node is gone"
+    if "unavailable" in text:
+        return "its process, or its node, cannot be reached"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines[1:] if not re.match(r"\w+: ", line)] or lines
-    return " ".join(told).removeprefix("The actor is dead because ")[:_LONGEST_REASON]
+    return "its process ended: " + " ".join(told).removeprefix("The actor is dead because ")[:_LONGEST_REASON]
 
 
 def _words(error: Exception) -> str:

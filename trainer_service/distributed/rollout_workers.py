@@ -32,6 +32,7 @@ from trainer_service.distributed.records import (
 )
 from trainer_service.distributed.shares import Demand, share_of
 from trainer_service.distributed.worker_statistics import WorkerState, WorkerStatistics, add_statistic
+from trainer_service.errors import UserError
 from trainer_service.metrics.timers import Timers
 from unity_bridge.errors import SimulatorLost
 from unity_bridge.side_channels import Aggregation
@@ -324,7 +325,10 @@ class RolloutWorkers:
 
     def _declare(self, number: int, team: TeamName, spec: BehaviorSpec, group_size: int) -> None:
         is_new = team.name not in self._behaviors
-        behavior = self._behaviors.declare(number, team, spec, group_size)
+        try:
+            behavior = self._behaviors.declare(number, team, spec, group_size)
+        except UserError as error:
+            raise UserError(f"worker {number}: {error}") from None
         if is_new:
             self._specs[team.name] = spec
             self._added(behavior)
