@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from fault_counts import fault_counts
 from processes import HEALTHY, Process, small_settings, wait_until, write_configuration
+from ray_clusters import cluster_of_nodes
 
 pytest.importorskip("ray")
 
@@ -25,16 +26,19 @@ AGENTS = 12
 GONE_S = 5.0
 
 
-def prepare(folder: Path, max_steps: int = 10**9, *, workers: int = 2, **distributed: Any) -> str:
-    """Writes the configuration of a run with workers. Returns the flags for its simulator, of twelve agents."""
+def prepare(folder: Path, max_steps: int = 10**9, *, stays: bool = False, **distributed: Any) -> str:
+    """Writes the configuration of a run with two workers. Returns the flag for its simulator, of twelve agents.
+
+    stays: whether the simulator's process goes on when its connection is gone, as one that hangs does.
+    """
     write_configuration(
         folder,
         {"3DBall": small_settings(max_steps=max_steps)},
-        distributed={"num_workers": workers, "max_worker_restarts": -1, **distributed},
+        distributed={"num_workers": 2, "max_worker_restarts": -1, **distributed},
     )
     simulator = folder / "healthy"
     words = shlex.join([sys.executable, str(HEALTHY), str(PAUSE_S)])
-    simulator.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    simulator.write_text(f'#!/bin/sh\n{words} "$@"\n{"exec sleep 1000" if stays else ""}\n')
     simulator.chmod(0o755)
     return f"--env={simulator}"
 
@@ -120,7 +124,7 @@ def test_workers_that_are_killed(scene, note, count: int) -> None:
     assert "Traceback" not in run.output
 
 
-@fault_counts(1, 3)
+@fault_counts(None, 3)
 def test_a_worker_that_hangs(scene, note, count: int) -> None:
     """SIGSTOP of one of two: it is ended and started again when its time is up."""
     env = prepare(scene.folder)
@@ -149,11 +153,11 @@ def test_a_worker_that_hangs(scene, note, count: int) -> None:
     assert max(noticed) < 60.0
 
 
-@fault_counts(1, 10, minutes=60)
+@fault_counts(None, 10, minutes=60)
 def test_trainers_with_workers_that_are_killed(scene, note, count: int) -> None:
     """With SIGKILL, at any moment: nothing of them is left after five seconds, and --resume goes on."""
     dice, budget = random.Random(count), AGENTS * 600 * (count + 1)
-    env = prepare(scene.folder, budget)
+    env = prepare(scene.folder, budget, stays=True)
     flags = (env, "--seed=1", "--autosave-interval-s=2")
     orphans = starting = 0
     for number in range(count):
@@ -175,7 +179,7 @@ def test_trainers_with_workers_that_are_killed(scene, note, count: int) -> None:
     reached = final_step(scene.folder)
     note(
         "trainers with rollout workers killed, `--resume` after each",
-        f"{count} × kill −9, {starting} of them before the first summary",
+        f"{count} × kill −9, {starting} of them before the first summary; simulators that do not end by themselves",
         f"{orphans} processes left after {GONE_S:g} s; ended at step {reached} of {budget}, exit code {code}",
     )
     assert code == 0, run.output[-3000:]
@@ -183,7 +187,7 @@ def test_trainers_with_workers_that_are_killed(scene, note, count: int) -> None:
     assert orphans == 0
 
 
-@fault_counts(1, 9, minutes=60)
+@fault_counts(None, 9, minutes=60)
 def test_signals_to_trainers_with_workers(scene, note, count: int) -> None:
     """Ctrl-C, SIGTERM and a closed terminal: saved, and nothing is left."""
     dice, took, codes = random.Random(count), [], []
@@ -214,7 +218,7 @@ def test_signals_to_trainers_with_workers(scene, note, count: int) -> None:
     assert (orphans, unsaved, set(codes)) == (0, 0, {0})
 
 
-@fault_counts(1, 5, minutes=30)
+@fault_counts(None, 5, minutes=30)
 def test_a_second_signal_with_workers(scene, note, count: int) -> None:
     env = prepare(scene.folder)
     took, codes, orphans = [], [], 0
@@ -257,3 +261,63 @@ def test_ray_itself_is_lost(scene, note, server: str, count: int) -> None:
     assert (code, saved, orphans) == (1, True, [])
     assert "is gone" in run.output
     assert "Traceback" not in run.output
+
+
+def running_workers() -> dict[int, bytes]:
+    """Workers and simulators of this machine, whoever started them; those of a cluster are no children of a run."""
+    lines = {int(name): command(int(name)) for name in os.listdir("/proc") if name.isdecimal()}
+    return {
+        pid: line for pid, line in lines.items() if line.startswith(WORKER) or HEALTHY.name.encode() in line
+    }
+
+
+@fault_counts(None, 2)
+def test_a_node_that_is_lost(scene, note, count: int) -> None:
+    """One of a cluster's two: its worker goes to the other one, and waits for it to have room if need be."""
+    budget, reached, codes, restarts = AGENTS * 4000, [], [], 0.0
+    for number in range(count):
+        folder = scene.folder / str(number)
+        folder.mkdir()
+        env = prepare(folder, budget, cpus_per_worker=1 + number % 2)
+        with cluster_of_nodes() as cluster:
+            (second,) = (node for node in cluster.list_all_nodes() if node is not cluster.head_node)
+            run = scene.start(
+                sys.executable, "-m", "trainer_service", "learn", folder / "config.yaml", env, "--seed=1",
+                f"--results-dir={folder}", f"--ray-address={cluster.address}",
+            )  # fmt: skip
+            run.wait_for_output("Step: ", times=2)
+            cluster.remove_node(second, allow_graceful=False)
+            codes.append(run.end(300.0))
+        reached.append(final_step(folder))
+        restarts += summed(folder, "Restarts")
+    note(
+        "a node with a rollout worker lost",
+        f"{count} × one of two; in every second run the other one has no room",
+        f"exit codes {codes}, ended at steps {reached} of {budget}; {restarts:.0f} restarts",
+    )
+    assert set(codes) == {0}
+    assert set(reached) == {budget}
+    assert restarts >= count
+
+
+@fault_counts(None, 2)
+def test_a_trainer_with_workers_on_a_cluster_is_killed(scene, note, count: int) -> None:
+    env, took = prepare(scene.folder), []
+    with cluster_of_nodes() as cluster:
+        for _ in range(count):
+            before = running_workers()
+            run = scene.learn(env, "--seed=1", "--force", f"--ray-address={cluster.address}", cold=True)
+            run.wait_for_output("Step: ")
+            ours = running_workers().keys() - before.keys()
+            assert len(ours) == 4
+            began = time.monotonic()
+            run.signal(signal.SIGKILL)
+            run.end()
+            wait_until(lambda: not ours & running_workers().keys(), "its workers to end", 30.0)  # noqa: B023
+            took.append(time.monotonic() - began)
+    note(
+        "a trainer killed, rollout workers on a cluster",
+        f"{count} × kill −9",
+        f"two workers and their simulators gone after {max(took):.1f} s at most",
+    )
+    assert max(took) < GONE_S

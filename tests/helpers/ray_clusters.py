@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from trainer_service.distributed import ray_internals
 
@@ -14,7 +15,14 @@ _CORES = 2
 
 @contextmanager
 def running_cluster(*, nodes: int = 2, authentication: str = "token") -> Iterator[str]:
-    """A cluster with two cores on each node, which asks for TOKEN unless told otherwise; gives its address.
+    """The address of a ``cluster_of_nodes``."""
+    with cluster_of_nodes(nodes=nodes, authentication=authentication) as cluster:
+        yield cluster.address
+
+
+@contextmanager
+def cluster_of_nodes(*, nodes: int = 2, authentication: str = "token") -> Iterator[Any]:
+    """A ``Cluster`` of Ray's with two cores on each node, which asks for TOKEN unless told otherwise.
 
     This process has the token in its environment, and is not connected.
     """
@@ -35,7 +43,7 @@ def running_cluster(*, nodes: int = 2, authentication: str = "token") -> Iterato
         try:
             for _ in range(nodes - 1):
                 cluster.add_node(**node)
-            yield cluster.address
+            yield cluster
         finally:
             cluster.shutdown()
     ray_internals.read_authentication_again()

@@ -187,6 +187,8 @@ class RayWorkers:
         """Ends all workers and their simulators, those that do not answer by force."""
         closing = []
         for life in self._lives.values():
+            if not life.host:
+                continue  # it has no place, or loads nothing yet
             with suppress(*_CLUSTER_ERRORS):
                 closing.append(life.actor.leave.remote())
         with suppress(*_CLUSTER_ERRORS):

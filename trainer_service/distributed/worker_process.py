@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from trainer_service.config import RunOptions
+from trainer_service.distributed.watchdog import Watchdog
 from trainer_service.errors import UserError
 from unity_bridge.errors import BridgeError, LaunchError, PortInUse
+from unity_bridge.programs.program import running_groups
 
 if TYPE_CHECKING:
     from trainer_service.distributed.records import SampleRequest, SampleResult, Share
@@ -42,6 +44,7 @@ class WorkerProcess:
     def __init__(self, number: int) -> None:
         self._number = number
         self._worker: RolloutWorker | None = None
+        self._watchdog: Watchdog | None = None
 
     def place(self) -> str:
         """The name of the machine."""
@@ -60,6 +63,8 @@ class WorkerProcess:
 
             from trainer_service.distributed.worker import RolloutWorker
 
+            self._watchdog = Watchdog()
+
             torch.set_num_threads(1)
             with suppress(OSError):
                 os.chdir(directory)
@@ -68,6 +73,7 @@ class WorkerProcess:
                 run_logs = Path(folder) / "run_logs" / f"worker-{self._number}"
             self._worker = RolloutWorker(self._number, options, run_logs)
             self._worker.start()
+            self._watchdog.watch(running_groups())
         except Exception as error:
             return failure_of(error)
         return None
@@ -77,7 +83,10 @@ class WorkerProcess:
         try:
             if self._worker is None:
                 raise RuntimeError("a worker that was not started cannot collect")
-            return self._worker.collect(request, share)
+            result = self._worker.collect(request, share)
+            if self._watchdog is not None:
+                self._watchdog.watch(running_groups())
+            return result
         except Exception as error:
             return failure_of(error)
 
@@ -86,6 +95,8 @@ class WorkerProcess:
         try:
             if self._worker is not None:
                 self._worker.close()
+            if self._watchdog is not None:
+                self._watchdog.watch(running_groups())
         finally:
             os._exit(0)
 

@@ -160,6 +160,11 @@ def stop_programs(programs: Sequence[Program], *, grace_s: float) -> None:
         program.wait(grace_s)
 
 
+def running_groups() -> list[int]:
+    """The process groups of programs that this process has started and not seen end."""
+    return sorted(program.pid for program in list(_programs))
+
+
 def kill_programs() -> None:
     """Ends every program that this process has started, and lets it start no other.
 
