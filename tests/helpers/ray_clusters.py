@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -34,7 +36,13 @@ def cluster_of_nodes(*, nodes: int = 2, authentication: str = "token") -> Iterat
         "RAY_AUTH_TOKEN": TOKEN,
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-    node = {"num_cpus": _CORES, "object_store_memory": _MEMORY, "include_log_monitor": False}
+    folder = tempfile.mkdtemp(dir="/tmp")  # short, for names of sockets
+    node = {
+        "num_cpus": _CORES,
+        "object_store_memory": _MEMORY,
+        "include_log_monitor": False,
+        "temp_dir": folder,
+    }
     with ray_internals.environment(variables), ray_internals.loopback_addresses():
         ray_internals.read_authentication_again()
         cluster = Cluster(
@@ -46,4 +54,5 @@ def cluster_of_nodes(*, nodes: int = 2, authentication: str = "token") -> Iterat
             yield cluster
         finally:
             cluster.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
     ray_internals.read_authentication_again()

@@ -28,8 +28,8 @@ _LEAST_OBJECT_MEMORY = 80 * 2**20
 """Bytes, a little more than Ray asks for."""
 _MOST_OBJECT_MEMORY_ON_MACOS = 2 * 2**30
 _SHARED_MEMORY = Path("/dev/shm")
-_LONGEST_PARENT = 20
-"""Characters: names of sockets below it have about 83 more, and may have 103 (macOS) or 107 in all."""
+_LONGEST_PARENT = 18
+"""Characters: names of sockets below it have about 85 more, and may have 103 (macOS) or 107 in all."""
 _WATCHDOG = 'read -r line && exit; folder="$1"; shift; kill -s KILL -- "$@"; sleep 2; rm -rf "$folder"'
 """A line that is read is a run that ended by itself."""
 _SHUTDOWN_S = 15.0
@@ -133,15 +133,15 @@ def _object_store(folder: Path) -> tuple[str | None, int]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder for Ray's sockets and logs, readable by this user alone, and removed at the end."""
+    """A folder for Ray's sockets and logs, in one that lets nobody else in; both are removed at the end."""
     parent = Path(tempfile.gettempdir())
     if len(str(parent)) > _LONGEST_PARENT:
         parent = Path("/tmp")
-    folder = Path(tempfile.mkdtemp(prefix="trainer-ray-", dir=parent))
+    private = Path(tempfile.mkdtemp(prefix="trainer-ray-", dir=parent))
     try:
-        yield folder
+        yield private / "r"  # Ray opens its folder to everybody, with the sockets in it
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(private, ignore_errors=True)
 
 
 @contextmanager
@@ -153,7 +153,7 @@ def _watchdog(daemons: Sequence[Any], folder: Path) -> Iterator[None]:
     """
     groups = [f"-{daemon.pid}" for daemon in daemons] if sys.platform == "linux" else []
     shell = subprocess.Popen(
-        ["/bin/sh", "-c", _WATCHDOG, "watchdog", str(folder), *groups],
+        ["/bin/sh", "-c", _WATCHDOG, "watchdog", str(folder.parent), *groups],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -140,6 +140,7 @@ def test_signals_for_the_group_reach_the_trainer_alone_and_its_death_ends_all(re
             assert driver.pid not in {os.getpgid(process.pid) for process in processes}
         folder = folder_of(processes)
         assert folder.is_dir()
+        assert folder.parent.stat().st_mode & 0o777 == 0o700, "other users would reach Ray's sockets"
         numbers = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]
         for number in numbers:
             os.killpg(driver.pid, number)
@@ -151,4 +152,4 @@ def test_signals_for_the_group_reach_the_trainer_alone_and_its_death_ends_all(re
         driver.kill()
         _, alive = psutil.wait_procs(processes, timeout=GONE_S)
         assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
-    wait_until(lambda: not folder.exists(), "the files of a Ray whose trainer was killed")
+    wait_until(lambda: not folder.parent.exists(), "the files of a Ray whose trainer was killed")
