@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import socket
 import sys
 import time
@@ -170,4 +171,6 @@ def _choose_network(meeting: Meeting) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    """What an error of torch says, without the place in its sources that it begins with."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return re.sub(r"^\[\S+\] ", "", line)[:200]

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,10 +24,12 @@ def main() -> int:
     return serve_rank(Meeting(**invitation), rank, rank)
 
 
-def serve_rank(meeting: Meeting, rank: int, local_rank: int) -> int:
+def serve_rank(
+    meeting: Meeting, rank: int, local_rank: int, when_met: Callable[[], None] = lambda: None
+) -> int:
     """Serves rank 0 until that ends. Returns the exit code: 1 where this rank failed, which it says in one line.
 
-    local_rank: which GPU of this machine is its own.
+    local_rank: which GPU of this machine is its own. when_met: called when all ranks are there.
     """
     import torch
 
@@ -39,7 +42,9 @@ def serve_rank(meeting: Meeting, rank: int, local_rank: int) -> int:
     try:
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        serve(LearnerGroup(meeting, join_meeting(meeting), rank), device)
+        group = LearnerGroup(meeting, join_meeting(meeting), rank)
+        when_met()
+        serve(group, device)
     except LearnerRankLost:
         return 0  # rank 0 says what happened, or is gone
     except Exception as error:
@@ -50,7 +55,9 @@ def serve_rank(meeting: Meeting, rank: int, local_rank: int) -> int:
 
 def _end_with_rank_0() -> None:
     """Waits until rank 0 closes the other end, or ends in whatever way."""
-    sys.stdin.buffer.read()
+    # Not by sys.stdin, which a thread that waits in it keeps from being closed when this process ends.
+    while os.read(0, 1):
+        pass
     os._exit(0)
 
 

@@ -167,7 +167,7 @@ def _start(meeting: Meeting, rank: int) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for rank 0, which decides
-        env={**os.environ, "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")},
+        env={**os.environ, "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "FATAL")},
     )
     assert process.stdin is not None
     with suppress(OSError):  # it has ended already, which is noticed later

@@ -61,13 +61,13 @@ class Launched:
 def publish(meeting: Meeting, launched: Launched) -> Any:
     """Tells the other ranks where they meet. Returns what must stay alive until they are there."""
     store = _rendezvous(launched)
-    store.set(_PLACE, json.dumps(asdict(meeting)))
+    store.set(_place(launched), json.dumps(asdict(meeting)))
     return store
 
 
 def serve_launched() -> int:
     """Serves rank 0 of the ranks that torchrun started. Returns the exit code. Prints nothing."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # before torch is loaded
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # before torch is loaded
     from trainer_service.distributed.learners.group import Meeting
     from trainer_service.distributed.learners.rank import serve_rank
 
@@ -75,12 +75,18 @@ def serve_launched() -> int:
     launched = Launched.of(os.environ)
     store = _rendezvous(launched)
     try:
-        store.wait([_PLACE], _TIMEOUT)
-        meeting = Meeting(**json.loads(store.get(_PLACE)))
+        store.wait([_place(launched)], _TIMEOUT)
+        meeting = Meeting(**json.loads(store.get(_place(launched))))
     except RuntimeError:
         return 0  # rank 0 had nothing to learn, or could not start, and has said so
-    _ignore("SIGTERM", "SIGHUP")
-    return serve_rank(meeting, launched.rank, launched.local_rank)
+    return serve_rank(
+        meeting, launched.rank, launched.local_rank, when_met=lambda: _ignore("SIGTERM", "SIGHUP")
+    )
+
+
+def _place(launched: Launched) -> str:
+    """The name under which rank 0 says where ranks meet: what an earlier start said is there still."""
+    return f"{_PLACE}/{launched.restarts}"
 
 
 def _ignore(*names: str) -> None:

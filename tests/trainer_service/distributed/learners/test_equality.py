@@ -89,7 +89,7 @@ def case(
 CASES = {
     "ppo": on_policy("ppo"),
     "ppo-memory": on_policy("ppo", network=MEMORY),
-    "ppo-tiny-minibatches": on_policy("ppo", batch_size=9, num_epoch=1, buffer_size=28),
+    "ppo-single-rows": on_policy("ppo", batch_size=1, num_epoch=1, buffer_size=10),
     "ppo-curiosity": on_policy("ppo", rewards={"curiosity": CURIOSITY}),
     "ppo-rnd": on_policy("ppo", rewards={"rnd": CURIOSITY}),
     "ppo-gail-cloning": on_policy(
@@ -102,6 +102,7 @@ CASES = {
     ),
     "mappo": on_policy("mappo", **TEAM),
     "mappo-memory": on_policy("mappo", network=MEMORY, value_normalization="popart", **TEAM),
+    "mappo-single-rows": on_policy("mappo", batch_size=1, num_epoch=1, buffer_size=10, **TEAM),
     "mappo-alone": on_policy("mappo", share="none", **TEAM),
     "happo": on_policy("happo", reward_mode="team_sum", **TEAM),
     "poca": on_policy("poca", **TEAM),
