@@ -192,6 +192,8 @@ def test_callbacks_hear_in_the_trainer_what_workers_sent(tmp_path: Path) -> None
     ours = run_of("vectors", tmp_path / "plain")
     assert callback.episodes == sum(len(each.episodes.returns) for each in batches(run) if each.episodes)
     assert sum(map(len, callback.collected)) == sum(map(len, trajectories(run)))
+    for shown, sent in zip(callback.collected, trajectories(run), strict=True):  # by the workers' numbers
+        np.testing.assert_array_equal(shown.observations[0], sent.observations[0])
     assert callback.updates == run.behaviors["A"].updates
     np.testing.assert_array_equal(  # what is reported stays as it is; here until policies differ
         batches(run)[0].episodes.returns, batches(ours)[0].episodes.returns
