@@ -55,6 +55,14 @@ def worker_pids(run: Process) -> list[int]:
     return [pid for pid in run.descendants() if command(pid).startswith(WORKER)]
 
 
+def children(pid: int) -> list[str]:
+    try:
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        return [child for task in tasks for child in (task / "children").read_text().split()]
+    except OSError:
+        return []
+
+
 def simulator_pids(run: Process) -> list[int]:
     return [pid for pid in run.descendants() if b"mlagents-port" in command(pid)]
 
@@ -87,31 +95,35 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
     return True
 
 
+@pytest.mark.parametrize("collection", ["sync", pytest.param("async", marks=pytest.mark.chaos)])
 @fault_counts(2, 20, minutes=20)
-def test_workers_that_are_killed(scene, note, count: int) -> None:
+def test_workers_that_are_killed(scene, note, collection: str, count: int) -> None:
     """One of two, at any moment: also while it starts, and again right after."""
     dice, budget = random.Random(count), AGENTS * (400 + 500 * count)
-    env = prepare(scene.folder, budget)
+    env = prepare(scene.folder, budget, collection=collection)
     run = scene.learn(env, "--seed=1")
     run.wait_for_output("Step: ")
     killed: set[int] = set()
     young = 0
-    while len(killed) < count and run.poll() is None:
-        pause(dice.choice([0.0, 0.5, dice.uniform(0.0, 3.0)]))
-        living = [pid for pid in worker_pids(run) if pid not in killed]
-        if not living:
-            continue
-        pid = max(living) if len(killed) % 2 else dice.choice(living)
-        ready = run.output.count(" runs on ")
-        if kill(pid):
-            killed.add(pid)
-            young += ready < 2 + len(killed) - 1
+    for number in range(count):
+        at_once = number % 4 == 3
+        if not at_once:
+            run.wait_for_output("Step: ", times=run.output.count("Step: ") + 1)
+            pause(dice.uniform(0.0, 2.0))
+        living = wait_until(
+            lambda: len(found := sorted(set(worker_pids(run)) - killed)) == 2 and found,
+            "two workers",
+        )
+        pid = living[-1] if at_once else dice.choice(living)
+        young += not children(pid)
+        assert kill(pid)
+        killed.add(pid)
     code = run.end(600.0)
     orphans, reached = run.orphans(GONE_S), final_step(scene.folder)
     losses = len(re.findall(r"Worker \d+ is lost", run.output))
     note(
-        "rollout workers killed",
-        f"{len(killed)} × kill −9 of one of two, {young} of them before all were ready again",
+        f"rollout workers killed, collection: {collection}",
+        f"{len(killed)} × kill −9 of one of two, {young} of them before they had loaded",
         f"exit code {code}, ended at step {reached} of {budget}; {losses} losses noticed, "
         f"{summed(scene.folder, 'Restarts'):.0f} restarts and {summed(scene.folder, 'Lost Steps'):.0f} lost steps "
         f"counted; {len(orphans)} orphans",
