@@ -2,7 +2,8 @@
 
     python benchmarks/learner_ranks.py --ranks 2 --batch-size 2048
 
-Prints the seconds of one PPO update by one learner and by several ranks, and of one sum over them.
+Prints the seconds of one PPO update by one learner and by several ranks, and of one sum over them. On a machine that
+others use, look at the seconds of a CPU: they are what the time comes down to where each rank has a core.
 """
 
 from __future__ import annotations
@@ -61,15 +62,16 @@ def rollout(steps: int) -> Trajectories:
     )
 
 
-def fastest_update(learner: Algorithm, trajectories: Trajectories, updates: int) -> float:
-    """Seconds of the fastest of some updates, the rollout's way to the other ranks included."""
-    times = []
+def fastest_update(learner: Algorithm, trajectories: Trajectories, updates: int) -> tuple[float, float]:
+    """Seconds of the fastest of some updates, the rollout's way to the other ranks included; and of this CPU."""
+    times, cpu = [], []
     for _ in range(updates):
         learner.record(trajectories)
-        start = time.perf_counter()
+        start, start_cpu = time.perf_counter(), time.process_time()
         learner.update(0)
         times.append(time.perf_counter() - start)
-    return min(times)
+        cpu.append(time.process_time() - start_cpu)
+    return min(times), min(cpu)
 
 
 class TimedSums:
@@ -102,18 +104,18 @@ def main() -> None:
     settings = settings_of(arguments.batch_size, arguments.units, arguments.minibatches)
     trajectories = rollout(arguments.batch_size * arguments.minibatches)
     alone = ALGORITHMS["ppo"](SPEC, settings, Compute(CPU, 1))
-    one = fastest_update(alone, trajectories, arguments.updates)
+    one, one_cpu = fastest_update(alone, trajectories, arguments.updates)
     with start_ranks(arguments.ranks, CPU) as ranks:
         sums = TimedSums(ranks.group)
         ranks.set_threads(1)
         shared = ranks.make("Shared", SPEC, settings, Compute(CPU, 1))
-        several = fastest_update(shared, trajectories, arguments.updates)
+        several, several_cpu = fastest_update(shared, trajectories, arguments.updates)
     parameters = sum(parameter.numel() for parameter in alone.policy_network().network.parameters())
     print(
         f"batch_size {arguments.batch_size}, 2 x {arguments.units}, {parameters} parameters, "
         f"{EPOCHS * arguments.minibatches} gradient steps\n"
-        f"  1 rank   {one:.3f} s\n"
-        f"  {arguments.ranks} ranks  {several:.3f} s, {one / several:.2f} times as fast\n"
+        f"  1 rank   {one:.3f} s, {one_cpu:.3f} s of its CPU\n"
+        f"  {arguments.ranks} ranks  {several:.3f} s, {several_cpu:.3f} s of a CPU, {one / several:.2f} times as fast\n"
         f"  a sum    {1e3 * sums.seconds / sums.count:.2f} ms, waiting for the slowest rank included"
     )
 

@@ -262,6 +262,8 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             twin.prepare(0)
             metrics = learn_beside(behavior, twin, UPDATES)
             found.append((flat(behavior._algorithm.state_dict()), flat(twin.state_dict()), *metrics))
+        ranks.group.send({"what": "end"})
+        process.wait(60.0)  # it writes what it has learned, which ranks do not
     assert process.returncode == 0
     others = [flat(state) for state in torch.load(folder / "1.pt", weights_only=True)]
     return {
