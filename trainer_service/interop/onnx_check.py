@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trainer_service.rollout.observation_selector import AGENT_ID
 from unity_bridge.specs import BehaviorSpec
 
 if TYPE_CHECKING:
@@ -58,12 +59,16 @@ def model_mismatch(
 
 
 def random_inputs(spec: BehaviorSpec, memory_size: int) -> dict[str, NDArray[np.float32]]:
-    """Returns random inputs of a model, from a fixed seed: some entities absent, some choices forbidden."""
+    """Returns random inputs of a model, from a fixed seed: some entities absent, some choices forbidden, and for the
+    index of an agent in its group that of one."""
     rng = np.random.default_rng(1)
     inputs: dict[str, NDArray[Any]] = {}
     for index, sensor in enumerate(spec.observation_specs):
         shape = (_ROWS, *sensor.shape)
         seen = rng.random(shape) if sensor.is_picture else rng.normal(scale=2.0, size=shape)
+        if sensor.name == AGENT_ID:
+            # Anything but a one is no agent's, and where to look then engines need not agree.
+            seen = np.eye(sensor.shape[0])[rng.integers(sensor.shape[0], size=_ROWS)]
         if sensor.is_entities:
             seen[0, sensor.shape[0] // 2 :] = 0.0
             seen[1] = 0.0
