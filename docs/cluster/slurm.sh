@@ -7,7 +7,7 @@
 #SBATCH --signal=B:TERM@180
 # A run on Slurm: the trainer and Ray's head on the first node, workers on all. Edit the last lines; then
 #     sbatch slurm.sh
-# Three minutes before its time is over the trainer saves and ends; the same script with --resume goes on from there.
+# Three minutes before its time is over the trainer saves and ends; the same line goes on from there.
 set -eu
 . ~/trainer/bin/activate # a virtual environment in a home that all nodes share
 
@@ -30,8 +30,10 @@ if [ "$SLURM_NNODES" -gt 1 ]; then
 fi
 
 mlagents-style doctor --ray "$host:$port" --env="$HOME/builds/Walker.x86_64"
+resume=()
+if [ -e results/walker ]; then resume=(--resume); fi
 # In the background and waited for, or bash would not pass the signal on before the trainer ends.
-mlagents-style learn config.yaml --run-id="walker-$SLURM_JOB_ID" --env="$HOME/builds/Walker.x86_64" \
+mlagents-style learn config.yaml --run-id=walker "${resume[@]}" --env="$HOME/builds/Walker.x86_64" \
     --num-workers=$((SLURM_NNODES * SLURM_CPUS_PER_TASK / 2)) --ray-address="$host:$port" &
 trainer=$!
 trap 'kill -TERM $trainer' TERM
