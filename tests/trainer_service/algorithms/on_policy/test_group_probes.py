@@ -303,7 +303,7 @@ def test_a_group_learner_resumes_bit_for_bit(make_behavior, live, learner: str) 
     live(behavior, OwnCue(7), 2)
     again = make(make_behavior, learner, 99, share="none")
     again.restore(behavior.checkpoint())
-    behavior.drop(0)
+    behavior.collector.drop(0)
     for each in (behavior, again):
         live(each, OwnCue(8), 2)
     ours, theirs = behavior.checkpoint().algorithm, again.checkpoint().algorithm
