@@ -6,7 +6,7 @@
             if problem := cluster.placement_problem(num_workers, settings.cpus_per_worker):
                 log(problem)  # every so often: Ray waits for ever for cores that no node has
 
-Only this module, those beside it whose names begin with ray, and the doctor's import Ray.
+Only this module, ``local_ray``, those beside it whose names begin with ray, and the doctor's import Ray.
 """
 
 from __future__ import annotations

@@ -120,7 +120,6 @@ class RolloutWorkers:
         self._workers: dict[int, WorkerState] = {
             number: WorkerState() for number in range(settings.num_workers)
         }
-        self._specs: dict[str, BehaviorSpec] = {}
         self._request: SampleRequest | None = None
         self._published: Hashable = None
         """What the newest request depends on."""
@@ -297,9 +296,9 @@ class RolloutWorkers:
         for declared in result.declared:
             self._declare(number, declared.team, declared.spec, declared.group_size)
         for team in sorted(result.teams):
-            if team.name in self._specs:
-                self._declare(number, team, self._specs[team.name], 1)
-        known = {team for team in result.teams if team.name in self._specs}
+            if (behavior := self._behaviors.get(team.name)) is not None:
+                self._declare(number, team, behavior.spec, 1)
+        known = {team for team in result.teams if team.name in self._behaviors}
         gone = worker.is_lost
         self._behaviors.keep(number, set() if gone else known | {each.team for each in result.declared})
         for name, batch in result.batches:
@@ -330,7 +329,6 @@ class RolloutWorkers:
         except UserError as error:
             raise UserError(f"worker {number}: {error}") from None
         if is_new:
-            self._specs[team.name] = spec
             self._added(behavior)
             _logger.info("Connected new brain: %s?team=%d", *team)
 
