@@ -12,6 +12,9 @@ FINAL_LEARNING_RATE = 1e-10
 
 _FINAL_EPSILON, _FINAL_BETA = 0.1, 1e-5
 
+_EXPONENTIAL_SHARE = 0.01
+"""The share of a value that an exponential decay leaves at max_steps."""
+
 
 class Scheduled(NamedTuple):
     """Scheduled hyperparameters of one update on policy."""
@@ -26,17 +29,34 @@ def linear_decay(initial: float, floor: float, step: int, max_steps: int) -> flo
 
     Where ``max_steps`` is 0 the decay is over before it starts.
     """
-    progress = min(step / max_steps, 1.0) if max_steps > 0 else 1.0
-    return (initial - floor) * (1.0 - progress) + floor
+    return (initial - floor) * (1.0 - _progress(step, max_steps)) + floor
+
+
+def exponential_decay(initial: float, floor: float, step: int, max_steps: int) -> float:
+    """A geometric sequence from ``initial`` at step 0 to a hundredth of it at ``max_steps``, and flat from there.
+
+    Where the floor is above a hundredth, the sequence ends at the floor. Nothing decays from 0.
+    """
+    if initial <= 0:
+        return initial
+    final = max(initial * _EXPONENTIAL_SHARE, floor)
+    return float(initial * (final / initial) ** _progress(step, max_steps))
+
+
+def _progress(step: int, max_steps: int) -> float:
+    """The share of ``max_steps`` that is over, 1 at most."""
+    return min(step / max_steps, 1.0) if max_steps > 0 else 1.0
 
 
 def scheduled(kind: str, initial: float, floor: float, step: int, max_steps: int) -> float:
-    """The value at ``step`` under ML-Agents' ``constant`` or ``linear`` schedule."""
+    """The value at ``step`` under a ``Schedule`` of the configuration."""
     if kind == "constant":
         return initial
     if kind == "linear":
         return linear_decay(initial, floor, step, max_steps)
-    raise ValueError(f"unknown schedule '{kind}'; expected 'constant' or 'linear'")
+    if kind == "exponential":
+        return exponential_decay(initial, floor, step, max_steps)
+    raise ValueError(f"unknown schedule '{kind}'; expected 'constant', 'linear' or 'exponential'")
 
 
 def learning_rate_at(

@@ -14,8 +14,9 @@ from trainer_service.config.values import (
     ShapesWeights,
 )
 
-Schedule = Literal["constant", "linear"]
-"""``linear`` falls from the given value towards a small floor at max_steps; ``constant`` stays."""
+Schedule = Literal["constant", "linear", "exponential"]
+"""``linear`` falls from the given value towards a small floor at max_steps; ``constant`` stays; ``exponential``, which
+ML-Agents does not have, falls by the same factor at every step, to a hundredth of the given value at max_steps."""
 
 
 class Contradiction(NamedTuple):
@@ -75,7 +76,7 @@ class Hyperparameters(Section):
     """Step size of Adam at the start."""
 
     learning_rate_schedule: Schedule = "linear"
-    """How the learning rate moves over max_steps."""
+    """How the learning rate moves over max_steps; ``exponential`` ends at a hundredth of it."""
 
     max_grad_norm: Positive | None = None
     """Gradients longer than this are scaled down to it; null never does. Not in ML-Agents."""

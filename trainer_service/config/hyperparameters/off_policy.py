@@ -71,7 +71,7 @@ class ReplayHyperparameters(Hyperparameters):
     """Rows that the replay buffer holds; for learners of groups a row is a joint step."""
 
     learning_rate_schedule: Schedule = "constant"
-    """How the learning rate moves over max_steps."""
+    """How the learning rate moves over max_steps; ``exponential`` ends at a hundredth of it."""
 
     buffer_init_steps: Count = 0
     """Agent steps recorded before the first update; at least a batch."""

@@ -50,10 +50,10 @@ class OnPolicyHyperparameters(Hyperparameters):
     """Passes over each rollout before it is dropped."""
 
     beta_schedule: Schedule = Field(default_factory=_as_learning_rate_schedule)
-    """How beta moves over max_steps; as learning_rate_schedule where not given."""
+    """How beta moves over max_steps; as learning_rate_schedule where not given. ``exponential`` ends at a hundredth."""
 
     epsilon_schedule: Schedule = Field(default_factory=_as_learning_rate_schedule)
-    """How epsilon moves over max_steps; as learning_rate_schedule where not given."""
+    """How epsilon moves over max_steps; as learning_rate_schedule where not given. All but ``constant`` end at 0.1."""
 
     @property
     def initial_critic_learning_rate(self) -> float:
