@@ -62,11 +62,18 @@ class FlatAdam:
     """
 
     def __init__(
-        self, parameters: FlatParameters, *, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8
+        self,
+        parameters: FlatParameters,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
     ) -> None:
+        """weight_decay: λ of an L2 penalty λ‖θ‖²/2, added to the gradient as torch.optim.Adam does; 0 for none."""
         self._parameters = parameters
         self._betas = betas
         self._epsilon = epsilon
+        self._weight_decay = weight_decay
         self._steps = torch.zeros((), device=parameters.vector.device)
         self._mean = torch.zeros_like(parameters.vector)
         self._square = torch.zeros_like(parameters.vector)
@@ -75,7 +82,7 @@ class FlatAdam:
     def step(self, learning_rate: float) -> None:
         """Moves the parameters against their gradient.
 
-        m ← β₁ m + (1−β₁) g ;  v ← β₂ v + (1−β₂) g² ;  θ ← θ − α m̂ / (√v̂ + ε)
+        g ← g + λ θ ;  m ← β₁ m + (1−β₁) g ;  v ← β₂ v + (1−β₂) g² ;  θ ← θ − α m̂ / (√v̂ + ε)
         """
         beta_1, beta_2 = self._betas
         adam(
@@ -90,7 +97,7 @@ class FlatAdam:
             beta1=beta_1,
             beta2=beta_2,
             lr=learning_rate,
-            weight_decay=0.0,
+            weight_decay=self._weight_decay,
             eps=self._epsilon,
             maximize=False,
         )
@@ -116,11 +123,17 @@ class FlatOptimizer:
     """Parameters as one vector, with their Adam, for a learner that has several of them."""
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], *, epsilon: float = 1e-8, shard: Shard = ALONE
+        self,
+        parameters: Iterable[nn.Parameter],
+        *,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        shard: Shard = ALONE,
     ) -> None:
+        """epsilon, weight_decay: as for ``FlatAdam``. shard: as for ``FlatParameters``."""
         self._list = list(parameters)
         self.parameters = FlatParameters(self._list, shard)
-        self.adam = FlatAdam(self.parameters, epsilon=epsilon)
+        self.adam = FlatAdam(self.parameters, epsilon=epsilon, weight_decay=weight_decay)
 
     def minimize(self, loss: Tensor, rate: float, max_norm: float | None, share: float = 1.0) -> None:
         """Makes one step against the gradient of ``loss`` by these parameters, and by no others.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 import torch
 from torch import nn
 
@@ -21,7 +22,8 @@ def two_networks() -> tuple[nn.Module, nn.Module]:
 class PlainAdam:
     """Adam as in the paper, one parameter after the other."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], weight_decay: float = 0.0) -> None:
+        self.weight_decay = weight_decay
         self.moments = [(each, torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
         self.steps = 0
 
@@ -29,18 +31,20 @@ class PlainAdam:
         self.steps += 1
         with torch.no_grad():
             for parameter, mean, square in self.moments:
-                mean.copy_(0.9 * mean + 0.1 * parameter.grad)
-                square.copy_(0.999 * square + 0.001 * parameter.grad**2)
+                gradient = parameter.grad + self.weight_decay * parameter
+                mean.copy_(0.9 * mean + 0.1 * gradient)
+                square.copy_(0.999 * square + 0.001 * gradient**2)
                 corrected = mean / (1 - 0.9**self.steps)
                 deviation = (square / (1 - 0.999**self.steps)).sqrt()
                 parameter.sub_(rate * corrected / (deviation + 1e-8))
 
 
-def test_training_through_the_vector_equals_training_each_parameter() -> None:
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_training_through_the_vector_equals_training_each_parameter(weight_decay: float) -> None:
     plain, flat = two_networks()
     vector = FlatParameters(flat.parameters())
-    plain_adam = PlainAdam(plain.parameters())
-    flat_adam = FlatAdam(vector)
+    plain_adam = PlainAdam(plain.parameters(), weight_decay)
+    flat_adam = FlatAdam(vector, weight_decay=weight_decay)
     for step in range(20):
         inputs = torch.randn(16, 4, generator=torch.Generator().manual_seed(step))
         plain.zero_grad()

@@ -9,6 +9,7 @@ from trainer_service.config.network import NetworkSettings
 from trainer_service.config.section import Location, Section
 from trainer_service.config.values import (
     Flag,
+    NonNegative,
     Positive,
     PositiveCount,
     ShapesWeights,
@@ -80,6 +81,10 @@ class Hyperparameters(Section):
 
     max_grad_norm: Positive | None = None
     """Gradients longer than this are scaled down to it; null never does. Not in ML-Agents."""
+
+    weight_decay: NonNegative = 0.0
+    """Factor of the weights that is added to their gradient, an L2 penalty as in torch's Adam; networks of reward
+    signals have none. Not in ML-Agents."""
 
     @property
     def num_agents(self) -> int:

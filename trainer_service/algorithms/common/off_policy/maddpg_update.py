@@ -73,8 +73,9 @@ class MADDPGUpdate:
         ).to(device)
         self._critics = StackedCritics(agent_spec, network, num_agents=num_agents, shared=shared).to(device)
         self._target_actors, self._target_critics = TargetNetwork(self.actors), TargetNetwork(self._critics)
-        self._actor_optimizer = FlatOptimizer(self.actors.parameters(), shard=shard)
-        self._critic_optimizer = FlatOptimizer(self._critics.parameters(), shard=shard)
+        decay = hyper.weight_decay
+        self._actor_optimizer = FlatOptimizer(self.actors.parameters(), weight_decay=decay, shard=shard)
+        self._critic_optimizer = FlatOptimizer(self._critics.parameters(), weight_decay=decay, shard=shard)
 
     def joint_actions(self, numbers: Tensor, choices: Tensor) -> Tensor:
         """The actions of all agents. [B, n, C] and int64 [B, n, branches] to [B, n, C + K]."""

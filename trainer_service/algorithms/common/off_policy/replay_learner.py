@@ -192,7 +192,7 @@ class ReplayLearner(ABC, Generic[SampleT]):
         return self._shard.weighted(mean, self._replay.part.share)
 
     def _optimizer_of(self, network: nn.Module) -> FlatOptimizer:
-        return FlatOptimizer(network.parameters(), shard=self._shard)
+        return FlatOptimizer(network.parameters(), weight_decay=self._hyper.weight_decay, shard=self._shard)
 
     def _minimize(self, optimizer: FlatOptimizer, loss: Tensor, rate: float) -> None:
         """Makes one step against the gradient of a mean over this learner rank's rows of the newest minibatch."""

@@ -86,8 +86,9 @@ class SACUpdate:
         """Floats that an agent remembers: the actor's, then the critics'."""
         parts = len(self._branches) + (self._continuous_size > 0)
         self._log_alpha = nn.Parameter(torch.full((parts,), hyper.init_entcoef, device=device).log())
-        self.actor_optimizer = FlatOptimizer(self.actor.parameters(), shard=shard)
-        self._critic_optimizer = FlatOptimizer(self._critics.parameters(), shard=shard)
+        decay = hyper.weight_decay
+        self.actor_optimizer = FlatOptimizer(self.actor.parameters(), weight_decay=decay, shard=shard)
+        self._critic_optimizer = FlatOptimizer(self._critics.parameters(), weight_decay=decay, shard=shard)
         self._alpha_optimizer = FlatOptimizer([self._log_alpha], shard=shard)
         self.actions = self.actor.actions
         """The policy's action heads."""

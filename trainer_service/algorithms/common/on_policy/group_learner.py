@@ -72,7 +72,10 @@ class GroupLearner(OnPolicyLearner):
         """
         super().__init__(spec, settings, compute)
         self._critic_optimizer = FlatOptimizer(
-            self._critic.parameters(), epsilon=self._adam_epsilon, shard=self._shard
+            self._critic.parameters(),
+            epsilon=self._adam_epsilon,
+            weight_decay=self._hyper.weight_decay,
+            shard=self._shard,
         )
 
     def _make_policy(self) -> GroupActors:

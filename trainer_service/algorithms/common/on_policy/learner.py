@@ -73,7 +73,10 @@ class OnPolicyLearner(ABC):
         self.memory_size = self._policy.memory_size
         self._normalizer = self._make_normalizer().to(self._device)
         self._optimizer = FlatOptimizer(
-            self._policy.parameters(), epsilon=self._adam_epsilon, shard=self._shard
+            self._policy.parameters(),
+            epsilon=self._adam_epsilon,
+            weight_decay=settings.hyperparameters.weight_decay,
+            shard=self._shard,
         )
         # Acting and shuffling draw from streams of their own, so that neither depends on how often the
         # other was called.
