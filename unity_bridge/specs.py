@@ -122,6 +122,28 @@ class ActionSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberSpec:
+    """One of the behaviors that form a team: what its agents see and do, and how many of them a group has."""
+
+    behavior: str
+    """Its name, as the simulator and exported models have it."""
+
+    observation_specs: tuple[ObservationSpec, ...]
+    """As its simulator declared them, in wire order."""
+
+    action_spec: ActionSpec
+
+    num_agents: int
+    """The most agents of this behavior in one group."""
+
+    def __post_init__(self) -> None:
+        if self.num_agents < 1:
+            raise ValueError(
+                f"behavior {quoted(self.behavior)}: expected at least 1 agent, got {self.num_agents}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class BehaviorSpec:
     """Everything that a policy must know of a behavior before it can act for it."""
 
@@ -129,3 +151,11 @@ class BehaviorSpec:
     """In wire order, which Unity sorts by sensor name; index i is ``obs_i`` of an exported model."""
 
     action_spec: ActionSpec
+
+    members: tuple[MemberSpec, ...] = ()
+    """The behaviors of a team, whose agents' sensors and actions are padded to those above; empty for one behavior."""
+
+    @property
+    def agent_members(self) -> tuple[int, ...]:
+        """The number of the member that each agent index of a group belongs to: first all of the first member's."""
+        return tuple(number for number, member in enumerate(self.members) for _ in range(member.num_agents))

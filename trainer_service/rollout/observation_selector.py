@@ -94,9 +94,9 @@ def make_selector(
     if shows_group:
         added = (_group_sensor([sensors[i] for i in kept_sensors], num_agents), *added)
     shown = (*(sensors[i] for i in kept_sensors), *added)
-    inputs = BehaviorSpec((*sensors, *added), spec.action_spec)
+    inputs = replace(spec, observation_specs=(*sensors, *added))
     return ObservationSelector(
-        BehaviorSpec(shown, spec.action_spec), kept_sensors, num_agents, inputs, shows_group
+        replace(spec, observation_specs=shown), kept_sensors, num_agents, inputs, shows_group
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from dataclasses import replace
 
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import GroupOnPolicySettings
@@ -58,4 +59,4 @@ def sensors_except(spec: BehaviorSpec, hidden: Container[str]) -> list[int]:
 
 def with_sensors(spec: BehaviorSpec, sensors: Sequence[int]) -> BehaviorSpec:
     """The behavior with only these of its sensors."""
-    return BehaviorSpec(tuple(spec.observation_specs[i] for i in sensors), spec.action_spec)
+    return replace(spec, observation_specs=tuple(spec.observation_specs[i] for i in sensors))

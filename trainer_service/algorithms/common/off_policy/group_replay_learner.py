@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainer_service.algorithms.common.algorithm import Compute
+from trainer_service.algorithms.common.observation_selection import with_sensors
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch, JointMinibatchBuilder
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.config import TrainerSettings
@@ -29,8 +30,7 @@ class GroupReplayLearner(ReplayLearner[JointSample]):
         """Sensors that the replay holds, by their number in the spec."""
         self._agent_sensors = [i for i in kept if names[i] != GLOBAL_STATE]
         """Those of them that an agent's own network sees."""
-        sensors = tuple(spec.observation_specs[i] for i in self._agent_sensors)
-        self._agent_spec = BehaviorSpec(sensors, spec.action_spec)
+        self._agent_spec = with_sensors(spec, self._agent_sensors)
         """What an agent sees itself, and what it can do."""
         super().__init__(spec, settings, compute)
         strength = settings.reward_signals["extrinsic"].strength
