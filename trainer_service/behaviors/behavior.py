@@ -55,6 +55,8 @@ class Behavior:
         self.settings = settings
         self.step = 0
         """Agent steps: actions with a known reward and next state. Under self-play those of learning teams."""
+        self.episodes = 0
+        """Episodes of agents that ended. Under self-play those of learning teams."""
         self.updates = 0
         """Updates that this process has made."""
         self.seed = compute.seed
@@ -66,6 +68,8 @@ class Behavior:
         self._statistics = Statistics(name)
         self._next_summary = settings.summary_freq
         self._last_summary = (0, time.perf_counter())
+        self._was_finished = self.finished
+        """Whether it was finished at the last summary."""
         self._returns_since_save = (0.0, 0)
         """Sum and number of the returns."""
         self._returns_since_progress: list[float] = []
@@ -100,8 +104,10 @@ class Behavior:
 
     @property
     def finished(self) -> bool:
-        """Whether the step budget is used up. A behavior that only acts has none."""
-        return self._learns and self.step >= self.settings.max_steps
+        """Whether the budget of steps, or that of episodes, is used up. A behavior that only acts has none."""
+        most = self.settings.max_episodes
+        used_up = self.step >= self.settings.max_steps or (most is not None and self.episodes >= most)
+        return self._learns and used_up
 
     @property
     def steps_per_s(self) -> float:
@@ -133,6 +139,7 @@ class Behavior:
     def _report(self, episodes: EndedEpisodes) -> None:
         """Adds ended episodes to what is reported."""
         returns = episodes.returns
+        self.episodes += len(returns)
         if len(returns):
             self._statistics.add_episodes(returns, episodes.lengths)
             total, count = self._returns_since_save
@@ -187,7 +194,8 @@ class Behavior:
         at = self.step // frequency * frequency
         self._next_summary = at + frequency
         steps_per_s = self.steps_per_s
-        learned = self._learns and self._last_summary[0] < self.settings.max_steps
+        learned = self._learns and not self._was_finished
+        self._was_finished = self.finished
         self._last_summary = (self.step, time.perf_counter())
         return self._statistics.drain(step=at, wall_s=wall_s, steps_per_s=steps_per_s, is_training=learned)
 
@@ -222,7 +230,13 @@ class Behavior:
         if self.self_play is not None and self._opponents is not None:
             self_play = {"rules": self.self_play.state_dict(), **self._opponents.state_dict()}
         return Checkpoint(
-            self.name, self.step, self.spec, self.settings, self._algorithm.state_dict(), self_play
+            self.name,
+            self.step,
+            self.spec,
+            self.settings,
+            self._algorithm.state_dict(),
+            self_play,
+            self.episodes,
         )
 
     def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
@@ -245,6 +259,8 @@ class Behavior:
         self._check_fits(checkpoint)
         self._load(checkpoint, weights_only=False)
         self.step = checkpoint.step
+        self.episodes = checkpoint.episodes
+        self._was_finished = self.finished
         self._next_summary = (self.step // self.settings.summary_freq + 1) * self.settings.summary_freq
         self._last_summary = (self.step, time.perf_counter())
 

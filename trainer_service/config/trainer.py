@@ -127,6 +127,10 @@ class TrainerSettings(Section):
     max_steps: Count = 500000
     """Agent steps after which training ends."""
 
+    max_episodes: PositiveCount | None = None
+    """Episodes of agents after which training ends, where max_steps are not used up before; null: however many.
+    Schedules stay on max_steps. Not in ML-Agents."""
+
     checkpoint_interval: PositiveCount = Field(default=500000, validate_default=True)
     """Agent steps between checkpoints."""
 

@@ -22,6 +22,8 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
+from unity_bridge.untrusted_text import quoted
+
 _SIGNATURE = b"PK\x03\x04"
 _BASE_PICKLE_BYTES, _PICKLE_BYTES_PER_TENSOR = 2**16, 2**11
 """Limit of the bytes of ``data.pkl``: a base, and more for each tensor. Checkpoints have about 150 for each."""
@@ -328,7 +330,7 @@ class _Unpickler:
     def named(self) -> None:
         text = f"{self._line()} {self._line()}"
         if text not in _TYPES and text not in _CONSTRUCTORS:
-            raise ArchiveError(f"it names '{text.replace(' ', '.'):.100}', and code is never loaded")
+            raise ArchiveError(f"it names {quoted(text.replace(' ', '.'))}, and code is never loaded")
         self.push(_Name(text))
 
     def call(self) -> None:

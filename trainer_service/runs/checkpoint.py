@@ -40,6 +40,8 @@ class Checkpoint:
     """State dict of the algorithm: tensors and plain Python."""
     self_play: Mapping[str, Any] | None = None
     """State dict of self-play: snapshots, ratings, the team that learns. None without self-play."""
+    episodes: int = 0
+    """Episodes of agents until then; 0 where an earlier version did not count them."""
 
 
 class NotFiniteError(UserError):
@@ -71,6 +73,7 @@ def plain_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
         "format": _FORMAT,
         "behavior": checkpoint.behavior,
         "step": checkpoint.step,
+        "episodes": checkpoint.episodes,
         "spec": _plain_spec(checkpoint.spec),
         "settings": checkpoint.settings.model_dump(mode="json"),
         "algorithm": dict(checkpoint.algorithm),
@@ -125,6 +128,7 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
             settings=TrainerSettings.model_validate(content["settings"]),
             algorithm=with_present_keys(_mapping(content["algorithm"])),
             self_play=None if content.get("self_play") is None else _mapping(content["self_play"]),
+            episodes=_step(content.get("episodes", 0)),
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise UserError(
@@ -161,7 +165,7 @@ def _text(found: object) -> str:
 
 def _step(found: object) -> int:
     if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 2**63:
-        raise ValueError(f"expected a step, got {shown(found)}")
+        raise ValueError(f"expected a number of steps or episodes, got {shown(found)}")
     return found
 
 

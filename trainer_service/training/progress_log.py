@@ -81,11 +81,11 @@ class ProgressLog:
             return
         collecting: list[str] = []
         for each in behaviors.values():
-            self._first.setdefault(each.name, _Mark(each.step, now))
+            self._first.setdefault(each.name, _Mark(each.step, now, each.episodes))
             last = self._last_logged.setdefault(each.name, _Mark(each.step, now))
             self._console.progress(each.name, each.step, each.settings.max_steps, each.steps_per_s)
-            if collected := _collected(each):
-                collecting.append(f"{each.name}: {collected}")
+            if parts := list(filter(None, (_episode_budget(each), _collected(each)))):
+                collecting.append(f"{each.name}: {', '.join(parts)}")
             if now - last.at_s >= SILENCE_S:
                 self._log_behavior(each, last, now)
         if advice := self._hint(now, sum(each.step for each in behaviors.values() if each.training)):
@@ -162,11 +162,16 @@ class ProgressLog:
         return (behavior.step - first.step) / (now - first.at_s)
 
     def _remaining_s(self, behavior: Behavior, now: float) -> float | None:
-        """Seconds until a behavior's step budget is used; None where there is none, or that is unknown."""
+        """Seconds until a behavior's budget is used; None where there is none, or that is unknown."""
         rate = self._rate(behavior, now)
         if rate is None or not behavior.training:
             return None
-        return (behavior.settings.max_steps - behavior.step) / rate
+        left_s = (behavior.settings.max_steps - behavior.step) / rate
+        most, first = behavior.settings.max_episodes, self._first[behavior.name]
+        if most is None or behavior.episodes == first.episodes:
+            return left_s
+        episode_s = (now - first.at_s) / (behavior.episodes - first.episodes)
+        return min(left_s, (most - behavior.episodes) * episode_s)
 
 
 class _Mark(NamedTuple):
@@ -174,13 +179,22 @@ class _Mark(NamedTuple):
 
     step: int
     at_s: float
+    episodes: int = 0
 
 
 def _steps(behavior: Behavior) -> str:
     if not behavior.training:
         return f"{behavior.step:,} steps, not training"
     most = behavior.settings.max_steps
-    return f"{behavior.step:,} of {most:,} steps ({100 * behavior.step // max(most, 1)} %)"
+    episodes = _episode_budget(behavior)
+    steps = f"{behavior.step:,} of {most:,} steps ({100 * behavior.step // max(most, 1)} %)"
+    return f"{steps}, {episodes}" if episodes else steps
+
+
+def _episode_budget(behavior: Behavior) -> str:
+    """A phrase on how many episodes of ``max_episodes`` are over; empty without such a budget, or without training."""
+    most = behavior.settings.max_episodes
+    return "" if most is None or not behavior.training else f"{behavior.episodes:,} of {most:,} episodes"
 
 
 def _episodes(partial_summary: Summary) -> list[str]:

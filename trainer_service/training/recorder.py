@@ -85,6 +85,8 @@ class Recorder:
         self._next_save: dict[str, int] = {}
         self._saved_at: dict[str, int] = {}
         """The step of each behavior's last numbered checkpoint by this process."""
+        self._saved_finished: set[str] = set()
+        """Behaviors whose budget was used up by then: they learn nothing any more."""
         self._saved_ghosts: dict[str, int] = {}
         """Ghost steps of each behavior by then."""
         self._retry_at: dict[str, float] = {}
@@ -188,7 +190,7 @@ class Recorder:
         saved_at = self._saved_at.get(behavior.name)
         if saved_at is None:
             return False
-        return saved_at == behavior.step or (behavior.finished and saved_at >= behavior.settings.max_steps)
+        return saved_at == behavior.step or behavior.name in self._saved_finished
 
     def _has_played_since(self, behavior: Behavior) -> bool:
         """Whether a behavior that learned nothing has played since it was saved, which changed its rating."""
@@ -216,6 +218,8 @@ class Recorder:
         self._console.checkpoint(name, step)
         self._autosave_at[name] = time.monotonic() + self._autosave_s
         self._saved_at[name] = step
+        if behavior.finished:
+            self._saved_finished.add(name)
         self._saved_ghosts[name] = _ghost_steps(behavior)
         interval = behavior.settings.checkpoint_interval
         self._next_save[name] = (step // interval + 1) * interval

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.callbacks import EndedEpisodes
+from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.config import parse_run_options
 from trainer_service.errors import UserError
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -27,9 +30,23 @@ def test_a_step_budget_ends_learning() -> None:
     assert not ball.training
 
 
-def test_who_only_acts_has_no_step_budget() -> None:
-    ball = behavior(VECTOR, max_steps=10, learns=False)
-    ball.step = 10
+def test_a_budget_of_episodes_ends_learning_before_the_steps_do() -> None:
+    ball = behavior(VECTOR, max_steps=100, max_episodes=3)
+    said = []
+    for ended in (2, 0, 2):
+        returns = np.ones(ended)
+        zeros = np.zeros(ended, np.int64)
+        episodes = EndedEpisodes(returns, zeros + 5, zeros - 1, np.zeros(0))
+        ball.add(SampleBatch(team=0, transitions=10, episodes=episodes))
+        said.append((ball.step, ball.episodes, ball.finished))
+    assert said == [(10, 2, False), (20, 2, False), (30, 4, True)]
+    assert ball.summarize(1.0).is_training
+    assert not ball.summarize(1.0).is_training
+
+
+def test_who_only_acts_has_no_budget() -> None:
+    ball = behavior(VECTOR, max_steps=10, max_episodes=5, learns=False)
+    ball.step, ball.episodes = 10, 5
     assert not ball.finished
 
 

@@ -92,6 +92,7 @@ def test_a_behavior_has_ml_agents_defaults() -> None:
         "keep_checkpoints": 5,
         "even_checkpoints": False,
         "max_steps": 500000,
+        "max_episodes": None,
         "checkpoint_interval": 500000,
         "time_horizon": 64,
         "summary_freq": 50000,

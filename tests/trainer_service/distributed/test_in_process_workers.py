@@ -93,3 +93,14 @@ def test_a_run_ends_with_its_exact_budget(tmp_path: Path) -> None:
             {"A": {**SMALL_PPO, "max_steps": max_steps}}, distributed={"num_workers": workers}
         )
         assert learn_in_process(options, alone, tmp_path / str(workers)).steps == {"A": max_steps}
+
+
+def test_a_budget_of_episodes_ends_a_run_with_the_round_that_fills_it(tmp_path: Path) -> None:
+    settings = {**SMALL_PPO, "max_steps": 1000, "max_episodes": 20}
+    options = options_of({"A": settings}, distributed={"num_workers": 2})
+    run = learn_in_process(options, walkers({"A?team=0": Walk(agents=1)}), tmp_path)
+    behavior = run.behaviors["A"]
+    assert (behavior.step, behavior.episodes) == (
+        140,
+        28,
+    )  # a round is 7 episodes of 5 steps from each worker

@@ -120,6 +120,10 @@ def repeated_list(levels: int) -> bytes:
 
 HOSTILE: dict[str, tuple[bytes, str]] = {
     "a call": (b"cos\nmkdir\n(X\x08\x00\x00\x00explodedtR", "it names 'os.mkdir', and code is never loaded"),
+    "a name with control characters": (
+        b"cos\nsy\x07\n)R",
+        "it names 'os.sy\\\\x07', and code is never loaded",
+    ),
     "a call of torch": (b"ctorch\nload\n)R", "it names 'torch.load', and code is never loaded"),
     "an instance": (b"ccollections\nOrderedDict\n)\x81", "has an opcode 0x81"),
     "what was built is called": (b"]q\x00)R", "it calls something, and code is never loaded"),

@@ -76,6 +76,17 @@ def test_after_30_seconds_without_a_summary_a_line_comes(run: Run) -> None:
     assert "Mean return of 1 episode since the last summary: 160.000." in line
 
 
+def test_a_budget_of_episodes_is_shown_and_forecast(make_behavior: Callable[..., Behavior]) -> None:
+    stream = io.StringIO()
+    with Console(tty=False, stream=stream) as console:
+        counted = Run(console, stream, make_behavior(name="Ball", max_episodes=4))
+        counted.after(0)
+        live(counted.behavior, 21, ends=True)
+        (line,) = counted.after(30)
+    # 20 of 400 steps in 30 s would be 10 min; one of four episodes leaves three of 30 s.
+    assert "Ball. 20 of 400 steps (5 %), 1 of 4 episodes. 0.7 steps/s, about 2 min left." in line
+
+
 def test_a_summary_is_a_line_too(run: Run) -> None:
     run.after(0)
     live(run.behavior, 11, ends=False)

@@ -220,12 +220,14 @@ def test_a_checkpoint_due_at_the_end_is_saved_once(tmp_path: Path, caplog: pytes
     assert Path(status.final_checkpoint.file_path) == folder.final_model("B")
 
 
-def test_a_finished_behavior_is_saved_at_once_and_never_again(tmp_path: Path) -> None:
-    quick = behavior(max_steps=150, checkpoint_interval=100)
+@pytest.mark.parametrize("budget", [{"max_steps": 150}, {"max_episodes": 2}])
+def test_a_finished_behavior_is_saved_at_once_and_never_again(budget: dict[str, int], tmp_path: Path) -> None:
+    quick = behavior(**budget, checkpoint_interval=100)
     with RunFolder.open(tmp_path, "run") as folder:
         records = watched(folder, quick, autosave_s=0.0)
         for step in (100, 160, 200, 300, 470):  # it goes on acting while others learn
             quick.step = step
+            quick.episodes = step // 80
             records.write_due(quick)
         records.finish([quick])
         assert names(folder) == ["B-100.pt", "B-160.pt", "checkpoint.pt"]

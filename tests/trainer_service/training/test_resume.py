@@ -138,6 +138,16 @@ def test_another_seed_is_another_run(train) -> None:
         assert_same_state("one", "two")
 
 
+def test_a_budget_of_episodes_counts_on_when_resumed(train) -> None:
+    train("whole", 1000, max_episodes=24)
+    said = train("parts", 1000, max_episodes=12)
+    assert checkpoint("parts")["step"] == 4 * EPISODE  # three agents' episodes end together
+    train("parts", 1000, "--resume", max_episodes=24)
+    assert checkpoint("parts")["step"] == 8 * EPISODE
+    assert_same_state("whole", "parts")
+    assert "Learning was interrupted" not in said.out
+
+
 def test_a_finished_run_that_is_resumed_ends_at_once(train) -> None:
     train("done", AT_AN_UPDATE)
     said = train("done", AT_AN_UPDATE, "--resume")
