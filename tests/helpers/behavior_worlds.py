@@ -60,6 +60,66 @@ class OneDecision:
         )
 
 
+CORRIDORS = 6
+"""Agents that walk a Corridor, each its own."""
+
+
+class Corridor:
+    """A cue at the start, nothing but noise on the way, and at the end a choice or a number that should equal it."""
+
+    def __init__(self, seed: int, lengths: tuple[int, ...] = (4,), choices: int = 2) -> None:
+        self.choices = choices
+        self.rng = np.random.default_rng(seed)
+        self.lengths = lengths
+        self.returns: list[float] = []
+
+    def begin(self) -> StepBatch:
+        self.cue, self.noise = np.empty(CORRIDORS), np.empty(CORRIDORS)
+        self.time, self.end = np.empty(CORRIDORS, np.int64), np.empty(CORRIDORS, np.int64)
+        everyone = np.ones(CORRIDORS, np.bool_)
+        self._enter(everyone)
+        return self.rows(everyone, np.zeros(CORRIDORS))
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        self.time += 1
+        right = [np.sign(actions.continuous) == self.cue[:, None]]
+        right.append((actions.discrete == 1) == (self.cue > 0)[:, None])
+        ended = self.time == self.end
+        share = np.concatenate(right, axis=1).mean(axis=1)
+        paid = np.where(ended, 2.0 * share - 1.0, 0.0)
+        self.returns += paid[ended].tolist()
+        self.noise = self.rng.normal(size=CORRIDORS)
+        terminal = self.rows(ended, paid, terminated=np.ones(ended.sum(), np.bool_))
+        self._enter(ended)
+        return concatenate(terminal, self.rows(np.ones(CORRIDORS, np.bool_), paid))
+
+    def _enter(self, who: np.ndarray) -> None:
+        self.time[who] = 0
+        self.cue[who] = self.rng.choice([-1.0, 1.0], who.sum())
+        self.end[who] = self.rng.choice(self.lengths, who.sum())
+        self.noise[who] = self.rng.normal(size=who.sum())
+
+    def rows(self, who: np.ndarray, rewards: np.ndarray, **ends: Any) -> StepBatch:
+        """The observations: the cue at first, whether this is the choice, and noise."""
+        seen = [np.where(self.time == 0, self.cue, 0.0), self.time == self.end - 1, 0.1 * self.noise]
+        return step_batch(
+            [np.stack(seen, axis=1)[who].astype(np.float32)],
+            rewards[who].astype(np.float32),
+            agent_ids=np.flatnonzero(who),
+            allowed_actions=np.ones((int(who.sum()), self.choices), np.bool_),
+            **ends,
+        )
+
+
+def live_in(behavior: Behavior, world: Corridor, batch: StepBatch, ticks: int) -> StepBatch:
+    for _ in range(ticks):
+        behavior.observe(TeamSteps(0, 0, batch))
+        if behavior.ready_to_update():
+            behavior.update()
+        batch = world.step(behavior.act()[0])
+    return batch
+
+
 def begin_world(behavior: Behavior, world: Kind) -> tuple[Kind, StepBatch]:
     """Shows a behavior the first tick of a world. Returns both."""
     first = world.begin()

@@ -26,8 +26,12 @@ class SequenceReplay(TransitionReplay):
     memory before its first step (four bytes per float), and 16 bytes.
     """
 
-    def __init__(self, spec: BehaviorSpec, capacity: int, memory_size: int) -> None:
-        super().__init__(spec, capacity)
+    def __init__(
+        self, spec: BehaviorSpec, capacity: int, memory_size: int, *, n_step: int = 1, gamma: float = 1.0
+    ) -> None:
+        """memory_size: floats of an agent's memory that are kept, the first. n_step, gamma: see TransitionReplay."""
+        super().__init__(spec, capacity, n_step=n_step, gamma=gamma)
+        self._memory_size = memory_size
         self._steps_written = 0
         """Steps written so far."""
         self._finals |= {
@@ -81,7 +85,7 @@ class SequenceReplay(TransitionReplay):
         ends = np.cumsum(trajectories.lengths)
         return {
             **super()._finals_of(trajectories),
-            "memories": trajectories.memories[ends - trajectories.lengths],
+            "memories": trajectories.memories[ends - trajectories.lengths, : self._memory_size],
             "length": trajectories.lengths,
             "end": self._steps_written + ends,
         }
@@ -94,12 +98,26 @@ class PrioritizedSequenceReplay(SequenceReplay):
     (Recurrent experience replay in distributed reinforcement learning): a mean alone would hide single surprises.
     """
 
-    def __init__(self, spec: BehaviorSpec, capacity: int, memory_size: int, alpha: float) -> None:
-        """alpha: 0 samples uniformly, 1 in proportion to the error."""
-        super().__init__(spec, capacity, memory_size)
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        capacity: int,
+        memory_size: int,
+        alpha: float,
+        *,
+        n_step: int = 1,
+        gamma: float = 1.0,
+    ) -> None:
+        """alpha: 0 samples uniformly, 1 in proportion to the error. The others: see SequenceReplay."""
+        super().__init__(spec, capacity, memory_size, n_step=n_step, gamma=gamma)
         self.prioritized = True
         # Whole trajectories have at least one step each, so their numbers differ by less than the capacity.
         self._priorities = Priorities(capacity, alpha)
+
+    @property
+    def largest_priority(self) -> float | None:
+        """The largest p^α of a sequence."""
+        return self._priorities.largest
 
     def add(self, trajectories: Trajectories) -> Rows:
         """Adds finished trajectories, with the largest priority."""

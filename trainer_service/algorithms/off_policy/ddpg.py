@@ -1,12 +1,13 @@
 """Deep deterministic policy gradient, Lillicrap et al. 2016 (arXiv:1509.02971).
 
 Top to bottom as in the paper's algorithm 1: act with noise, remember, and for every few steps one gradient step of
-the critic, one of the policy, and a step of their targets. For continuous actions.
+the critic, one of the policy, and a step of their targets. For continuous actions. With memory policy and critic have
+one each (recurrent deterministic policy gradient, Heess et al. 2015, arXiv:1512.04455).
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +19,14 @@ from trainer_service.algorithms.common.off_policy.transition_learner import Tran
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
 from trainer_service.algorithms.common.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.config.hyperparameters.off_policy import DDPGSettings
+from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
-from trainer_service.networks.policies.deterministic_actor import ActionCritic, DeterministicActor
+from trainer_service.networks.policies.deterministic_actor import (
+    ActionCritic,
+    DeterministicActor,
+    RememberingActor,
+    RememberingCritics,
+)
 from trainer_service.ops.q_learning import td_loss, td_targets
 from trainer_service.replay.transitions import Sample
 
@@ -38,12 +45,14 @@ class DDPG(TransitionLearner):
         network = self._settings.network_settings
         self._actor = DeterministicActor(self._spec, network).to(self._device)
         self._critic = self._make_critic().to(self._device)
+        critics = cast(RememberingCritics, self._critic)
+        self._acting_network = RememberingActor(self._actor, critics) if critics.memory_size else self._actor
         self._target_actor, self._target_critic = TargetNetwork(self._actor), TargetNetwork(self._critic)
         self._actor_optimizer = self._optimizer_of(self._actor)
         self._critic_optimizer = self._optimizer_of(self._critic)
 
     def _make_critic(self) -> nn.Module:
-        """Builds Q, from normalized observations and actions [B, C] to values [B]."""
+        """Builds Q, from what was seen and actions [B, C] to values [B]: RememberingCritics."""
         return ActionCritic(self._spec, self._settings.network_settings)
 
     def _make_exploration(self) -> ActionNoise:
@@ -51,12 +60,12 @@ class DDPG(TransitionLearner):
         return ActionNoise(hyper, self._spec.action_spec.continuous_size, hyper.buffer_init_steps)
 
     @property
-    def _policy(self) -> DeterministicActor:
-        return self._actor
+    def _policy(self) -> DeterministicActor | RememberingActor:
+        return self._acting_network
 
     def _gradient_step(self, sample: Sample, rate: float) -> Tensor:
-        inputs = self._inputs(sample.observations)
-        q, errors, critic_loss = self._update_critic(sample, inputs, rate)
+        inputs, next_inputs = self._encoder_inputs(sample)
+        q, errors, critic_loss = self._update_critic(sample, inputs, next_inputs, rate)
         policy_loss = self._update_actor(inputs, rate)
         absolute = errors.abs()
         self._replay.finish_update(absolute)
@@ -64,26 +73,25 @@ class DDPG(TransitionLearner):
         return torch.stack([critic_loss, absolute.mean(), q.mean(), policy_loss])
 
     def _update_critic(
-        self, sample: Sample, inputs: list[Tensor], rate: float
+        self, sample: Sample, inputs: EncoderInput, next_inputs: EncoderInput, rate: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Moves the critic towards the targets, eq. 4. Returns Q and its errors, [B] each, and the loss."""
-        targets = self._targets(sample)
+        targets = self._targets(sample, next_inputs)
         q: Tensor = self._critic.forward(inputs, to_tensor(sample.continuous_actions, self._device))
         errors = q - targets
         loss = td_loss(errors, self._importance_weights(sample))
         self._minimize(self._critic_optimizer, loss, rate)
         return q.detach(), errors.detach(), loss.detach()
 
-    def _targets(self, sample: Sample) -> Tensor:
+    def _targets(self, sample: Sample, next_inputs: EncoderInput) -> Tensor:
         """Targets r + γ Q'(o', μ'(o')), eq. 5. [B]"""
         rewards, terminated = self._rewards(sample), to_tensor(sample.terminated, self._device)
         with torch.no_grad():
-            next_inputs = self._inputs(sample.next_observations)
             next_actions = self._target_actor.network.forward(next_inputs)
             next_values: Tensor = self._target_critic.network.forward(next_inputs, next_actions)
             return td_targets(rewards, self._discounts(sample), next_values, terminated)
 
-    def _update_actor(self, inputs: list[Tensor], rate: float) -> Tensor:
+    def _update_actor(self, inputs: EncoderInput, rate: float) -> Tensor:
         """Moves the policy towards what the critic values more, eq. 6. Returns the loss."""
         loss: Tensor = -self._critic.forward(inputs, self._actor.forward(inputs)).mean()
         self._minimize(self._actor_optimizer, loss, rate)

@@ -2,7 +2,8 @@
 
 Top to bottom as in the paper's algorithm 1: act ε-greedily, remember, and for every few steps one gradient step
 towards r + γ Q'(o', a'), where Q' is a slower copy. What came since is a setting each: two estimates (on by default),
-priorities, several steps at once, and dueling heads. For discrete actions, of one branch or several.
+priorities, several steps at once, dueling heads, and memory (DRQN, Hausknecht & Stone 2015, arXiv:1507.06527), with
+sequences that begin with the memory which the agent had then. For discrete actions, of one branch or several.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from trainer_service.algorithms.common.off_policy.transition_learner import Tran
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
 from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.config.hyperparameters.off_policy import DQNSettings
+from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.policies.q_network import QNetwork
 from trainer_service.ops import q_learning
@@ -49,9 +51,10 @@ class DQN(TransitionLearner):
     def _gradient_step(self, sample: Sample, rate: float) -> Tensor:
         self._replay_metrics = self._replay.metrics()
         rewards = self._rewards(sample)
-        targets = self._targets(sample, rewards)
+        inputs, next_inputs = self._encoder_inputs(sample)
+        targets = self._targets(sample, rewards, next_inputs)
         actions = to_tensor(sample.discrete_actions, self._device)
-        q = self._network.q_values(self._inputs(sample.observations))
+        q = self._network.encoded_q_values(inputs)
         chosen = q_learning.chosen_value(q, actions, self._branches)
         errors = chosen - targets
         loss = q_learning.td_loss(errors, self._importance_weights(sample))
@@ -61,13 +64,12 @@ class DQN(TransitionLearner):
         self._target.soft_update(self._optimizer.parameters, target_tau(self._hyper, self._replay.updates))
         return torch.stack([loss.detach(), absolute.mean(), chosen.detach().mean(), rewards.mean()])
 
-    def _targets(self, sample: Sample, rewards: Tensor) -> Tensor:
+    def _targets(self, sample: Sample, rewards: Tensor, next_inputs: EncoderInput) -> Tensor:
         """Targets r + γ Q'(o', a') of the actions' values. [B]"""
         with torch.no_grad():
-            inputs = self._inputs(sample.next_observations)
             allowed = allowed_or_none(sample.next_allowed_actions, self._device)
-            q = self._target.network.q_values(inputs)
-            online_q = self._network.q_values(inputs) if self._hyper.double else q
+            q = self._target.network.encoded_q_values(next_inputs)
+            online_q = self._network.encoded_q_values(next_inputs) if self._hyper.double else q
             values = q_learning.double_q_value(online_q, q, allowed, self._branches)
             terminated = to_tensor(sample.terminated, self._device)
             return q_learning.td_targets(rewards, self._discounts(sample), values, terminated)

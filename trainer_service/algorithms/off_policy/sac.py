@@ -21,11 +21,11 @@ from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLe
 from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler
 from trainer_service.algorithms.common.off_policy.sac_minibatch import SACMinibatchBuilder
 from trainer_service.algorithms.common.off_policy.sac_update import SACUpdate
+from trainer_service.algorithms.common.off_policy.transition_learner import make_transition_replay
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.algorithms.common.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.algorithms.common.schedules import learning_rate_at
 from trainer_service.config import SACSettings, TrainerSettings
-from trainer_service.replay.sequence_replay import PrioritizedSequenceReplay, SequenceReplay
 from trainer_service.replay.transitions import Sample, TransitionReplay
 from trainer_service.rewards import Experience
 from trainer_service.rollout.trajectories import Trajectories
@@ -41,7 +41,6 @@ class SAC(ReplayLearner[Sample]):
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
         super().__init__(spec, settings, compute)
-        self.memory_size = self._update_rule.memory_size
         offsets = self._update_rule.actions.offsets
         self._minibatches = SACMinibatchBuilder(self._normalizer, self._reward_sources, offsets, self._device)
         self._cloning: BehavioralCloning | None = None
@@ -58,26 +57,13 @@ class SAC(ReplayLearner[Sample]):
         discounts = torch.tensor([source.gamma for source in self._reward_sources], device=self._device)
         self._update_rule = SACUpdate(self._spec, self._settings, self._hyper, discounts, self._shard)
 
-    def _make_horizon(self) -> int:
-        memory = self._settings.network_settings.memory
-        # A trajectory is a sequence: whatever time_horizon says, none is longer, and none shorter but at the end.
-        return super()._make_horizon() if memory is None else memory.sequence_length
-
     def _make_sampler(self) -> ReplaySampler[Sample]:
-        hyper, memory = self._hyper, self._settings.network_settings.memory
-        schedule = UpdateSchedule(hyper.learning_starts, hyper.steps_per_update)
+        hyper = self._hyper
         self._reward_schedule = UpdateSchedule(hyper.learning_starts, hyper.reward_signal_steps_per_update)
-        sequences = None if memory is None else max(hyper.batch_size // memory.sequence_length, 1)
-        buffer, schedules = self._make_buffer(), (schedule, self._reward_schedule)
-        return ReplaySampler(buffer, hyper, self._seed, *schedules, sample_size=sequences, shard=self._shard)
+        return self._sampler_with(self._reward_schedule)
 
     def _make_buffer(self) -> TransitionReplay:
-        capacity, alpha = self._hyper.buffer_size, self._hyper.replay.priority_exponent
-        if self._settings.network_settings.memory is None:
-            return TransitionReplay(self._spec, capacity, alpha=alpha)
-        if alpha is None:
-            return SequenceReplay(self._spec, capacity, self._update_rule.memory_size)
-        return PrioritizedSequenceReplay(self._spec, capacity, self._update_rule.memory_size, alpha)
+        return make_transition_replay(self._spec, self._hyper, self._update_rule.memory_size)
 
     @property
     def _policy(self) -> SACUpdate:

@@ -7,8 +7,6 @@ several steps of the critics (delayed policy updates).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +15,7 @@ from trainer_service.algorithms.common.algorithm import Compute
 from trainer_service.algorithms.off_policy.ddpg import DDPG
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import TD3Settings
-from trainer_service.networks.encoders.layers import observations_as_floats
+from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.soft_actor import SoftCritics
 from trainer_service.ops.q_learning import td_loss, td_targets
 from trainer_service.replay.transitions import Sample
@@ -27,9 +25,9 @@ from unity_bridge.specs import BehaviorSpec
 class TwinCritics(SoftCritics):
     """Q₁ and Q₂: the critics of soft actor-critic, with one value each."""
 
-    def forward(self, observations: Sequence[Tensor], continuous: Tensor) -> Tensor:
+    def forward(self, seen: EncoderInput, continuous: Tensor) -> Tensor:
         """Normalized observations and actions [B, C] to [2, B]."""
-        return super().forward(observations_as_floats(observations), continuous)[..., 0, 0]
+        return super().forward(seen, continuous)[..., 0, 0]
 
 
 class TD3(DDPG):
@@ -50,8 +48,8 @@ class TD3(DDPG):
         return TwinCritics(self._spec, self._settings.network_settings, value_heads=1)
 
     def _gradient_step(self, sample: Sample, rate: float) -> Tensor:
-        inputs = self._inputs(sample.observations)
-        q, errors, loss = self._update_critic(sample, inputs, rate)
+        inputs, next_inputs = self._encoder_inputs(sample)
+        q, errors, loss = self._update_critic(sample, inputs, next_inputs, rate)
         absolute = errors.abs().mean(dim=0)
         self._replay.finish_update(absolute)
         if self._replay.updates % self._hyper.policy_delay == 0:
@@ -60,21 +58,20 @@ class TD3(DDPG):
         return torch.stack([loss, absolute.mean(), q.mean()])
 
     def _update_critic(
-        self, sample: Sample, inputs: list[Tensor], rate: float
+        self, sample: Sample, inputs: EncoderInput, next_inputs: EncoderInput, rate: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Moves each critic towards the same targets. Returns Q and its errors, [2, B] each, and the mean loss."""
-        targets, weights = self._targets(sample), self._importance_weights(sample)
+        targets, weights = self._targets(sample, next_inputs), self._importance_weights(sample)
         q: Tensor = self._critic.forward(inputs, to_tensor(sample.continuous_actions, self._device))
         errors = q - targets
         loss = td_loss(errors[0], weights) + td_loss(errors[1], weights)
         self._minimize(self._critic_optimizer, loss, rate)
         return q.detach(), errors.detach(), loss.detach() / 2.0
 
-    def _targets(self, sample: Sample) -> Tensor:
+    def _targets(self, sample: Sample, next_inputs: EncoderInput) -> Tensor:
         """r + γ min(Q₁'(o', ã), Q₂'(o', ã)), ã = μ'(o') + clip(ε, −c, c), ε ~ N(0, σ): algorithm 1 of the paper. [B]"""
         hyper, rewards = self._hyper, self._rewards(sample)
         with torch.no_grad():
-            next_inputs = self._inputs(sample.next_observations)
             next_actions = self._target_actor.network.forward(next_inputs)
             noise = hyper.target_noise * self._shard.normal(next_actions, self._replay.part, self._smoothing)
             noise = noise.clamp(-hyper.target_noise_clip, hyper.target_noise_clip)
@@ -83,7 +80,7 @@ class TD3(DDPG):
             terminated = to_tensor(sample.terminated, self._device)
             return td_targets(rewards, self._discounts(sample), next_values.amin(dim=0), terminated)
 
-    def _update_actor(self, inputs: list[Tensor], rate: float) -> Tensor:
+    def _update_actor(self, inputs: EncoderInput, rate: float) -> Tensor:
         """Moves the policy towards what the first critic values more. Returns the loss."""
         loss: Tensor = -self._critic.forward(inputs, self._actor.forward(inputs))[0].mean()
         self._minimize(self._actor_optimizer, loss, rate)

@@ -65,7 +65,8 @@ class ReplayHyperparameters(Hyperparameters):
     supports_stale_rollouts: ClassVar[bool] = True
 
     batch_size: PositiveCount = 128
-    """Rows of one gradient step, drawn from the replay buffer; for learners of groups a row is a joint step."""
+    """Rows of one gradient step, drawn from the replay buffer; for learners of groups a row is a joint step. With
+    memory: batch_size / sequence_length whole sequences, fewer rows where episodes end before."""
 
     buffer_size: PositiveCount = 50000
     """Rows that the replay buffer holds; for learners of groups a row is a joint step."""
@@ -99,6 +100,13 @@ class ReplayHyperparameters(Hyperparameters):
         """Rewards that a target adds up at most."""
         return 1
 
+    def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
+        yield from super().contradictions(network, clones=clones)
+        if network.memory is not None and self.buffer_size < network.memory.sequence_length:
+            longest = network.memory.sequence_length
+            sequence = f"at least the {longest} steps of a sequence (memory.sequence_length)"
+            yield Contradiction(("hyperparameters", "buffer_size"), sequence, self.buffer_size)
+
 
 def _as_steps_per_update(validated: dict[str, Any]) -> float:
     steps: float = validated["steps_per_update"]
@@ -119,18 +127,10 @@ class SACSettings(ReplayHyperparameters):
     reward_signal_steps_per_update: Positive = Field(default_factory=_as_steps_per_update)
     """Agent steps for each update of the reward signals; as steps_per_update where not given."""
 
-    def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
-        yield from super().contradictions(network, clones=clones)
-        if network.memory is not None and self.buffer_size < network.memory.sequence_length:
-            longest = network.memory.sequence_length
-            sequence = f"at least the {longest} steps of a sequence (memory.sequence_length)"
-            yield Contradiction(("hyperparameters", "buffer_size"), sequence, self.buffer_size)
-
 
 class OffPolicyHyperparameters(ReplayHyperparameters):
     """Hyperparameters of all learners from a replay buffer but sac, which learn from the task's rewards alone."""
 
-    supports_memory: ClassVar[bool] = False
     supports_reward_models: ClassVar[bool] = False
     supports_cloning: ClassVar[bool] = False
 
@@ -234,6 +234,8 @@ class TD3Settings(DDPGSettings):
 
 class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
     """Hyperparameters of all learners of groups from a replay buffer."""
+
+    supports_memory: ClassVar[bool] = False
 
     share: ShapesWeights[Literal["full", "none"]] = "none"
     """``full``: one network for all agents of the behavior. ``none``: one for each agent index in the group."""

@@ -15,8 +15,13 @@ from torch import Tensor, nn
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.encoders.entities import EntityAttention
 from trainer_service.networks.encoders.goals import ConditionalBody
-from trainer_service.networks.encoders.layers import LinearBody, NormedBody, make_body
-from trainer_service.networks.encoders.memory import Sequences, make_memory
+from trainer_service.networks.encoders.layers import (
+    LinearBody,
+    NormedBody,
+    make_body,
+    observations_as_floats,
+)
+from trainer_service.networks.encoders.memory import EncoderInput, Sequences, make_memory
 from trainer_service.networks.encoders.pictures import picture_encoder
 from unity_bridge.specs import BehaviorSpec, ObservationSpec, ObservationType
 
@@ -106,6 +111,11 @@ class Trunk(nn.Module):
         if self.memory is None or sequences is None:
             return features
         return self.memory.unroll(features, sequences.memories[:, self._own], sequences.filled)
+
+    def encode(self, seen: EncoderInput) -> Tensor:
+        """Returns the features of the steps that are asked about, [B, output_size], after those before them."""
+        features = self.forward(observations_as_floats(seen.observations))
+        return seen.select(self.unroll(features, seen.sequences))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """One step of B agents that remember all of ``memories``: [B, output_size], and what this trunk keeps."""

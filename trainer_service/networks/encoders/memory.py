@@ -23,6 +23,23 @@ class Sequences(NamedTuple):
     """Steps that are there; the others pad shorter sequences at their end. bool [N, L]"""
 
 
+class EncoderInput(NamedTuple):
+    """Observations of B agents, and with memory those before them."""
+
+    observations: Sequence[Tensor]
+    """Normalized, one tensor per sensor. Shapes [B, …], or of all steps of the sequences: [R, …]."""
+
+    sequences: Sequences | None = None
+    """How the R steps follow each other; None without memory."""
+
+    selected: Tensor | None = None
+    """Those of the R steps that are asked about. int64 [B]"""
+
+    def select(self, features: Tensor) -> Tensor:
+        """Selects the features of the steps that are asked about. [R, F] to [B, F]."""
+        return features if self.selected is None else features[self.selected]
+
+
 class Memory(nn.Module):
     """A layer with a state that is carried from step to step: a vector of ``size`` floats, zeros at the start."""
 

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.encoders.encoder import ObservationEncoder, Trunk, body_for
-from trainer_service.networks.encoders.layers import kaiming_linear, observations_as_floats, xavier_linear
+from trainer_service.networks.encoders.layers import (
+    kaiming_linear,
+    make_body,
+    observations_as_floats,
+    xavier_linear,
+)
+from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops import distributions as dist
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
 _NO_SPREAD = -20.0
 """ln σ of numbers that are drawn from nothing: of no weight beside rounding."""
+
+
+class RememberingCritics(Protocol):
+    """Critics, perhaps with memory."""
+
+    memory_size: int
+
+    def remember(self, observations: Sequence[Tensor], memories: Tensor) -> Tensor: ...
 
 
 class DirectActions(nn.Module):
@@ -65,41 +80,88 @@ class DirectActions(nn.Module):
 class DeterministicActor(nn.Module):
     """The actor μ(o), for continuous actions."""
 
-    memory_size = policy_memory_size = 0
-
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings) -> None:
         """Raises ValueError where a sensor does not fit the networks that the settings ask for."""
         super().__init__()
         self.actor = Trunk(spec, settings)
+        self.memory_size = self.policy_memory_size = self.actor.memory_size
         self.actions = DirectActions(spec.action_spec)
         self.output = kaiming_linear(self.actor.output_size, self.actions.size, gain=0.2)
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
         """Returns what each agent does, before tanh, for observations as ActorCritic takes them."""
-        features = self.actor.forward(observations_as_floats(observations))
-        return self.actions.forward(self.output.forward(features))
+        return self._decide(self.actor.encode(EncoderInput(observations)))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """There is no memory to step on."""
-        raise ValueError("there is no memory to step on")
+        """Returns parameters of one step, and what each agent remembers next. memories: the actor's part first."""
+        features, kept = self.actor.step(observations_as_floats(observations), memories)
+        return self._decide(features), kept
 
-    def forward(self, observations: Sequence[Tensor]) -> Tensor:
-        """Returns what each agent does: [B, C] in [−1, 1]."""
-        return torch.tanh(self.policy(observations).mean)
+    def forward(self, seen: EncoderInput) -> Tensor:
+        """Returns what agents do at the steps that are asked about: [B, C] in [−1, 1]."""
+        return torch.tanh(self._decide(self.actor.encode(seen)).mean)
+
+    def _decide(self, features: Tensor) -> ActionParameters:
+        return self.actions.forward(self.output.forward(features))
 
 
 class ActionCritic(nn.Module):
-    """The critic Q(o, a)."""
+    """The critic Q(o, a).
+
+    With memory it sums up what was seen in a trunk, and one more layer joins that with an action, as SoftCritics do.
+    Of all that an agent remembers, the critic's part follows the actor's.
+    """
 
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings) -> None:
         super().__init__()
-        self.encoder = ObservationEncoder(spec.observation_specs, settings)
-        inputs = self.encoder.output_size + spec.action_spec.continuous_size
-        self.body = body_for(self.encoder, inputs, settings)
+        done, memory = spec.action_spec.continuous_size, settings.memory
+        self.encoder: ObservationEncoder | Trunk
+        if memory is None:
+            self.encoder = ObservationEncoder(spec.observation_specs, settings)
+            self.body = body_for(self.encoder, self.encoder.output_size + done, settings)
+        else:
+            self.encoder = Trunk(spec, settings, memory_start=memory.memory_size)
+            single = settings.model_copy(update={"num_layers": 1})
+            self.body = make_body(self.encoder.output_size + done, single)
+        self.memory_size = 0 if memory is None else memory.memory_size
         self.value = xavier_linear(settings.hidden_units, 1)
 
-    def forward(self, observations: Sequence[Tensor], actions: Tensor) -> Tensor:
+    def forward(self, seen: EncoderInput, actions: Tensor) -> Tensor:
         """Normalized observations and actions [B, C] to [B]."""
-        encoded = self.encoder.forward(observations_as_floats(observations))
+        if isinstance(self.encoder, Trunk):
+            encoded = self.encoder.encode(seen)
+        else:
+            encoded = self.encoder.forward(observations_as_floats(seen.observations))
         features = self.body.forward(torch.cat([encoded, actions], dim=-1))
         return self.value.forward(features).squeeze(-1)
+
+    def remember(self, observations: Sequence[Tensor], memories: Tensor) -> Tensor:
+        """Returns what it remembers after a step, of agents that remember ``memories``. [B, memory_size]"""
+        if not isinstance(self.encoder, Trunk):
+            return memories[:, :0]
+        return self.encoder.step(observations_as_floats(observations), memories)[1]
+
+
+class RememberingActor(nn.Module):
+    """An actor with the memories of its critics, which see what it sees while it acts."""
+
+    def __init__(self, actor: DeterministicActor, critics: RememberingCritics) -> None:
+        super().__init__()
+        self.actor, self.critics = actor, critics
+        self.actions = actor.actions
+        self.memory_size = actor.memory_size + critics.memory_size
+        """Floats that an agent remembers: the actor's, then the critics'."""
+
+    def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
+        """Returns what each agent does, before tanh; without memory."""
+        return self.actor.policy(observations)
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """Returns parameters of one step, and what each agent remembers next.
+
+        memories: [B, at least memory_size], or the actor's part alone where nothing is learned.
+        """
+        parameters, kept = self.actor.step(observations, memories)
+        if memories.shape[1] > self.actor.memory_size:
+            kept = torch.cat([kept, self.critics.remember(observations, memories)], dim=1)
+        return parameters, kept

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.encoders.encoder import Trunk
 from trainer_service.networks.encoders.layers import kaiming_linear, observations_as_floats
+from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops.q_learning import dueling, masked_argmax
 from unity_bridge.specs import BehaviorSpec
@@ -39,12 +40,11 @@ class GreedyChoices:
 class GreedyNetwork(nn.Module, ABC):
     """A network that decides by the values of discrete actions: the part of a value learner that is exported."""
 
-    memory_size = policy_memory_size = 0
-    """It remembers nothing."""
-
-    def __init__(self, branches: Sequence[int]) -> None:
+    def __init__(self, branches: Sequence[int], memory_size: int = 0) -> None:
+        """memory_size: floats that an agent carries from one decision to the next."""
         super().__init__()
         self.actions = GreedyChoices(branches)
+        self.memory_size = self.policy_memory_size = memory_size
 
     @abstractmethod
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
@@ -52,11 +52,15 @@ class GreedyNetwork(nn.Module, ABC):
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
         """Returns values in the place of logits."""
-        q = self.q_values(observations)
-        return ActionParameters(q[:, :0], q.new_empty(0), q)
+        return _as_parameters(self.q_values(observations))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """There is no memory to step on."""
+        """Returns values in the place of logits, and what each agent remembers next. memories: [B, memory_size]."""
+        q, kept = self.step_q_values(observations, memories)
+        return _as_parameters(q), kept
+
+    def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
+        """One step with memory, [B, memory_size]: the value of every choice, [B, K], and what is remembered next."""
         raise ValueError("there is no memory to step on")
 
 
@@ -70,15 +74,31 @@ class QNetwork(GreedyNetwork):
         """
         super().__init__(spec.action_spec.discrete_branches)
         self.trunk = Trunk(spec, settings)
+        self.memory_size = self.policy_memory_size = self.trunk.memory_size
         features, choices = self.trunk.output_size, spec.action_spec.mask_size
         # Near zero: nothing is known yet, and no choice looks better than another.
         self.q = kaiming_linear(features, choices, gain=0.1)
         self.value = kaiming_linear(features, 1, gain=0.1) if dueling else None
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
+        """Implements GreedyNetwork; without memory."""
+        return self.encoded_q_values(EncoderInput(observations))
+
+    def encoded_q_values(self, seen: EncoderInput) -> Tensor:
+        """Returns the value of every choice of the steps that are asked about. [B, K]"""
+        return self._values(self.trunk.encode(seen))
+
+    def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """Implements GreedyNetwork."""
-        features = self.trunk.forward(observations_as_floats(observations))
+        features, kept = self.trunk.step(observations_as_floats(observations), memories)
+        return self._values(features), kept
+
+    def _values(self, features: Tensor) -> Tensor:
         q = self.q.forward(features)
         if self.value is None:
             return q
         return dueling(self.value.forward(features), q, self.actions.branches)
+
+
+def _as_parameters(q: Tensor) -> ActionParameters:
+    return ActionParameters(q[:, :0], q.new_empty(0), q)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.encoders.encoder import ObservationEncoder, Trunk
 from trainer_service.networks.encoders.goals import ConditionalBody
 from trainer_service.networks.encoders.layers import kaiming_linear, observations_as_floats, xavier_linear
-from trainer_service.networks.encoders.memory import Sequences
+from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops import distributions as dist
 from trainer_service.ops.exploration_noise import unit_noise
@@ -26,23 +26,6 @@ CRITICS = 2
 """Two, and the smaller value counts: one alone believes its own errors (Fujimoto et al. 2018, arXiv:1802.09477)."""
 
 _LOG_SIGMA_RANGE = (-20.0, 2.0)
-
-
-class EncoderInput(NamedTuple):
-    """Observations of B agents, and with memory those before them."""
-
-    observations: Sequence[Tensor]
-    """Normalized, one float tensor per sensor. Shapes [B, …], or of all steps of the sequences: [R, …]."""
-
-    sequences: Sequences | None = None
-    """How the R steps follow each other; None without memory."""
-
-    selected: Tensor | None = None
-    """Those of the R steps that are asked about. int64 [B]"""
-
-    def select(self, features: Tensor) -> Tensor:
-        """Selects the features of the steps that are asked about. [R, F] to [B, F]."""
-        return features if self.selected is None else features[self.selected]
 
 
 class SquashedHeads(nn.Module):
@@ -146,8 +129,7 @@ class SoftActor(nn.Module):
 
     def policy_from(self, seen: EncoderInput) -> ActionParameters:
         """Returns the parameters of actions for steps with those before them."""
-        features = self.actor.unroll(self.actor.forward(seen.observations), seen.sequences)
-        return self.actions.forward(seen.select(features))
+        return self.actions.forward(self.actor.encode(seen))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns parameters of one step, and what each agent remembers next. memories: [B, memory size]."""
@@ -193,18 +175,16 @@ class SoftCritics(nn.Module):
         self.q = TwinLinear([xavier_linear(settings.hidden_units, outputs) for _ in range(CRITICS)])
         self._conditional = bool(goal)
 
-    def forward(self, observations: Sequence[Tensor], continuous: Tensor) -> Tensor:
-        """Normalized observations and [B, C] to [critics, B, value heads, choices or 1]; without memory."""
-        return self.values(self.encode(EncoderInput(observations)), continuous)
+    def forward(self, seen: EncoderInput, continuous: Tensor) -> Tensor:
+        """Normalized observations and [B, C] to [critics, B, value heads, choices or 1]."""
+        return self.values(self.encode(seen), continuous)
 
     def encode(self, seen: EncoderInput) -> list[Tensor]:
         """Returns critics' features before actions are given: [B, F] of each, or one for both."""
         if not self.memory_size:
-            return [cast(ObservationEncoder, each).forward(seen.observations) for each in self.encoders]
-        return [
-            seen.select(trunk.unroll(trunk.forward(seen.observations), seen.sequences))
-            for trunk in self._trunks()
-        ]
+            observations = observations_as_floats(seen.observations)
+            return [cast(ObservationEncoder, each).forward(observations) for each in self.encoders]
+        return [trunk.encode(seen) for trunk in self._trunks()]
 
     def values(self, features: list[Tensor], continuous: Tensor) -> Tensor:
         """Returns values from what ``encode`` gave and [B, C]: [critics, B, value heads, choices or 1]."""
@@ -213,6 +193,7 @@ class SoftCritics(nn.Module):
 
     def remember(self, observations: Sequence[Tensor], memories: Tensor) -> Tensor:
         """Returns what critics remember after a step, of agents that remember ``memories``. [B, memory_size]"""
+        observations = observations_as_floats(observations)
         return torch.cat([trunk.step(observations, memories)[1] for trunk in self._trunks()], dim=1)
 
     def heads_from(

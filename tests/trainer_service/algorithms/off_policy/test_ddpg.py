@@ -19,6 +19,7 @@ from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import TeamSteps
 from trainer_service.errors import UserError
 from trainer_service.interop.onnx_export import to_onnx
+from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.deterministic_actor import ActionCritic, DeterministicActor
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -208,7 +209,7 @@ def value_of(algorithm: dict[str, Any], behavior: Behavior) -> float:
     critic.load_state_dict(algorithm["critic"])
     seen = [torch.full((1, 2), 0.5)]
     with torch.inference_mode():
-        return float(critic.forward(seen, actor.forward(seen)))
+        return float(critic.forward(EncoderInput(seen), actor.forward(EncoderInput(seen))))
 
 
 def test_several_steps_at_once_are_discounted_as_often(learner) -> None:
@@ -235,18 +236,19 @@ def test_policy_and_critic_steps_move_nothing_of_the_other(learner) -> None:
     run_ticks(behavior, *begin_world(behavior, OneDecision()), 10)
     algorithm = behavior._algorithm
     assert isinstance(algorithm, DDPG)
-    seen = [torch.randn(16, 2)]
+    sample = algorithm._replay.sample(np.random.default_rng(1))
+    seen = algorithm._encoder_inputs(sample)
     critic, actor = (
         copy.deepcopy(part.parameters.vector)
         for part in (algorithm._critic_optimizer, algorithm._actor_optimizer)
     )
     algorithm._critic_optimizer.parameters.zero_gradient()
-    algorithm._update_actor(seen, 0.01)
+    algorithm._update_actor(seen[0], 0.01)
     assert torch.equal(algorithm._critic_optimizer.parameters.vector, critic)
     assert not algorithm._critic_optimizer.parameters.gradient.any()
     assert not torch.equal(algorithm._actor_optimizer.parameters.vector, actor)
     actor = algorithm._actor_optimizer.parameters.vector.clone()
-    algorithm._update_critic(algorithm._replay.sample(np.random.default_rng(1)), seen, 0.01)
+    algorithm._update_critic(sample, *seen, 0.01)
     assert torch.equal(algorithm._actor_optimizer.parameters.vector, actor)
     assert not torch.equal(algorithm._critic_optimizer.parameters.vector, critic)
 

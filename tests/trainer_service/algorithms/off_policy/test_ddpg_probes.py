@@ -11,6 +11,7 @@ import torch
 from seeds import seeds
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.deterministic_actor import ActionCritic
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -59,7 +60,7 @@ def q_of(behavior: Behavior, observations: list[float], action: float) -> list[f
     critic.load_state_dict(behavior.checkpoint().algorithm["critic"])
     seen = torch.tensor(observations)[:, None]
     with torch.inference_mode():
-        return critic.forward([seen], torch.full((len(seen), 1), action)).tolist()
+        return critic.forward(EncoderInput([seen]), torch.full((len(seen), 1), action)).tolist()
 
 
 def rows(observation: Any, reward: Any, **ends: np.ndarray) -> StepBatch:

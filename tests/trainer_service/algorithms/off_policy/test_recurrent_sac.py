@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import assert_equal_states, state
+from behavior_worlds import CORRIDORS, Corridor, assert_equal_states, live_in, state
 from seeds import seeds
 
 from trainer_service.algorithms import SAC
@@ -22,62 +22,11 @@ from trainer_service.policy import Policy
 from trainer_service.replay.sequence_replay import SequenceReplay
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.runs.replay_file import save_replay_file
-from unity_bridge.simulators.scene import concatenate, step_batch
-from unity_bridge.steps import ActionBatch, StepBatch
-
-AGENTS = 6
-IDS = np.arange(AGENTS, dtype=np.int64)
+from unity_bridge.steps import StepBatch
 
 each_seed = seeds(1, 2, 3)
 kinds = pytest.mark.parametrize("kind", ["lstm", "gru"])
 replays = pytest.mark.parametrize("replay", ["uniform", "prioritized"])
-
-
-class Corridor:
-    """A cue at the start, nothing but noise on the way, and at the end a choice or a number that should equal it."""
-
-    def __init__(self, seed: int, lengths: tuple[int, ...] = (4,), choices: int = 2) -> None:
-        self.choices = choices
-        self.rng = np.random.default_rng(seed)
-        self.lengths = lengths
-        self.returns: list[float] = []
-
-    def begin(self) -> StepBatch:
-        self.cue, self.noise = np.empty(AGENTS), np.empty(AGENTS)
-        self.time, self.end = np.empty(AGENTS, np.int64), np.empty(AGENTS, np.int64)
-        everyone = np.ones(AGENTS, np.bool_)
-        self._enter(everyone)
-        return self.rows(everyone, np.zeros(AGENTS))
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        self.time += 1
-        right = [np.sign(actions.continuous) == self.cue[:, None]]
-        right.append((actions.discrete == 1) == (self.cue > 0)[:, None])
-        ended = self.time == self.end
-        share = np.concatenate(right, axis=1).mean(axis=1)
-        paid = np.where(ended, 2.0 * share - 1.0, 0.0)
-        self.returns += paid[ended].tolist()
-        self.noise = self.rng.normal(size=AGENTS)
-        terminal = self.rows(ended, paid, terminated=np.ones(ended.sum(), np.bool_))
-        self._enter(ended)
-        return concatenate(terminal, self.rows(np.ones(AGENTS, np.bool_), paid))
-
-    def _enter(self, who: np.ndarray) -> None:
-        self.time[who] = 0
-        self.cue[who] = self.rng.choice([-1.0, 1.0], who.sum())
-        self.end[who] = self.rng.choice(self.lengths, who.sum())
-        self.noise[who] = self.rng.normal(size=who.sum())
-
-    def rows(self, who: np.ndarray, rewards: np.ndarray, **ends: Any) -> StepBatch:
-        """The observations: the cue at first, whether this is the choice, and noise."""
-        seen = [np.where(self.time == 0, self.cue, 0.0), self.time == self.end - 1, 0.1 * self.noise]
-        return step_batch(
-            [np.stack(seen, axis=1)[who].astype(np.float32)],
-            rewards[who].astype(np.float32),
-            agent_ids=IDS[who],
-            allowed_actions=np.ones((int(who.sum()), self.choices), np.bool_),
-            **ends,
-        )
 
 
 @pytest.fixture
@@ -117,19 +66,10 @@ def walker(make_behavior) -> Callable[..., Behavior]:
     return make
 
 
-def live(behavior: Behavior, world: Corridor, batch: StepBatch, ticks: int) -> StepBatch:
-    for _ in range(ticks):
-        behavior.observe(TeamSteps(0, 0, batch))
-        if behavior.ready_to_update():
-            behavior.update()
-        batch = world.step(behavior.act()[0])
-    return batch
-
-
 def collected(behavior: Behavior, lengths: tuple[int, ...] = (3, 8), ticks: int = 24) -> SAC:
     """After living in corridors of these lengths, learning nothing."""
     world = Corridor(1, lengths)
-    live(behavior, world, world.begin(), ticks)
+    live_in(behavior, world, world.begin(), ticks)
     algorithm = behavior._algorithm
     assert isinstance(algorithm, SAC)
     return algorithm
@@ -226,7 +166,7 @@ def test_a_minibatch_holds_as_many_full_sequences_as_fit(walker, batch_size: int
     behavior = walker({"memory_size": 4, "sequence_length": 4}, batch_size=batch_size)
     algorithm = collected(behavior, ticks=3)
     assert behavior._algorithm.horizon == 4
-    live(behavior, world := Corridor(3, (9,)), world.begin(), 12)
+    live_in(behavior, world := Corridor(3, (9,)), world.begin(), 12)
     sample = algorithm._replay.sample(np.random.default_rng(1))
     assert len(sample.sequences.lengths) == sequences
     assert sample.sequences.memories.shape == (sequences, behavior._algorithm.memory_size) == (sequences, 12)
@@ -241,12 +181,12 @@ def test_only_an_end_is_worth_nothing_afterwards(walker, sequence_length: int, e
 
     behavior = walker({"memory_size": 4, "sequence_length": sequence_length}, buffer_init_steps=4000)
     world = Ending(1, (5,))
-    live(behavior, world, world.begin(), 21)
+    live_in(behavior, world, world.begin(), 21)
     algorithm = behavior._algorithm
     sample = all_sequences(algorithm)
     continues = algorithm._minibatches.build(sample).continues[:, 0].numpy()
     is_choice = sample.observations[0][:, 1] == 1.0
-    assert is_choice.sum() == 4 * AGENTS
+    assert is_choice.sum() == 4 * CORRIDORS
     expected = np.where(is_choice & (ends == "terminated"), 0.0, 1.0)
     np.testing.assert_array_equal(continues, expected)
     # What is seen next is of the same episode: a cue is only ever seen first.
@@ -265,7 +205,7 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     straight = walker(memory, continuous=1, reward_signals=signals, **changes)
     world = Corridor(1)
     # Every episode has four steps, so nothing is unfinished after every fourth tick.
-    batch = live(straight, world, world.begin(), ticks)
+    batch = live_in(straight, world, world.begin(), ticks)
     straight.observe(TeamSteps(0, 0, batch))
     save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
     save_replay_file(straight.replay_state(), tmp_path / "replay.npz")
@@ -274,12 +214,12 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     its_world = copy.deepcopy(world)
     resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
     resumed.restore_replay(tmp_path / "replay.npz")
-    resumed.observe(TeamSteps(0, 0, its_world.rows(np.ones(AGENTS, np.bool_), np.zeros(AGENTS))))
+    resumed.observe(TeamSteps(0, 0, its_world.rows(np.ones(CORRIDORS, np.bool_), np.zeros(CORRIDORS))))
     assert_equal_states(state(straight), state(resumed))
     for behavior, its in ((straight, world), (resumed, its_world)):
         if behavior.ready_to_update():
             behavior.update()
-        live(behavior, its, its.step(behavior.act()[0]), 20)
+        live_in(behavior, its, its.step(behavior.act()[0]), 20)
     assert straight.checkpoint().algorithm["updates"] > 10
     assert_equal_states(state(straight), state(resumed))
 
@@ -303,7 +243,7 @@ def test_rewards_of_our_own_making_are_for_steps_of_sequences(walker, replay: st
     memory = {"memory_size": 6, "sequence_length": 5}
     behavior = walker(memory, continuous=1, reward_signals=signals, batch_size=40, replay={"type": replay})
     world = Corridor(1, (3, 8))
-    live(behavior, world, world.begin(), 40)
+    live_in(behavior, world, world.begin(), 40)
     algorithm = behavior._algorithm
     batch = algorithm._minibatches.build(sample := algorithm._replay.sample(np.random.default_rng(1)))
     assert batch.rewards.shape == (len(sample.rows), 3)
@@ -322,14 +262,14 @@ def likeliest_returns(behavior: Behavior, seed: int, episodes: int = 60) -> floa
         seen = batch.observations[0][batch.num_terminal :]
         actions, memories = policy.predict([seen], memories, episode_starts=starts)
         batch = world.step(actions)
-        starts = np.isin(IDS, batch.agent_ids[: batch.num_terminal])
+        starts = np.isin(np.arange(CORRIDORS), batch.agent_ids[: batch.num_terminal])
     return float(np.mean(world.returns))
 
 
 def learned(behavior: Behavior, seed: int, ticks: int = 200) -> float:
     """Mean return after so many ticks in corridors."""
     world = Corridor(seed, choices=behavior.spec.action_spec.mask_size)
-    live(behavior, world, world.begin(), ticks)
+    live_in(behavior, world, world.begin(), ticks)
     return likeliest_returns(behavior, seed)
 
 

@@ -101,13 +101,17 @@ def say_always(critics: torch.nn.Module, first: float, second: float) -> None:
         critics.q.bias.copy_(torch.tensor([first, second]).view(2, 1, 1))
 
 
+def targets_of(algorithm: TD3, sample: Sample) -> torch.Tensor:
+    return algorithm._targets(sample, algorithm._encoder_inputs(sample)[1])
+
+
 @pytest.mark.parametrize("values", [(3.0, 8.0), (8.0, 3.0)])
 def test_the_smaller_of_two_values_is_the_target(learner, values: tuple[float, float]) -> None:
     algorithm = algorithm_of(learner())
     say_always(algorithm._target_critic.network, *values)
     over = np.zeros(ROWS, np.bool_)
     over[0] = True
-    targets = algorithm._targets(transitions(terminated=over)).tolist()
+    targets = targets_of(algorithm, transitions(terminated=over)).tolist()
     # A reward of 1 with a strength of 2, and half of the smaller value where the task goes on.
     assert targets == [2.0, *[2.0 + 0.5 * 3.0] * (ROWS - 1)]
 
@@ -128,12 +132,12 @@ def test_target_actions_are_blurred_by_clipped_noise(
 
     monkeypatch.setattr(algorithm._target_critic.network, "forward", listen)
     sample = transitions()
-    plain = algorithm._target_actor.network.forward([torch.from_numpy(sample.next_observations[0])])
-    algorithm._targets(sample)
+    plain = algorithm._target_actor.network.forward(algorithm._encoder_inputs(sample)[1])
+    targets_of(algorithm, sample)
     blur = said[0] - plain
     assert blur.abs().max() <= largest + 1e-6
     assert blur.std().item() == pytest.approx(deviation, rel=0.15, abs=1e-6)
-    algorithm._targets(sample)
+    targets_of(algorithm, sample)
     assert torch.equal(said[0], said[1]) == (deviation == 0.0)
 
 
@@ -145,7 +149,7 @@ def test_blurred_target_actions_stay_in_bounds(learner, monkeypatch: pytest.Monk
         "forward",
         lambda inputs, actions: (said.append(actions), torch.zeros(2, len(actions)))[1],
     )
-    algorithm._targets(transitions())
+    targets_of(algorithm, transitions())
     assert said[0].abs().max() == 1.0
 
 
@@ -176,7 +180,7 @@ def test_the_policy_climbs_the_first_critic_alone(learner) -> None:
         with torch.no_grad():
             algorithm._critic.q.weight.mul_(torch.tensor([first, second]).view(2, 1, 1))
         critics = algorithm._critic_optimizer.parameters.vector.clone()
-        algorithm._update_actor([torch.from_numpy(transitions().observations[0])], 1e-9)
+        algorithm._update_actor(algorithm._encoder_inputs(transitions())[0], 1e-9)
         gradients.append(algorithm._actor_optimizer.parameters.gradient.clone())
         assert torch.equal(algorithm._critic_optimizer.parameters.vector, critics)
     assert torch.equal(gradients[0], gradients[1])
@@ -190,7 +194,7 @@ def test_each_critic_learns_as_if_it_were_alone(learner) -> None:
         with torch.no_grad():
             algorithm._critic.q.bias[1] += second
         sample = transitions()
-        _, errors, loss = algorithm._update_critic(sample, [torch.from_numpy(sample.observations[0])], 1e-9)
+        _, errors, loss = algorithm._update_critic(sample, *algorithm._encoder_inputs(sample), 1e-9)
         assert loss.item() == pytest.approx(errors.square().mean().item(), rel=1e-5)
         gradients.append([parameter.grad[0].clone() for parameter in algorithm._critic.parameters()])
     for one, other in zip(*gradients, strict=True):
@@ -212,7 +216,7 @@ def test_it_reports_the_policys_loss_when_that_learned(learner) -> None:
     algorithm._gradient_step(transitions(), 1e-9)
     assert algorithm._own_metrics() == {}
     algorithm._gradient_step(transitions(), 1e-9)
-    inputs = [torch.from_numpy(transitions().observations[0])]
+    inputs, _ = algorithm._encoder_inputs(transitions())
     loss = -algorithm._critic.forward(inputs, algorithm._actor.forward(inputs))[0].mean().item()
     assert algorithm._own_metrics() == {"Losses/Policy Loss": pytest.approx(loss, rel=1e-4)}
     assert algorithm._own_metrics() == {}
@@ -221,8 +225,6 @@ def test_it_reports_the_policys_loss_when_that_learned(learner) -> None:
 def test_what_it_cannot_do_is_named(make_behavior) -> None:
     with pytest.raises(UserError, match="td3 needs continuous actions alone; the behavior has 0 continuous"):
         make_behavior(continuous=0, branches=(3,), trainer_type="td3", hyperparameters={})
-    with pytest.raises(ValidationError, match="nothing, as td3 does not learn with memory"):
-        make_behavior(continuous=1, trainer_type="td3", hyperparameters={}, network_settings={"memory": {}})
     with pytest.raises(ValidationError, match="a multiple of the policy_delay of 2"):
         make_behavior(continuous=1, trainer_type="td3", hyperparameters={"target_update": 5})
     assert TD3Settings(target_update=6, policy_delay=3).target_update == 6

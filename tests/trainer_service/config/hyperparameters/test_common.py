@@ -23,10 +23,10 @@ def test_class_attributes_tell_kinds_of_learners_apart() -> None:
     assert kinds("learns_by_group") == GROUPS
     assert kinds("communicates") == {"dqn_share", "dqn_consensus", "sic"}
     assert kinds("needs_actions") == HYPERPARAMETERS.keys() - {"ppo", "random"}
-    assert kinds("supports_memory") == {"ppo", "mappo", "happo", "poca", "coma", "sac"}
+    assert HYPERPARAMETERS.keys() - kinds("supports_memory") == {"random", *REPLAY & GROUPS}
     assert HYPERPARAMETERS.keys() - kinds("supports_stale_rollouts") == {"coma"}
-    assert kinds("supports_reward_models") == kinds("supports_memory")
-    assert kinds("supports_cloning") == kinds("supports_memory")
+    assert kinds("supports_reward_models") == {"ppo", "mappo", "happo", "poca", "coma", "sac"}
+    assert kinds("supports_cloning") == kinds("supports_reward_models")
     assert HYPERPARAMETERS.keys() - kinds("supports_layer_norm") == {
         "sac",
         "td3",

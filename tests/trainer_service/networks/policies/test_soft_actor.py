@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 from trainer_service.config import NetworkSettings
+from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.soft_actor import SoftActor, SoftCritics, SquashedHeads
 from trainer_service.ops.exploration_noise import unit_noise
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
@@ -40,12 +41,12 @@ def test_each_critic_depends_on_its_own_weights_alone(
 ) -> None:
     critics = SoftCritics(BehaviorSpec(sensors, spec), SETTINGS, value_heads=2)
     seen, done = observations(sensors, 5), torch.rand(5, spec.continuous_size)
-    q = critics.forward(seen, done)
+    q = critics.forward(EncoderInput(seen), done)
     assert q.shape == (2, 5, 2, max(spec.mask_size, 1))
     assert not torch.allclose(q[0], q[1])
     for critic in (0, 1):
         critics.zero_grad()
-        critics.forward(seen, done)[critic].sum().backward()
+        critics.forward(EncoderInput(seen), done)[critic].sum().backward()
         for name, parameter in critics.named_parameters():
             if parameter.dim() == 3:  # stacked: two critics, inputs, outputs
                 assert parameter.grad is not None, name
@@ -56,7 +57,7 @@ def test_each_critic_depends_on_its_own_weights_alone(
 def test_stacked_layers_are_what_they_are_one_by_one() -> None:
     critics = SoftCritics(BehaviorSpec((VECTOR,), ActionSpec(2, (3,))), SETTINGS, value_heads=1)
     (seen,), done = observations((VECTOR,), 6), torch.rand(6, 2)
-    q = critics.forward([seen], done)
+    q = critics.forward(EncoderInput([seen]), done)
     state = critics.state_dict()
     for critic in (0, 1):
         features = torch.cat([seen, done], dim=1)
@@ -70,7 +71,7 @@ def test_stacked_layers_are_what_they_are_one_by_one() -> None:
 def test_critics_see_the_numbers_that_are_done() -> None:
     critics = SoftCritics(BehaviorSpec((VECTOR,), ActionSpec(2, ())), SETTINGS, value_heads=1)
     seen, done = observations((VECTOR,), 4), torch.rand(4, 2, requires_grad=True)
-    critics.forward(seen, done).sum().backward()
+    critics.forward(EncoderInput(seen), done).sum().backward()
     assert done.grad is not None
     assert (done.grad.abs().sum(dim=1) > 0).all()
 

@@ -144,16 +144,18 @@ class ActionNoise(Exploration):
     def perturb(self, decisions: Decisions, generator: torch.Generator) -> Decisions:
         """Adds noise to the numbers of actions, which stay in [−1, 1], and to what agents remember of it.
 
-        Their memories: [M, memory_size]; or [M, 0] without memory, where noise is drawn afresh.
+        Of their memories, [M, …], the last ``memory_size`` columns are the noise's; with none it is drawn afresh.
         """
         actions = to_tensor(decisions.continuous_actions, generator.device)
         if self.env_steps < self._uniform_until:
             uniform = torch.empty_like(actions).uniform_(-1.0, 1.0, generator=generator)
             return replace(decisions, continuous_actions=to_array(uniform))
         noise = unit_noise(actions, generator)
-        if decisions.memories.shape[1]:
-            noise = drifted(to_tensor(decisions.memories, generator.device), noise)
-            decisions = replace(decisions, memories=to_array(noise))
+        others = decisions.memories.shape[1] - self.memory_size
+        if self.memory_size and others >= 0:
+            noise = drifted(to_tensor(decisions.memories[:, others:], generator.device), noise)
+            memories = np.concatenate([decisions.memories[:, :others], to_array(noise)], axis=1)
+            decisions = replace(decisions, memories=memories)
         return replace(decisions, continuous_actions=to_array(explored(actions, noise, self.deviation)))
 
     def record(self, trajectories: Trajectories) -> None:

@@ -71,8 +71,8 @@ class ReplayLearner(ABC, Generic[SampleT]):
         self._normalizer = self._make_normalizer().to(self._device)
         self._acting = self._make_generator("acting", 1)
         self._exploration = self._make_exploration()
-        self.memory_size = self._exploration.memory_size
-        """Floats that it carries from one decision of an agent to the next."""
+        self.memory_size = self._policy.memory_size + self._exploration.memory_size
+        """Floats that it carries from one decision of an agent to the next: the networks', then the exploration's."""
         self.horizon = self._make_horizon()
         """Steps after which it wants a trajectory that has not come to its end."""
         self._replay = self._make_sampler()
@@ -104,13 +104,31 @@ class ReplayLearner(ABC, Generic[SampleT]):
         return Exploration()
 
     def _make_horizon(self) -> int:
+        memory = self._settings.network_settings.memory
+        if memory is not None:
+            # A trajectory is a sequence: whatever time_horizon says, none is longer, and none shorter but at the end.
+            return memory.sequence_length
         # The observation after a segment is stored a second time, so with 1 pictures would take twice the memory;
         # with hundreds, learning would lag behind. A segment's last targets look less far ahead: they shall be few.
         return min(self._settings.time_horizon, max(_HORIZON, 4 * self._hyper.target_steps))
 
     def _make_sampler(self) -> ReplaySampler[SampleT]:
-        schedule = UpdateSchedule(self._hyper.learning_starts, self._hyper.steps_per_update)
-        return ReplaySampler(self._make_buffer(), self._hyper, self._seed, schedule, shard=self._shard)
+        return self._sampler_with()
+
+    def _sampler_with(self, *schedules: UpdateSchedule) -> ReplaySampler[SampleT]:
+        """The replay of gradient steps, with the schedules of all else that learns from it."""
+        hyper, memory = self._hyper, self._settings.network_settings.memory
+        schedule = UpdateSchedule(hyper.learning_starts, hyper.steps_per_update)
+        sequences = None if memory is None else max(hyper.batch_size // memory.sequence_length, 1)
+        return ReplaySampler(
+            self._make_buffer(),
+            hyper,
+            self._seed,
+            schedule,
+            *schedules,
+            sample_size=sequences,
+            shard=self._shard,
+        )
 
     def _make_generator(self, name: str, stream: int) -> torch.Generator:
         """A random stream that is saved under its name."""

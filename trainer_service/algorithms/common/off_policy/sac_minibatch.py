@@ -7,15 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
+from trainer_service.algorithms.common.off_policy.encoder_inputs import encoder_inputs
 from trainer_service.networks.encoders.layers import observations_as_floats
-from trainer_service.networks.encoders.memory import Sequences
+from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.policies.soft_actor import EncoderInput
-from trainer_service.replay.transitions import Sample, SequencesOfSample
+from trainer_service.replay.transitions import Sample
 from trainer_service.rewards import RewardSource, Transitions
 
 
@@ -73,7 +72,9 @@ class SACMinibatchBuilder:
         transitions = self.transitions(sample)
         rewards = [source.strength * source.rewards(transitions) for source in self._rewards]
         terminated = transitions.terminated.unsqueeze(-1)
-        inputs, next_inputs = self._encoder_inputs(transitions, sample.sequences)
+        inputs, next_inputs = encoder_inputs(
+            self._inputs, transitions.observations, transitions.next_observations, sample.sequences
+        )
         return SACMinibatch(
             inputs=inputs,
             next_inputs=next_inputs,
@@ -101,57 +102,5 @@ class SACMinibatchBuilder:
             terminated=to_tensor(sample.terminated, device),
         )
 
-    def _encoder_inputs(
-        self, transitions: Transitions, sequences: SequencesOfSample | None
-    ) -> tuple[EncoderInput, EncoderInput]:
-        """Inputs of decisions and of the next ones: single observations, or sequences with their final observations."""
-        if sequences is None:
-            return EncoderInput(self._inputs(transitions.observations)), EncoderInput(
-                self._inputs(transitions.next_observations)
-            )
-        ends = np.cumsum(sequences.lengths) - 1
-        last = to_tensor(ends, self._device)
-        layout = Layout.of(sequences.lengths)
-        order = to_tensor(layout.order, self._device)
-        observations = [
-            torch.cat([steps, finals])[order]
-            for steps, finals in zip(
-                self._inputs(transitions.observations),
-                self._inputs([sensor[last] for sensor in transitions.next_observations]),
-                strict=True,
-            )
-        ]
-        in_time = Sequences(
-            to_tensor(sequences.memories, self._device), to_tensor(layout.filled, self._device)
-        )
-        selected = to_tensor(layout.steps, self._device)
-        return EncoderInput(observations, in_time, selected), EncoderInput(
-            observations, in_time, selected + 1
-        )
-
     def _inputs(self, observations: Sequence[Tensor]) -> list[Tensor]:
         return observations_as_floats(self._normalizer.forward(observations))
-
-
-class Layout(NamedTuple):
-    """N sequences of B steps, laid end to end with one more place after each for what was seen after it."""
-
-    order: NDArray[np.int64]
-    """What lies at each position: a step's number, or B + n for what was seen after sequence n. Shape [B + N]."""
-
-    steps: NDArray[np.int64]
-    """Where each step lies. Shape [B]."""
-
-    filled: NDArray[np.bool_]
-    """Positions that are there, when every sequence gets a row as long as the longest. Shape [N, longest + 1]."""
-
-    @classmethod
-    def of(cls, lengths: NDArray[np.int64]) -> Layout:
-        """lengths: steps of each. Shape [N]."""
-        ends = np.cumsum(lengths)
-        sequences, steps = len(lengths), int(ends[-1])
-        positions = np.arange(steps) + np.repeat(np.arange(sequences), lengths)
-        order = np.empty(steps + sequences, np.int64)
-        order[positions] = np.arange(steps)
-        order[ends + np.arange(sequences)] = steps + np.arange(sequences)
-        return cls(order, positions, np.arange(int(lengths.max()) + 1) <= lengths[:, None])

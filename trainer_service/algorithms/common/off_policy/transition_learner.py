@@ -5,9 +5,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from trainer_service.algorithms.common.acting import to_tensor
+from trainer_service.algorithms.common.off_policy.encoder_inputs import encoder_inputs
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
-from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
+from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters, ReplayHyperparameters
+from trainer_service.networks.encoders.memory import EncoderInput
+from trainer_service.replay.sequence_replay import PrioritizedSequenceReplay, SequenceReplay
 from trainer_service.replay.transitions import Sample, TransitionReplay
+from unity_bridge.specs import BehaviorSpec
 
 
 class TransitionLearner(ReplayLearner[Sample]):
@@ -16,13 +20,20 @@ class TransitionLearner(ReplayLearner[Sample]):
     _hyper: OffPolicyHyperparameters
 
     def _make_buffer(self) -> TransitionReplay:
-        hyper = self._hyper
-        return TransitionReplay(
-            self._spec,
-            hyper.buffer_size,
-            alpha=hyper.replay.priority_exponent,
-            n_step=hyper.n_step,
-            gamma=self._settings.reward_signals["extrinsic"].gamma,
+        gamma = self._settings.reward_signals["extrinsic"].gamma
+        return make_transition_replay(
+            self._spec, self._hyper, self._policy.memory_size, n_step=self._hyper.n_step, gamma=gamma
+        )
+
+    def _encoder_inputs(self, sample: Sample) -> tuple[EncoderInput, EncoderInput]:
+        """Inputs of the networks for decisions and for the next ones, each with those before it where it remembers."""
+        device = self._device
+        return encoder_inputs(
+            self._normalizer.forward,
+            [to_tensor(sensor, device) for sensor in sample.observations],
+            [to_tensor(sensor, device) for sensor in sample.next_observations],
+            sample.sequences,
+            self._hyper.n_step,
         )
 
     def _rewards(self, sample: Sample) -> Tensor:
@@ -39,3 +50,20 @@ class TransitionLearner(ReplayLearner[Sample]):
     def _importance_weights(self, sample: Sample) -> Tensor | None:
         """Importance weights of prioritized rows; None where all were equally likely. [B]"""
         return None if sample.weights is None else to_tensor(sample.weights, self._device)
+
+
+def make_transition_replay(
+    spec: BehaviorSpec,
+    hyper: ReplayHyperparameters,
+    memory_size: int,
+    *,
+    n_step: int = 1,
+    gamma: float = 1.0,
+) -> TransitionReplay:
+    """An empty replay of transitions, or of sequences where networks remember so many floats."""
+    capacity, alpha = hyper.buffer_size, hyper.replay.priority_exponent
+    if not memory_size:
+        return TransitionReplay(spec, capacity, alpha=alpha, n_step=n_step, gamma=gamma)
+    if alpha is None:
+        return SequenceReplay(spec, capacity, memory_size, n_step=n_step, gamma=gamma)
+    return PrioritizedSequenceReplay(spec, capacity, memory_size, alpha, n_step=n_step, gamma=gamma)

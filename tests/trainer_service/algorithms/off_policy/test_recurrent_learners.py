@@ -1,0 +1,254 @@
+"""Learners from replay that decide alone and remember: what they learn from is what they lived through."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from behavior_worlds import CORRIDORS, Corridor, assert_equal_states, live_in, state
+from seeds import seeds
+
+from trainer_service.algorithms.off_policy.ddpg import DDPG
+from trainer_service.algorithms.off_policy.dqn import DQN
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.collection.collector import TeamSteps
+from trainer_service.interop.onnx_export import to_onnx
+from trainer_service.networks.encoders.memory import EncoderInput
+from trainer_service.policy import Policy
+from trainer_service.replay.sequence_replay import SequenceReplay
+from trainer_service.replay.transitions import Sample
+from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
+from trainer_service.runs.replay_file import save_replay_file
+
+kinds = pytest.mark.parametrize("kind", ["lstm", "gru"])
+trainers = pytest.mark.parametrize("trainer", ["dqn", "ddpg", "td3"])
+
+
+@pytest.fixture
+def walker(make_behavior) -> Callable[..., Behavior]:
+    """A behavior for corridors."""
+
+    def make(trainer: str, memory: dict[str, Any] | None, seed: int = 1, **changes: Any) -> Behavior:
+        hyperparameters = {
+            "batch_size": 128,
+            "buffer_size": 4096,
+            "learning_rate": 0.01,
+            "tau": 0.05,
+            "steps_per_update": 12,
+        }
+        more = {"exploration_steps": 3000} if trainer == "dqn" else {"buffer_init_steps": 128}
+        network = {"hidden_units": 16, "num_layers": 1, "memory": memory, **changes.pop("network", {})}
+        made: Behavior = make_behavior(
+            sizes=(3,),
+            continuous=0 if trainer == "dqn" else 1,
+            branches=(2,) if trainer == "dqn" else (),
+            seed=seed,
+            trainer_type=trainer,
+            hyperparameters={**hyperparameters, **more, **changes},
+            network_settings=network,
+            max_steps=10**6,
+        )
+        return made
+
+    return make
+
+
+def collected(behavior: Behavior, lengths: tuple[int, ...] = (3, 8), ticks: int = 24) -> DQN | DDPG:
+    """The learner after living in corridors of these lengths, learning nothing."""
+    choices = behavior.spec.action_spec.mask_size
+    world = Corridor(1, lengths, choices)
+    live_in(behavior, world, world.begin(), ticks)
+    algorithm = behavior._algorithm
+    assert isinstance(algorithm, DQN | DDPG)
+    return algorithm
+
+
+def all_sequences(algorithm: DQN | DDPG, *chosen: int) -> Sample:
+    replay = algorithm._replay.buffer
+    assert isinstance(replay, SequenceReplay)
+    numbers = np.arange(replay._oldest_whole, replay._segments)
+    return replay._gather_whole(numbers[list(chosen)] if chosen else numbers, None)
+
+
+def outputs(algorithm: DQN | DDPG, seen: EncoderInput) -> list[torch.Tensor]:
+    """What all networks say of these steps, [B, …] each."""
+    if isinstance(algorithm, DQN):
+        return [algorithm._network.encoded_q_values(seen)]
+    actions = algorithm._actor.forward(seen)
+    values = algorithm._critic.forward(seen, torch.full_like(actions, 0.5))
+    return [actions, values.movedim(-1, 0)]
+
+
+@trainers
+@kinds
+@pytest.mark.parametrize("sequence_length", [1, 3, 64])
+def test_sequences_give_what_acting_step_by_step_gives(
+    walker, trainer: str, kind: str, sequence_length: int
+) -> None:
+    memory = {"memory_size": 6, "sequence_length": sequence_length, "type": kind}
+    given = {"buffer_init_steps": 4000, **({"noise": "ou"} if trainer == "ddpg" else {})}
+    behavior = walker(trainer, memory, **given)
+    algorithm = collected(behavior)
+    sample = all_sequences(algorithm)
+    assert sample.sequences is not None
+    assert sample.sequences.lengths.max() == min(sequence_length, 8)
+    # What each agent remembered when it acted is what its steps from the start of the episode leave behind.
+    network = algorithm._policy
+    assert sample.sequences.memories.shape[1] == network.memory_size
+    assert behavior._algorithm.memory_size == network.memory_size + (trainer == "ddpg")
+    with torch.inference_mode():
+        now, after = (outputs(algorithm, inputs) for inputs in algorithm._encoder_inputs(sample))
+        end = 0
+        for length, memories in zip(sample.sequences.lengths, sample.sequences.memories, strict=True):
+            kept = torch.from_numpy(memories)[None]
+            if sample.observations[0][end, 0]:
+                assert not kept.any()
+            for step in range(end, end + length):
+                seen, next_seen = (
+                    [torch.from_numpy(each[0][step][None])]
+                    for each in (sample.observations, sample.next_observations)
+                )
+                decided, kept = network.step(seen, kept)
+                following, _ = network.step(next_seen, kept)
+                for found, one in ((now, decided), (after, following)):
+                    wanted = one.logits[0] if trainer == "dqn" else torch.tanh(one.mean[0])
+                    torch.testing.assert_close(found[0][step], wanted, atol=1e-5, rtol=0)
+            end += length
+        whole = collected(walker(trainer, {**memory, "sequence_length": 64}, **given))
+        uncut = all_sequences(whole)
+        entire = outputs(whole, whole._encoder_inputs(uncut)[0])
+    steps = {tuple(seen): row for row, seen in enumerate(sample.observations[0].tolist())}
+    rows = [steps[tuple(seen)] for seen in uncut.observations[0].tolist()]
+    assert len(rows) > 60
+    for found, expected in zip(now, entire, strict=True):
+        torch.testing.assert_close(found[rows], expected, atol=1e-5, rtol=0)
+
+
+@trainers
+def test_the_next_inputs_are_n_steps_later_or_after_the_end(walker, trainer: str) -> None:
+    memory = {"memory_size": 4, "sequence_length": 5}
+    algorithm = collected(walker(trainer, memory, n_step=3, buffer_init_steps=4000))
+    sample = all_sequences(algorithm)
+    _, following = algorithm._encoder_inputs(sample)
+    np.testing.assert_array_equal(following.select(following.observations[0]), sample.next_observations[0])
+    assert sample.discounts is not None
+    np.testing.assert_allclose(np.unique(sample.discounts), [0.99**3, 0.99**2, 0.99], rtol=1e-6)
+
+
+def gradients_of(algorithm: DQN | DDPG, *chosen: int) -> tuple[torch.Tensor, int]:
+    """Gradients of all networks by some sequences, and how many steps these have; nothing is moved."""
+    sample = all_sequences(algorithm, *chosen)
+    algorithm._gradient_step(sample, 0.0)
+    optimizers = algorithm._optimizers().values()
+    return torch.cat([each.parameters.gradient for each in optimizers]).clone(), len(sample.rows)
+
+
+@pytest.mark.parametrize("trainer", ["dqn", "ddpg"])
+@kinds
+def test_padding_counts_for_nothing(walker, trainer: str, kind: str) -> None:
+    memory = {"memory_size": 6, "sequence_length": 64, "type": kind}
+    behavior = walker(trainer, memory, buffer_init_steps=4000, max_grad_norm=None, tau=0.0)
+    algorithm = collected(behavior, lengths=(1, 3, 8))
+    lengths = all_sequences(algorithm).sequences.lengths
+    chosen = [int(np.flatnonzero(lengths == length)[0]) for length in (8, 1, 3)]
+    together, steps = gradients_of(algorithm, *chosen)
+    assert steps == 12
+    alone = [gradients_of(algorithm, each) for each in chosen]
+    torch.testing.assert_close(
+        together, sum(gradient * count for gradient, count in alone) / 12, atol=1e-6, rtol=1e-4
+    )
+
+
+@trainers
+@kinds
+@pytest.mark.parametrize("replay", ["uniform", "prioritized"])
+def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
+    walker, tmp_path: Path, trainer: str, kind: str, replay: str
+) -> None:
+    memory = {"memory_size": 6, "sequence_length": 3, "type": kind}
+    changes: dict[str, Any] = {"batch_size": 24, "buffer_size": 200, "save_replay_buffer": True, "n_step": 2}
+    changes |= {"replay": {"type": replay}, **({} if trainer == "dqn" else {"noise": "ou"})}
+    if trainer == "dqn":
+        changes |= {"dueling": True, "network": {"layer_norm": True}}
+    straight = walker(trainer, memory, **changes)
+    world = Corridor(1, choices=2 if trainer == "dqn" else 0)
+    # Every episode has four steps, so nothing is unfinished after every fourth tick.
+    batch = live_in(straight, world, world.begin(), 44)
+    straight.observe(TeamSteps(0, 0, batch))
+    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
+    save_replay_file(straight.replay_state(), tmp_path / "replay.npz")
+
+    resumed = walker(trainer, memory, seed=99, **changes)
+    its_world = copy.deepcopy(world)
+    resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
+    resumed.restore_replay(tmp_path / "replay.npz")
+    resumed.observe(TeamSteps(0, 0, its_world.rows(np.ones(CORRIDORS, np.bool_), np.zeros(CORRIDORS))))
+    assert_equal_states(state(straight), state(resumed))
+    for behavior, its in ((straight, world), (resumed, its_world)):
+        if behavior.ready_to_update():
+            behavior.update()
+        live_in(behavior, its, its.step(behavior.act()[0]), 20)
+    assert straight.checkpoint().algorithm["updates"] > 20
+    assert_equal_states(state(straight), state(resumed))
+
+
+@pytest.mark.parametrize("trainer", ["dqn", "td3"])
+@kinds
+def test_an_exported_model_remembers_as_the_policy_does(walker, trainer: str, kind: str) -> None:
+    behavior = walker(trainer, {"memory_size": 6, "sequence_length": 4, "type": kind})
+    collected(behavior, ticks=30)
+    policy = Policy(behavior.checkpoint())
+    session = onnxruntime.InferenceSession(to_onnx(policy.network(), policy.inputs))
+    numbers = np.random.default_rng(1).normal(size=(5, CORRIDORS, 3)).astype(np.float32)
+    remembered, memories = np.zeros((CORRIDORS, 1, 6), np.float32), None
+    for seen in numbers:
+        inputs = {"obs_0": seen, "recurrent_in": remembered}
+        if trainer == "dqn":
+            inputs["action_masks"] = np.ones((CORRIDORS, 2), np.float32)
+        done = "deterministic_discrete_actions" if trainer == "dqn" else "deterministic_continuous_actions"
+        found, remembered = session.run([done, "recurrent_out"], inputs)
+        actions, memories = policy.predict([seen], memories, deterministic=True)
+        wanted = actions.discrete if trainer == "dqn" else actions.continuous
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+        np.testing.assert_allclose(remembered[:, 0], memories, atol=1e-5)
+
+
+def likeliest_returns(behavior: Behavior, seed: int, episodes: int = 60) -> float:
+    """Mean return of the likeliest actions in corridors of the same kind."""
+    policy = Policy(behavior.checkpoint())
+    world = Corridor(seed + 100, choices=policy.spec.action_spec.mask_size)
+    batch, memories, starts = world.begin(), None, None
+    while len(world.returns) < episodes:
+        seen = batch.observations[0][batch.num_terminal :]
+        actions, memories = policy.predict([seen], memories, episode_starts=starts)
+        batch = world.step(actions)
+        starts = np.isin(np.arange(CORRIDORS), batch.agent_ids[: batch.num_terminal])
+    return float(np.mean(world.returns))
+
+
+def learned(behavior: Behavior, seed: int, ticks: int) -> float:
+    """Mean return after so many ticks in corridors."""
+    world = Corridor(seed, choices=behavior.spec.action_spec.mask_size)
+    live_in(behavior, world, world.begin(), ticks)
+    return likeliest_returns(behavior, seed)
+
+
+@pytest.mark.probe
+@trainers
+@seeds(1, 2, 3)
+def test_it_does_at_the_end_what_it_was_told_at_the_start(walker, trainer: str, seed: int) -> None:
+    memory = {"memory_size": 16, "sequence_length": 8}
+    # Guessing earns 0.
+    assert learned(walker(trainer, memory, seed), seed, 700) > 0.9
+
+
+@pytest.mark.probe
+@seeds(1, 2)
+def test_without_memory_values_cannot_tell_what_was_said(walker, seed: int) -> None:
+    assert abs(learned(walker("dqn", None, seed), seed, 500)) < 0.35
