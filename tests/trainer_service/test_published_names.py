@@ -38,6 +38,7 @@ def test_metrics_are_written_under_both_names(
         "exploration_rate": "_overall/exploration_rate",
         "mean_group_return": "_overall/train_reward",
         "mean_length": "_overall/train_ep_steps",
+        "mean_return": "Train-Results/Episode-Rewards",
     }
     if trainer_type == "idqn":
         pairs |= {
@@ -52,6 +53,11 @@ def test_metrics_are_written_under_both_names(
         if "_overall/train_reward" in line:
             assert {"agent_0/train_reward", "agent_1/train_reward"} <= set(line), line["step"]
     scores = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
+    for name, key in (("Mean", "mean_return"), ("Std", "std_return")):
+        tag = f"Test-Results/Episode-Rewards/{name}-Score"
+        told = [line[tag] for line in lines if tag in line]
+        assert told == pytest.approx([score[key] for score in scores][: len(told)])
+        assert told
     found = [line["_overall/eval_reward"] for line in lines if "_overall/eval_reward" in line]
     assert found == pytest.approx([score["mean_group_return"] for score in scores][: len(found)])
     assert found

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Protocol
 
 import torch
+import yaml
 
 from trainer_service.algorithms import Compute, make_algorithm
 from trainer_service.algorithms.common.observation_selection import with_group_size
@@ -362,7 +364,11 @@ def _writers(folder: RunFolder, timers: Timers) -> list[SummaryWriter]:
 
 
 def _describe_settings(writers: Iterable[SummaryWriter], behavior: Behavior) -> None:
+    """Shows a behavior's settings: in the log, in ML-Agents' words, and in TensorBoard."""
     text = dump_run_options(RunOptions(behaviors={behavior.name: behavior.settings}))
+    own = behavior.settings.model_dump(mode="json", exclude_none=True)
+    listed = yaml.safe_dump(own, sort_keys=False, allow_unicode=True)
+    _logger.info("Hyperparameters for behavior name %s:\n%s", behavior.name, indent(listed.rstrip(), "    "))
     for writer in writers:
         if isinstance(writer, TensorBoardWriter):
             writer.write_text(behavior.name, text)

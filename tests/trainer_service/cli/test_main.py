@@ -125,6 +125,10 @@ def test_the_console_speaks_ml_agents_form(finished: tuple[Path, str]) -> None:
     steps = [int(match[1]) for match in map(LINE.fullmatch, said.splitlines()) if match]
     assert steps == [400, 800]
     assert "Connected new brain: Basic?team=0" in said
+    assert (
+        "[INFO] Hyperparameters for behavior name Basic:\n    trainer_type: ppo\n    hyperparameters:\n"
+        in said
+    )
     assert said.count("Connected to Unity environment with package version") == 2
     for way_on in (
         "policy of Basic: ",
