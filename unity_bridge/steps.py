@@ -62,6 +62,9 @@ class StepBatch:
     group_rewards: NDArray[np.float32]
     """What the agent's group got since the agent's previous row. Shape [N]."""
 
+    members: NDArray[np.int64] | None = None
+    """The number of each row's member, where the rows are of a team: see ``BehaviorSpec.members``. Shape [N]."""
+
     num_terminal: int = field(init=False)
     """Rows [0, num_terminal) ended; rows [num_terminal, N) wait for an action."""
 
@@ -73,6 +76,8 @@ class StepBatch:
         for sensor, observation in enumerate(self.observations):
             if len(observation) != n:
                 raise ValueError(f"observation {sensor} has {len(observation)} rows for {n} agents")
+        if self.members is not None and len(self.members) != n:
+            raise ValueError(f"members has {len(self.members)} rows for {n} agents")
         # Counting is the cheapest question that NumPy answers, and this runs for every tick.
         ended = self.terminated | self.truncated
         num_terminal = np.count_nonzero(ended)

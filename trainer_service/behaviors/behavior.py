@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.algorithms import AlgorithmFactory, Compute, PolicyNetwork, make_algorithm
@@ -22,7 +23,7 @@ from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.config import TrainerSettings, changed_networks
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
-from trainer_service.metrics import Statistics, Summary
+from trainer_service.metrics import MEMBER_REWARD, Statistics, Summary
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, spec_mismatch
 from trainer_service.runs.replay_file import load_replay_file
 from unity_bridge.side_channels import StatMessage
@@ -73,6 +74,8 @@ class Behavior:
         self._returns_since_save = (0.0, 0)
         """Sum and number of the returns."""
         self._returns_since_progress: list[float] = []
+        self._agent_members = np.array(spec.agent_members, np.int64)
+        """The number of the member that each agent index belongs to, in a team."""
         try:
             require_actions(settings, spec.action_spec)
             self._selector = selector_for(spec, settings)
@@ -142,6 +145,10 @@ class Behavior:
         self.episodes += len(returns)
         if len(returns):
             self._statistics.add_episodes(returns, episodes.lengths)
+            for number, member in enumerate(self.spec.members):
+                of_member = returns[self._agent_members[episodes.agent_indices] == number]
+                if len(of_member):
+                    self._statistics.add(f"{MEMBER_REWARD}{member.behavior}", of_member)
             total, count = self._returns_since_save
             self._returns_since_save = (total + float(returns.sum()), count + len(returns))
             self._returns_since_progress.extend(returns.tolist())
@@ -275,6 +282,10 @@ class Behavior:
 
     def _check_fits(self, checkpoint: Checkpoint) -> None:
         changed = spec_mismatch(checkpoint.spec, self.spec)
+        counts = [[each.num_agents for each in spec.members] for spec in (checkpoint.spec, self.spec)]
+        if changed is None and counts[0] != counts[1]:
+            names = ", ".join(f"'{member.behavior}'" for member in self.spec.members)
+            changed = f"a group had at most {counts[0]} agents of {names}, now {counts[1]}"
         if changed:
             raise UserError(f"behavior '{self.name}' is not what its checkpoint was trained for: {changed}")
         if checkpoint.settings.trainer_type != self.settings.trainer_type:

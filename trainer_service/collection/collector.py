@@ -65,13 +65,15 @@ class Collector:
         self._opponents = opponents
         self._deterministic = settings.network_settings.deterministic
         self._groups = GroupReturns()
-        self._agent_indices = AgentIndexAllocator() if settings.hyperparameters.learns_by_group else None
+        by_group = settings.hyperparameters.learns_by_group
+        members = selector.spec.members
+        self._agent_indices = AgentIndexAllocator(members) if by_group or members else None
         self._max_group_size = settings.hyperparameters.max_group_size
         self._assembler = TrajectoryAssembler(
             selector.spec,
             algorithm.horizon,
             algorithm.memory_size,
-            by_group=self._agent_indices is not None,
+            by_group=by_group,
         )
         self._waiting: list[tuple[int, int, _Waiting]] = []
         """Agents that wait for actions, with their simulator and team."""
@@ -179,7 +181,10 @@ class Collector:
         """The sensors of a tick that the learner is shown, and each row's group and index in it where that matters."""
         if self._agent_indices is None:
             return self._selector.batch(steps.batch, None), None
-        membership = self._agent_indices.assign(steps.simulator, steps.team, steps.batch)
+        try:
+            membership = self._agent_indices.assign(steps.simulator, steps.team, steps.batch)
+        except ValueError as error:
+            raise UserError(f"team '{self._name}': {error}") from None
         largest = int(membership.agent_indices.max(initial=-1)) + 1
         if self._max_group_size is not None and largest > self._max_group_size:
             raise UserError(

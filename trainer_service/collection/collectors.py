@@ -35,6 +35,11 @@ class TeamName(NamedTuple):
     name: str
     team: int
 
+    def in_words(self, spec: BehaviorSpec) -> str:
+        """``Name?team=K``, and of a team of several behaviors who belongs to it."""
+        members = ", ".join(f"{member.num_agents} x {member.behavior}" for member in spec.members)
+        return f"{self.name}?team={self.team}" + (f" of {members} in a group" if members else "")
+
 
 def parse_behavior_id(behavior_id: str) -> TeamName:
     """Name and team of ``Name?team=K``; team 0 where none is said.

@@ -17,6 +17,7 @@ from trainer_service.callbacks import CallbackError
 from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector
 from trainer_service.collection.collectors import Collectors, TeamName, largest_group
+from trainer_service.collection.teams import Teams
 from trainer_service.errors import UserError
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.files import SaveError
@@ -82,8 +83,10 @@ class Simulators:
         channels: Channels,
         learners: Learners,
         timers: Timers | None = None,
+        teams: Teams | None = None,
     ) -> None:
         self._bridge = bridge
+        self._teams = teams or Teams({})
         self._collectors = collectors
         self._channels = channels
         self._learners = learners
@@ -118,7 +121,8 @@ class Simulators:
             for tick in self._ticks:
                 if records := self._channels.outgoing(tick.simulator):
                     self._bridge.send(records, tick.simulator)
-                self._bridge.reply(tick.simulator, replies.get(tick.simulator, {}))
+                actions = replies.get(tick.simulator, {})
+                self._bridge.reply(tick.simulator, self._teams.split(tick, actions))
         self._ticks = []
 
     def send_parameters(self) -> None:
@@ -141,11 +145,24 @@ class Simulators:
                 # Its last words came too late: a successor may use the same number, and must find no old agents.
                 ticks = [tick for tick in ticks if tick.simulator != event.simulator]
                 self._pending = [each for each in self._pending if each.tick.simulator != event.simulator]
-            elif not event.new_specs or self._declare_all(_Declaration(event), made):
-                ticks.append(event)
+            elif (tick := self._merged(event)) is None:
+                continue  # it was refused
+            elif not tick.new_specs or self._declare_all(_Declaration(tick), made):
+                ticks.append(tick)
         return self._reset_outdated(
             [tick for tick in ticks if self._attempt(tick, "hearing", self._handle_messages)]
         )
+
+    def _merged(self, tick: Tick) -> Tick | None:
+        """A tick with one behavior in place of each team's members; None where its simulator had to be refused."""
+        if not self._teams:
+            return tick
+        merged: list[Tick] = []
+        fatal = not len(self._collectors)
+        succeeded = self._attempt(
+            tick, "reading", lambda tick: merged.append(self._teams.merge(tick)), fatal=fatal
+        )
+        return merged[0] if succeeded else None
 
     def _reset_outdated(self, ticks: list[Tick]) -> list[Tick]:
         """Resets the outdated simulators among the ticks; returns the other ticks."""
@@ -167,6 +184,7 @@ class Simulators:
 
     def _drop(self, simulator: int) -> None:
         self._outdated.discard(simulator)
+        self._teams.drop(simulator)
         self._collectors.remove(simulator)
         self._learners.remove(simulator)
         self._channels.drop(simulator)

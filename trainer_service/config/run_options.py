@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from trainer_service.config.distributed import DistributedSettings
 from trainer_service.config.environment_parameters import EnvironmentParameter, lessons_of
-from trainer_service.config.names import behavior_name_problem, run_id_problem
-from trainer_service.config.section import Section, nearest_choice, section_error
+from trainer_service.config.names import run_id_problem
+from trainer_service.config.section import Section, error_at, nearest_choice, section_error
+from trainer_service.config.teams import BehaviorName, Members, team_of_member, team_problems
 from trainer_service.config.trainer import TrainerSettings
 from trainer_service.config.values import (
     Count,
@@ -34,12 +42,6 @@ def _as_run_id(run_id: str) -> str:
     if reason := run_id_problem(run_id):
         raise problem(f"run id '{run_id}' {reason}")
     return run_id
-
-
-def _as_behavior_name(name: str) -> str:
-    if reason := behavior_name_problem(name):
-        raise problem(f"behavior name '{name}' {reason}")
-    return name
 
 
 def _as_resume(value: object) -> bool | int | str:
@@ -74,7 +76,6 @@ Resume = Annotated[
     ),
     BeforeValidator(_as_resume),
 ]
-BehaviorName = Annotated[str, AfterValidator(_as_behavior_name)]
 
 
 class EnvironmentSettings(Section):
@@ -209,6 +210,10 @@ class RunOptions(Section):
     behaviors: dict[BehaviorName, TrainerSettings] = Field(default_factory=dict)
     """Settings by behavior name, without the team."""
 
+    teams: dict[BehaviorName, Members] = Field(default_factory=dict)
+    """Behaviors that learn as one, by the name of their team: a list, or with the most agents of each in a group. The
+    team's settings stand under its name. An addition to ML-Agents."""
+
     env_settings: EnvironmentSettings = EnvironmentSettings()
     """The simulators."""
 
@@ -242,14 +247,27 @@ class RunOptions(Section):
         return f"{super().unknown_key(key, siblings)}. A behavior stands under 'behaviors'"
 
     @model_validator(mode="after")
+    def _teams_can_learn(self) -> Self:
+        found = [
+            error_at(problem(text), location, None)
+            for location, text in team_problems(self.teams, self.behaviors, self.default_settings)
+        ]
+        if found:
+            raise ValidationError.from_exception_data("section", found)
+        return self
+
+    @model_validator(mode="after")
     def _lessons_can_end(self) -> Self:
-        if self.default_settings is not None:
-            return self  # any behavior may show up
         for name, parameter in (self.environment_parameters or {}).items():
             for position, lesson in enumerate(lessons_of(name, parameter)[:-1]):
                 behavior = lesson.completion_criteria.behavior if lesson.completion_criteria else None
-                if behavior is not None and behavior not in self.behaviors:
-                    where = ("environment_parameters", name, "curriculum", position, "completion_criteria")
+                where = ("environment_parameters", name, "curriculum", position, "completion_criteria")
+                if behavior is None:
+                    continue
+                if team := team_of_member(self.teams, behavior):
+                    text = f"expected the team '{team}', of which '{behavior}' is a member"
+                    raise section_error((*where, "behavior"), text)
+                if self.default_settings is None and behavior not in self.behaviors:  # else any may show up
                     raise section_error((*where, "behavior"), self._not_listed(behavior))
         return self
 
@@ -288,11 +306,17 @@ class RunOptions(Section):
             return self.behaviors[name]
         if self.default_settings is not None:
             return self.default_settings
-        near = nearest_choice(name, self.behaviors)
-        listed = ", ".join(f"'{known}'" for known in self.behaviors) or "no behaviors"
+        members = [member for team in self.teams.values() for member in team]
+        near = nearest_choice(name, [*self.behaviors, *members])
+        listed = ", ".join(map(self._with_members, self.behaviors)) or "no behaviors"
         raise ConfigError(
             f"The behavior name '{name}' has not been specified in the trainer configuration, "
             + f"which lists {listed}"
             + (f" (is '{near}' meant?)" if near else "")
             + f". Please add an entry for '{name}' under 'behaviors', or set 'default_settings'."
         )
+
+    def _with_members(self, name: str) -> str:
+        """A listed behavior, and of a team the members."""
+        members = ", ".join(f"'{member}'" for member in self.teams.get(name, ()))
+        return f"'{name}' (the team of {members})" if members else f"'{name}'"

@@ -330,7 +330,7 @@ class RolloutWorkers:
             raise UserError(f"worker {number}: {error}") from None
         if is_new:
             self._added(behavior)
-            _logger.info("Connected new brain: %s?team=%d", *team)
+            _logger.info("Connected new brain: %s", team.in_words(behavior.spec))
 
     def _handle_loss(self, loss: WorkerLost) -> None:
         """Counts what is lost; the others will be asked for it, and the process is started again."""

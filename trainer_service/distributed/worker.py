@@ -22,6 +22,7 @@ from trainer_service.collection.launching import bridge_settings, command_of
 from trainer_service.collection.opponents import OpponentPolicies, Snapshot
 from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.collection.simulators import NotYet, Simulators
+from trainer_service.collection.teams import Teams
 from trainer_service.config import RunOptions
 from trainer_service.distributed.records import (
     Declaration,
@@ -93,7 +94,9 @@ class RolloutWorker:
         first = number * environment.num_envs
         self._bridge = make_bridge(bridge_settings(options, run_logs, self._greeting, first=first))
         self._collectors = Collectors(self._deliver)
-        self._simulators = Simulators(self._bridge, self._collectors, self._channels, self, self._timers)
+        self._simulators = Simulators(
+            self._bridge, self._collectors, self._channels, self, self._timers, Teams(options.teams)
+        )
 
     def start(self) -> None:
         """Starts the simulators. Raises LaunchError, PortInUse."""

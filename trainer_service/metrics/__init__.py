@@ -2,11 +2,19 @@
 
 from trainer_service.metrics.jsonl import JsonLines, JsonlWriter, json_key, to_json
 from trainer_service.metrics.statistics import Statistics
-from trainer_service.metrics.summary import EpisodeStats, Series, Summary, format_return, summary_line
+from trainer_service.metrics.summary import (
+    MEMBER_REWARD,
+    EpisodeStats,
+    Series,
+    Summary,
+    format_return,
+    summary_line,
+)
 from trainer_service.metrics.tensorboard import TensorBoardWriter
 from trainer_service.metrics.writers import ConsoleWriter, GaugeWriter, SummaryWriter
 
 __all__ = [
+    "MEMBER_REWARD",
     "ConsoleWriter",
     "EpisodeStats",
     "GaugeWriter",

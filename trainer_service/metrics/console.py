@@ -218,6 +218,8 @@ def _draw(rows: Mapping[str, _Row], elapsed_s: float, below: Iterable[str], *, w
             _clock(elapsed_s),
             *(["–" if row.checkpoint is None else f"{row.checkpoint:,}"] if wide else []),
         )
+        for member, mean in row.summary.member_returns.items() if row.summary else ():
+            table.add_row(Text(f"  {member}"), "", "", format_return(mean))
     if lines := list(filter(None, below)):
         table.caption, table.caption_justify = Text("\n".join(lines)), "left"
     return table

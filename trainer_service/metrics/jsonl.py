@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_service.metrics.summary import EPISODE_TAGS, Summary, histogram
+from trainer_service.metrics.summary import EPISODE_TAGS, MEMBER_REWARD, Summary, histogram
 from trainer_service.runs.files import SaveError, write_atomic
 
 _CATEGORIES = ("Losses/", "Policy/", "Environment/", "Self-play/")
@@ -84,11 +84,13 @@ def to_json(summary: Summary) -> dict[str, Any]:
         "mean_group_return": _finite(stats.mean_group_return),
         "steps_per_s": _finite(summary.steps_per_s),
     }
+    if summary.member_returns:
+        own["member_returns"] = {name: _finite(mean) for name, mean in summary.member_returns.items()}
     if summary.lessons:
         own["lesson"] = {name: lesson.name for name, lesson in summary.lessons.items()}
     others: dict[str, Any] = {}
     for tag, series in summary.tagged().items():
-        if tag not in EPISODE_TAGS:
+        if tag not in EPISODE_TAGS and not tag.startswith(MEMBER_REWARD):
             others[json_key(tag)] = _finite(series.value)
             if len(samples := series.finite_samples):
                 counts, edges = histogram(samples)

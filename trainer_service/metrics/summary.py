@@ -15,6 +15,9 @@ _ELO = "Self-play/ELO"
 _REWARD = "Environment/Cumulative Reward"
 _GROUP_REWARD = "Environment/Group Cumulative Reward"
 _LENGTH = "Environment/Episode Length"
+MEMBER_REWARD = "Environment/Cumulative Reward/"
+"""The beginning of the tags of a team's members, which end with their behaviors' names."""
+
 _LESSON = "Environment/Lesson Number/"
 _REPLACED = "Environment/Replaced Values"
 
@@ -138,6 +141,15 @@ class Summary:
     lessons: Mapping[str, CurrentLesson] = field(default_factory=dict)
     """The current lesson of each environment parameter."""
 
+    @property
+    def member_returns(self) -> dict[str, float]:
+        """The mean return of the agents of each behavior in a team; empty without a team."""
+        return {
+            tag.removeprefix(MEMBER_REWARD): series.mean
+            for tag, series in self.series.items()
+            if tag.startswith(MEMBER_REWARD)
+        }
+
     def tagged(self) -> dict[str, Series]:
         """Returns all statistics by tag. No simulator's tag can replace those of episodes and lessons."""
         stats = self.stats
@@ -181,6 +193,7 @@ def summary_line(summary: Summary) -> str:
             parts.append(f"Std of Reward: {format_return(deviation, mean)}")
         else:
             parts.append(f"Mean Group Reward: {format_return(stats.mean_group_return)}")
+    parts += [f"{name}: {format_return(mean)}" for name, mean in summary.member_returns.items()]
     parts.append("Training" if summary.is_training else "Not Training")
     if _ELO in summary.series:
         parts.append(f"ELO: {summary.series[_ELO].value:.3f}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +12,11 @@ from numpy.typing import NDArray
 from trainer_service.rollout.agents import AgentRows, Keys, agent_keys
 from trainer_service.rollout.group_trajectories import group_keys
 from unity_bridge.arrays import Rows
+from unity_bridge.specs import MemberSpec
 from unity_bridge.steps import StepBatch
 
-_Group = tuple[int, int]
-"""A simulator, and the key of a group in it."""
+_Group = tuple[int, int, int]
+"""A simulator, the key of a group in it, and the number of a member; 0 where there is but one."""
 
 
 class GroupMembership(NamedTuple):
@@ -28,9 +30,11 @@ class GroupMembership(NamedTuple):
 
 
 def reported_agent_indices(batch: StepBatch, membership: GroupMembership | None) -> NDArray[np.int64]:
-    """Returns each row's index for reports; −1 for agents of no group, and where none were assigned. Shape [N]."""
+    """Returns indices for reports; −1 for agents of no group or team, and where none were assigned. Shape [N]."""
     if membership is None:
         return np.full(len(batch), -1, np.int64)
+    if batch.members is not None:
+        return membership.agent_indices  # they tell whose agents these are, in a group or not
     return np.where(batch.group_ids != 0, membership.agent_indices, -1)
 
 
@@ -60,16 +64,26 @@ class _FreeIndices:
 
 
 class AgentIndexAllocator:
-    """Gives each agent of a group an index from 0 on: the first that is free when it comes, in the order of ids."""
+    """Gives each agent of a group an index from 0 on: the first that is free when it comes, in the order of ids.
 
-    def __init__(self) -> None:
+    In a team each member has a range of indices, and its agents get the first that is free there.
+    """
+
+    def __init__(self, members: Sequence[MemberSpec] = ()) -> None:
+        """members: of the team; none for agents of one behavior."""
+        self._members = members
+        self._first_indices = np.cumsum([0, *(member.num_agents for member in members)])
+        """The first index of each member; 0 where there is but one."""
         self._agents = AgentRows()
         self._agent_indices = np.zeros(16, np.int64)
         self._group_keys = np.zeros(16, np.int64)
         self._free_indices: dict[_Group, _FreeIndices] = {}
 
     def assign(self, simulator: int, team: int, batch: StepBatch) -> GroupMembership:
-        """Returns groups and agent indices of all rows."""
+        """Returns groups and agent indices of all rows.
+
+        Raises ValueError for more agents of a member in one group than it has indices.
+        """
         keys, groups = agent_keys(batch.agent_ids, team), group_keys(batch, team)
         ended = batch.num_terminal
         known = self._agents.find(simulator, keys[:ended])
@@ -78,7 +92,8 @@ class AgentIndexAllocator:
         if gone.any():
             self._free(simulator, known[gone])
             self._agents.release(simulator, keys[:ended][gone])
-        assigned = self._assigned_rows(simulator, keys[ended:], groups[ended:])
+        members = None if batch.members is None else batch.members[ended:]
+        assigned = self._assigned_rows(simulator, keys[ended:], groups[ended:], members)
         return GroupMembership(groups, np.concatenate([leaving, self._agent_indices[assigned]]))
 
     def forget(self, simulator: int, keys: Keys) -> None:
@@ -94,7 +109,9 @@ class AgentIndexAllocator:
             group: each for group, each in self._free_indices.items() if group[0] != simulator
         }
 
-    def _assigned_rows(self, simulator: int, keys: NDArray[np.int64], groups: NDArray[np.int64]) -> Rows:
+    def _assigned_rows(
+        self, simulator: int, keys: Keys, groups: Keys, members: NDArray[np.int64] | None
+    ) -> Rows:
         """Returns the rows of all waiting agents; new ones, and those from another group, have an index by now."""
         before = self._agents.find(simulator, keys)
         rows = self._agents.assign(simulator, keys)
@@ -105,22 +122,41 @@ class AgentIndexAllocator:
             )
         new = before < 0
         moved = ~new & (self._group_keys[rows] != groups)
+        if members is not None:
+            moved |= ~new & (self._members_at(self._agent_indices[rows]) != members)
         if moved.any():
             self._free(simulator, rows[moved])
         unassigned = np.flatnonzero(new | moved)
         for at in unassigned[np.argsort(keys[unassigned])].tolist():
-            group = (simulator, int(groups[at]))
+            member = 0 if members is None else int(members[at])
+            group = (simulator, int(groups[at]), member)
             free_indices = self._free_indices.get(group) or self._free_indices.setdefault(
                 group, _FreeIndices()
             )
-            self._agent_indices[rows[at]] = free_indices.take()
+            self._agent_indices[rows[at]] = self._first_indices[member] + self._taken(free_indices, member)
         self._group_keys[rows] = groups
         return rows
 
+    def _taken(self, free_indices: _FreeIndices, member: int) -> int:
+        """Takes the lowest index of a member that is free. Raises ValueError where it has no more."""
+        index = free_indices.take()
+        if self._members and index >= self._members[member].num_agents:
+            name, expected = self._members[member].behavior, self._members[member].num_agents
+            raise ValueError(
+                f"a group of at least {index + 1} agents of '{name}' came, {expected} were expected: say how many "
+                f"there are at most under 'teams', {name}: {index + 1}"
+            )
+        return index
+
+    def _members_at(self, agent_indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The members that indices belong to; 0 where there is but one."""
+        return np.searchsorted(self._first_indices[1:], agent_indices, side="right")
+
     def _free(self, simulator: int, rows: Rows) -> None:
-        for row in rows.tolist():
-            group = (simulator, int(self._group_keys[row]))
+        of_rows = self._members_at(self._agent_indices[rows]).tolist()
+        for row, member in zip(rows.tolist(), of_rows, strict=True):
+            group = (simulator, int(self._group_keys[row]), member)
             free_indices = self._free_indices[group]
-            free_indices.free(int(self._agent_indices[row]))
+            free_indices.free(int(self._agent_indices[row]) - int(self._first_indices[member]))
             if free_indices.is_unused:
                 del self._free_indices[group]

@@ -75,16 +75,6 @@ def possible_choices(padded: ActionSpec, member: MemberSpec) -> Bools:
     return possible
 
 
-class PaddedSteps(NamedTuple):
-    """One tick of all members as one batch, N agents."""
-
-    batch: StepBatch
-    """Padded. The members' terminal rows one after the other, then their waiting rows likewise."""
-
-    members: Integers
-    """The number of each row's member. Shape [N]."""
-
-
 class _Padding(NamedTuple):
     """The way of one member's columns into the padded ones."""
 
@@ -109,8 +99,10 @@ class AgentPadding:
             for member in spec.members
         ]
 
-    def merge(self, batches: Sequence[StepBatch | None]) -> PaddedSteps:
-        """Pads one tick's batches and joins them. batches: one per member; None where the tick has none. At least one.
+    def merge(self, batches: Sequence[StepBatch | None]) -> StepBatch:
+        """Pads one tick's batches and joins them: terminal rows of one member after the other, then waiting ones.
+
+        batches: one per member; None where the tick has none. At least one.
 
         Raises ValueError for an agent id that two members have.
         """
@@ -123,7 +115,8 @@ class AgentPadding:
                 twice = next(agent for agent, times in Counter(of_kind.tolist()).items() if times > 1)
                 raise ValueError(f"agent {twice} stands in two behaviors of the team")
         sensors = range(len(self._spec.observation_specs))
-        merged = StepBatch(
+        members = [np.full(len(batch), number, np.int64) for number, batch in parts.items()]
+        return StepBatch(
             agent_ids=agent_ids,
             observations=tuple(self._padded_sensor(sensor, parts, rows) for sensor in sensors),
             rewards=rows.joined([batch.rewards for batch in given]),
@@ -132,18 +125,18 @@ class AgentPadding:
             allowed_actions=self._padded_choices(parts, rows),
             group_ids=rows.joined([batch.group_ids for batch in given]),
             group_rewards=rows.joined([batch.group_rewards for batch in given]),
+            members=rows.joined(members),
         )
-        members = [np.full(len(batch), number, np.int64) for number, batch in parts.items()]
-        return PaddedSteps(merged, rows.joined(members))
 
-    def split(self, actions: ActionBatch, waiting: Sequence[int]) -> list[ActionBatch]:
+    def split(self, actions: ActionBatch, members: Integers) -> list[ActionBatch]:
         """Cuts actions for the waiting rows of a merged batch into each member's own.
 
-        waiting: how many rows of each member wait; their sum is the number of rows.
+        members: the numbers of their members, ascending. Shape [M].
         """
         parts = []
         end = 0
-        for member, count in zip(self._spec.members, waiting, strict=True):
+        counts = np.bincount(members, minlength=len(self._spec.members)).tolist()
+        for member, count in zip(self._spec.members, counts, strict=True):
             begin, end = end, end + count
             own = member.action_spec
             continuous = actions.continuous[begin:end, : own.continuous_size]

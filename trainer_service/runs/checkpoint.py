@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,20 @@ from trainer_service.errors import UserError
 from trainer_service.runs.archive import ArchiveError, read_tensors
 from trainer_service.runs.files import write_atomic
 from trainer_service.runs.former_keys import with_present_keys
-from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
+from unity_bridge.specs import (
+    ActionSpec,
+    BehaviorSpec,
+    DimensionProperty,
+    MemberSpec,
+    ObservationSpec,
+    ObservationType,
+)
 
 _FORMAT = 1
 _MAX_PARTS = 1000
 """Limit of sensors, and of branches of actions."""
+_MAX_AGENTS = 65_536
+"""Limit of the agents of one member of a team."""
 _MAX_NUMBERS = 2**24
 """Limit of the numbers in one observation: a picture of 2,000 x 2,000 in colour. Models are traced with as many."""
 MISFIT_ERRORS = (AttributeError, LookupError, TypeError, ValueError, RuntimeError, MemoryError)
@@ -170,19 +179,39 @@ def _step(found: object) -> int:
 
 
 def spec_mismatch(known: BehaviorSpec, declared: BehaviorSpec) -> str | None:
-    """Describes how a declared behavior differs from the one a policy was trained for; None if it does not."""
+    """Describes how a declared behavior differs from the one a policy was trained for; None if it does not.
+
+    A team may have any number of agents of each member.
+    """
     if known == declared:
         return None
+    before_members, now_members = ([member.behavior for member in spec.members] for spec in (known, declared))
+    if before_members != now_members:
+        return f"its members were {_listed(before_members)}, now {_listed(now_members)}"
     if known.action_spec != declared.action_spec:
         return f"actions were {_describe_actions(known.action_spec)}, now {_describe_actions(declared.action_spec)}"
     if len(known.observation_specs) != len(declared.observation_specs):
         return f"it had {len(known.observation_specs)} sensors, now {len(declared.observation_specs)}"
     for before, now in zip(known.observation_specs, declared.observation_specs, strict=True):
+        if known.members and before.name != now.name:  # which member has it follows from the name
+            return f"sensor '{now.name}' was called '{before.name}'"
         if before.shape != now.shape:
             return f"sensor '{now.name}' had shape {before.shape}, now {now.shape}"
         if before.observation_type != now.observation_type:
             return f"sensor '{now.name}' was {before.observation_type.name}, now {now.observation_type.name}"
+    for member, other in zip(known.members, declared.members, strict=True):
+        changed = spec_mismatch(_spec_of(member), _spec_of(other))
+        if changed is not None:
+            return f"member '{member.behavior}': {changed}"
     return None
+
+
+def _spec_of(member: MemberSpec) -> BehaviorSpec:
+    return BehaviorSpec(member.observation_specs, member.action_spec)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names) or "none"
 
 
 def _not_finite(content: Any) -> str | None:
@@ -226,6 +255,16 @@ def _first_line(error: Exception) -> str:
 
 
 def _plain_spec(spec: BehaviorSpec) -> dict[str, Any]:
+    plain = _plain_part(spec)
+    if spec.members:
+        plain["members"] = [
+            {"behavior": member.behavior, "num_agents": member.num_agents, **_plain_part(member)}
+            for member in spec.members
+        ]
+    return plain
+
+
+def _plain_part(spec: BehaviorSpec | MemberSpec) -> dict[str, Any]:
     return {
         "observations": [
             {
@@ -244,24 +283,37 @@ def _plain_spec(spec: BehaviorSpec) -> dict[str, Any]:
 
 
 def _spec(plain: Mapping[str, Any]) -> BehaviorSpec:
+    members = plain.get("members", ())
+    if len(members) > _MAX_PARTS:
+        raise ValueError(f"expected at most {_MAX_PARTS} members of a team, got {len(members)}")
+    return BehaviorSpec(_sensors(plain), _actions(plain), tuple(map(_member, members)))
+
+
+def _member(plain: Mapping[str, Any]) -> MemberSpec:
+    agents = _whole(plain["num_agents"])
+    if agents > _MAX_AGENTS:
+        raise ValueError(f"expected at most {_MAX_AGENTS} agents of a member, got {agents}")
+    return MemberSpec(_behavior_name(plain["behavior"]), _sensors(plain), _actions(plain), agents)
+
+
+def _sensors(plain: Mapping[str, Any]) -> tuple[ObservationSpec, ...]:
     parts = max(len(plain["observations"]), len(plain["actions"]["discrete_branches"]))
     if parts > _MAX_PARTS:
         raise ValueError(f"expected at most {_MAX_PARTS} sensors and branches, got {parts}")
-    spec = BehaviorSpec(
-        tuple(
-            ObservationSpec(
-                name=_text(sensor["name"]),
-                shape=tuple(map(_whole, sensor["shape"])),
-                dimension_property=tuple(DimensionProperty(flag) for flag in sensor["dimension_property"]),
-                observation_type=ObservationType(sensor["observation_type"]),
-            )
-            for sensor in plain["observations"]
-        ),
-        ActionSpec(
-            _whole(plain["actions"]["continuous_size"]),
-            tuple(map(_whole, plain["actions"]["discrete_branches"])),
-        ),
+    sensors = tuple(
+        ObservationSpec(
+            name=_text(sensor["name"]),
+            shape=tuple(map(_whole, sensor["shape"])),
+            dimension_property=tuple(DimensionProperty(flag) for flag in sensor["dimension_property"]),
+            observation_type=ObservationType(sensor["observation_type"]),
+        )
+        for sensor in plain["observations"]
     )
-    if (numbers := sum(sensor.size for sensor in spec.observation_specs)) > _MAX_NUMBERS:
+    if (numbers := sum(sensor.size for sensor in sensors)) > _MAX_NUMBERS:
         raise ValueError(f"expected agents that see at most {_MAX_NUMBERS} numbers, got {numbers}")
-    return spec
+    return sensors
+
+
+def _actions(plain: Mapping[str, Any]) -> ActionSpec:
+    actions = plain["actions"]
+    return ActionSpec(_whole(actions["continuous_size"]), tuple(map(_whole, actions["discrete_branches"])))

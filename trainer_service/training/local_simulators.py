@@ -10,6 +10,7 @@ from trainer_service.collection.collector import Collector
 from trainer_service.collection.collectors import Collectors, TeamName
 from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.collection.simulators import Simulators
+from trainer_service.collection.teams import Teams
 from trainer_service.metrics.timers import Timers
 from trainer_service.training.recorder import Recorder
 from unity_bridge.server.bridge import Bridge
@@ -35,7 +36,7 @@ class LocalLearners:
         if is_new:
             self._recorder.add(behavior)
             self._channels.announce(behavior.name, behavior.settings, self._bridge)
-            _logger.info("Connected new brain: %s?team=%d", *team)
+            _logger.info("Connected new brain: %s", team.in_words(behavior.spec))
         return behavior.collector
 
     def remove(self, simulator: int) -> None:
@@ -52,8 +53,13 @@ class LocalLearners:
 
 
 def simulators_of(
-    bridge: Bridge, channels: Channels, behaviors: Behaviors, recorder: Recorder, timers: Timers
+    bridge: Bridge,
+    channels: Channels,
+    behaviors: Behaviors,
+    recorder: Recorder,
+    timers: Timers,
+    teams: Teams | None = None,
 ) -> Simulators:
     """The simulators behind a bridge, whose experience goes to these behaviors."""
     learners = LocalLearners(behaviors, recorder, channels, bridge)
-    return Simulators(bridge, Collectors(learners.deliver), channels, learners, timers)
+    return Simulators(bridge, Collectors(learners.deliver), channels, learners, timers, teams)

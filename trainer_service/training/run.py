@@ -20,6 +20,7 @@ from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import CallbackList
+from trainer_service.collection.teams import with_agent_counts
 from trainer_service.config import RunOptions, dump_run_options
 from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
 from trainer_service.curriculum import Curriculum, lesson_mismatches
@@ -40,6 +41,7 @@ from trainer_service.training.warm_start import (
     converted_checkpoint,
     make_newest,
     trained_group_size,
+    trained_spec,
     warm_start_of,
 )
 from unity_bridge.codec.protocol import API_VERSION
@@ -185,7 +187,7 @@ class RunFactory:
         recorder = Recorder(
             Outputs(folder, self.console, writers, timers),
             status,
-            expected=dict.fromkeys([*options.behaviors, *self.curriculum.watched_behaviors]),
+            expected=dict.fromkeys([*options.behaviors, *options.teams, *self.curriculum.watched_behaviors]),
             autosave_s=autosave_s,
             curriculum=self.curriculum,
             callbacks=self.callbacks,
@@ -206,7 +208,9 @@ class RunFactory:
             return behavior
 
         behaviors = Behaviors(
-            create, listed=options.behaviors, absence_timeout_s=options.env_settings.timeout_wait
+            create,
+            listed=[*options.behaviors, *options.teams],
+            absence_timeout_s=options.env_settings.timeout_wait,
         )
         return Run(
             source=make_source(behaviors, recorder, timers, self.device.type),
@@ -273,7 +277,12 @@ class RunFactory:
     ) -> Behavior:
         """A behavior that has learned nothing yet. group_size: as far as the first message shows it."""
         options = self.options
-        size = trained_group_size(warm_start_of(name, self.warm_starts)) or group_size
+        start = warm_start_of(name, self.warm_starts)
+        if spec.members:
+            spec = with_agent_counts(spec, options.teams[name], trained_spec(start))
+            size = len(spec.agent_members)
+        else:
+            size = trained_group_size(start) or group_size
         settings = with_group_size(options.behavior_settings(name), size)
 
         def before_minibatch(minibatch: int, of: int) -> None:
@@ -365,7 +374,9 @@ def _writers(folder: RunFolder, timers: Timers) -> list[SummaryWriter]:
 
 def _describe_settings(writers: Iterable[SummaryWriter], behavior: Behavior) -> None:
     """Shows a behavior's settings: in the log, in ML-Agents' words, and in TensorBoard."""
-    text = dump_run_options(RunOptions(behaviors={behavior.name: behavior.settings}))
+    counts: dict[str, int | None] = {member.behavior: member.num_agents for member in behavior.spec.members}
+    teams = {behavior.name: counts} if counts else {}
+    text = dump_run_options(RunOptions(behaviors={behavior.name: behavior.settings}, teams=teams))
     own = behavior.settings.model_dump(mode="json", exclude_none=True)
     listed = yaml.safe_dump(own, sort_keys=False, allow_unicode=True)
     _logger.info("Hyperparameters for behavior name %s:\n%s", behavior.name, indent(listed.rstrip(), "    "))

@@ -13,6 +13,7 @@ from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.errors import UserError
 from trainer_service.runs.files import write_atomic
 from trainer_service.runs.folder import RunFolder
+from unity_bridge.specs import BehaviorSpec
 
 if TYPE_CHECKING:
     from trainer_service.behaviors.behavior import Behavior
@@ -55,6 +56,8 @@ def read_warm_starts(options: RunOptions, folder: RunFolder) -> dict[str, WarmSt
     own: dict[str, WarmStart] = {}
     if options.checkpoint_settings.resume:
         own = checkpoints_to_resume(folder, options.checkpoint_settings.resume)
+        for name, start in own.items():
+            _require_same_team(name, options, trained_spec(start))
     others: dict[str, Path] = {}
     for name, settings in options.behaviors.items():
         if settings.init_path is not None and name in own:
@@ -67,6 +70,17 @@ def read_warm_starts(options: RunOptions, folder: RunFolder) -> dict[str, WarmSt
         # A run that goes on needs no start, and must not fail because that was removed since.
         others = {**_default_paths(options.default_settings.init_path, folder), **others}
     return {name: WarmStart(_load(path), path, is_resume=False) for name, path in others.items()} | own
+
+
+def _require_same_team(name: str, options: RunOptions, trained: BehaviorSpec | None) -> None:
+    """Raises UserError where a run goes on whose policy is of another team, or of one where there was none."""
+    before = [member.behavior for member in trained.members] if trained is not None else []
+    now = list(options.teams.get(name, ()))
+    if before != now:
+        was, is_now = (
+            f"the team {{{name}: [{', '.join(each)}]}}" if each else "no team" for each in (before, now)
+        )
+        raise UserError(f"--resume: '{name}' was {was} under 'teams', and is {is_now} now")
 
 
 def _default_paths(given: str | None, folder: RunFolder) -> dict[str, Path]:
@@ -96,6 +110,11 @@ def trained_group_size(start: WarmStart | None) -> int | None:
     settings = getattr(None if start is None else start.source, "settings", None)
     tuning = None if settings is None else settings.hyperparameters
     return tuning.group_size if isinstance(tuning, GroupSettings) else None
+
+
+def trained_spec(start: WarmStart | None) -> BehaviorSpec | None:
+    """What a checkpoint of this project was made for; None for one of ML-Agents, and without one."""
+    return getattr(None if start is None else start.source, "spec", None)
 
 
 def converted_checkpoint(source: SourceCheckpoint, behavior: Behavior, seed: int) -> Checkpoint:

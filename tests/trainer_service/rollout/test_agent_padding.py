@@ -97,9 +97,10 @@ def test_selections_of_sensors_keep_the_members() -> None:
 def test_terminal_rows_of_all_members_come_first() -> None:
     leaders = batch_of(LEADER, [7, 1], 2, ended=1)
     runners = batch_of(RUNNER, [8, 9, 2, 3], 5, ended=2)
-    batch, members = AgentPadding(SPEC).merge([leaders, runners])
+    batch = AgentPadding(SPEC).merge([leaders, runners])
     assert batch.agent_ids.tolist() == [7, 8, 9, 1, 2, 3]
-    assert members.tolist() == [0, 1, 1, 0, 1, 1]
+    assert batch.members is not None
+    assert batch.members.tolist() == [0, 1, 1, 0, 1, 1]
     assert batch.num_terminal == 3
     assert batch.rewards.tolist() == pytest.approx([0.7, 0.8, 0.9, 0.1, 0.2, 0.3])
     assert batch.group_rewards.tolist() == [7, 8, 9, 1, 2, 3]
@@ -107,7 +108,7 @@ def test_terminal_rows_of_all_members_come_first() -> None:
 
 
 def test_agents_see_zeros_where_they_have_no_sensor() -> None:
-    batch, _ = AgentPadding(SPEC).merge([batch_of(LEADER, [1], 2), batch_of(RUNNER, [2], 5)])
+    batch = AgentPadding(SPEC).merge([batch_of(LEADER, [1], 2), batch_of(RUNNER, [2], 5)])
     assert batch.observations[EYES_2].tolist() == [[2, 2], [0, 0]]
     assert batch.observations[EYES_4].tolist() == [[0] * 4, [5] * 4]
     assert batch.observations[LEADER_STATE].tolist() == [[2] * 3, [5] * 3]
@@ -119,11 +120,11 @@ def test_pictures_stay_bytes_unless_somebody_sends_floats() -> None:
     as_bytes = batch_of(RUNNER, [2], 5)
     seen = (*as_bytes.observations[:1], np.full((1, 3, 1, 2), 255, np.uint8), as_bytes.observations[2])
     runners = batch_of(RUNNER, [2], 5, observations=seen)
-    batch, _ = padding.merge([batch_of(LEADER, [1], 2), runners])
+    batch = padding.merge([batch_of(LEADER, [1], 2), runners])
     assert batch.observations[CAMERA].dtype == np.uint8
     assert batch.observations[CAMERA].reshape(2, 6).tolist() == [[0] * 6, [255] * 6]
     other = MemberSpec("Other", RUNNER.observation_specs, ActionSpec(1), 1)
-    both, _ = AgentPadding(padded_spec([RUNNER, other])).merge([runners, batch_of(other, [3], 0.5)])
+    both = AgentPadding(padded_spec([RUNNER, other])).merge([runners, batch_of(other, [3], 0.5)])
     assert both.observations[1].dtype == np.float32
     assert both.observations[1].reshape(2, 6).tolist() == [[1] * 6, [0.5] * 6]
 
@@ -132,7 +133,7 @@ def test_choices_that_a_member_lacks_are_masked() -> None:
     forbidding = np.array([[False, True, True]])
     leaders = batch_of(LEADER, [1], 2, allowed_actions=forbidding)
     runners = batch_of(RUNNER, [2], 5, allowed_actions=np.array([[True, False, False, True]]))
-    batch, _ = AgentPadding(SPEC).merge([leaders, runners])
+    batch = AgentPadding(SPEC).merge([leaders, runners])
     assert batch.allowed_actions.tolist() == [
         [False, True, True, True, False],  # no second branch: its first choice alone
         [True, False, False, False, True],
@@ -141,9 +142,10 @@ def test_choices_that_a_member_lacks_are_masked() -> None:
 
 @pytest.mark.parametrize("runners", [None, batch_of(RUNNER, [], 0)])
 def test_a_member_may_be_missing_in_a_tick(runners: StepBatch | None) -> None:
-    batch, members = AgentPadding(SPEC).merge([batch_of(LEADER, [1, 4], 2), runners])
+    batch = AgentPadding(SPEC).merge([batch_of(LEADER, [1, 4], 2), runners])
     assert batch.agent_ids.tolist() == [1, 4]
-    assert members.tolist() == [0, 0]
+    assert batch.members is not None
+    assert batch.members.tolist() == [0, 0]
     assert [sensor.shape for sensor in batch.observations] == [(2, 2), (2, 3), (2, 4), (2, 3, 1, 2)]
     assert batch.observations[CAMERA].dtype == np.uint8  # costs a quarter, and stands for the same zeros
 
@@ -160,7 +162,7 @@ def test_actions_are_cut_to_each_members_own() -> None:
     actions = ActionBatch(
         np.arange(6, dtype=np.float32).reshape(3, 2), np.array([[2, 0], [1, 1], [0, 1]], np.int32)
     )
-    leaders, runners = AgentPadding(SPEC).split(actions, [1, 2])
+    leaders, runners = AgentPadding(SPEC).split(actions, np.array([0, 1, 1]))
     assert leaders.continuous.tolist() == [[0, 1]]
     assert leaders.discrete.tolist() == [[2]]
     assert runners.continuous.tolist() == [[2], [4]]
@@ -171,6 +173,6 @@ def test_members_without_any_branches_can_form_a_team() -> None:
     swimmer = MemberSpec("Swimmer", (ObservationSpec("sonar", (1,)),), ActionSpec(2), 1)
     flyer = MemberSpec("Flyer", (ObservationSpec("radar", (2,)),), ActionSpec(1), 1)
     spec = padded_spec([swimmer, flyer])
-    batch, _ = AgentPadding(spec).merge([batch_of(swimmer, [1], 1), batch_of(flyer, [2], 2)])
+    batch = AgentPadding(spec).merge([batch_of(swimmer, [1], 1), batch_of(flyer, [2], 2)])
     assert batch.allowed_actions.shape == (2, 0)
     assert spec.action_spec == ActionSpec(2)

@@ -16,6 +16,7 @@ IGNORED_IN_BEHAVIOR = {
 EMPTY_MEANS_DEFAULTS = ("hyperparameters", "network_settings", "reward_signals")
 EMPTY_MEANS_DEFAULTS_ON_TOP = (
     "behaviors",
+    "teams",
     "env_settings",
     "engine_settings",
     "checkpoint_settings",
