@@ -15,6 +15,7 @@ from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.errors import UserError
 from trainer_service.networks.size_limit import SizeLimit
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, load_checkpoint
+from trainer_service.runs.layout import RunLayout
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -278,8 +279,8 @@ def chosen_checkpoints(run: Path, which: str) -> dict[str, Path]:
 
     Args:
         run: the folder.
-        which: ``last`` for the newest ones, ``best`` for those with the best score in the run's evaluations, or the
-            path of one behavior's file; the others are the newest then.
+        which: ``last`` for the newest ones, ``best`` for those with the best score in the run's evaluations, a step
+            (see ``RunLayout.checkpoints_of_step``), or the path of one behavior's file; the others are the newest then.
 
     Raises:
         UserError: there is none of that kind.
@@ -292,9 +293,11 @@ def chosen_checkpoints(run: Path, which: str) -> dict[str, Path]:
         missing = [name for name, path in best.items() if not path.is_file()]
         if missing:
             raise UserError(
-                f"--checkpoint=best: no best.pt of {', '.join(missing)} in '{run}'; "
+                f"no best.pt of {', '.join(missing)} in '{run}'; "
                 "a run keeps one where its configuration has a section 'evaluation'"
             )
         return best
+    if which.isdecimal():
+        return RunLayout(run).checkpoints_of_step(list(newest), int(which))
     path = Path(which)
     return {**newest, load_checkpoint(path).behavior: path}

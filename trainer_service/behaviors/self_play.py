@@ -13,7 +13,7 @@ import numpy as np
 
 from trainer_service.collection.opponents import Snapshot, Weights
 from trainer_service.config import SelfPlaySettings
-from trainer_service.ops.elo import rating_change
+from trainer_service.ops.ratings import rating_change
 
 _LATEST = -1
 

@@ -153,18 +153,32 @@ def _add_check(commands: Any) -> None:
 def _add_evaluate(commands: Any) -> None:
     evaluate = commands.add_parser("evaluate", help="play a frozen policy and report its returns")
     evaluate.set_defaults(command="evaluate", parser=evaluate)
-    evaluate.add_argument("run_id", metavar="RUN_ID")
+    evaluate.add_argument(
+        "run_id", metavar="RUN_ID", help="a run, RUN_ID@STEP or RUN_ID@best; with --against any player"
+    )
+    evaluate.add_argument(
+        "--against", nargs="+", metavar="PLAYER",
+        help="play games against RUN_ID, RUN_ID@STEP, RUN_ID@best, FILE.pt, random or expert (the scene's own)",
+    )  # fmt: skip
+    evaluate.add_argument(
+        "--side", metavar="SIDE",
+        help="with --against: play this team or behavior only (default: all sides in turn)",
+    )  # fmt: skip
+    evaluate.add_argument(
+        "--cross-play", action="store_true", help="with --against: everyone plays against everyone else"
+    )
     evaluate.add_argument(
         "--env", metavar="ENV",
         help="where to play (default: what the run was trained on, which keeps its --env-args, too)",
     )  # fmt: skip
     evaluate.add_argument(
         "--checkpoint", default="last", metavar="WHICH",
-        help="last, best (of the run's evaluations), or a file.pt (default last)",
+        help="last, best (of the run's evaluations), a step, or a file.pt (default last)",
     )  # fmt: skip
     evaluate.add_argument(
-        "--episodes", type=int, default=100, metavar="N", help="of agents, per behavior (default 100)"
-    )
+        "--episodes", type=int, default=100, metavar="N",
+        help="of agents, per behavior; with --against games of each pair (default 100)",
+    )  # fmt: skip
     evaluate.add_argument(
         "--seed", type=int, default=20_000, metavar="N", help="of the simulator and the draws"
     )

@@ -48,9 +48,6 @@ _SECTION_OF_FLAG: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Sections of the configuration, with the flags that win there over the file."""
 
-_RECORDING_GRACE_S = 120.0
-"""Seconds that a simulator which recorded may take to write the file at the end."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code: 0 success, 1 a simulator failed, 2 something that the user can mend."""
@@ -146,7 +143,7 @@ def _check(parsed: argparse.Namespace) -> int:
 def _evaluate(parsed: argparse.Namespace) -> int:
     from contextlib import ExitStack
 
-    from trainer_service.cli.trained_run import load_policies, options_of, program_for
+    from trainer_service.cli.trained_run import RECORDING_GRACE_S, load_policies, options_of, program_for
     from trainer_service.evaluation.evaluate import evaluate
     from trainer_service.evaluation.simulator import EvaluationSimulator
     from trainer_service.metrics.console import Console
@@ -154,6 +151,13 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     from trainer_service.runs.status import read_lessons
 
     _require_episodes(parsed.episodes)
+    if parsed.against is not None:
+        from trainer_service.cli.matches import play_matches
+
+        earlier = _modified_at(parsed.record)
+        play_matches(parsed, _recording_arguments)
+        return _require_recording(parsed.record, earlier)
+    _choose_checkpoint(parsed)
     folder = RunFolder.read(parsed.results_dir, parsed.run_id)
     trained_with = options_of(folder)
     environment = trained_with.env_settings
@@ -167,7 +171,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     command = program_for(trained_with, env, [*env_args, *_recording_arguments(env, parsed)])
     earlier = _modified_at(parsed.record)
     simulator = EvaluationSimulator(
-        trained_with, command, parsed.seed, 3.0 if parsed.record is None else _RECORDING_GRACE_S
+        trained_with, command, parsed.seed, 3.0 if parsed.record is None else RECORDING_GRACE_S
     )
     with ExitStack() as stack:
         # Everything on the way goes to standard error: standard output is for the result.
@@ -185,11 +189,33 @@ def _evaluate(parsed: argparse.Namespace) -> int:
             progress=progress_printer(),
         )
     print_scores(parsed, policies, scores)
-    if parsed.record is not None:
-        if _modified_at(parsed.record) == earlier:
-            raise UserError(f"--record: the simulator ended without writing '{parsed.record}'")
-        print(f"Recorded {parsed.record}", file=sys.stderr)
+    return _require_recording(parsed.record, earlier)
+
+
+def _require_recording(path: Path | None, earlier: int | None) -> int:
+    """Returns the exit code 0. Raises UserError where a film was asked for, and none was written."""
+    if path is not None:
+        if _modified_at(path) == earlier:
+            raise UserError(f"--record: the simulator ended without writing '{path}'")
+        print(f"Recorded {path}", file=sys.stderr)
     return 0
+
+
+def _choose_checkpoint(parsed: argparse.Namespace) -> None:
+    """Sets run_id and checkpoint from ``RUN_ID@WHICH``. Raises UserError where there is no run to evaluate alone."""
+    from trainer_service.config import parse_player
+
+    name = parse_player(parsed.run_id)
+    for flag, given in (("--side", parsed.side is not None), ("--cross-play", parsed.cross_play)):
+        if given:
+            raise UserError(f"{flag}: of no use without --against")
+    if name.run_id is None:
+        raise UserError(f"'{name.text}' is evaluated in games only: say --against, or give the run id")
+    if name.run_id == name.text:
+        return
+    if parsed.checkpoint != "last":
+        raise UserError(f"--checkpoint: '{name.text}' says already which")
+    parsed.run_id, parsed.checkpoint = name.run_id, name.which
 
 
 def _record_demo(parsed: argparse.Namespace) -> int:

@@ -23,11 +23,11 @@ _PROGRESS_INTERVAL_S = 30.0
 """Seconds between lines on an evaluation's progress outside a terminal."""
 
 
-def progress_printer() -> Callable[[int, int], None]:
+def progress_printer(what: str = "episodes") -> Callable[[int, int], None]:
     """A function that prints how many episodes are done: all the time on a terminal, elsewhere now and then."""
     if sys.stderr.isatty():
         return lambda done, wanted: print(
-            f"\r{done} of {wanted} episodes", end="\n" if done >= wanted else "", file=sys.stderr, flush=True
+            f"\r{done} of {wanted} {what}", end="\n" if done >= wanted else "", file=sys.stderr, flush=True
         )
     printed_s = time.monotonic()
 
@@ -35,7 +35,7 @@ def progress_printer() -> Callable[[int, int], None]:
         nonlocal printed_s
         if time.monotonic() - printed_s >= _PROGRESS_INTERVAL_S:
             printed_s = time.monotonic()
-            print(f"{done} of {wanted} episodes", file=sys.stderr, flush=True)
+            print(f"{done} of {wanted} {what}", file=sys.stderr, flush=True)
 
     return print_progress
 

@@ -13,6 +13,7 @@ from trainer_service.config.hyperparameters.on_policy import (
 from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
 from trainer_service.config.names import validate_behavior_name, validate_run_id
 from trainer_service.config.network import MemorySettings, NetworkSettings
+from trainer_service.config.players import PlayerName, parse_player
 from trainer_service.config.reading.check import FileCheck, check_files, missing_demonstrations
 from trainer_service.config.reading.loader import (
     LoadedOptions,
@@ -52,6 +53,7 @@ __all__ = [
     "OnPolicyHyperparameters",
     "POCASettings",
     "PPOSettings",
+    "PlayerName",
     "RewardSignalSettings",
     "RunOptions",
     "SACSettings",
@@ -66,6 +68,7 @@ __all__ = [
     "json_schema",
     "load_run_options",
     "missing_demonstrations",
+    "parse_player",
     "parse_run_options",
     "validate_behavior_name",
     "validate_run_id",

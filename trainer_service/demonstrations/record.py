@@ -17,7 +17,7 @@ from unity_bridge.demonstrations import SUFFIX, DemonstrationWriter
 from unity_bridge.errors import SimulatorLost
 from unity_bridge.server.bridge import Bridge, Departure
 from unity_bridge.simulators.command import open_for, parse
-from unity_bridge.simulators.registry import SCENES
+from unity_bridge.simulators.registry import experts
 from unity_bridge.simulators.scene import Demonstrator, SceneError
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -187,10 +187,9 @@ def open_expert(env: str, arguments: Sequence[str]) -> Demonstrator:
         UserError: there is no such scene, or it has no expert.
     """
     scheme, _, _ = env.partition(":")
-    experts = [f"sim:{name}" for name, bundled in SCENES.items() if hasattr(bundled.kind, "expert")]
     if scheme != "sim":
         raise UserError(
-            f"'{env}' has no expert of its own; expected one of {', '.join(experts)}, "
+            f"'{env}' has no expert of its own; expected one of {', '.join(experts())}, "
             "or the policy of a run with --policy RUN_ID"
         )
     wanted = parse([env, *arguments])
@@ -202,7 +201,7 @@ def open_expert(env: str, arguments: Sequence[str]) -> Demonstrator:
     except SceneError as error:
         raise UserError(str(error)) from None
     if not isinstance(scene, Demonstrator):
-        raise UserError(f"'{env}' has no expert of its own; expected one of {', '.join(experts)}")
+        raise UserError(f"'{env}' has no expert of its own; expected one of {', '.join(experts())}")
     return scene
 
 

@@ -127,6 +127,22 @@ class RunLayout:
         """The numbered states (.pt) and models (.onnx) of a behavior by step, ascending."""
         return _numbered_in(self.behavior(name))
 
+    def checkpoints_of_step(self, names: Iterable[str], step: int) -> dict[str, Path]:
+        """The checkpoint of a step of each behavior, or the newest before it: each behavior counts its own steps.
+
+        Raises:
+            UserError: none of them has one of that very step, or one has none before it.
+        """
+        steps = {
+            name: [at for at, files in self.numbered_files(name).items() if self.numbered(name, at) in files]
+            for name in names
+        }
+        there = "; ".join(f"{name}: {', '.join(map(str, known)) or 'none'}" for name, known in steps.items())
+        before = {name: [at for at in known if at <= step] for name, known in steps.items()}
+        if not any(step in known for known in steps.values()) or not all(before.values()):
+            raise UserError(f"'{self.path}' has no checkpoint of step {step}; it has {there}")
+        return {name: self.numbered(name, known[-1]) for name, known in before.items()}
+
     def has_run(self) -> bool:
         """Whether the folder holds more than a start leaves that failed at once.
 

@@ -145,7 +145,7 @@ def checkpoints_to_resume(folder: RunFolder, which: bool | int | str) -> dict[st
         )
     if which is True:
         return {name: _newest(folder, name) for name in names}
-    paths = _best(folder, names) if which == "best" else _of_step(folder, names, int(which))
+    paths = _best(folder, names) if which == "best" else folder.checkpoints_of_step(names, int(which))
     return {name: WarmStart(_load(path), path, is_resume=True) for name, path in paths.items()}
 
 
@@ -191,16 +191,6 @@ def _newest(folder: RunFolder, name: str) -> WarmStart:
     raise UserError(
         f"none of the {len(reasons)} checkpoints of '{name}' can be read. {reasons[0]}. Use --force to begin anew."
     )
-
-
-def _of_step(folder: RunFolder, names: list[str], step: int) -> dict[str, Path]:
-    """Paths of the checkpoints of a step, or the newest before it: each behavior counts its own steps."""
-    steps = {name: _steps(folder, name) for name in names}
-    there = "; ".join(f"{name}: {', '.join(map(str, known)) or 'none'}" for name, known in steps.items())
-    before = {name: [at for at in known if at <= step] for name, known in steps.items()}
-    if not any(step in known for known in steps.values()) or not all(before.values()):
-        raise UserError(f"--resume {step}: '{folder.path}' has no checkpoint of that step; it has {there}")
-    return {name: folder.numbered(name, known[-1]) for name, known in before.items()}
 
 
 def _best(folder: RunFolder, names: list[str]) -> dict[str, Path]:

@@ -20,6 +20,7 @@ from unity_bridge.side_channels.engine import (
     apply_engine_message,
     engine_records,
 )
+from unity_bridge.side_channels.expert import EXPERT, expert_record, parse_expert
 from unity_bridge.side_channels.framing import (
     SideChannelRecord,
     pack_records,
@@ -47,6 +48,7 @@ from unity_bridge.side_channels.stats import STATS, Aggregation, StatMessage, pa
 __all__ = [
     "ENGINE_CONFIGURATION",
     "ENVIRONMENT_PARAMETERS",
+    "EXPERT",
     "FLOAT_PROPERTIES",
     "STATS",
     "TRAINING_ANALYTICS",
@@ -66,11 +68,13 @@ __all__ = [
     "analytics_records",
     "apply_engine_message",
     "engine_records",
+    "expert_record",
     "hashed_name",
     "pack_records",
     "packed_size",
     "parameter_records",
     "parse_analytics",
+    "parse_expert",
     "parse_parameter",
     "parse_property",
     "parse_stat",

@@ -50,6 +50,10 @@ class Academy:
         """Queues a statistic for the simulator's next message."""
         self._outgoing += stat_records([StatMessage(name, value, aggregation)])
 
+    def send(self, record: SideChannelRecord) -> None:
+        """Queues a message on a side channel for the simulator's next message."""
+        self._outgoing.append(record)
+
     def receive(self, payload: bytes) -> None:
         """Reads the side channel bytes of a reply.
 

@@ -8,21 +8,21 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from unity_bridge.errors import BridgeError
-from unity_bridge.side_channels import FloatParameter
+from unity_bridge.side_channels import FloatParameter, expert_record
 from unity_bridge.simulators import LAUNCHED
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.client import run
 from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES, OPTIONS
 from unity_bridge.simulators.pettingzoo_envs import options as pettingzoo_options
-from unity_bridge.simulators.registry import SCENES, BundledScene, open_scene
+from unity_bridge.simulators.registry import SCENES, BundledScene, experts, open_scene
 from unity_bridge.simulators.rendering.films import recording_problem
 from unity_bridge.simulators.rendering.recording import LONGEST_S, FilmRecorder
-from unity_bridge.simulators.scene import Scene, SceneError, flag_of
+from unity_bridge.simulators.scene import Demonstrator, Scene, SceneError, Steps, flag_of
 from unity_bridge.simulators.scenes.grid_camera import PictureFormat
 from unity_bridge.simulators.third_party import users_traceback
 
@@ -83,13 +83,21 @@ def _group_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _run(scene: Scene, academy: Academy, arguments: argparse.Namespace) -> int:
     recorder = _recorder(scene, arguments) if arguments.record else None
+    watchers: list[Callable[[Steps], object]] = [recorder.capture] if recorder else []
+    if arguments.expert:
+        watchers.append(_expert_sender(scene, academy, arguments.env))
+
+    def watch(steps: Steps) -> None:
+        for each in watchers:
+            each(steps)
+
     try:
         reason = run(
             scene,
             arguments.mlagents_port,
             seed=arguments.seed,
             episodes=arguments.episodes,
-            watch=recorder.capture if recorder else lambda steps: None,
+            watch=watch,
             connect_timeout_s=arguments.connect_timeout,
             # A launched simulator must not outlive its trainer: a new trainer starts another.
             reconnect_s=0.0 if LAUNCHED in os.environ else arguments.reconnect,
@@ -106,6 +114,20 @@ def _run(scene: Scene, academy: Academy, arguments: argparse.Namespace) -> int:
 def _recorder(scene: Scene, arguments: argparse.Namespace) -> FilmRecorder:
     episodes, seconds = arguments.record_episodes, arguments.record_seconds
     return FilmRecorder(scene, arguments.record, episodes=episodes, seconds=seconds)
+
+
+def _expert_sender(scene: Scene, academy: Academy, env: str) -> Callable[[Steps], None]:
+    """Returns what sends the expert's actions along with each message. Raises SceneError where there is no expert."""
+    if not isinstance(scene, Demonstrator):
+        raise SceneError(
+            f"--expert: '{env}' has no expert of its own; expected one of {', '.join(experts())}"
+        )
+    demonstrator = scene
+
+    def send(steps: Steps) -> None:
+        academy.send(expert_record(demonstrator.expert()))
+
+    return send
 
 
 def _save(recorder: FilmRecorder, path: Path) -> None:
@@ -176,6 +198,11 @@ def _parser() -> argparse.ArgumentParser:
         default=LONGEST_S,
         metavar="S",
         help=f"record no more than that, in the scene's own time (default {LONGEST_S:g})",
+    )
+    parser.add_argument(
+        "--expert",
+        action="store_true",
+        help="send along what the scene's own expert would do, for opponents that play like it",
     )
     parser.add_argument(
         "--pictures",

@@ -89,6 +89,14 @@ SCENES: Mapping[str, BundledScene] = {
 """By the NAME of ``sim:NAME``, those without teams; see GROUP_SCENES for the others."""
 
 
+def experts() -> list[str]:
+    """The scenes that have an expert of their own, as users write them: ``sim:NAME``."""
+    kinds = {name: each.kind for name, each in SCENES.items()} | {
+        name: each.kind for name, each in GROUP_SCENES.items()
+    }
+    return [f"sim:{name}" for name, kind in kinds.items() if hasattr(kind, "expert")]
+
+
 def open_scene(
     env: str,
     *,

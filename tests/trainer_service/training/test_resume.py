@@ -276,7 +276,7 @@ def test_the_best_checkpoint_can_be_chosen(train, saved: Path, mlagents_style) -
 def test_a_step_without_checkpoint_is_refused_with_the_others(train, saved: Path, mlagents_style) -> None:
     said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume", "37")
     assert said.code == 2
-    assert "has no checkpoint of that step; it has Treadmill: 36, 72, 108, 144" in said.err
+    assert "has no checkpoint of step 37; it has Treadmill: 36, 72, 108, 144" in said.err
 
 
 def test_behaviors_go_on_each_from_its_own_checkpoint(make_behavior, tmp_path: Path) -> None:

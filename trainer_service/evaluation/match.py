@@ -1,0 +1,280 @@
+"""Matches of two players, in which each plays every side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trainer_service.collection.collectors import TeamName, parse_behavior_id
+from trainer_service.errors import UserError
+from trainer_service.evaluation.players import Player, Seat
+from trainer_service.ops.ratings import elo_difference, wilson_interval
+from trainer_service.rollout.games import DRAW, GameLedger
+from unity_bridge.errors import SimulatorLost
+from unity_bridge.server.bridge import Bridge, Departure, Tick
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch
+
+_POLL_S = 0.5
+
+Side = frozenset[str]
+"""Behavior ids that one player acts for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Games:
+    """Games of one player against another, or those of one side of them."""
+
+    results: tuple[float, ...] = ()
+    """1 won, ½ drawn, 0 lost."""
+
+    interrupted: int = 0
+    """How many of the draws were interrupted, as by a time limit."""
+
+    returns: tuple[float, ...] = ()
+    """What the player's side earned in each game; raw."""
+
+    opponent_returns: tuple[float, ...] = ()
+    """What the other side earned."""
+
+    def __add__(self, other: Games) -> Games:
+        return Games(
+            self.results + other.results,
+            self.interrupted + other.interrupted,
+            self.returns + other.returns,
+            self.opponent_returns + other.opponent_returns,
+        )
+
+    @property
+    def won(self) -> int:
+        """Games won."""
+        return sum(result > DRAW for result in self.results)
+
+    @property
+    def drawn(self) -> int:
+        """Games drawn, interrupted ones included."""
+        return sum(result == DRAW for result in self.results)
+
+    @property
+    def lost(self) -> int:
+        """Games lost."""
+        return sum(result < DRAW for result in self.results)
+
+    @property
+    def win_rate(self) -> float:
+        """The share of games won, a draw being half a win."""
+        return sum(self.results) / len(self.results)
+
+    @property
+    def win_rate_interval(self) -> tuple[float, float]:
+        """The 95 % interval of the win rate (Wilson)."""
+        return wilson_interval(sum(self.results), len(self.results))
+
+    def to_json(self) -> dict[str, Any]:
+        """The games as ``evaluate --against --json`` prints them. Infinite differences are null."""
+        low, high = self.win_rate_interval
+        return {
+            "games": len(self.results),
+            "won": self.won,
+            "drawn": self.drawn,
+            "lost": self.lost,
+            "interrupted": self.interrupted,
+            "win_rate": self.win_rate,
+            "win_rate_interval": [low, high],
+            "elo_difference": _finite(elo_difference(self.win_rate)),
+            "elo_interval": [_finite(elo_difference(low)), _finite(elo_difference(high))],
+            "mean_return": _mean(self.returns),
+            "std_return": _std(self.returns),
+            "opponent_mean_return": _mean(self.opponent_returns),
+            "opponent_std_return": _std(self.opponent_returns),
+        }
+
+
+def play_match(
+    bridge: Bridge,
+    player: Player,
+    opponent: Player,
+    *,
+    games: int,
+    side: str | None = None,
+    deterministic: bool = True,
+    progress: Callable[[int, int], None] = lambda done, wanted: None,
+) -> Mapping[str, Games]:
+    """Plays games of two players in one simulator: an equal share on each side, one side after the other.
+
+    Sides are the teams, or where all have one team the behavior names. Between two of them the simulator begins anew.
+
+    Args:
+        bridge: with its one simulator on its way.
+        player, opponent: who plays.
+        games: how many, rounded up to a multiple of the sides; the first that start on each.
+        side: the player's only one: team ids or behavior names, with commas between them; None for all in turn.
+        deterministic: likeliest actions of policies instead of drawn ones.
+        progress: told how many games of how many are done.
+
+    Returns:
+        The games by the player's side.
+
+    Raises:
+        UserError: there is no such side, nobody to play against, or a player without a fitting policy.
+        BridgeError: the simulator failed.
+    """
+    first, specs = _first_tick(bridge)
+    sides = sides_of(specs, side)
+    each = math.ceil(games / len(sides))
+    played: dict[str, Games] = {}
+    tick, done = first, -1
+    for name, ids in sides.items():
+        if played:
+            bridge.reset(tick.simulator)
+            tick = _next_tick(bridge)
+        half = _Half(specs, ids, player, opponent, each, deterministic=deterministic)
+        half.observe(tick)
+        while not half.complete:
+            bridge.reply(tick.simulator, half.act(tick))
+            tick = _next_tick(bridge)
+            if tick.new_specs:
+                raise UserError(f"{_names(tick.new_specs)} came after the games had begun")
+            half.observe(tick)
+            if len(played) * each + half.num_ended != done:
+                done = len(played) * each + half.num_ended
+                progress(done, each * len(sides))
+        played[name] = half.games()
+    return played
+
+
+class _Half:
+    """The games in which the player has one of the sides."""
+
+    def __init__(
+        self,
+        specs: Mapping[str, BehaviorSpec],
+        ids: Side,
+        player: Player,
+        opponent: Player,
+        wanted: int,
+        *,
+        deterministic: bool,
+    ) -> None:
+        self._specs = specs
+        self._ids = ids
+        self._seats = {
+            True: Seat(player, deterministic=deterministic), False: Seat(opponent, deterministic=deterministic)
+        }  # fmt: skip
+        """By whether it is the player's."""
+        for is_players, seat in self._seats.items():
+            seat.declare({each: spec for each, spec in specs.items() if (each in ids) is is_players})
+        self._ledgers = {each: GameLedger(wanted) for each in specs}
+        self._counted = self._ledgers[min(ids)]
+        """Where several behaviors are on a side, the games of the first of them count."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all games have ended."""
+        return self._counted.complete
+
+    @property
+    def num_ended(self) -> int:
+        """Games that have ended."""
+        return self._counted.num_ended
+
+    def observe(self, tick: Tick) -> None:
+        """Takes in a tick."""
+        for behavior_id, batch in tick.steps.items():
+            self._ledgers[behavior_id].observe(tick.simulator, parse_behavior_id(behavior_id).team, batch)
+
+    def act(self, tick: Tick) -> dict[str, ActionBatch]:
+        """Decides for both players."""
+        return {
+            each: self._seats[each in self._ids].act(tick, each, self._specs[each]) for each in tick.steps
+        }
+
+    def games(self) -> Games:
+        """The games that have ended."""
+        returns: dict[bool, list[float]] = {True: [], False: []}
+        for behavior_id, ledger in sorted(self._ledgers.items()):
+            returns[behavior_id in self._ids] += ledger.returns
+        return Games(
+            tuple(self._counted.results),
+            self._counted.num_interrupted,
+            tuple(returns[True]),
+            tuple(returns[False]),
+        )
+
+
+def _first_tick(bridge: Bridge) -> tuple[Tick, Mapping[str, BehaviorSpec]]:
+    """The first tick with agents, which shows what sides there are."""
+    specs: dict[str, BehaviorSpec] = {}
+    while True:
+        tick = _next_tick(bridge)
+        specs |= tick.new_specs
+        if tick.steps:
+            return tick, specs
+        bridge.reply(tick.simulator, {})
+
+
+def _next_tick(bridge: Bridge) -> Tick:
+    while True:
+        for event in bridge.receive(_POLL_S):
+            if isinstance(event, Departure):
+                raise SimulatorLost(event.reason)
+            return event
+
+
+def sides_of(ids: Iterable[str], wanted: str | None) -> dict[str, Side]:
+    """The sides that a player has one after the other: teams, or behavior names where there is one team only.
+
+    Args:
+        ids: behavior ids that play.
+        wanted: the only side, by its name, or several that are one, with commas; None for each in turn.
+
+    Raises:
+        UserError: there is no such side, or nobody is on another one.
+    """
+    teams = {behavior_id: parse_behavior_id(behavior_id) for behavior_id in ids}
+    several = len({team.team for team in teams.values()}) > 1
+    words = list(dict.fromkeys(sorted(_side_of(team, several=several) for team in teams.values())))
+    if len(words) < 2:
+        raise UserError(
+            f"there is nobody to play against: all agents are of one side, {_names(teams)}; expected several teams "
+            "(NAME?team=0, NAME?team=1) or several behavior names"
+        )
+    chosen = {word: _ids_of(teams, [word], several=several) for word in words}
+    if wanted is not None:
+        asked = [word.strip() for word in wanted.split(",")]
+        ids_of_side = _ids_of(teams, asked, several=several)
+        unknown = [word for word in asked if not _ids_of(teams, [word], several=several)]
+        if unknown or len(ids_of_side) == len(teams):
+            raise UserError(
+                f"--side: expected one of {', '.join(words)}, or some of them with commas, got '{wanted}'"
+            )
+        chosen = {wanted: ids_of_side}
+    return chosen
+
+
+def _side_of(team: TeamName, *, several: bool) -> str:
+    return str(team.team) if several else team.name
+
+
+def _ids_of(teams: Mapping[str, TeamName], words: Sequence[str], *, several: bool) -> Side:
+    return frozenset(each for each, team in teams.items() if _side_of(team, several=several) in words)
+
+
+def _names(ids: Iterable[str]) -> str:
+    return ", ".join(f"'{each}'" for each in ids)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _std(values: Sequence[float]) -> float | None:
+    return float(np.std(values)) if values else None

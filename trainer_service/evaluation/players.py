@@ -1,0 +1,123 @@
+"""Players of games: the policies of a run, chance, or a scene's own expert."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainer_service.collection.collectors import parse_behavior_id
+from trainer_service.config import PlayerName, TrainerSettings
+from trainer_service.errors import UserError
+from trainer_service.evaluation.evaluate import PolicyActor, policies_for
+from trainer_service.policy import Policy, chosen_checkpoints
+from trainer_service.runs.checkpoint import Checkpoint, load_checkpoint
+from trainer_service.runs.folder import RunFolder
+from unity_bridge.server.bridge import Tick
+from unity_bridge.side_channels import parse_expert
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Player:
+    """A player, frozen. It may sit on any side of any number of matches."""
+
+    name: PlayerName
+
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    """By behavior name; empty for ``random`` and ``expert``."""
+
+    seed: int = 0
+    """Of what is drawn at random."""
+
+    @property
+    def step(self) -> int | None:
+        """Agent steps that its policies were trained for, at most; None where it was not trained."""
+        return max((policy.step for policy in self.policies.values()), default=None)
+
+
+def load_player(name: PlayerName, results_dir: str | Path, *, device: str = "cpu", seed: int = 0) -> Player:
+    """Loads the policies of a player, if it has any.
+
+    Raises:
+        UserError: there is no such run or checkpoint, or it is damaged.
+    """
+    checkpoints = player_checkpoints(name, results_dir)
+    policies = {each: Policy(found, device=device, seed=seed) for each, found in checkpoints.items()}
+    return Player(name, policies, seed)
+
+
+def player_checkpoints(name: PlayerName, results_dir: str | Path) -> dict[str, Checkpoint]:
+    """Reads the checkpoints of a player, by behavior name. Raises UserError as ``load_player``."""
+    if name.is_file:
+        checkpoint = load_checkpoint(Path(name.text))
+        return {checkpoint.behavior: checkpoint}
+    if name.run_id is None:
+        return {}
+    try:
+        paths = chosen_checkpoints(RunFolder.read(results_dir, name.run_id).path, name.which)
+        return {each: load_checkpoint(path) for each, path in paths.items()}
+    except UserError as error:
+        raise UserError(f"player '{name.text}': {error}") from None
+
+
+def random_policy(behavior: str, spec: BehaviorSpec, seed: int) -> Policy:
+    """A policy that does anything that is allowed."""
+    return Policy(Checkpoint(behavior, 0, spec, TrainerSettings(trainer_type="random"), {}), seed=seed)
+
+
+class Seat:
+    """A player on one side of a match."""
+
+    def __init__(self, player: Player, *, deterministic: bool) -> None:
+        self._player = player
+        self._deterministic = deterministic
+        self._actors: dict[str, PolicyActor] = {}
+        """By behavior name."""
+
+    def declare(self, specs: Mapping[str, BehaviorSpec]) -> None:
+        """Takes the player's place as these behavior ids.
+
+        Raises:
+            UserError: the player has no policy for one of them, or one of a different behavior.
+        """
+        player = self._player
+        if player.name.is_random:
+            for each, spec in specs.items():
+                name = parse_behavior_id(each).name
+                self._actors[name] = PolicyActor(random_policy(name, spec, player.seed), deterministic=False)
+        elif not player.name.is_expert:
+            try:
+                chosen = policies_for(Tick(0, specs, {}), player.policies)
+            except UserError as error:
+                raise UserError(f"player '{player.name.text}' as {', '.join(specs)}: {error}") from None
+            for name, policy in chosen.items():
+                self._actors[name] = PolicyActor(player.policies[policy], self._deterministic)
+
+    def act(self, tick: Tick, behavior_id: str, spec: BehaviorSpec) -> ActionBatch:
+        """The player's actions for all who wait of a behavior id.
+
+        Raises:
+            UserError: the expert shall act, and the simulator has not said what it would do.
+        """
+        batch = tick.steps[behavior_id]
+        if self._player.name.is_expert:
+            return expert_actions(tick, behavior_id, spec)
+        name, team = parse_behavior_id(behavior_id)
+        return self._actors[name].act(tick.simulator, team, batch)
+
+
+def expert_actions(tick: Tick, behavior_id: str, spec: BehaviorSpec) -> ActionBatch:
+    """What a scene's expert would do for all who wait of a behavior id. Raises UserError where it has not said so."""
+    batch = tick.steps[behavior_id]
+    waiting = len(batch) - batch.num_terminal
+    if not waiting:
+        return ActionBatch.zeros(0, spec.action_spec)
+    actions = parse_expert(tick.messages, behavior_id, waiting, spec.action_spec)
+    if actions is None:
+        raise UserError(
+            f"expert: the simulator does not say what an expert would do as '{behavior_id}'; "
+            "only bundled scenes do, with the argument --expert"
+        )
+    return actions

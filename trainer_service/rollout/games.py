@@ -1,0 +1,75 @@
+"""Games of frozen players: which of them count, who won, and what they returned. NumPy only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from trainer_service.rollout.agents import agent_keys
+from trainer_service.rollout.group_returns import GroupReturns
+from unity_bridge.steps import StepBatch
+
+DRAW = 0.5
+
+
+class GameLedger:
+    """Counts the first ``wanted`` games of one team that *start*, however long they take.
+
+    A group plays one game, an agent without a group one for itself; it ends with the last of them. Its result is the
+    sign of the last rewards, their own and the group's: 1 won, ½ drawn, 0 lost. A game that is interrupted is a draw.
+    """
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
+        self._groups = GroupReturns()
+        self._ended: dict[int, tuple[float, float, bool]] = {}
+        """Result, return and whether it was interrupted, of the counted games that have ended, by number."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every counted game has ended."""
+        return len(self._ended) == self.wanted
+
+    @property
+    def num_ended(self) -> int:
+        """Counted games that have ended."""
+        return len(self._ended)
+
+    @property
+    def results(self) -> list[float]:
+        """Results of the games, in the order in which they began."""
+        return [result for result, _, _ in self._in_order()]
+
+    @property
+    def returns(self) -> list[float]:
+        """All that the team's members and their group earned in each of the games; raw."""
+        return [value for _, value, _ in self._in_order()]
+
+    @property
+    def num_interrupted(self) -> int:
+        """Games that were interrupted, as by a time limit."""
+        return sum(interrupted for _, _, interrupted in self._in_order())
+
+    def observe(self, simulator: int, team: int, batch: StepBatch) -> None:
+        """Takes in a tick of the team."""
+        # An agent without a group is a group of its own, of a number that no simulator gives.
+        alone = batch.group_ids == 0
+        batch = replace(batch, group_ids=np.where(alone, ~batch.agent_ids, batch.group_ids))
+        ended = self._groups.observe(simulator, team, batch)
+        if not len(ended):
+            return
+        first = batch.num_terminal
+        keys = agent_keys(batch.group_ids[:first], team)
+        last = (batch.rewards + batch.group_rewards)[:first]
+        for number, value, key in zip(
+            ended.numbers.tolist(), ended.returns.tolist(), ended.keys, strict=True
+        ):
+            if number < self.wanted:
+                members = keys == key
+                over = bool(members.any() and batch.terminated[:first][members].all())
+                result = (float(np.sign(last[members].sum())) + 1.0) / 2.0 if over else DRAW
+                self._ended[number] = (result, value, not over)
+
+    def _in_order(self) -> list[tuple[float, float, bool]]:
+        return [game for _, game in sorted(self._ended.items())]
