@@ -30,6 +30,10 @@ class RewardSignalSettings(Section):
 class ExtrinsicSettings(RewardSignalSettings):
     """The task's own rewards, without a network."""
 
+    normalize_rewards: Flag = False
+    """Whether rewards are divided by the running scale of their discounted returns (Engstrom et al. 2020), on policy
+    alone; what is reported stays in task units. Not in ML-Agents."""
+
 
 class IntrinsicSettings(RewardSignalSettings):
     """Settings of rewards that the learner computes itself."""

@@ -219,6 +219,10 @@ class TrainerSettings(Section):
         if list(self.reward_signals) != ["extrinsic"] and not hyper.supports_reward_models:
             alone = f"extrinsic alone, which is all that {name} learns from"
             yield Contradiction(("reward_signals",), alone, ", ".join(self.reward_signals))
+        task = self.reward_signals.get("extrinsic")
+        if isinstance(task, ExtrinsicSettings) and task.normalize_rewards and hyper.learns_from_replay:
+            unscaled = f"false, as {name} learns from a replay buffer, which outlives any scale of returns"
+            yield Contradiction(("reward_signals", "extrinsic", "normalize_rewards"), unscaled, "true")
         if self.behavioral_cloning is not None and not hyper.supports_cloning:
             cloned = f"nothing, as {name} does not learn from demonstrations"
             yield Contradiction(("behavioral_cloning",), cloned, self.behavioral_cloning.demo_path)

@@ -85,6 +85,7 @@ def test_a_behavior_has_ml_agents_defaults() -> None:
             "extrinsic": {
                 "gamma": 0.99,
                 "strength": 1.0,
+                "normalize_rewards": False,
                 "network_settings": TrainerSettings().network_settings.model_dump(),
             }
         },
@@ -324,3 +325,16 @@ def test_odd_but_legal_values_pass(key: str, value: Any) -> None:
 def test_every_trainer_type_is_tuned_with_the_common_hyperparameters() -> None:
     for model in HYPERPARAMETERS.values():
         assert {"batch_size", "buffer_size", "learning_rate", "max_grad_norm"} <= set(model.model_fields)
+
+
+@pytest.mark.parametrize("trainer_type", ["sac", "dqn", "qmix"])
+def test_replayed_rewards_are_not_normalized(trainer_type: str, refuse: Refuse) -> None:
+    assert refuse(f"""
+        behaviors:
+          A:
+            trainer_type: {trainer_type}
+            reward_signals: {{extrinsic: {{normalize_rewards: true}}}}
+    """) == [
+        f"run.yaml:5: behaviors.A.reward_signals.extrinsic.normalize_rewards: expected false, as {trainer_type} "
+        "learns from a replay buffer, which outlives any scale of returns, got true"
+    ]

@@ -56,9 +56,10 @@ def read_demonstrations(
 
 def state_dict(sources: Sequence[RewardSource], cloning: BehavioralCloning | None) -> dict[str, Any]:
     """The state of reward sources and cloning that a continued run needs."""
+    states = {source.name: source.state_dict() for source in sources}
     return {
         "signals": names(sources),
-        "rewards": {source.name: source.state_dict() for source in sources if source.learns},
+        "rewards": {name: state for name, state in states.items() if state},
         "cloning": None if cloning is None else cloning.state_dict(),
     }
 
@@ -67,9 +68,11 @@ def load_state_dict(
     sources: Sequence[RewardSource], cloning: BehavioralCloning | None, state: Mapping[str, Any]
 ) -> None:
     """Continues with the state of equal reward signals. Cloning that the state does not know of begins anew."""
+    known = state.get("rewards", {})
     for source in sources:
-        if source.learns:
-            source.load_state_dict(state["rewards"][source.name])
+        # A scale of returns begins anew where the run had none.
+        if source.learns or source.name in known:
+            source.load_state_dict(known[source.name])
     if cloning is not None and state.get("cloning") is not None:
         cloning.load_state_dict(state["cloning"])
 
@@ -78,7 +81,7 @@ def load_weights(sources: Sequence[RewardSource], state: Mapping[str, Any]) -> N
     """Takes the weights of reward models by their names: one that the state does not know begins anew."""
     known = state.get("rewards", {})
     for source in sources:
-        if source.learns and source.name in known:
+        if source.name in known:
             source.load_weights(known[source.name])
 
 

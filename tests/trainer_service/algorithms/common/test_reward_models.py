@@ -29,15 +29,16 @@ both = pytest.mark.parametrize("signal", ["curiosity", "rnd"])
 class Toss:
     """A world of random observations that pays for numbers and choices; episodes of one decision end or are cut off."""
 
-    def __init__(self, seed: int = 1, ends: str = "terminated") -> None:
+    def __init__(self, seed: int = 1, ends: str = "terminated", pays: float = 1.0) -> None:
         self.rng = np.random.default_rng(seed)
         self.ends = ends
+        self.pays = pays
 
     def begin(self) -> StepBatch:
         return self.rows(np.zeros(AGENTS))
 
     def step(self, actions: ActionBatch) -> StepBatch:
-        paid = actions.continuous.sum(axis=1) + actions.discrete.sum(axis=1)
+        paid = self.pays * (actions.continuous.sum(axis=1) + actions.discrete.sum(axis=1))
         return concatenate(self.rows(paid, **{self.ends: np.ones(AGENTS, np.bool_)}), self.begin())
 
     def rows(self, rewards: np.ndarray, **ends: Any) -> StepBatch:
@@ -150,7 +151,7 @@ def test_novelty_is_bootstrapped_past_the_end_of_an_episode(
 
 def test_a_behavior_with_reward_models_resumes_bit_for_bit(make, live, tmp_path) -> None:
     signals = ("extrinsic", "curiosity", "rnd")
-    changes = {"rnd": {"normalize_rewards": True}}
+    changes = {name: {"normalize_rewards": True} for name in ("extrinsic", "rnd")}
     straight = make(*signals, changes=changes)
     live(straight, Toss(), 3)
     save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
@@ -162,6 +163,20 @@ def test_a_behavior_with_reward_models_resumes_bit_for_bit(make, live, tmp_path)
     ours, theirs = state(straight), state(resumed)
     assert ours.keys() == theirs.keys()
     assert [name for name, value in ours.items() if not equal(value, theirs[name])] == []
+
+
+def test_normalized_rewards_may_be_in_any_unit(make, live) -> None:
+    # A factor that is a power of two changes no digit, so what is learned is equal bit for bit; returns are reported
+    # in the task's unit.
+    learned, returns = [], []
+    for pays in (1.0, 1024.0):
+        behavior = make("extrinsic", changes={"extrinsic": {"normalize_rewards": True}})
+        live(behavior, Toss(pays=pays), 3)
+        learned.append(state(behavior))
+        returns.append(behavior.summarize(0.0).stats.mean_return)
+    different = {name for name, value in learned[0].items() if not equal(value, learned[1][name])}
+    assert different == {"/rewards/extrinsic/scale/1"}
+    assert returns[1] == pytest.approx(1024 * returns[0], rel=1e-6)
 
 
 def test_a_run_of_other_signals_cannot_be_resumed(make) -> None:

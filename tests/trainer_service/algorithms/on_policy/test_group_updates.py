@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from behavior_worlds import assert_equal_states, flat
 
 from trainer_service.algorithms.common.group_metrics import mean_actor_metrics
 from trainer_service.behaviors.behavior import Behavior
@@ -26,7 +27,14 @@ LEARNERS: dict[str, dict[str, Any]] = {
 learners = pytest.mark.parametrize("learner", LEARNERS)
 
 
-def make(make_behavior: Callable[..., Behavior], learner: str, *, seed: int = 1, **changes: Any) -> Behavior:
+def make(
+    make_behavior: Callable[..., Behavior],
+    learner: str,
+    *,
+    seed: int = 1,
+    reward_signals: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Behavior:
     own = dict(LEARNERS[learner])
     trainer_type = own.pop("trainer_type")
     epochs = {} if trainer_type == "coma" else {"num_epoch": 3}
@@ -38,7 +46,7 @@ def make(make_behavior: Callable[..., Behavior], learner: str, *, seed: int = 1,
         trainer_type=trainer_type,
         hyperparameters={**sizes, **epochs, **own, **changes},
         network_settings={"hidden_units": 16, "num_layers": 1},
-        reward_signals={"extrinsic": {"gamma": 0.9, "strength": 1.0}},
+        reward_signals=reward_signals or {"extrinsic": {"gamma": 0.9, "strength": 1.0}},
         max_steps=10**6,
     )
     return behavior
@@ -273,3 +281,19 @@ def test_comas_target_is_copied_every_target_update_steps(make_behavior, live) -
             for part in ("critic", "target")
         }
         assert moved == {"critic": True, "target": due == 1}
+
+
+@learners
+def test_normalized_rewards_may_be_in_any_unit(make_behavior, live, learner: str) -> None:
+    # A factor that is a power of two changes no digit.
+    learned = []
+    for pays in (1.0, 1024.0):
+        behavior = make(
+            make_behavior, learner, reward_signals={"extrinsic": {"gamma": 0.9, "normalize_rewards": True}}
+        )
+        first_choice = lambda actions, pays=pays: np.where(actions.discrete[:, 0] == 0, pays, -pays)  # noqa: E731
+        live(behavior, Pairs(own=first_choice, group=3 * pays), 2)
+        learned.append(flat(behavior.checkpoint().algorithm))
+    scale = next(name for name in learned[0] if name.endswith("scale/1") or name.endswith("scale.1"))
+    assert learned[1].pop(scale) == pytest.approx(2**20 * learned[0].pop(scale))
+    assert_equal_states(*learned)

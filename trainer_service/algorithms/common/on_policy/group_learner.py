@@ -46,6 +46,7 @@ from trainer_service.networks.policies.action_heads import clip_actions
 from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.ops.losses import clipped_surrogate_loss, importance_weights
 from trainer_service.rewards import Experience
+from trainer_service.rewards.extrinsic import ExtrinsicReward
 from trainer_service.rollout.joint_steps import find_joint_steps
 from trainer_service.rollout.observation_selector import AGENT_ID
 from trainer_service.rollout.trajectories import Trajectories
@@ -258,7 +259,8 @@ class GroupLearner(OnPolicyLearner):
             joint_steps=find_joint_steps(trajectories, self._group_size_of(trajectories)),
             rewards=[source.strength * source.record(experience) for source in self._rewards],
             group_rewards=[
-                source.strength * (trajectories.group_rewards if source.name == "extrinsic" else none)
+                source.strength
+                * (source.scaled(trajectories.group_rewards) if isinstance(source, ExtrinsicReward) else none)
                 for source in self._rewards
             ],
             observations=self._normalizer.forward(
