@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from trainer_service.collection.collectors import parse_behavior_id
+from trainer_service.collection.policy_actor import PolicyActor
 from trainer_service.errors import UserError
-from trainer_service.evaluation.evaluate import PolicyActor, policies_for
+from trainer_service.evaluation.evaluate import policies_for
 from trainer_service.policy import Policy
 from trainer_service.rollout.whole_episodes import WholeEpisodes
 from unity_bridge.demonstrations import SUFFIX, DemonstrationWriter

@@ -5,20 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-import numpy as np
-from numpy.typing import NDArray
-
 from trainer_service.collection.collectors import parse_behavior_id
+from trainer_service.collection.policy_actor import PolicyActor
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
-from trainer_service.rollout.agent_indices import AgentIndexAllocator
 from trainer_service.rollout.episode_scores import EpisodeLedger, Score
-from trainer_service.rollout.group_trajectories import group_keys
-from trainer_service.rollout.recurrent_states import RecurrentStates
 from trainer_service.runs.checkpoint import spec_mismatch
 from unity_bridge.errors import SimulatorLost
 from unity_bridge.server.bridge import Bridge, Departure, Tick
-from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.steps import ActionBatch
 
 _POLL_S = 0.5
 _logger = logging.getLogger(__name__)
@@ -75,45 +70,6 @@ def evaluate(
                 "'%s': %d episodes of groups did not end and are not counted.", name, ledger.num_endless
             )
     return {name: ledger.score() for name, ledger in ledgers.items()}
-
-
-class PolicyActor:
-    """A frozen policy with the recurrent state and the group index of each of its agents."""
-
-    def __init__(self, policy: Policy, deterministic: bool) -> None:
-        self._policy = policy
-        self._deterministic = deterministic
-        self._recurrent_states = RecurrentStates(policy.memory_size)
-        self._allocator = AgentIndexAllocator()
-
-    def act(self, simulator: int, team: int, batch: StepBatch) -> ActionBatch:
-        """Actions for all waiting agents. Raises UserError where a group is larger than the policy was trained for."""
-        rows, memories = self._recurrent_states.get(simulator, team, batch)
-        first = batch.num_terminal
-        agent_indices = self._agent_indices_of(simulator, team, batch) if self._policy.num_agents else None
-        if first == len(batch):
-            return ActionBatch.zeros(0, self._policy.spec.action_spec)
-        actions, memories = self._policy.predict(
-            [sensor[first:] for sensor in batch.observations],
-            memories,
-            batch.allowed_actions[first:],
-            agent_indices=agent_indices,
-            groups=group_keys(batch, team)[first:] if self._policy.communicates else None,
-            deterministic=self._deterministic,
-        )
-        self._recurrent_states.set(rows, memories)
-        return actions
-
-    def _agent_indices_of(self, simulator: int, team: int, batch: StepBatch) -> NDArray[np.int64]:
-        """The agent indices of all waiting agents."""
-        agent_indices = self._allocator.assign(simulator, team, batch).agent_indices[batch.num_terminal :]
-        largest, known = int(agent_indices.max(initial=-1)) + 1, self._policy.num_agents
-        if largest > known:
-            raise UserError(
-                f"behavior '{self._policy.behavior}': a group of at least {largest} agents came, its policy was "
-                f"trained for {known} and tells them apart"
-            )
-        return agent_indices
 
 
 def policies_for(tick: Tick, policies: Mapping[str, Policy]) -> dict[str, str]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer_service.collection.collectors import parse_behavior_id
+from trainer_service.collection.policy_actor import PolicyActor
 from trainer_service.config import PlayerName, TrainerSettings
 from trainer_service.errors import UserError
-from trainer_service.evaluation.evaluate import PolicyActor, policies_for
+from trainer_service.evaluation.evaluate import policies_for
 from trainer_service.policy import Policy, chosen_checkpoints
 from trainer_service.runs.checkpoint import Checkpoint, load_checkpoint
 from trainer_service.runs.folder import RunFolder
