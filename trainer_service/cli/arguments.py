@@ -54,7 +54,8 @@ def _add_learn(commands: Any) -> None:
     learn.add_argument("trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml")
     learn.add_argument(
         "--env", dest="env_path", metavar="ENV",
-        help="an executable, sim:NAME, gym:ID, pettingzoo:MODULE; without it simulators attach (Editor: press Play)",
+        help="an executable, sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE; without it simulators attach (Editor: "
+        "press Play)",
     )  # fmt: skip
     run = learn.add_argument_group("run")
     run.add_argument("--run-id", metavar="ID", help="names the results (default ppo)")
@@ -237,7 +238,7 @@ def _add_simulate(commands: Any) -> None:
         description="Attaches a bundled simulator to a running trainer.",
     )  # fmt: skip
     simulate.set_defaults(command="simulate", parser=simulate)
-    simulate.add_argument("env", metavar="ENV", help="sim:NAME, gym:ID, pettingzoo:MODULE")
+    simulate.add_argument("env", metavar="ENV", help="sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE")
     simulate.add_argument(
         "rest", nargs=argparse.REMAINDER, metavar="…", help="see: simulate sim:3dball --help"
     )

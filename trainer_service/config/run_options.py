@@ -82,8 +82,8 @@ class EnvironmentSettings(Section):
     """The simulators to start, and what to do when one of them fails."""
 
     env_path: Text | None = None
-    """An executable, ``sim:NAME``, ``gym:ID`` or ``pettingzoo:MODULE``; null waits for simulators to come.
-    ML-Agents knows executables only."""
+    """An executable, ``sim:NAME``, ``gym:ID``, ``gymma:ID`` or ``pettingzoo:MODULE``; null waits for simulators to
+    come. ML-Agents knows executables only."""
 
     env_args: tuple[Text, ...] | None = None
     """Arguments for each simulator that is started."""

@@ -40,6 +40,7 @@ def _checks(setup: Setup) -> Iterator[Check]:
     yield Check("dependencies", installation.dependencies)
     yield Check("gymnasium", installation.gymnasium)
     yield Check("pettingzoo", installation.pettingzoo)
+    yield Check("gymma", installation.gymma)
     yield Check("torch device", partial(installation.torch_device, setup.device))
     yield Check("gRPC server", installation.grpc_server)
     yield Check("PNG pictures", installation.pictures)

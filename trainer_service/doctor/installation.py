@@ -17,6 +17,10 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 DISTRIBUTION = "trainer-service"
 OLDEST_PYTHON, NEXT_PYTHON = (3, 11), (3, 14)
+_GYMMA = {
+    "lbforaging": "lbforaging", "rware": "rware", "ma_gym": "ma-gym", "smaclite": "smaclite", "gfootball": "gfootball",
+}  # fmt: skip
+"""Modules with environments of several agents, and the distributions that bring them."""
 
 
 def python() -> Finding:
@@ -71,6 +75,22 @@ def pettingzoo() -> Finding:
         return Finding("ok", "pettingzoo", f"{' and '.join(missing)} not installed", remedy)
     versions = f"{metadata.version('pettingzoo')}, mpe2 {metadata.version('mpe2')}"
     return Finding("ok", "pettingzoo", versions)
+
+
+def gymma() -> Finding:
+    """Checks for the packages that only ``gymma:`` environments need, each only its own."""
+    found = [name for name in _GYMMA if importlib.util.find_spec(name) is not None]
+    if not found:
+        remedy = f"only gymma: environments need them: pip install '{DISTRIBUTION}[gymma]'"
+        return Finding("ok", "gymma", "no library of such environments is installed", remedy)
+    return Finding("ok", "gymma", ", ".join(f"{name} {_version(_GYMMA[name])}" for name in found))
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "of unknown version"
 
 
 def torch_device(name: str | None) -> Finding:

@@ -32,6 +32,7 @@ after the other."""
 
 _COPIES = {
     "gym": "--env-args --agents 8",
+    "gymma": "--env-args --copies 8",
     "pettingzoo": "--env-args --copies 8",
     "sim": "--env-args --agents 8",
 }

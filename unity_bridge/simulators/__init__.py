@@ -3,7 +3,7 @@
 On the wire it is a Unity build. ``python -m unity_bridge.simulators sim:3dball --mlagents-port 5004``
 """
 
-BUNDLED_SCHEMES = ("sim", "gym", "pettingzoo")
+BUNDLED_SCHEMES = ("sim", "gym", "gymma", "pettingzoo")
 """``scheme:name`` environments that the bundled simulator hosts."""
 
 LAUNCHED = "TRAINER_SERVICE_LAUNCHED"

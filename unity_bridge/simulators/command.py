@@ -18,8 +18,16 @@ from unity_bridge.simulators import LAUNCHED
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.client import run
 from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES, OPTIONS
+from unity_bridge.simulators.gymma_envs import options as gymma_options
+from unity_bridge.simulators.multi_agent_envs import options as multi_agent_options
 from unity_bridge.simulators.pettingzoo_envs import options as pettingzoo_options
-from unity_bridge.simulators.registry import SCENES, BundledScene, experts, open_scene
+from unity_bridge.simulators.registry import (
+    SCENES,
+    THIRD_PARTY_OPTIONS,
+    BundledScene,
+    experts,
+    open_scene,
+)
 from unity_bridge.simulators.rendering.films import recording_problem
 from unity_bridge.simulators.rendering.recording import LONGEST_S, FilmRecorder
 from unity_bridge.simulators.scene import Demonstrator, Scene, SceneError, Steps, flag_of
@@ -29,6 +37,8 @@ from unity_bridge.simulators.third_party import users_traceback
 DEFAULT_PORT = 5004
 CONNECT_TIMEOUT_S = 10.0
 RECONNECT_S = 60.0
+_THIRD_PARTY = {"copies": " or pettingzoo: or gymma:", "steps": " or gymma:"}
+"""Environments of others that understand an option of our scenes with teams."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,8 +86,8 @@ def open_for(arguments: argparse.Namespace) -> tuple[Scene, Academy]:
 
 
 def _group_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options of groups and of ``pettingzoo:`` that were given, by name."""
-    given = {name: getattr(arguments, name) for name in (*OPTIONS, *pettingzoo_options.OWN_OPTIONS)}
+    """The options of scenes with teams that were given, by name."""
+    given = {name: getattr(arguments, name) for name in (*OPTIONS, *THIRD_PARTY_OPTIONS)}
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -165,7 +175,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "env",
         metavar="ENV",
-        help="sim:NAME, a scene of ours, gym:ID, a Gymnasium environment, or pettingzoo:MODULE",
+        help="sim:NAME, a scene of ours, gym:ID, a Gymnasium environment, gymma:ID, one of several agents, or "
+        "pettingzoo:MODULE",
     )
     parser.add_argument(
         "--mlagents-port",
@@ -221,10 +232,11 @@ def _parser() -> argparse.ArgumentParser:
         "--env-kwargs",
         type=_json_object,
         metavar="JSON",
-        help="""arguments of a gym: or pettingzoo: environment, such as '{"continuous": true}'""",
+        help="""arguments of a gym:, gymma: or pettingzoo: environment, such as '{"continuous": true}'""",
     )
     _add_group_options(parser)
-    pettingzoo_options.add_arguments(parser)
+    for options in (multi_agent_options, pettingzoo_options, gymma_options):
+        options.add_arguments(parser)
     parser.add_argument(
         "--connect-timeout",
         type=_seconds,
@@ -249,7 +261,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_group_options(parser: argparse.ArgumentParser) -> None:
     for name, option in OPTIONS.items():
         named = " or ".join(f"sim:{scene}" for scene, team in GROUP_SCENES.items() if name in team.options)
-        named += " or pettingzoo:" if name == "copies" else ""
+        named += _THIRD_PARTY.get(name, "")
         explained = f"{option.meaning} ({named})"
         if option.is_switch:
             parser.add_argument(flag_of(name), action="store_true", default=None, help=explained)

@@ -1,9 +1,9 @@
-"""The scenes by the names that users write: ``sim:3dball``, ``gym:CartPole-v1``, ``pettingzoo:mpe2.simple_tag_v3``."""
+"""The scenes by the names that users write: ``sim:3dball``, ``gym:CartPole-v1``, ``gymma:rware-tiny-4ag-v2``."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,13 @@ from unity_bridge.simulators.group_scenes.registry import (
     open_group_scene,
     reject_group_options,
 )
-from unity_bridge.simulators.pettingzoo_envs.options import open_pettingzoo, reject_pettingzoo_options
-from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.gymma_envs import options as gymma_options
+from unity_bridge.simulators.gymma_envs.libraries import library_of
+from unity_bridge.simulators.gymma_envs.options import open_gymma
+from unity_bridge.simulators.multi_agent_envs import options as multi_agent_options
+from unity_bridge.simulators.pettingzoo_envs import options as pettingzoo_options
+from unity_bridge.simulators.pettingzoo_envs.options import open_pettingzoo
+from unity_bridge.simulators.scene import Scene, SceneError, flag_of
 from unity_bridge.simulators.scenes import gridworld, hallway, sorter, wall_jump
 from unity_bridge.simulators.scenes.basic import Basic
 from unity_bridge.simulators.scenes.grid_camera import PictureFormat
@@ -55,8 +60,20 @@ class BundledScene:
     """The environment parameters that it reads, and their defaults."""
 
 
-THIRD_PARTY_SCHEMES = ("gym", "pettingzoo")
+_MULTI_AGENT = {"pettingzoo": open_pettingzoo, "gymma": open_gymma}
+"""By scheme, what opens an environment of several agents that others wrote."""
+
+THIRD_PARTY_SCHEMES = ("gym", *_MULTI_AGENT)
 """Schemes of environments that others wrote."""
+
+_SCHEMES_OF_OPTION: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(multi_agent_options.OWN_OPTIONS, tuple(_MULTI_AGENT)),
+    **dict.fromkeys(pettingzoo_options.OWN_OPTIONS, ("pettingzoo",)),
+    **dict.fromkeys(gymma_options.OWN_OPTIONS, ("gymma",)),
+}
+"""Schemes of the environments that understand an option which no scene of ours does."""
+
+THIRD_PARTY_OPTIONS = tuple(_SCHEMES_OF_OPTION)
 
 SCENES: Mapping[str, BundledScene] = {
     "3dball": BundledScene(ThreeDBall, 12, lambda options: ThreeDBall(options.agents)),
@@ -110,12 +127,12 @@ def open_scene(
     """The scene called env.
 
     Args:
-        env: ``sim:NAME``, ``gym:ID`` or ``pettingzoo:MODULE``.
+        env: ``sim:NAME``, ``gym:ID``, ``gymma:ID`` or ``pettingzoo:MODULE``.
         agents: how many; the scene's own number if None.
         academy: where the scene reads parameters and leaves statistics.
         pictures: how cameras send them; None for the scene's own way.
-        env_kwargs: arguments of the environment; only for ``gym:`` and ``pettingzoo:``.
-        options: those of a scene with teams or of ``pettingzoo:``, by name; the scene's own where left out.
+        env_kwargs: arguments of the environment; only for those that others wrote.
+        options: those of a scene with teams, by name; the scene's own where left out.
         rendered: whether render() will be called.
 
     Raises:
@@ -129,10 +146,10 @@ def open_scene(
     _require_camera(env, bundled, pictures)
     _require_parameters(env, bundled, academy)
     if not is_third_party and env_kwargs:
-        raise SceneError(f"{env}: --env-kwargs is for gym: and pettingzoo: environments only")
-    if scheme == "pettingzoo":
-        return open_pettingzoo(name, agents, env_kwargs, options or {}, rendered=rendered)
-    reject_pettingzoo_options(env, options or {})
+        raise SceneError(f"{env}: --env-kwargs is for {_listed(THIRD_PARTY_SCHEMES)} environments only")
+    if scheme in _MULTI_AGENT:
+        return _MULTI_AGENT[scheme](name, agents, env_kwargs, options or {}, rendered=rendered)
+    _reject_third_party_options(env, options or {})
     if has_groups:
         return open_group_scene(name, agents, academy, options or {})
     reject_group_options(env, options or {})
@@ -151,11 +168,23 @@ def _bundled(env: str) -> BundledScene:
     if scheme != "sim":
         near = suggest_environment(env)
         hint = f" (did you mean '{near}'?)" if near else ""
-        raise SceneError(f"{env}: expected sim:NAME, gym:ID or pettingzoo:MODULE{hint}")
+        raise SceneError(f"{env}: expected sim:NAME, gym:ID, gymma:ID or pettingzoo:MODULE{hint}")
     if name not in SCENES:
         known = ", ".join(f"sim:{scene}" for scene in (*SCENES, *GROUP_SCENES))
         raise SceneError(f"{env}: no such scene; expected one of {known}{_scene_hint(name)}")
     return SCENES[name]
+
+
+def _reject_third_party_options(env: str, options: Mapping[str, Any]) -> None:
+    for option in options:
+        if option in _SCHEMES_OF_OPTION:
+            schemes = _listed(_SCHEMES_OF_OPTION[option])
+            raise SceneError(f"{env}: {flag_of(option)} is for {schemes} environments only")
+
+
+def _listed(schemes: Sequence[str]) -> str:
+    *most, last = [f"{scheme}:" for scheme in schemes]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _require_camera(env: str, bundled: BundledScene | None, pictures: PictureFormat | None) -> None:
@@ -182,7 +211,13 @@ def _gym(env_id: str, agents: int, kwargs: Mapping[str, Any] | None, *, rendered
         raise SceneError(
             f"gym:{env_id}: Gymnasium is not installed; run: pip install 'trainer-service[gym]'"
         ) from None
-    return GymScene(env_id, agents, kwargs, rendered=rendered)
+    try:
+        return GymScene(env_id, agents, kwargs, rendered=rendered)
+    except SceneError as error:
+        library = library_of(env_id.rpartition(":")[2])
+        if library is None or "gymma:" in str(error):
+            raise
+        raise SceneError(f"{error} (did you mean gymma:{env_id}, of {library.module}?)") from error.__cause__
 
 
 def _scene_hint(name: str) -> str:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import pkgutil
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-_SCHEMES = {"sim": "sim", "gym": "gym", "gymnasium": "gym", "pettingzoo": "pettingzoo", "pz": "pettingzoo"}
+from unity_bridge.simulators.gymma_envs.libraries import library_called, library_of
+
+_SCHEMES = {
+    "sim": "sim", "gym": "gym", "gymnasium": "gym", "gymma": "gymma", "pettingzoo": "pettingzoo", "pz": "pettingzoo",
+}  # fmt: skip
 """Schemes as people write them, and as they are."""
 
 _PETTINGZOO_PACKAGES = (
     "mpe2", "pettingzoo.butterfly", "pettingzoo.classic", "pettingzoo.sisl", "pettingzoo.mpe",
 )  # fmt: skip
+_VERSIONED = re.compile(r"-v\d+$")
 _ALIKE = 0.8
 """How much of two names must agree, from 0 to 1: a path that is misspelt shall not become a game."""
 
@@ -28,6 +34,8 @@ def closest_environment(env: str, scenes: Iterable[str]) -> str:
     scheme, _, name = env.strip().partition(":")
     if name and (near := _nearest(scheme.lower(), _SCHEMES)):
         return f"{_SCHEMES[near]}:{name}"
+    if library_called(scheme) or (not name and library_of(env) and _VERSIONED.search(env)):
+        return f"gymma:{env}"
     if name and _is_module_of_the_user(scheme):
         return f"gym:{env}"
     if "/" in env or "\\" in env:

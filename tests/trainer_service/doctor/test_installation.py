@@ -93,6 +93,16 @@ def test_what_only_some_environments_need_may_be_missing(
     assert "pip install 'trainer-service[" in finding.remedy
 
 
+def test_libraries_of_several_agents_are_listed_with_their_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    finding = installation.gymma()
+    assert finding.verdict == "ok"
+    assert "pip install 'trainer-service[gymma]'" in finding.remedy
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in ("rware", "ma_gym") or None)
+    monkeypatch.setattr(metadata, "version", {"rware": "2.0.0", "ma-gym": "0.0.14"}.__getitem__)
+    assert installation.gymma().found == "rware 2.0.0, ma_gym 0.0.14"
+
+
 def test_a_device_that_is_not_there_fails() -> None:
     assert installation.torch_device("cpu").verdict == "ok"
     finding = installation.torch_device("abacus")

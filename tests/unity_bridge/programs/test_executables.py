@@ -24,7 +24,9 @@ def touch(path: Path, *, executable: bool = True) -> Path:
     return path
 
 
-@pytest.mark.parametrize("env", ["sim:3dball", "gym:CartPole-v1", "pettingzoo:mpe2.simple_spread_v3"])
+@pytest.mark.parametrize(
+    "env", ["sim:3dball", "gym:CartPole-v1", "gymma:rware-tiny-4ag-v2", "pettingzoo:mpe2.simple_spread_v3"]
+)
 def test_bundled_environments_run_in_our_own_simulator(env: str) -> None:
     command = resolve_program(env, ["--agents", "3"], no_graphics=True)
     assert command.executable == (sys.executable, "-m", "unity_bridge.simulators", env)
@@ -131,6 +133,9 @@ def test_a_missing_program_is_reported_with_what_was_tried(tmp_path: Path) -> No
         ("cartpole-v2", "gym:CartPole-v1"),
         ("gymnasium:CartPole-v1", "gym:CartPole-v1"),
         ("my_games:Tag-v0", "gym:my_games:Tag-v0"),
+        ("lbforaging:Foraging-8x8-2p-3f-v3", "gymma:lbforaging:Foraging-8x8-2p-3f-v3"),
+        ("rware-tiny-4ag-v2", "gymma:rware-tiny-4ag-v2"),
+        ("gymm:rware-tiny-4ag-v2", "gymma:rware-tiny-4ag-v2"),
         ("simple_spread_v3", "pettingzoo:mpe2.simple_spread_v3"),
         ("builds/3DBall", None),
         ("Walker", None),

@@ -106,7 +106,9 @@ def test_a_trainer_that_makes_no_sense_gives_exit_code_1(trainer, serve, capsys)
     assert "the trainer's first reply: expected rl_initialization_input" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("env", ["sim:bsic", "gym:CartPol-v1", "pettingzoo:mpe2.simple_spred_v3"])
+@pytest.mark.parametrize(
+    "env", ["sim:bsic", "gym:CartPol-v1", "gymma:Forager-v3", "pettingzoo:mpe2.simple_spred_v3"]
+)
 def test_unopenable_environment_gives_one_line_and_code_2(env: str, capsys) -> None:
     assert main([env]) == 2
     err = capsys.readouterr().err

@@ -43,9 +43,13 @@ def test_gym_environments_get_their_arguments() -> None:
             r"sim:3dbal: no such scene; expected one of sim:3dball, .* \(did you mean 'sim:3dball'\?\)",
         ),
         ("sim:chess", "sim:chess: no such scene; expected one of [^?]*$"),
-        ("basic", r"basic: expected sim:NAME, gym:ID or pettingzoo:MODULE \(did you mean 'sim:basic'\?\)"),
-        ("gym:", "gym:: expected sim:NAME, gym:ID or pettingzoo:MODULE$"),
-        ("pettingzoo:", "pettingzoo:: expected sim:NAME, gym:ID or pettingzoo:MODULE$"),
+        (
+            "basic",
+            r"basic: expected sim:NAME, gym:ID, gymma:ID or pettingzoo:MODULE \(did you mean 'sim:basic'\?\)",
+        ),
+        ("gym:", "gym:: expected sim:NAME, gym:ID, gymma:ID or pettingzoo:MODULE$"),
+        ("gymma:", "gymma:: expected sim:NAME, gym:ID, gymma:ID or pettingzoo:MODULE$"),
+        ("pettingzoo:", "pettingzoo:: expected sim:NAME, gym:ID, gymma:ID or pettingzoo:MODULE$"),
     ],
 )
 def test_an_unknown_environment_is_named_with_the_nearest_one(env: str, complaint: str) -> None:
@@ -54,7 +58,9 @@ def test_an_unknown_environment_is_named_with_the_nearest_one(env: str, complain
 
 
 def test_env_kwargs_for_a_bundled_scene_are_refused() -> None:
-    with pytest.raises(SceneError, match="--env-kwargs is for gym: and pettingzoo: environments only"):
+    with pytest.raises(
+        SceneError, match="--env-kwargs is for gym:, pettingzoo: and gymma: environments only"
+    ):
         open_scene("sim:basic", env_kwargs={"cells": 30})
 
 

@@ -42,6 +42,7 @@ class GymScene:
     ) -> None:
         self._env_id = env_id
         self._envs = [self._make(kwargs or {}, rendered=rendered and i == 0) for i in range(agents)]
+        self._require_one_agent()
         self._agent_ids = np.arange(agents, dtype=np.int64)
         self._behavior = f"{env_id.split(':')[-1].split('/')[-1]}?team=0"
         self._sensors = self._guard("spaces", lambda: gym_spaces.sensors(self._envs[0].observation_space))
@@ -88,6 +89,17 @@ class GymScene:
         return self._guard(
             "make()", lambda: gymnasium.make(self._env_id, disable_env_checker=True, **mode, **kwargs)
         )
+
+    def _require_one_agent(self) -> None:
+        env = self._envs[0]
+        agents = getattr(env.unwrapped, "n_agents", 1)
+        if (
+            isinstance(env.action_space, gymnasium.spaces.Tuple)
+            and len(env.action_space.spaces) == agents > 1
+        ):
+            raise SceneError(
+                f"gym:{self._env_id}: an environment of {agents} agents; expected --env=gymma:{self._env_id}"
+            )
 
     def _reset(self, copy: int, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         return self._guard("reset()", lambda: _parts(self._envs[copy].reset(seed=seed), _RESET))

@@ -1,1 +1,1 @@
-"""PettingZoo environments as scenes; each copy's agents are a group."""
+"""PettingZoo environments: agents that act at the same time, or in turn."""

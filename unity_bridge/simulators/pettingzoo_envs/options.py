@@ -6,27 +6,22 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from unity_bridge.simulators.scene import Scene, SceneError, flag_of
+from unity_bridge.simulators.multi_agent_envs import options as shared
+from unity_bridge.simulators.scene import Scene, SceneError
 
-OWN_OPTIONS = ("with_state", "behaviors")
+OWN_OPTIONS = ("aec",)
 """Options that no other scene understands."""
 
-_OPTIONS = ("copies", *OWN_OPTIONS)
+_OPTIONS = ("copies", *shared.OWN_OPTIONS, *OWN_OPTIONS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags that only these environments understand."""
     parser.add_argument(
-        "--with-state",
-        action=argparse.BooleanOptionalAction,
-        help="show a central critic the state of the whole environment, or do not; it is shown where agents "
-        "have several behaviors and see no pictures (pettingzoo:)",
-    )
-    parser.add_argument(
-        "--behaviors",
-        type=_behaviors,
-        metavar="AGENTS=NAME,...",
-        help="what agents' behaviors are called, such as 'agent_*=good,adversary_*=bad' (pettingzoo:)",
+        "--aec",
+        action="store_true",
+        default=None,
+        help="let agents act in turn even where they could act at the same time (pettingzoo:)",
     )
 
 
@@ -50,12 +45,7 @@ def open_pettingzoo(
     Raises:
         SceneError: PettingZoo is not installed, an option is none, or as PettingZooScene.
     """
-    known = ", ".join(map(flag_of, _OPTIONS))
-    if agents is not None:
-        raise SceneError(f"pettingzoo:{module}: --agents is for scenes without teams; expected {known}")
-    for option in options:
-        if option not in _OPTIONS:
-            raise SceneError(f"pettingzoo:{module}: it has no {flag_of(option)}; expected {known}")
+    shared.require_known(f"pettingzoo:{module}", agents, options, _OPTIONS)
     try:
         from unity_bridge.simulators.pettingzoo_envs.scene import (
             PettingZooScene,  # an extra, and slow to import
@@ -67,24 +57,3 @@ def open_pettingzoo(
             f"pettingzoo:{module}: PettingZoo is not installed; run: pip install 'trainer-service[pettingzoo]'"
         ) from None
     return PettingZooScene(module, kwargs=kwargs, rendered=rendered, **options)
-
-
-def reject_pettingzoo_options(env: str, options: Mapping[str, Any]) -> None:
-    """Refuses options that only these environments understand.
-
-    Raises:
-        SceneError: something was given.
-    """
-    for option in OWN_OPTIONS:
-        if option in options:
-            raise SceneError(f"{env}: {flag_of(option)} is for pettingzoo: environments only")
-
-
-def _behaviors(text: str) -> tuple[tuple[str, str], ...]:
-    pairs = []
-    for part in text.split(","):
-        pattern, equals, behavior = part.partition("=")
-        if not (pattern and equals and behavior):
-            raise argparse.ArgumentTypeError(f"expected AGENTS=NAME,..., got {text!r}")
-        pairs.append((pattern, behavior))
-    return tuple(pairs)

@@ -20,7 +20,11 @@ from unity_bridge.simulators.scene import SceneError
         ("mpe2.", r"there is no module mpe2\.$"),
         ("..mpe2", "importing it raised TypeError: "),
         ("json", "no PettingZoo module: expected a function parallel_env or env in it$"),
-        ("in_turn", r"its agents take turns, and PettingZoo cannot make it parallel"),
+        ("in_turn", "it does not say who its possible_agents are$"),
+        (
+            "classic.tictactoe_v4",
+            r"there is no module pettingzoo\.classic\.tictactoe_v4 \(did you mean pettingzoo\..*_v3\?",
+        ),
         ("nobody", "it does not say who its possible_agents are$"),
         ("broken", "importing it raised ZeroDivisionError: division by zero$"),
         ("thirsty", "it needs water_1234, which is not installed$"),
@@ -49,7 +53,7 @@ def test_module_without_environment_is_refused_in_one_line(
 def test_missing_packages_are_reported_with_their_install_command(
     absent: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = ("unity_bridge.simulators.pettingzoo_", "unity_bridge.simulators.gym_")
+    ours = tuple(f"unity_bridge.simulators.{room}_envs" for room in ("pettingzoo", "multi_agent", "gym"))
     for name in list(sys.modules):
         if name.partition(".")[0] == absent or (name.startswith(ours) and not name.endswith("_options")):
             monkeypatch.delitem(sys.modules, name)

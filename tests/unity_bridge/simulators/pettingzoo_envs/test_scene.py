@@ -342,5 +342,5 @@ def test_options_that_mean_nothing_are_refused(arguments: Any, complaint: str) -
 @pytest.mark.parametrize("option", [{"with_state": True}, {"behaviors": (("a", "b"),)}])
 @pytest.mark.parametrize("env", ["sim:basic", "sim:spread", "gym:CartPole-v1"])
 def test_its_options_mean_nothing_to_others(env: str, option: Any) -> None:
-    with pytest.raises(SceneError, match=f"{env}: --.* is for pettingzoo: environments only"):
+    with pytest.raises(SceneError, match=f"{env}: --.* is for pettingzoo: and gymma: environments only"):
         open_scene(env, options=option)

@@ -1,34 +1,20 @@
-"""One copy of a PettingZoo environment: the agents that are there, and what each gets from a step."""
+"""One copy of a parallel PettingZoo environment: the agents that are there, and what each gets from a step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from unity_bridge.simulators.pettingzoo_envs.roles import Agent
+from unity_bridge.simulators.multi_agent_envs.copy import AgentStep
+from unity_bridge.simulators.multi_agent_envs.roles import Agent
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.third_party import call_guarded
 
 _T = TypeVar("_T")
 
 
-class AgentStep(NamedTuple):
-    """The outcome of a step or reset for one agent."""
-
-    agent: Agent
-    observation: Any
-    reward: float = 0.0
-    mask: Any = None
-    """The ``action_mask`` of its info."""
-    terminated: bool = False
-    truncated: bool = False
-
-
-class Copy:
-    """One copy of an environment, played episode by episode; its agents may leave early and come late.
-
-    An episode ends when no agent is left; then the next one must be begun.
-    """
+class ParallelCopy:
+    """A copy of an environment whose agents all decide at every step in which they are there."""
 
     def __init__(self, env: Any, called: str) -> None:
         """

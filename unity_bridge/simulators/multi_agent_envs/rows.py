@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.simulators.gym_envs.spaces import allowed_actions
-from unity_bridge.simulators.pettingzoo_envs.copy import AgentStep
-from unity_bridge.simulators.pettingzoo_envs.roles import MASK, Agent, Role
-from unity_bridge.simulators.pettingzoo_envs.state import State
+from unity_bridge.simulators.multi_agent_envs.copy import AgentStep
+from unity_bridge.simulators.multi_agent_envs.roles import MASK, Agent, Role
+from unity_bridge.simulators.multi_agent_envs.state import State
 from unity_bridge.simulators.scene import SceneError, Steps, concatenate, step_batch
 from unity_bridge.simulators.third_party import float32
 from unity_bridge.steps import StepBatch
@@ -88,6 +88,7 @@ class BatchBuilder:
             terminated=np.array([step.terminated for step in steps]),
             truncated=np.array([step.truncated for step in steps]),
             group_ids=copies + 1,
+            group_rewards=float32(np.array([step.group_reward for step in steps])),
         )
 
 

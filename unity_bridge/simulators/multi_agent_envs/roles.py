@@ -1,4 +1,4 @@
-"""Roles: which agents of a PettingZoo environment share a behavior, its name, and how its agents see and act."""
+"""Roles: which agents of an environment share a behavior, its name, and how its agents see and act."""
 
 from __future__ import annotations
 

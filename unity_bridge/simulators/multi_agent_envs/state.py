@@ -1,4 +1,4 @@
-"""The state of a PettingZoo environment as a whole: one sensor beside those of every agent."""
+"""The state of an environment as a whole: one sensor beside those of every agent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from unity_bridge.simulators.gym_envs import spaces as gym_spaces
 from unity_bridge.simulators.gym_envs.spaces import Sensor
-from unity_bridge.simulators.pettingzoo_envs.copy import Copy
-from unity_bridge.simulators.pettingzoo_envs.roles import Agent, Role
+from unity_bridge.simulators.multi_agent_envs.copy import Copy
+from unity_bridge.simulators.multi_agent_envs.roles import Agent, Role
 from unity_bridge.simulators.scene import SceneError, vector_sensor
 from unity_bridge.simulators.third_party import call_guarded
 from unity_bridge.specs import GLOBAL_STATE

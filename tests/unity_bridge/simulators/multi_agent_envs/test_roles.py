@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 from mpe2 import simple_crypto_v3, simple_spread_v3, simple_tag_v3, simple_world_comm_v3
 
-from unity_bridge.simulators.pettingzoo_envs.roles import assign_roles
+from unity_bridge.simulators.multi_agent_envs.roles import assign_roles
 from unity_bridge.simulators.scene import SceneError
 
 SMALL, LARGE, TWO = spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (3,)), spaces.Discrete(2)

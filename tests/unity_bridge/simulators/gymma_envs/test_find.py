@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from unity_bridge.simulators.gymma_envs.find import find_maker
+from unity_bridge.simulators.registry import open_scene
+from unity_bridge.simulators.scene import SceneError
+
+
+@pytest.fixture(autouse=True)
+def importable(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(repository / "tests" / "programs"))
+
+
+class Without:
+    """An importer that knows one package to be absent."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name.partition(".")[0] == self._package:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+@pytest.mark.parametrize(
+    ("env", "package", "command"),
+    [
+        ("Foraging-8x8-2p-3f-v3", "lbforaging", "pip install 'trainer-service[gymma]'"),
+        ("rware:rware-tiny-4ag-v2", "rware", "pip install 'trainer-service[gymma]'"),
+        ("Checkers-v0", "ma_gym", "pip install --no-build-isolation --no-deps gym"),
+        ("smaclite/2s3z-v0", "smaclite", "pip install git"),
+        ("academy_3_vs_1_with_keeper", "gfootball", "follow https://"),
+    ],
+)
+def test_missing_packages_are_reported_with_how_to_install_them(
+    env: str, package: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [each for each in sys.modules if each.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Without(package), *sys.meta_path])
+    with pytest.raises(SceneError) as caught:
+        open_scene(f"gymma:{env}")
+    assert str(caught.value).startswith(f"gymma:{env}: {package} is not installed; to install {package}: ")
+    assert command in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("env", "complaint"),
+    [
+        ("foragers:Forager-v0", r"foragers has no environment 'Forager-v0' \(did you mean Foragers-v0\?\)"),
+        ("foragers:Old", r"foragers has no environment 'Old' \(did you mean OldForagers\?\)"),
+        ("foragers:zzz", "foragers has no environment 'zzz': .*; it has Foragers-v0, "),
+        ("foragers:", "expected an ID after 'foragers:'"),
+        ("lbforagin:Foraging-8x8-2p-3f-v3", r"there is no module lbforagin \(did you mean lbforaging\?\)"),
+        ("broken:X", "importing broken raised ZeroDivisionError: division by zero"),
+        ("thirsty:X", "thirsty needs water_1234, which is not installed"),
+        (
+            "CartPol-v1",
+            r"there is no such environment \(did you mean CartPole-v1\?\); expected module:ID, or ",
+        ),
+    ],
+)
+def test_unknown_environments_are_named_with_the_nearest(
+    env: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken.py").write_text("1 / 0")
+    (tmp_path / "thirsty.py").write_text("import water_1234.sea")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SceneError, match=f"^gymma:{env}: {complaint}"):
+        open_scene(f"gymma:{env}")
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_environments_of_the_older_gym_come_from_its_own_registry(
+    newer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def make(name: str, **kwargs: Any) -> str:
+        asked.append((name, kwargs))
+        return "made"
+
+    def newer_make(name: str, disable_env_checker: bool | None = None, **kwargs: Any) -> str:
+        return make(name, disable_env_checker=disable_env_checker, **kwargs)
+
+    specs = {"Crowd-v0": SimpleNamespace(entry_point="crowd.envs:Crowd")}
+    registry = specs if newer else SimpleNamespace(env_specs=specs)
+    gym = SimpleNamespace(envs=SimpleNamespace(registry=registry), make=newer_make if newer else make)
+    monkeypatch.setitem(sys.modules, "gym", gym)
+    monkeypatch.setitem(sys.modules, "crowd", ModuleType("crowd"))
+    assert find_maker("crowd:Crowd-v0", rendered=True)(clock=True) == "made"
+    expected = {"render_mode": "rgb_array", "disable_env_checker": True} if newer else {}
+    assert asked == [("Crowd-v0", {**expected, "clock": True})]
+    with pytest.raises(SceneError, match=r"crowd has no environment 'Crowd-v1' \(did you mean Crowd-v0\?\)"):
+        find_maker("crowd:Crowd-v1")
+
+
+def test_football_is_made_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    football = ModuleType("gfootball.env")
+    football.create_environment = lambda **kwargs: asked.append(kwargs)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "gfootball", ModuleType("gfootball"))
+    monkeypatch.setitem(sys.modules, "gfootball.env", football)
+    players = {"number_of_left_players_agent_controls": 3}
+    find_maker("gfootball:academy_corner")(rewards="scoring,checkpoints", **players)
+    find_maker("academy_corner")(representation="extracted", **players)
+    assert asked == [
+        {
+            "env_name": "academy_corner",
+            "representation": "simple115v2",
+            "rewards": "scoring,checkpoints",
+            **players,
+        },
+        {"env_name": "academy_corner", "representation": "extracted", **players},
+    ]
+    with pytest.raises(SceneError, match="gymma:academy_corner: how many players are agents"):
+        open_scene("gymma:academy_corner")
+
+
+def test_gym_knows_where_several_agents_belong(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SceneError, match=r"\(did you mean gymma:Checkers-v0, of ma_gym\?\)$"):
+        open_scene("gym:Checkers-v0")
+    importlib.import_module("foragers")
+    monkeypatch.setattr("foragers.Foragers.n_agents", 3, raising=False)
+    with pytest.raises(SceneError, match=r"an environment of 3 agents; expected --env=gymma:Foragers-v0$"):
+        open_scene("gym:Foragers-v0")
