@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ from trainer_service.errors import UserError
 from trainer_service.rollout.episode_scores import Evaluation
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.side_channels import Aggregation, StatMessage
+from unity_bridge.steps import ActionBatch, StepBatch
 
 _logger = logging.getLogger(__name__)
 
@@ -106,6 +108,23 @@ class EndedEpisodes:
         return self.agent_indices
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulatorStep:
+    """One step of a simulator: what agents of one behavior and team saw and earned, and what they do next."""
+
+    simulator: int
+    """Its number."""
+
+    team: int
+
+    batch: StepBatch
+    """Observations, rewards since the agents' previous actions, ends and masks. N rows: ends of episodes first, then
+    agents that act."""
+
+    actions: ActionBatch
+    """Actions that were chosen for the agents that act. M rows, those of ``batch`` after its ``num_terminal``."""
+
+
 class Callback:
     """A base for callbacks, which does nothing. Overwrite what you need; what is not overwritten costs nothing.
 
@@ -117,6 +136,10 @@ class Callback:
 
     def on_run_end(self, run: RunView) -> None:
         """Called when the run is over, for whatever reason, and saved."""
+
+    def on_step(self, run: RunView, behavior: str, step: SimulatorStep) -> None:
+        """Called at each step of each simulator, when actions are chosen and before they are sent. Must not change
+        them. Steps of rollout workers are not seen here, for they happen in other processes."""
 
     def on_collection(self, run: RunView, behavior: str, trajectories: Trajectories) -> None:
         """Called with complete trajectory segments that go to the learner next: with the simulator's rewards,
@@ -144,6 +167,9 @@ class Callback:
     def on_episode_end(self, run: RunView, behavior: str, episodes: EndedEpisodes) -> None:
         """Called when episodes ended."""
 
+    def on_evaluation_step(self, run: RunView, behavior: str, step: SimulatorStep) -> None:
+        """Called at each step of the simulator of an evaluation, as ``on_step`` is in training."""
+
     def on_evaluation(self, run: RunView, evaluation: Evaluation) -> None:
         """Called after an evaluation, once for each behavior; best.pt is in place if this was the best."""
 
@@ -170,6 +196,13 @@ class CallbackList:
             _require_known_methods(callback)
         self._listeners = {method: _listeners(callbacks, method) for method in METHODS}
         self._run: RunView | None = None
+
+    def listener(self, method: str) -> Callable[..., None] | None:
+        """What calls everyone who overwrites this method; None where nobody does, so that nothing need be made ready.
+
+        The run is not among its arguments: it is added.
+        """
+        return partial(self._call_all, method) if self._listeners[method] else None
 
     def on_run_start(self, run: RunView) -> None:
         self._run = run

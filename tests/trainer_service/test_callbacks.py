@@ -20,6 +20,7 @@ from trainer_service.callbacks import (
     CallbackList,
     EndedEpisodes,
     RunView,
+    SimulatorStep,
     load_callback,
 )
 from trainer_service.errors import UserError
@@ -92,6 +93,7 @@ class Diary(Callback):
         self.returns: list[float] = []
         self.group_returns: list[float] = []
         self.steps = 0
+        self.actions = {"step": 0, "evaluation_step": 0}
         self.metrics: list[set[str]] = []
         self.evaluations: list[Evaluation] = []
         self.checkpoints: list[Path] = []
@@ -103,6 +105,17 @@ class Diary(Callback):
     def on_run_end(self, run: RunView) -> None:
         self.told.append("run_end")
         self.steps_at_the_end = run.steps
+
+    def on_step(self, run: RunView, behavior: str, step: SimulatorStep) -> None:
+        self._hear("step", step)
+
+    def on_evaluation_step(self, run: RunView, behavior: str, step: SimulatorStep) -> None:
+        self._hear("evaluation_step", step)
+
+    def _hear(self, word: str, step: SimulatorStep) -> None:
+        self.told.append(word)
+        self.actions[word] += len(step.actions)
+        assert len(step.actions) == len(step.batch) - step.batch.num_terminal
 
     def on_collection(self, run: RunView, behavior: str, trajectories: Trajectories) -> None:
         self.told.append("collection")
@@ -146,6 +159,8 @@ def test_a_callback_hears_of_everything_in_order(train) -> None:
     assert all("Losses/Policy Loss" in metrics for metrics in diary.metrics)
     assert diary.steps_at_the_end == outcome.steps
     assert 0 < diary.steps <= outcome.steps["Spread"]
+    assert diary.actions["step"] == outcome.steps["Spread"]  # the last observations are not acted on
+    assert diary.actions["evaluation_step"] >= 2 * sum(diary.evaluations[0].score.lengths)
     assert [evaluation.step for evaluation in diary.evaluations] == [150, 300]
     assert diary.evaluations[0].score.group_returns
     assert [path.name for path in diary.checkpoints] == ["Spread-204.pt", "Spread-402.pt"]
@@ -227,6 +242,18 @@ def test_a_callback_may_stop_a_run_that_is_resumed_later(train, caplog) -> None:
     assert "A callback stops the run: one update is enough" in caplog.messages
     saved = {"run_id": "called", "resume": True}
     assert train(checkpoint_settings=saved).steps["Basic"] >= 400
+
+
+class Lookout(Callback):
+    """Fails in an evaluation."""
+
+    def on_evaluation_step(self, run: RunView, behavior: str, step: SimulatorStep) -> None:
+        raise ValueError("seen enough")
+
+
+def test_a_callback_that_fails_in_an_evaluation_ends_the_run(train) -> None:
+    with pytest.raises(CallbackError, match=r"Lookout\.on_evaluation_step raised ValueError: seen enough"):
+        train(Lookout(), evaluation={"every_steps": 150, "episodes": 1})
 
 
 class Clumsy(Callback):
@@ -374,6 +401,9 @@ def test_the_examples_of_the_documentation_work(train, repository: Path) -> None
         shown["FirstChoice"](), shown["EarlyStop"](threshold=-10.0, episodes=10), run_id="stopped"
     )
     assert outcome.interrupted
+    train(shown["Strongest"](), run_id="looked")
+    best = [summary["Mine/Best reward so far"] for summary in summaries("looked")]
+    assert best == sorted(best)
     assert any(0 <= summary.get("Mine/First choice", -1) <= 1 for summary in summaries("stopped"))
     gentle, witness = shown["Gentle"](), Witness()
     train(gentle, witness, env="sim:3dball", run_id="gentle")

@@ -13,10 +13,10 @@ from typing import Protocol
 
 import torch
 
-from trainer_service.callbacks import CallbackError
+from trainer_service.callbacks import CallbackError, SimulatorStep
 from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector
-from trainer_service.collection.collectors import Collectors, TeamName, largest_group
+from trainer_service.collection.collectors import Collectors, TeamName, largest_group, parse_behavior_id
 from trainer_service.collection.teams import Teams
 from trainer_service.errors import UserError
 from trainer_service.metrics.timers import Timers
@@ -25,6 +25,7 @@ from unity_bridge.errors import WireError
 from unity_bridge.server.bridge import Bridge, Departure, Tick
 from unity_bridge.side_channels import StatMessage
 from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch
 from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.untrusted_text import quoted
 
@@ -73,6 +74,12 @@ class _Declaration:
         self.left: list[tuple[str, BehaviorSpec]] = list(tick.new_specs.items())[::-1]
 
 
+def simulator_step(tick: Tick, behavior_id: str, actions: ActionBatch) -> tuple[str, SimulatorStep]:
+    """A behavior's name, and its step as callbacks see it."""
+    name, team = parse_behavior_id(behavior_id)
+    return name, SimulatorStep(tick.simulator, team, tick.steps[behavior_id], actions)
+
+
 class Simulators:
     """Simulators behind a bridge, as a source of experience: ``collect`` and ``act`` in turn."""
 
@@ -84,13 +91,16 @@ class Simulators:
         learners: Learners,
         timers: Timers | None = None,
         teams: Teams | None = None,
+        on_step: Callable[[str, SimulatorStep], None] | None = None,
     ) -> None:
+        """on_step: called with each behavior's name and step before its answer is sent; None for nobody."""
         self._bridge = bridge
         self._teams = teams or Teams({})
         self._collectors = collectors
         self._channels = channels
         self._learners = learners
         self._timers = timers or Timers()
+        self._on_step = on_step
         self._ticks: list[Tick] = []
         """Ticks that were observed and wait for an answer."""
         self._outdated: set[int] = set()
@@ -117,6 +127,10 @@ class Simulators:
         """Answers every simulator whose agents wait for actions."""
         with self._timers("act"):
             replies = self._collectors.act()
+        if self._on_step is not None:
+            for tick in self._ticks:
+                for behavior_id, chosen in replies.get(tick.simulator, {}).items():
+                    self._on_step(*simulator_step(tick, behavior_id, chosen))
         with self._timers("reply"):
             for tick in self._ticks:
                 if records := self._channels.outgoing(tick.simulator):

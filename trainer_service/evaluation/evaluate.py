@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from trainer_service.callbacks import SimulatorStep
 from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.collection.policy_actor import PolicyActor
 from trainer_service.errors import UserError
@@ -27,6 +28,7 @@ def evaluate(
     deterministic: bool,
     progress: Callable[[int, int], None] = lambda done, wanted: None,
     check_stop: Callable[[], None] = lambda: None,
+    on_step: Callable[[str, SimulatorStep], None] | None = None,
 ) -> dict[str, Score]:
     """Scores of frozen policies, each over its number of episodes.
 
@@ -37,6 +39,7 @@ def evaluate(
         deterministic: likeliest actions instead of drawn ones.
         progress: told how many episodes of how many are done.
         check_stop: called at least twice a second; what it raises ends the evaluation.
+        on_step: called with each behavior's name and step before its answer is sent; None for nobody.
 
     Raises:
         UserError: a simulator with a behavior that has no policy, or a different one: see ``policies_for``.
@@ -58,7 +61,9 @@ def evaluate(
                 name = policy_of[name]
                 ledger = ledgers.setdefault(name, EpisodeLedger(episodes))
                 ledger.observe(event.simulator, team, batch)
-                replies[behavior_id] = actors[name].act(event.simulator, team, batch)
+                actions = replies[behavior_id] = actors[name].act(event.simulator, team, batch)
+                if on_step is not None:
+                    on_step(name, SimulatorStep(event.simulator, team, batch, actions))
             bridge.reply(event.simulator, replies)
         ended = sum(ledger.num_ended for ledger in ledgers.values())
         if ended != done:

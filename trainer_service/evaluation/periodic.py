@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.callbacks import CallbackError, SimulatorStep
 from trainer_service.config import EvaluationSettings
 from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
@@ -54,6 +55,7 @@ class PeriodicEvaluator:
         boards: Sequence[TensorBoardWriter] = (),
         progress: Callable[[int, int], None] = lambda done, wanted: None,
         stop_requested: Callable[[], bool] = lambda: False,
+        on_step: Callable[[str, SimulatorStep], None] | None = None,
     ) -> None:
         """Remembers how to evaluate; nothing is started yet.
 
@@ -65,6 +67,7 @@ class PeriodicEvaluator:
             boards: where scores are drawn.
             progress: told at least twice a second how many episodes of how many are done.
             stop_requested: whether to give up an evaluation that goes on.
+            on_step: as for ``evaluate``.
         """
         self._settings = settings
         self._simulator = simulator
@@ -73,6 +76,7 @@ class PeriodicEvaluator:
         self._boards = boards
         self._progress = progress
         self._stop_requested = stop_requested
+        self._on_step = on_step
         self._done = (0, 0)
         """Episodes of the evaluation that goes on, and how many there will be."""
         self._log = JsonLines(folder.evaluations)
@@ -99,6 +103,8 @@ class PeriodicEvaluator:
         except EvaluationStopped:
             _logger.info("The evaluation was given up.")
             return []
+        except CallbackError:
+            raise
         except (UserError, BridgeError) as error:
             _logger.warning("An evaluation failed: %s. The run goes on.", error)
             return []
@@ -129,6 +135,7 @@ class PeriodicEvaluator:
                 deterministic=not settings.stochastic,
                 progress=self._count,
                 check_stop=self._check_stop,
+                on_step=self._on_step,
             )
 
     def _count(self, *episodes: int) -> None:

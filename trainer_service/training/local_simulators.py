@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from trainer_service.behaviors.registry import Behaviors
+from trainer_service.callbacks import CallbackList
 from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector
 from trainer_service.collection.collectors import Collectors, TeamName
@@ -59,7 +60,9 @@ def simulators_of(
     recorder: Recorder,
     timers: Timers,
     teams: Teams | None = None,
+    callbacks: CallbackList | None = None,
 ) -> Simulators:
     """The simulators behind a bridge, whose experience goes to these behaviors."""
     learners = LocalLearners(behaviors, recorder, channels, bridge)
-    return Simulators(bridge, Collectors(learners.deliver), channels, learners, timers, teams)
+    on_step = None if callbacks is None else callbacks.listener("on_step")
+    return Simulators(bridge, Collectors(learners.deliver), channels, learners, timers, teams, on_step)

@@ -265,6 +265,7 @@ class RunFactory:
             boards=[writer for writer in writers if isinstance(writer, TensorBoardWriter)],
             progress=progress.evaluating,
             stop_requested=lambda: self.stop.requested,
+            on_step=self.callbacks.listener("on_evaluation_step"),
         )
 
     def _behavior(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from trainer_service.callbacks import CallbackList
 from trainer_service.collection.launching import bridge_settings
 from trainer_service.config import DistributedSettings, RunOptions
 from trainer_service.curriculum import Curriculum
@@ -46,6 +47,7 @@ def local_simulators(
     hub: ChannelHub,
     command: Command | None,
     listen: Callable[[Bridge], None],
+    callbacks: CallbackList,
 ) -> Iterator[MakeSource]:
     """Simulators of this process: launched at once, or those that attach where it listens."""
 
@@ -67,7 +69,9 @@ def local_simulators(
             from trainer_service.training.local_simulators import simulators_of
 
             channels.append(Channels(options, curriculum.messages, hub, device_type=device_type))
-            return simulators_of(bridge, channels[0], behaviors, recorder, timers, Teams(options.teams))
+            return simulators_of(
+                bridge, channels[0], behaviors, recorder, timers, Teams(options.teams), callbacks
+            )
 
         yield make
         if leaving := len(bridge.simulators):

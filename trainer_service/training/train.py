@@ -122,10 +122,14 @@ def train(
         if stop.requested:
             return Outcome(folder.path, {}, True)
         if num_workers(options):
+            if callback_list.listener("on_step") is not None:
+                _logger.warning(
+                    "on_step of a callback is not called: rollout workers collect in other processes."
+                )
             make_source = stack.enter_context(rollout_workers(options, folder, curriculum, console))
         else:
             listen = partial(_listen, host=host, port=port, base_port=options.env_settings.base_port)
-            simulators = local_simulators(options, folder, curriculum, hub, command, listen)
+            simulators = local_simulators(options, folder, curriculum, hub, command, listen, callback_list)
             make_source = stack.enter_context(simulators)
         # Only now: simulators start up while torch is being loaded, which takes longer.
         from trainer_service.training.compute import choose_device
