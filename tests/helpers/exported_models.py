@@ -16,7 +16,8 @@ ROWS = 20
 def assert_model_acts_as_policy(path: Path, policy: Policy, *, draws: bool = True) -> None:
     """Asserts equal actions for random observations of two agents a group, with all and with some actions allowed.
 
-    draws: whether the policy draws its actions; if not, what the model calls drawn must be the policy's action too.
+    With memory, in every step of a short episode, and equal memories after it. draws: whether the policy draws its
+    actions; if not, what the model calls drawn must be the policy's action too.
     """
     session, rng = onnxruntime.InferenceSession(path), np.random.default_rng(1)
     actions = policy.spec.action_spec
@@ -35,8 +36,11 @@ def assert_model_acts_as_policy(path: Path, policy: Policy, *, draws: bool = Tru
             inputs[f"obs_{len(inputs)}"] = np.repeat(of_group, policy.num_agents, axis=0)
         inputs[f"obs_{len(inputs)}"] = np.eye(policy.num_agents, dtype=np.float32)[indices]
 
+    memories = np.zeros((ROWS, policy.memory_size), np.float32)
+
     def acts(allowed: np.ndarray | None) -> np.ndarray:
-        ours = policy.act(own, allowed, **agents)
+        nonlocal memories
+        ours, kept = policy.predict(own, memories, allowed, **agents)
         kind, expected = (
             ("continuous", ours.continuous) if actions.continuous_size else ("discrete", ours.discrete)
         )
@@ -45,12 +49,19 @@ def assert_model_acts_as_policy(path: Path, policy: Policy, *, draws: bool = Tru
             every = np.ones((ROWS, actions.mask_size), np.float32)
             feed["action_masks"] = every if allowed is None else allowed.astype(np.float32)
         names = [f"deterministic_{kind}_actions", *([] if draws else [f"{kind}_actions"])]
+        if policy.memory_size:
+            feed["recurrent_in"] = memories[:, None]
+            (recurrent,) = session.run(["recurrent_out"], feed)
+            np.testing.assert_allclose(recurrent[:, 0], kept, atol=1e-5)
         for theirs in session.run(names, feed):
             np.testing.assert_allclose(theirs, expected, atol=1e-5)
+        memories = kept
         return expected
 
     chosen = acts(None)
-    if actions.mask_size:
+    if policy.memory_size:
+        acts(None)
+    elif actions.mask_size:
         forbidden = np.ones((ROWS, actions.mask_size), np.bool_)
         forbidden[np.arange(ROWS), chosen[:, 0]] = False
         assert (acts(forbidden)[:, 0] != chosen[:, 0]).all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.section import Section
 from trainer_service.config.values import (
@@ -82,3 +84,8 @@ REWARD_SIGNALS: dict[str, type[RewardSignalSettings]] = {
     "rnd": RNDSettings,
 }
 """The settings of each reward signal."""
+
+
+def leading_signal(signals: Mapping[str, RewardSignalSettings]) -> str:
+    """The signal whose gamma is that of a learner with one value for all: ``extrinsic``, or else the first."""
+    return "extrinsic" if "extrinsic" in signals else next(iter(signals))

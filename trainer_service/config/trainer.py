@@ -10,7 +10,12 @@ from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, fie
 from trainer_service.config.hyperparameters.common import Contradiction, Hyperparameters
 from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
 from trainer_service.config.network import NetworkSettings
-from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings, RewardSignalSettings
+from trainer_service.config.rewards import (
+    REWARD_SIGNALS,
+    ExtrinsicSettings,
+    RewardSignalSettings,
+    leading_signal,
+)
 from trainer_service.config.section import Section, build_each, error_at, require_choice, unknown_key_message
 from trainer_service.config.values import (
     Count,
@@ -223,9 +228,20 @@ class TrainerSettings(Section):
         if isinstance(task, ExtrinsicSettings) and task.normalize_rewards and hyper.learns_from_replay:
             unscaled = f"false, as {name} learns from a replay buffer, which outlives any scale of returns"
             yield Contradiction(("reward_signals", "extrinsic", "normalize_rewards"), unscaled, "true")
+        if hyper.one_value:
+            yield from self._other_gammas()
         if self.behavioral_cloning is not None and not hyper.supports_cloning:
             cloned = f"nothing, as {name} does not learn from demonstrations"
             yield Contradiction(("behavioral_cloning",), cloned, self.behavioral_cloning.demo_path)
         if network.layer_norm and not hyper.supports_layer_norm:
             plain = f"false, as networks of {name} have no such form"
             yield Contradiction(("network_settings", "layer_norm"), plain, "true")
+
+    def _other_gammas(self) -> Iterator[Contradiction]:
+        """Yields signals whose gamma is not that of the one value which is learned of all of them."""
+        leading = leading_signal(self.reward_signals)
+        gamma = self.reward_signals[leading].gamma
+        for name, signal in self.reward_signals.items():
+            if signal.gamma != gamma:
+                same = f"{gamma} as of {leading}, because {self.trainer_type} learns one value of all signals"
+                yield Contradiction(("reward_signals", name, "gamma"), same, signal.gamma)

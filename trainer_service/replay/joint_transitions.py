@@ -17,6 +17,7 @@ from trainer_service.replay.ring import (
     observation_arrays,
     observation_columns,
 )
+from trainer_service.replay.single_steps import SingleSteps
 from trainer_service.rollout.joint_steps import find_joint_steps
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.arrays import Bools, Floats32, Rows
@@ -108,11 +109,13 @@ class JointReplay(ReplayBuffer[JointSample]):
         alpha: float | None = None,
         n_step: int = 1,
         follow_agents: bool = False,
+        team: bool = False,
         sensors: Sequence[int] | None = None,
     ) -> None:
         """num_agents: most agents of a group. discount: γ, for rewards of several joint steps. alpha: see ReplayBuffer.
 
-        sensors: which of the spec's sensors are kept, in order; None for all. follow_agents: see above.
+        sensors: which of the spec's sensors are kept, in order; None for all. follow_agents: see above. team: whether
+        a target adds up everyone's rewards, for ``single_steps``.
         """
         self._kept_sensors = range(len(spec.observation_specs)) if sensors is None else tuple(sensors)
         kept = BehaviorSpec(tuple(spec.observation_specs[i] for i in self._kept_sensors), spec.action_spec)
@@ -122,6 +125,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         self._discount = discount
         self._n_step = n_step
         self._follow_agents = follow_agents
+        self._team = team
 
     def _write_rows(self, trajectories: Trajectories) -> Rows:
         """Writes complete group trajectories.
@@ -173,6 +177,53 @@ class JointReplay(ReplayBuffer[JointSample]):
             terminated=window.terminated,
             discounts=(self._discount**window.joint_steps).astype(np.float32),
         )
+
+    def single_steps(self, rows: Rows, ahead: int) -> SingleSteps:
+        """Implements ReplayBuffer."""
+        steps = self._steps
+        at, there = self._steps_ahead(rows, ahead)
+        places = np.nonzero(there)
+        taken, agents = at[places], places[2]
+        to_next = steps["ahead"][taken, agents]
+        following, last = self._wrap(taken + to_next), np.flatnonzero(to_next == 0)
+        final_segments = steps["segment"][taken[last], agents[last]] % self._final_capacity
+
+        def successors(name: str) -> NDArray[Any]:
+            found, ends = steps[name][following, agents], self._finals[name][final_segments]
+            if found.dtype != ends.dtype:
+                found, ends = as_floats(found), as_floats(ends)
+            found[last] = ends
+            return found
+
+        sensors = [f"observations.{sensor}" for sensor in range(len(self._kept_sensors))]
+        return SingleSteps(
+            places=places,
+            observations=tuple(steps[name][taken, agents] for name in sensors),
+            next_observations=tuple(successors(name) for name in sensors),
+            continuous_actions=steps["continuous_actions"][taken, agents],
+            discrete_actions=steps["discrete_actions"][taken, agents].astype(np.int64),
+            task_rewards=steps["rewards"][taken, agents],
+            terminated=steps["terminated"][taken, agents],
+        )
+
+    def _steps_ahead(self, rows: Rows, count: int) -> tuple[Rows, Bools]:
+        """Rows of each agent's steps whose rewards count, and whether there is such a step. [count, B, n] each."""
+        steps, agents = self._steps, self._agent_indices
+        at = np.broadcast_to(rows[:, None], (len(rows), len(agents)))
+        there, first, going = steps["present"][rows], steps["segment"][rows], np.ones(at.shape, np.bool_)
+        found = [(at, there)]
+        for _ in range(count - 1):
+            if self._follow_agents:
+                to_next = steps["ahead"][at, agents]
+                at, there = self._wrap(at + to_next), there & (to_next > 0)
+            else:
+                going = going & steps["continues"][at]
+                at = np.where(going, self._wrap(at + 1), at)
+                there = going & steps["present"][at, agents]
+                if not self._team:
+                    there &= steps["segment"][at, agents] == first
+            found.append((at, there))
+        return np.stack([at for at, _ in found]), np.stack([there for _, there in found])
 
     def _next_rows(self, window: _Window) -> tuple[Rows, Bools, tuple[Any, ...]]:
         """Rows of the next observations and whether there are any, [B, n] each; and agents with a last one instead."""

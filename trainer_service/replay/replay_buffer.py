@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trainer_service.replay.priorities import Priorities
 from trainer_service.replay.ring import Arrays, Ring
+from trainer_service.replay.single_steps import SingleSteps
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.arrays import Rows
 
@@ -77,3 +78,7 @@ class ReplayBuffer(Ring, ABC, Generic[SampleT]):
     @abstractmethod
     def _gather(self, rows: Rows, weights: NDArray[np.float32] | None) -> SampleT:
         """The sample of these rows. weights: of each row, None where all are equal. Shapes [B]."""
+
+    @abstractmethod
+    def single_steps(self, rows: Rows, ahead: int) -> SingleSteps:
+        """The single steps that the targets of these rows look at: at most ``ahead`` of each agent. rows: [B]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from trainer_service.replay.ring import (
     observation_arrays,
     observation_columns,
 )
+from trainer_service.replay.single_steps import SingleSteps
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.arrays import Rows
 from unity_bridge.specs import BehaviorSpec
@@ -116,22 +118,10 @@ class TransitionReplay(ReplayBuffer[Sample]):
         }
 
     def _gather(self, rows: Rows, weights: NDArray[np.float32] | None) -> Sample:
-        steps, finals = self._steps, self._finals
+        steps = self._steps
         ahead, rewards, discounts = self._look_ahead(rows)
-        last = np.flatnonzero(steps["last"][ahead])
-        segments = steps["segment"][rows[last]] % self._final_capacity
-        following = (ahead + 1) % len(steps["segment"])
-        terminated = np.zeros(len(rows), np.bool_)
-        terminated[last] = finals["terminated"][segments]
-
-        def successors(name: str) -> NDArray[Any]:
-            found, ends = steps[name][following], finals[name][segments]
-            if found.dtype != ends.dtype:
-                found, ends = as_floats(found), as_floats(ends)
-            found[last] = ends
-            return found
-
-        sensors = [f"observations.{sensor}" for sensor in range(self._sensors)]
+        successors, terminated = self._after(ahead)
+        sensors = self._sensor_columns
         return Sample(
             rows=rows,
             weights=weights,
@@ -145,6 +135,48 @@ class TransitionReplay(ReplayBuffer[Sample]):
             terminated=terminated,
             discounts=discounts,
         )
+
+    def single_steps(self, rows: Rows, ahead: int) -> SingleSteps:
+        """Implements ReplayBuffer."""
+        steps = self._steps
+        found, there = [rows], [np.ones(len(rows), np.bool_)]
+        for _ in range(ahead - 1):
+            there.append(there[-1] & ~steps["last"][found[-1]])
+            found.append(np.where(there[-1], (found[-1] + 1) % len(steps["segment"]), found[-1]))
+        places = np.nonzero(np.stack(there))
+        taken = np.stack(found)[places]
+        successors, terminated = self._after(taken)
+        return SingleSteps(
+            places=places,
+            observations=tuple(steps[name][taken] for name in self._sensor_columns),
+            next_observations=tuple(successors(name) for name in self._sensor_columns),
+            continuous_actions=steps["continuous_actions"][taken],
+            discrete_actions=steps["discrete_actions"][taken].astype(np.int64),
+            task_rewards=steps["task_rewards"][taken],
+            terminated=terminated,
+        )
+
+    @property
+    def _sensor_columns(self) -> list[str]:
+        return [f"observations.{sensor}" for sensor in range(self._sensors)]
+
+    def _after(self, rows: Rows) -> tuple[Callable[[str], NDArray[Any]], NDArray[np.bool_]]:
+        """What a column has after each of these rows, by its name; and whether the task ended with the row, [B]."""
+        steps, finals = self._steps, self._finals
+        last = np.flatnonzero(steps["last"][rows])
+        segments = steps["segment"][rows[last]] % self._final_capacity
+        following = (rows + 1) % len(steps["segment"])
+        terminated = np.zeros(len(rows), np.bool_)
+        terminated[last] = finals["terminated"][segments]
+
+        def successors(name: str) -> NDArray[Any]:
+            found, ends = steps[name][following], finals[name][segments]
+            if found.dtype != ends.dtype:
+                found, ends = as_floats(found), as_floats(ends)
+            found[last] = ends
+            return found
+
+        return successors, terminated
 
     def _look_ahead(self, rows: Rows) -> tuple[Rows, NDArray[np.float32], NDArray[np.float32] | None]:
         """Row of the last of each transition's steps, their discounted rewards, and γᵏ. Shapes [B]."""

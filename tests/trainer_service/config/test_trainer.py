@@ -170,29 +170,53 @@ def test_a_memory_sequence_fits_into_a_batch(refuse: Refuse) -> None:
 REPLAYERS = [name for name, model in HYPERPARAMETERS.items() if issubclass(model, OffPolicyHyperparameters)]
 
 
-@pytest.mark.parametrize("trainer_type", [*REPLAYERS, "random"])
-def test_unsupported_sections_are_refused_with_their_line(refuse: Refuse, trainer_type: str) -> None:
+def test_unsupported_sections_are_refused_with_their_line(refuse: Refuse) -> None:
+    assert refuse("""
+        behaviors:
+          A:
+            trainer_type: random
+            network_settings:
+              memory: {}
+            behavioral_cloning: {demo_path: a.demo}
+            reward_signals:
+              extrinsic: {}
+              curiosity: {}
+    """) == [
+        "run.yaml:6: behaviors.A.network_settings.memory: expected nothing, as random does not learn "
+        "with memory, got a memory",
+        "run.yaml:7: behaviors.A.behavioral_cloning: expected nothing, as random does not learn from "
+        "demonstrations, got a.demo",
+        "run.yaml:8: behaviors.A.reward_signals: expected extrinsic alone, which is all that random "
+        "learns from, got extrinsic, curiosity",
+    ]
+
+
+@pytest.mark.parametrize("trainer_type", REPLAYERS)
+def test_one_value_of_several_signals_has_one_gamma(refuse: Refuse, trainer_type: str) -> None:
     assert refuse(f"""
         behaviors:
           A:
             trainer_type: {trainer_type}
-            network_settings:
-              memory: {{}}
-            behavioral_cloning: {{demo_path: a.demo}}
             reward_signals:
-              extrinsic: {{}}
+              rnd: {{gamma: 0.9}}
+              extrinsic: {{gamma: 0.9}}
               curiosity: {{}}
     """) == [
-        f"run.yaml:6: behaviors.A.network_settings.memory: expected nothing, as {trainer_type} does not learn "
-        "with memory, got a memory",
-        f"run.yaml:7: behaviors.A.behavioral_cloning: expected nothing, as {trainer_type} does not learn from "
-        "demonstrations, got a.demo",
-        f"run.yaml:8: behaviors.A.reward_signals: expected extrinsic alone, which is all that {trainer_type} "
-        "learns from, got extrinsic, curiosity",
+        f"run.yaml:8: behaviors.A.reward_signals.curiosity.gamma: expected 0.9 as of extrinsic, because {trainer_type} "
+        "learns one value of all signals, got 0.99",
     ]
-    (message,) = refuse(
-        f"behaviors: {{A: {{trainer_type: {trainer_type}, reward_signals: {{rnd: {{strength: 1}}}}}}}}"
-    )
+
+
+def test_without_the_tasks_rewards_the_first_signals_gamma_counts(refuse: Refuse) -> None:
+    signals = {"rnd": {"gamma": 0.5}, "curiosity": {"gamma": 0.5}}
+    assert TrainerSettings.model_validate({"trainer_type": "dqn", "reward_signals": signals}).reward_signals
+    assert refuse(
+        "behaviors: {A: {trainer_type: vdn, reward_signals: {rnd: {gamma: 0.5}, curiosity: {}}}}"
+    ) == [
+        "run.yaml:1: behaviors.A.reward_signals.curiosity.gamma: expected 0.5 as of rnd, because vdn learns one value "
+        "of all signals, got 0.99"
+    ]
+    (message,) = refuse("behaviors: {A: {trainer_type: random, reward_signals: {rnd: {strength: 1}}}}")
     assert message.endswith("learns from, got rnd")
 
 

@@ -50,9 +50,8 @@ class DQN(TransitionLearner):
 
     def _gradient_step(self, sample: Sample, rate: float) -> Tensor:
         self._replay_metrics = self._replay.metrics()
-        rewards = self._rewards(sample)
         inputs, next_inputs = self._encoder_inputs(sample)
-        targets = self._targets(sample, rewards, next_inputs)
+        targets = self._targets(sample, next_inputs)
         actions = to_tensor(sample.discrete_actions, self._device)
         q = self._network.encoded_q_values(inputs)
         chosen = q_learning.chosen_value(q, actions, self._branches)
@@ -62,10 +61,12 @@ class DQN(TransitionLearner):
         absolute = errors.detach().abs()
         self._replay.finish_update(absolute)
         self._target.soft_update(self._optimizer.parameters, target_tau(self._hyper, self._replay.updates))
-        return torch.stack([loss.detach(), absolute.mean(), chosen.detach().mean(), rewards.mean()])
+        task_reward = self._task_rewards(sample).mean()
+        return torch.stack([loss.detach(), absolute.mean(), chosen.detach().mean(), task_reward])
 
-    def _targets(self, sample: Sample, rewards: Tensor, next_inputs: EncoderInput) -> Tensor:
+    def _targets(self, sample: Sample, next_inputs: EncoderInput) -> Tensor:
         """Targets r + γ Q'(o', a') of the actions' values. [B]"""
+        rewards = self._rewards(sample)
         with torch.no_grad():
             allowed = allowed_or_none(sample.next_allowed_actions, self._device)
             q = self._target.network.encoded_q_values(next_inputs)

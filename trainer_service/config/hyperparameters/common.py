@@ -58,6 +58,9 @@ class Hyperparameters(Section):
     supports_reward_models: ClassVar[bool] = True
     """Whether there may be other ``reward_signals`` than ``extrinsic``."""
 
+    one_value: ClassVar[bool] = False
+    """Whether one value, of one gamma, is learned of all ``reward_signals`` together."""
+
     supports_cloning: ClassVar[bool] = True
     """Whether ``behavioral_cloning`` may be given."""
 

@@ -58,6 +58,11 @@ class ReplaySettings(Section):
         return self.alpha if self.type == "prioritized" else None
 
 
+def _as_steps_per_update(validated: dict[str, Any]) -> float:
+    steps: float = validated["steps_per_update"]
+    return steps
+
+
 class ReplayHyperparameters(Hyperparameters):
     """Hyperparameters of all learners from a replay buffer."""
 
@@ -79,6 +84,9 @@ class ReplayHyperparameters(Hyperparameters):
 
     steps_per_update: Positive = 1.0
     """Agent steps for each gradient step."""
+
+    reward_signal_steps_per_update: Positive = Field(default_factory=_as_steps_per_update)
+    """Agent steps for each update of the reward signals; as steps_per_update where not given."""
 
     save_replay_buffer: Flag = False
     """Whether the replay buffer is saved and resumed with the run."""
@@ -108,11 +116,6 @@ class ReplayHyperparameters(Hyperparameters):
             yield Contradiction(("hyperparameters", "buffer_size"), sequence, self.buffer_size)
 
 
-def _as_steps_per_update(validated: dict[str, Any]) -> float:
-    steps: float = validated["steps_per_update"]
-    return steps
-
-
 class SACSettings(ReplayHyperparameters):
     """Soft actor-critic (Haarnoja et al. 2018)."""
 
@@ -124,14 +127,11 @@ class SACSettings(ReplayHyperparameters):
     init_entcoef: NonNegative = 1.0
     """Entropy coefficient at the start; it is tuned from there."""
 
-    reward_signal_steps_per_update: Positive = Field(default_factory=_as_steps_per_update)
-    """Agent steps for each update of the reward signals; as steps_per_update where not given."""
-
 
 class OffPolicyHyperparameters(ReplayHyperparameters):
-    """Hyperparameters of all learners from a replay buffer but sac, which learn from the task's rewards alone."""
+    """Hyperparameters of all learners from a replay buffer but sac."""
 
-    supports_reward_models: ClassVar[bool] = False
+    one_value: ClassVar[bool] = True
     supports_cloning: ClassVar[bool] = False
 
     learning_rate: Positive = 1e-3

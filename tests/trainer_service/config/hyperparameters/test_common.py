@@ -25,8 +25,9 @@ def test_class_attributes_tell_kinds_of_learners_apart() -> None:
     assert kinds("needs_actions") == HYPERPARAMETERS.keys() - {"ppo", "random"}
     assert HYPERPARAMETERS.keys() - kinds("supports_memory") == {"random", *REPLAY & GROUPS}
     assert HYPERPARAMETERS.keys() - kinds("supports_stale_rollouts") == {"coma"}
-    assert kinds("supports_reward_models") == {"ppo", "mappo", "happo", "poca", "coma", "sac"}
-    assert kinds("supports_cloning") == kinds("supports_reward_models")
+    assert kinds("supports_reward_models") == HYPERPARAMETERS.keys() - {"random"}
+    assert kinds("one_value") == REPLAY - {"sac"}
+    assert kinds("supports_cloning") == {"ppo", "mappo", "happo", "poca", "coma", "sac"}
     assert HYPERPARAMETERS.keys() - kinds("supports_layer_norm") == {
         "sac",
         "td3",

@@ -115,17 +115,30 @@ CASES = {
     "sac-curiosity": off_policy("sac", NUMBERS, rewards={"curiosity": CURIOSITY}),
     "sac-memory": off_policy("sac", BRANCHES, network=MEMORY, **PRIORITIES),
     "dqn": off_policy("dqn", BRANCHES, **PRIORITIES),
+    "dqn-curiosity": off_policy("dqn", BRANCHES, n_step=3, rewards={"curiosity": CURIOSITY}, **PRIORITIES),
     "ddpg": off_policy("ddpg", NUMBERS),
     "td3": off_policy("td3", NUMBERS, **PRIORITIES),
     "idqn": off_policy("idqn", CHOICES, **TEAM),
     "vdn": off_policy("vdn", CHOICES, **TEAM),
+    "vdn-curiosity": off_policy("vdn", CHOICES, n_step=2, rewards={"curiosity": CURIOSITY}, **TEAM),
     "qmix": off_policy("qmix", CHOICES, **PRIORITIES, **TEAM),
     "dqn_share": off_policy("dqn_share", CHOICES, **TEAM),
     "dqn_consensus": off_policy("dqn_consensus", CHOICES, consensus_every=7, **TEAM),
     "sic": off_policy("sic", CHOICES, **TEAM),
     "maddpg": off_policy("maddpg", SPEC, **TEAM),
+    "maddpg-gail": off_policy("maddpg", SPEC, rewards={"gail": {**CURIOSITY, "use_actions": True}}, **TEAM),
 }
-IN_CI = ("ppo", "ppo-memory", "ppo-curiosity", "ppo-gail-cloning", "mappo", "happo", "poca", "sac")
+IN_CI = (
+    "ppo",
+    "ppo-memory",
+    "ppo-curiosity",
+    "ppo-gail-cloning",
+    "mappo",
+    "happo",
+    "poca",
+    "sac",
+    "vdn-curiosity",
+)
 
 
 class Strolls:

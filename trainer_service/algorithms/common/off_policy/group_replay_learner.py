@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from trainer_service.algorithms.common.algorithm import Compute
 from trainer_service.algorithms.common.observation_selection import with_sensors
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch, JointMinibatchBuilder
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
+from trainer_service.algorithms.common.off_policy.replay_rewards import as_transitions
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import GroupOffPolicySettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.networks.shard import Part
 from trainer_service.replay.joint_transitions import JointReplay, JointSample
+from trainer_service.replay.single_steps import SingleSteps
+from trainer_service.rewards import Transitions
 from trainer_service.rollout.observation_selector import AGENT_ID, TEAM_OBSERVATIONS
+from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 
 
@@ -33,9 +42,8 @@ class GroupReplayLearner(ReplayLearner[JointSample]):
         self._agent_spec = with_sensors(spec, self._agent_sensors)
         """What an agent sees itself, and what it can do."""
         super().__init__(spec, settings, compute)
-        strength = settings.reward_signals["extrinsic"].strength
         self._minibatches = JointMinibatchBuilder(
-            self._normalizer, self._kept_sensors, self._agent_sensors, strength, self._device
+            self._normalizer, self._kept_sensors, self._agent_sensors, self._task_strength, self._device
         )
 
     @property
@@ -50,8 +58,42 @@ class GroupReplayLearner(ReplayLearner[JointSample]):
     def _minibatch(self, sample: JointSample) -> JointMinibatch:
         """The newest sample as tensors; of several learner ranks, this one's part of it."""
         if self._shard.world == 1:
-            return self._minibatches.build(sample)
-        return self._minibatches.build(sample, self._replay.undivided, self._replay.part.share)
+            batch = self._minibatches.build(sample)
+        else:
+            batch = self._minibatches.build(sample, self._replay.undivided, self._replay.part.share)
+        return self._with_model_rewards(batch, sample) if self._reward_models else batch
+
+    def _with_model_rewards(self, batch: JointMinibatch, sample: JointSample) -> JointMinibatch:
+        """The minibatch with what the reward models pay now: to each agent itself, as the task's own rewards."""
+        rewards = self._model_rewards(sample.rows, *batch.rewards.shape)
+        if self._hyper.reward_mode == "team_sum":
+            return batch._replace(team_rewards=batch.team_rewards + rewards.sum(dim=1))
+        return batch._replace(rewards=batch.rewards + rewards)
+
+    def _reward_spec(self) -> BehaviorSpec:
+        return self._agent_spec
+
+    def _for_rewards(self, trajectories: Trajectories) -> Trajectories:
+        seen, final = (
+            tuple(sensors[i] for i in self._agent_sensors)
+            for sensors in (trajectories.observations, trajectories.final_observations)
+        )
+        return replace(trajectories, observations=seen, final_observations=final)
+
+    def _transitions(self, steps: SingleSteps) -> Transitions:
+        places = [self._kept_sensors.index(sensor) for sensor in self._agent_sensors]
+        return as_transitions(steps, self._device, places)
+
+    def _reward_part(self) -> Part:
+        """A joint step has a step of each agent that is there."""
+        part = self._replay.part
+        steps = self._replay.undivided.present.sum(axis=1)
+        if self._shard.world == 1 or part.copies > 1:
+            return Part(slice(None), int(steps.sum()), part.share, part.copies)
+        own = np.zeros(len(steps), np.bool_)
+        own[part.rows] = True
+        rows = np.flatnonzero(np.repeat(own, steps))
+        return Part(rows, int(steps.sum()), len(rows) / int(steps.sum()))
 
     def _follows_agents(self) -> bool:
         """Whether what comes next is each agent's own next decision, or the group's next joint step."""
@@ -63,9 +105,10 @@ class GroupReplayLearner(ReplayLearner[JointSample]):
             self._spec,
             hyper.buffer_size,
             num_agents=self._num_agents,
-            discount=self._settings.reward_signals["extrinsic"].gamma,
+            discount=self._gamma,
             alpha=hyper.replay.priority_exponent,
             n_step=hyper.n_step,
             follow_agents=self._follows_agents(),
+            team=hyper.reward_mode == "team_sum",
             sensors=self._kept_sensors,
         )

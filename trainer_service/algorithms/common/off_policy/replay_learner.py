@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, cast
 
@@ -12,22 +13,30 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from trainer_service.algorithms.common import reward_models
 from trainer_service.algorithms.common.acting import ActionSampler, ActorNetwork, sample_actions, to_tensor
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_settings
+from trainer_service.algorithms.common.cloning import BehavioralCloning
 from trainer_service.algorithms.common.group_metrics import value_loss_by_agent
 from trainer_service.algorithms.common.off_policy.exploration import ActionHeads, Exploration
+from trainer_service.algorithms.common.off_policy.replay_rewards import ReplayRewards, as_transitions
 from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler, SampleT
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.algorithms.common.schedules import learning_rate_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
+from trainer_service.config.rewards import leading_signal
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatOptimizer
+from trainer_service.networks.shard import Part
 from trainer_service.replay.replay_buffer import ReplayBuffer
+from trainer_service.replay.single_steps import SingleSteps
+from trainer_service.rewards import Experience, Transitions
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.arrays import Rows
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
 
@@ -67,7 +76,9 @@ class ReplayLearner(ABC, Generic[SampleT]):
         self._generators: dict[str, torch.Generator] = {}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
-            self._make_networks()
+            self._make_models()
+        self._reward_models = [source for source in self._reward_sources if source.learns]
+        self._replay_rewards = ReplayRewards(self._reward_sources, self._gamma, self._device, self._shard)
         self._normalizer = self._make_normalizer().to(self._device)
         self._acting = self._make_generator("acting", 1)
         self._exploration = self._make_exploration()
@@ -76,8 +87,35 @@ class ReplayLearner(ABC, Generic[SampleT]):
         self.horizon = self._make_horizon()
         """Steps after which it wants a trajectory that has not come to its end."""
         self._replay = self._make_sampler()
+        self._cloning = None if settings.behavioral_cloning is None else self._make_cloning(compute)
         self._training = False
         """Whether it learns; a policy that only acts does not explore."""
+
+    def _make_models(self) -> None:
+        """Builds networks, then reward sources, so that networks begin alike whatever else pays."""
+        self._make_networks()
+        self._make_reward_sources()
+
+    def _make_reward_sources(self) -> None:
+        self._reward_sources = reward_models.make_reward_sources(
+            self._reward_spec(), self._settings, self._device, self._shard
+        )
+
+    def _reward_spec(self) -> BehaviorSpec:
+        """The behavior as reward sources see it."""
+        return self._spec
+
+    @property
+    def _gamma(self) -> float:
+        """γ of the one value of all reward signals."""
+        signals = self._settings.reward_signals
+        return signals[leading_signal(signals)].gamma
+
+    @property
+    def _task_strength(self) -> float:
+        """Factor of the task's rewards; 0 where they do not count."""
+        task = self._settings.reward_signals.get("extrinsic")
+        return 0.0 if task is None else task.strength
 
     @abstractmethod
     def _make_networks(self) -> None:
@@ -113,22 +151,27 @@ class ReplayLearner(ABC, Generic[SampleT]):
         return min(self._settings.time_horizon, max(_HORIZON, 4 * self._hyper.target_steps))
 
     def _make_sampler(self) -> ReplaySampler[SampleT]:
-        return self._sampler_with()
-
-    def _sampler_with(self, *schedules: UpdateSchedule) -> ReplaySampler[SampleT]:
-        """The replay of gradient steps, with the schedules of all else that learns from it."""
         hyper, memory = self._hyper, self._settings.network_settings.memory
-        schedule = UpdateSchedule(hyper.learning_starts, hyper.steps_per_update)
         sequences = None if memory is None else max(hyper.batch_size // memory.sequence_length, 1)
         return ReplaySampler(
             self._make_buffer(),
             hyper,
             self._seed,
-            schedule,
-            *schedules,
+            *self._make_schedules(),
             sample_size=sequences,
             shard=self._shard,
         )
+
+    def _make_schedules(self) -> list[UpdateSchedule]:
+        """When gradient steps are due, and where there are reward models, when their updates are."""
+        hyper = self._hyper
+        schedule = UpdateSchedule(hyper.learning_starts, hyper.steps_per_update)
+        self._reward_schedule = UpdateSchedule(hyper.learning_starts, hyper.reward_signal_steps_per_update)
+        return [schedule, self._reward_schedule] if self._reward_models else [schedule]
+
+    def _make_cloning(self, compute: Compute) -> BehavioralCloning:
+        """What learns from the demonstrations. Raises ValueError where nothing can."""
+        raise ValueError(f"{self._settings.trainer_type} does not learn from demonstrations")
 
     def _make_generator(self, name: str, stream: int) -> torch.Generator:
         """A random stream that is saved under its name."""
@@ -136,8 +179,12 @@ class ReplayLearner(ABC, Generic[SampleT]):
         return self._generators[name]
 
     def prepare(self, step: int) -> None:
-        """Begins to explore: it is going to learn."""
+        """Begins to explore: it is going to learn. Reads demonstrations that something is still learned from.
+
+        Raises UserError where they are no good.
+        """
         self._training = True
+        reward_models.read_demonstrations(self._reward_sources, self._cloning, step)
 
     def act(
         self,
@@ -174,6 +221,10 @@ class ReplayLearner(ABC, Generic[SampleT]):
     def record(self, trajectories: Trajectories) -> None:
         """Remembers experience, and lets the normalizer see it."""
         self.update_normalizer(trajectories)
+        if self._reward_models:
+            experience = Experience(self._for_rewards(trajectories), self._device)
+            for source in self._reward_models:
+                source.update_statistics(experience)
         self._remember(trajectories)
         self._exploration.record(trajectories)
 
@@ -181,29 +232,83 @@ class ReplayLearner(ABC, Generic[SampleT]):
         """Lets the normalizer see experience."""
         self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
 
+    def _for_rewards(self, trajectories: Trajectories) -> Trajectories:
+        """Trajectories with only the sensors that reward sources look at."""
+        return trajectories
+
     def _remember(self, trajectories: Trajectories) -> None:
         self._replay.record(trajectories)
 
     def ready(self) -> bool:
-        """Whether an update was earned."""
-        return self._replay.schedule.due > 0
+        """Whether an update was earned, of the policy or of the reward models."""
+        return self._replay.schedule.due > 0 or bool(self._reward_models and self._reward_schedule.due)
 
     def collected(self) -> tuple[int, int] | None:
         """Steps recorded, of those before the first update."""
         return self._replay.schedule.collected
 
     def update(self, step: int) -> Metrics:
-        """Makes as many gradient steps as were earned since the last call."""
+        """Makes as many gradient steps as were earned since the last call, then those of the reward models."""
         rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
-        minibatches = self._replay.minibatches(self._replay.rng())
-        reports = [self._addend(self._gradient_step(sample, rate)) for sample in minibatches]
-        metrics = {"Policy/Learning Rate": rate, **self._exploration.metrics()}
+        rng = self._replay.rng()
+        reports: list[Tensor] = []
+        cloned: Metrics = {}
+        for sample in self._replay.minibatches(rng):
+            reports.append(self._addend(self._gradient_step(sample, rate)))
+            if self._cloning is not None:
+                cloned = self._cloning.update(step)
+        metrics: dict[str, float] = {"Policy/Learning Rate": rate, **self._exploration.metrics()}
         if reports:
             means = self._shard.add_up(torch.stack(reports).mean(dim=0)).tolist()
-            known = len(self._tags)
-            metrics |= zip(self._tags, means[:known], strict=True)
-            metrics |= value_loss_by_agent(means[known:])
-        return metrics | self._own_metrics()
+            metrics |= self._reported(means)
+        metrics |= self._own_metrics()
+        return {**metrics, **self._replay_rewards.metrics(), **cloned, **self._update_reward_models(rng)}
+
+    def _reported(self, means: list[float]) -> Metrics:
+        """Metrics by tag. means: of what some gradient steps reported."""
+        known = len(self._tags)
+        named = dict(zip(self._tags, means[:known], strict=True))
+        return named | value_loss_by_agent(means[known:])
+
+    def _model_rewards(self, rows: Rows, *shape: int) -> Tensor:
+        """What the reward models pay as of now for all steps that the targets of B rows look at, discounted sums.
+
+        rows: of the newest minibatch; shape: of what is returned, [B], or [B, n] for agents of groups.
+        """
+        ahead = self._hyper.target_steps
+        steps = self._replay.buffer.single_steps(rows, ahead)
+        share = self._replay.part.share
+        return self._replay_rewards.of_models(steps, self._transitions(steps), (ahead, *shape), share)
+
+    def _transitions(self, steps: SingleSteps) -> Transitions:
+        """Replayed steps as reward sources take them."""
+        return as_transitions(steps, self._device)
+
+    def _update_reward_models(self, rng: np.random.Generator) -> Metrics:
+        """Makes the updates of reward models that are due. rng: the stream of the gradient steps before."""
+        if not self._reward_models:
+            return {}
+        parts: dict[str, list[Tensor]] = defaultdict(list)
+        for sample in self._reward_minibatches(rng):
+            transitions = self._transitions(self._replay.buffer.single_steps(sample.rows, 1))
+            part = self._reward_part()
+            for source in self._reward_models:
+                for tag, value in source.learn(transitions, part).items():
+                    parts[tag].append(value)
+        return reward_models.mean_statistics(parts, self._shard)
+
+    def _reward_minibatches(self, rng: np.random.Generator) -> Iterator[SampleT]:
+        """A minibatch for each update of the reward models that is due, from a stream of their own: gradient steps
+        are the same without them."""
+        own = self._replay.reward_rng()
+        for _ in range(self._reward_schedule.due):
+            yield self._replay.sample(own)
+            self._reward_schedule.updates += 1
+            self._replay.reward_updates += 1
+
+    def _reward_part(self) -> Part:
+        """Which of the newest minibatch's single steps are this learner rank's."""
+        return self._replay.part
 
     def _addend(self, mean: Tensor) -> Tensor:
         """This learner rank's addend of a mean over the newest minibatch. mean: over the rank's rows."""
@@ -245,11 +350,17 @@ class ReplayLearner(ABC, Generic[SampleT]):
             **{name: generator.get_state() for name, generator in self._generators.items()},
             "exploration": self._exploration.state_dict(),
             **self._replay.state_dict(),
+            **reward_models.state_dict(self._reward_sources, self._cloning),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
+        """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``.
+
+        Raises ValueError for other rewards.
+        """
+        reward_models.require_same_signals(self._reward_sources, state)
         self.load_weights(state)
+        reward_models.load_state_dict(self._reward_sources, self._cloning, state)
         for key, optimizer in self._optimizers().items():
             optimizer.adam.load_state_dict(state[key])
         for name, generator in self._generators.items():
@@ -262,6 +373,7 @@ class ReplayLearner(ABC, Generic[SampleT]):
         for key, network in self._weights().items():
             network.load_state_dict(state[key])
         self._normalizer.load_state_dict(state["normalizer"])
+        reward_models.load_weights(self._reward_sources, state)
 
     def _acting_networks(self) -> Mapping[str, nn.Module]:
         """Networks that a decision goes through, by name."""

@@ -46,7 +46,9 @@ class ReplaySampler(Generic[SampleT]):
         """
         self.buffer = buffer
         self.updates = 0
-        """Gradient steps over the whole run, and other updates from the buffer."""
+        """Gradient steps over the whole run; with sac, updates of the reward models too."""
+        self.reward_updates = 0
+        """Updates of the reward models over the whole run; not counted with sac."""
         self.schedule = schedules[0]
         self._schedules = schedules
         self._seed = seed
@@ -79,6 +81,10 @@ class ReplaySampler(Generic[SampleT]):
         """The random stream of the updates that are due now."""
         return np.random.default_rng([self._seed, self.updates])
 
+    def reward_rng(self) -> np.random.Generator:
+        """The random stream of the reward models' updates that are due now."""
+        return np.random.default_rng([self._seed, self.updates, self.reward_updates])
+
     def minibatches(self, rng: np.random.Generator) -> Iterator[SampleT]:
         """A minibatch for each gradient step that was earned; ``finish_update`` belongs between two of them."""
         for _ in range(self.schedule.due):
@@ -110,11 +116,16 @@ class ReplaySampler(Generic[SampleT]):
 
     def state_dict(self) -> dict[str, int]:
         """Everything but the buffer: see ``replay_state``."""
-        return {"sampling_seed": self._seed, "updates": self.updates}
+        return {
+            "sampling_seed": self._seed,
+            "updates": self.updates,
+            "reward_updates": self.reward_updates,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there with an empty buffer. Raises KeyError where something is missing."""
         self._seed, self.updates = state["sampling_seed"], state["updates"]
+        self.reward_updates = state.get("reward_updates", 0)
 
     def replay_state(self) -> Arrays | None:
         """The buffer and how far each schedule has come, if they shall be saved."""

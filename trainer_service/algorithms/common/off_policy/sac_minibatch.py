@@ -11,11 +11,12 @@ from torch import Tensor
 
 from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
 from trainer_service.algorithms.common.off_policy.encoder_inputs import encoder_inputs
+from trainer_service.algorithms.common.off_policy.replay_rewards import as_transitions
 from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.replay.transitions import Sample
-from trainer_service.rewards import RewardSource, Transitions
+from trainer_service.rewards import RewardSource
 
 
 class SACMinibatch(NamedTuple):
@@ -69,7 +70,7 @@ class SACMinibatchBuilder:
 
     def build(self, sample: Sample) -> SACMinibatch:
         """The minibatch of a sample, with rewards as of now."""
-        transitions = self.transitions(sample)
+        transitions = as_transitions(sample, self._device)
         rewards = [source.strength * source.rewards(transitions) for source in self._rewards]
         terminated = transitions.terminated.unsqueeze(-1)
         inputs, next_inputs = encoder_inputs(
@@ -86,20 +87,6 @@ class SACMinibatchBuilder:
             rewards=torch.stack(rewards, dim=-1),
             continues=1.0 - terminated * self._ends,
             weights=None if sample.weights is None else to_tensor(sample.weights, self._device),
-        )
-
-    def transitions(self, sample: Sample) -> Transitions:
-        """A sample as reward sources take it."""
-        device = self._device
-        continuous = to_tensor(sample.continuous_actions, device)
-        return Transitions(
-            observations=[to_tensor(sensor, device) for sensor in sample.observations],
-            next_observations=[to_tensor(sensor, device) for sensor in sample.next_observations],
-            continuous_actions=continuous,
-            discrete_actions=to_tensor(sample.discrete_actions, device),
-            executed_actions=continuous,
-            task_rewards=to_tensor(sample.task_rewards, device),
-            terminated=to_tensor(sample.terminated, device),
         )
 
     def _inputs(self, observations: Sequence[Tensor]) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""The base of learners from single transitions and the task's rewards."""
+"""The base of learners from single transitions, with one value for all rewards."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ class TransitionLearner(ReplayLearner[Sample]):
     _hyper: OffPolicyHyperparameters
 
     def _make_buffer(self) -> TransitionReplay:
-        gamma = self._settings.reward_signals["extrinsic"].gamma
         return make_transition_replay(
-            self._spec, self._hyper, self._policy.memory_size, n_step=self._hyper.n_step, gamma=gamma
+            self._spec, self._hyper, self._policy.memory_size, n_step=self._hyper.n_step, gamma=self._gamma
         )
 
     def _encoder_inputs(self, sample: Sample) -> tuple[EncoderInput, EncoderInput]:
@@ -37,14 +36,18 @@ class TransitionLearner(ReplayLearner[Sample]):
         )
 
     def _rewards(self, sample: Sample) -> Tensor:
-        """Rewards, times the strength of the signal. [B]"""
-        strength = self._settings.reward_signals["extrinsic"].strength
-        return strength * to_tensor(sample.task_rewards, self._device)
+        """Rewards of all signals as of now, each times its strength. [B]"""
+        rewards = self._task_rewards(sample)
+        return rewards + self._model_rewards(sample.rows, len(rewards)) if self._reward_models else rewards
+
+    def _task_rewards(self, sample: Sample) -> Tensor:
+        """The task's rewards, times the strength of their signal. [B]"""
+        return self._task_strength * to_tensor(sample.task_rewards, self._device)
 
     def _discounts(self, sample: Sample) -> Tensor | float:
         """Discounts of the next observations' values: γ, or γᵏ after k steps. [B]"""
         if sample.discounts is None:
-            return self._settings.reward_signals["extrinsic"].gamma
+            return self._gamma
         return to_tensor(sample.discounts, self._device)
 
     def _importance_weights(self, sample: Sample) -> Tensor | None:
