@@ -143,9 +143,9 @@ def _check(parsed: argparse.Namespace) -> int:
 def _evaluate(parsed: argparse.Namespace) -> int:
     from contextlib import ExitStack
 
-    from trainer_service.cli.trained_run import RECORDING_GRACE_S, load_policies, options_of, program_for
+    from trainer_service.cli.trained_run import load_policies, options_of, program_for
     from trainer_service.evaluation.evaluate import evaluate
-    from trainer_service.evaluation.simulator import EvaluationSimulator
+    from trainer_service.evaluation.simulator import RECORDING_GRACE_S, EvaluationSimulator
     from trainer_service.metrics.console import Console
     from trainer_service.runs.folder import RunFolder
     from trainer_service.runs.status import read_lessons

@@ -62,10 +62,10 @@ def play_matches(
     """
     import torch
 
-    from trainer_service.cli.trained_run import RECORDING_GRACE_S, program_for
+    from trainer_service.cli.trained_run import program_for
     from trainer_service.evaluation.match import play_match
     from trainer_service.evaluation.players import load_player
-    from trainer_service.evaluation.simulator import EvaluationSimulator
+    from trainer_service.evaluation.simulator import RECORDING_GRACE_S, EvaluationSimulator
     from trainer_service.metrics.console import Console
     from trainer_service.runs.status import read_lessons
     from trainer_service.training.compute import choose_device

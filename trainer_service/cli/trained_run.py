@@ -11,9 +11,6 @@ from trainer_service.runs.folder import RunFolder
 from trainer_service.training.compute import choose_device
 from unity_bridge.programs.executables import Command, resolve_program
 
-RECORDING_GRACE_S = 120.0
-"""Seconds that a simulator which recorded may take to write the file at the end."""
-
 
 def options_of(folder: RunFolder) -> RunOptions:
     """The options that the run was trained with."""

@@ -200,6 +200,10 @@ class EvaluationSettings(Section):
     stochastic: Flag = False
     """Whether actions are sampled, instead of the likeliest ones."""
 
+    film: Flag = False
+    """Whether the first agent's best episode of each evaluation is filmed, as a GIF in the run's folder and in
+    TensorBoard. For bundled environments that draw themselves."""
+
 
 class RunOptions(Section):
     """All options of a run. Keys, defaults and meaning are those of ML-Agents."""

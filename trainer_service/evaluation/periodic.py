@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -98,8 +99,10 @@ class PeriodicEvaluator:
         policies = {
             name: Policy(checkpoint, seed=self._settings.seed) for name, checkpoint in checkpoints.items()
         }
+        step = max(checkpoint.step for checkpoint in checkpoints.values()) if checkpoints else 0
+        film = self._folder.film(step) if self._settings.film else None
         try:
-            scores = self._play(policies)
+            scores = self._play(policies, film)
         except EvaluationStopped:
             _logger.info("The evaluation was given up.")
             return []
@@ -108,6 +111,8 @@ class PeriodicEvaluator:
         except (UserError, BridgeError) as error:
             _logger.warning("An evaluation failed: %s. The run goes on.", error)
             return []
+        if film is not None:
+            self._show(film, [checkpoints[name] for name in scores])
         return [self._record(checkpoints[name], score) for name, score in scores.items()]
 
     def finish(self) -> None:
@@ -122,12 +127,15 @@ class PeriodicEvaluator:
             else:
                 _logger.info("Exported %s", path)
 
-    def _play(self, policies: Mapping[str, Policy]) -> Mapping[str, Score]:
-        """Scores policies on a simulator of their own. Raises EvaluationStopped, UserError or BridgeError."""
+    def _play(self, policies: Mapping[str, Policy], film: Path | None) -> Mapping[str, Score]:
+        """Scores policies on a simulator of their own. Raises EvaluationStopped, UserError or BridgeError.
+
+        film: where the simulator leaves a film of the best episode; None for none.
+        """
         settings = self._settings
         self._done = (0, settings.episodes)
         lessons = {name: lesson.number for name, lesson in self._curriculum.lessons.items()}
-        with self._simulator.open(lessons) as bridge:
+        with self._simulator.open(lessons, film=film) as bridge:
             return evaluate(
                 bridge,
                 policies,
@@ -137,6 +145,18 @@ class PeriodicEvaluator:
                 check_stop=self._check_stop,
                 on_step=self._on_step,
             )
+
+    def _show(self, film: Path, checkpoints: Sequence[Checkpoint]) -> None:
+        """Draws a film beside the scores of all policies that played in it."""
+        try:
+            gif = film.read_bytes()
+            for checkpoint in checkpoints:
+                for board in self._boards:
+                    board.write_film(checkpoint.behavior, checkpoint.step, gif)
+        except (OSError, SaveError) as error:
+            _logger.warning("There is no film of the evaluation: %s. The run goes on.", error)
+        else:
+            _logger.info("Filmed %s", film)
 
     def _count(self, *episodes: int) -> None:
         self._done = (episodes[0], episodes[1])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from trainer_service.collection.launching import engine_settings
 from trainer_service.config import RunOptions
@@ -12,6 +13,9 @@ from trainer_service.curriculum import Curriculum, with_sampler_seeds
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge, BridgeSettings
 from unity_bridge.side_channels import parameter_records
+
+RECORDING_GRACE_S = 120.0
+"""Seconds that a simulator which recorded may take to write the file at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +40,12 @@ class EvaluationSimulator:
         return [curriculum.describe(parameter) for parameter in curriculum.lessons]
 
     @contextmanager
-    def open(self, lessons: Mapping[str, int]) -> Iterator[Bridge]:
+    def open(self, lessons: Mapping[str, int], *, film: Path | None = None) -> Iterator[Bridge]:
         """Starts the simulator, for as long as the context lasts.
 
         Args:
             lessons: the number of the lesson that each environment parameter is in.
+            film: where a bundled simulator leaves a film of the first agent's best episode; None for none.
 
         Raises:
             BridgeError: it could not be started.
@@ -53,10 +58,14 @@ class EvaluationSimulator:
             timeout_wait_s=self.options.env_settings.timeout_wait,
             engine=engine_settings(self.options),
             max_lifetime_restarts=0,
-            shutdown_grace_s=self.shutdown_grace_s,
+            shutdown_grace_s=self.shutdown_grace_s if film is None else RECORDING_GRACE_S,
         )
+        command = self.command
+        if film is not None:
+            own = ("--record", str(film.absolute()), "--record-best")
+            command = replace(command, arguments=(*command.arguments, *own))
         with Bridge(settings) as bridge:
-            bridge.launch(self.command, 1)
+            bridge.launch(command, 1)
             yield bridge
 
     def _curriculum(self, lessons: Mapping[str, int]) -> Curriculum:

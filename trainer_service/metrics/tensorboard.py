@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,9 @@ import numpy as np
 from trainer_service.metrics.summary import Summary, histogram
 from trainer_service.runs.files import SaveError
 from unity_bridge.arrays import Floats
+
+_RGB = 3
+"""TensorBoard's number of colours with three channels."""
 
 
 class TensorBoardWriter:
@@ -56,6 +60,15 @@ class TensorBoardWriter:
             tensor=tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[code_block.encode()]),
         )
         self._file(behavior).append(step=0, summary=summary_pb2.Summary(value=[value]))
+
+    def write_film(self, behavior: str, step: int, gif: bytes) -> None:
+        """Shows an animated GIF on TensorBoard's page of images, under XuanCe's tag of films of evaluations."""
+        from tensorboard.compat.proto.summary_pb2 import Summary as SummaryProto
+
+        width, height = struct.unpack_from("<HH", gif, 6)  # after the six letters of the version
+        image = SummaryProto.Image(width=width, height=height, colorspace=_RGB, encoded_image_string=gif)
+        value = SummaryProto.Value(tag="Videos_Test", image=image)
+        self._file(behavior).append(step=step, summary=SummaryProto(value=[value]))
 
     def truncate_after(self, behavior: str, step: int) -> None:
         """Tells TensorBoard to drop later steps of older event files."""

@@ -16,7 +16,7 @@ _SET_ASIDE = "set-aside"
 """Prefix of folders for files of a resumed run that are newer than the step it resumed from."""
 _FAILED_START = frozenset({LOCK, "configuration.yaml", "run_logs"})
 """Files that a start leaves which ended before its first agent came: nothing of value."""
-_ROOT_FILES = ("configuration.yaml", "metrics.jsonl", "evaluations.jsonl")
+_ROOT_FILES = ("configuration.yaml", "metrics.jsonl", "evaluations.jsonl", "film-*.gif")
 _LOG_FILES = ("training_status.json", "timers.json", "Player-*.log")
 _BEHAVIOR_FILES = (
     "checkpoint.pt", "best.pt", "best.onnx", "replay.npz", "events.out.tfevents.*", "last_replay_buffer.hdf5",
@@ -32,6 +32,7 @@ class RunLayout:
           configuration.yaml                        all options of the run
           metrics.jsonl                             one line per summary and behavior
           evaluations.jsonl                         one line per evaluation and behavior
+          film-<step>.gif                           the best episode of an evaluation
           run_logs/training_status.json             list of checkpoints
           run_logs/timers.json                      where the time went
           run_logs/Player-<worker>.log              output of each launched simulator
@@ -66,6 +67,10 @@ class RunLayout:
     def evaluations(self) -> Path:
         """One JSON object per line: a score of one behavior."""
         return self.path / "evaluations.jsonl"
+
+    def film(self, step: int) -> Path:
+        """The best episode of the evaluation at a step."""
+        return self.path / f"film-{step}.gif"
 
     @property
     def run_logs(self) -> Path:

@@ -36,6 +36,7 @@ from trainer_service.training.warm_start import (
 )
 from unity_bridge.server.bridge import Bridge
 from unity_bridge.side_channels.channel_hub import ChannelHub, SideChannel
+from unity_bridge.simulators import BUNDLED_SCHEMES
 from unity_bridge.transport.endpoint import is_loopback
 
 EDITOR_PORT = 5004
@@ -179,11 +180,22 @@ def _check_options(options: RunOptions, *, side_channels: bool) -> None:
             "evaluation: it needs simulators of its own, and those that attach are not: "
             "set env_settings.env_path (--env), or remove the section"
         )
+    if options.evaluation is not None and options.evaluation.film:
+        missing += _unfilmable(options.env_settings.env_path)
     # Which of them a resumed run still needs is known when its checkpoints were read.
     if not options.checkpoint_settings.inference and not options.checkpoint_settings.resume:
         missing += missing_demonstrations(options)
     if missing:
         raise ConfigError(*missing)
+
+
+def _unfilmable(env: str | None) -> list[str]:
+    """What keeps the simulator from being filmed."""
+    if env is None or env.partition(":")[0] in BUNDLED_SCHEMES:
+        return []
+    return [
+        f"evaluation.film: '{env}' is a program of its own; only bundled environments can be filmed: set it to false"
+    ]
 
 
 def _check_demonstrations_of_resumed(options: RunOptions, warm_starts: dict[str, WarmStart]) -> None:

@@ -29,7 +29,7 @@ from unity_bridge.simulators.registry import (
     open_scene,
 )
 from unity_bridge.simulators.rendering.films import recording_problem
-from unity_bridge.simulators.rendering.recording import LONGEST_S, FilmRecorder
+from unity_bridge.simulators.rendering.recording import LONGEST_S, BestEpisodeRecorder, FilmRecorder
 from unity_bridge.simulators.scene import Demonstrator, Scene, SceneError, Steps, flag_of
 from unity_bridge.simulators.scenes.grid_camera import PictureFormat
 from unity_bridge.simulators.third_party import users_traceback
@@ -121,8 +121,10 @@ def _run(scene: Scene, academy: Academy, arguments: argparse.Namespace) -> int:
             _save(recorder, arguments.record)
 
 
-def _recorder(scene: Scene, arguments: argparse.Namespace) -> FilmRecorder:
+def _recorder(scene: Scene, arguments: argparse.Namespace) -> FilmRecorder | BestEpisodeRecorder:
     episodes, seconds = arguments.record_episodes, arguments.record_seconds
+    if arguments.record_best:
+        return BestEpisodeRecorder(scene, arguments.record, seconds=seconds)
     return FilmRecorder(scene, arguments.record, episodes=episodes, seconds=seconds)
 
 
@@ -140,7 +142,7 @@ def _expert_sender(scene: Scene, academy: Academy, env: str) -> Callable[[Steps]
     return send
 
 
-def _save(recorder: FilmRecorder, path: Path) -> None:
+def _save(recorder: FilmRecorder | BestEpisodeRecorder, path: Path) -> None:
     try:
         frames = recorder.save()
     except OSError as error:
@@ -202,6 +204,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--record-episodes", type=_positive, metavar="N", help="record so many episodes of the first agent"
+    )
+    parser.add_argument(
+        "--record-best", action="store_true", help="record the first agent's episode with the highest return"
     )
     parser.add_argument(
         "--record-seconds",

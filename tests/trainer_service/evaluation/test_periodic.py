@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 EPISODE = 18  # agent steps of one episode of the treadmill's three agents
 
@@ -166,7 +168,7 @@ def test_an_evaluation_that_fails_costs_a_warning(train, monkeypatch) -> None:
     from trainer_service.evaluation.simulator import EvaluationSimulator
     from unity_bridge.errors import LaunchError
 
-    def fail(self: EvaluationSimulator, lessons: object) -> None:
+    def fail(self: EvaluationSimulator, lessons: object, **options: object) -> None:
         raise LaunchError("it does not start today")
 
     monkeypatch.setattr(EvaluationSimulator, "open", fail)
@@ -208,3 +210,29 @@ def test_an_evaluation_is_given_up_when_the_run_shall_stop(start, configure) -> 
     run.until("The evaluation was given up.")
     assert run.end() == 0
     assert Path("results/long/3DBall/checkpoint.pt").is_file()
+
+
+def test_the_best_episode_of_an_evaluation_is_filmed(mlagents_style, configure) -> None:
+    path = configure("Basic", max_steps=300, summary_freq=100)
+    path.write_text(path.read_text() + "evaluation: {every_steps: 250, episodes: 2, film: true}\n")
+    said = mlagents_style("learn", path, "--env=sim:basic", "--run-id=filmed")
+    assert said.code == 0, said.err
+    (film,) = Path("results/filmed").glob("*.gif")
+    assert f"Filmed {film}" in said.out
+    with Image.open(film) as picture:
+        assert picture.n_frames > 1
+    board = EventAccumulator("results/filmed/Basic")
+    board.Reload()
+    (shown,) = board.Images("Videos_Test")
+    assert shown.encoded_image_string == film.read_bytes()
+    assert film.name == f"film-{shown.step}.gif"
+
+
+def test_only_bundled_environments_are_filmed(train, mlagents_style, program, configure) -> None:
+    path = configure("Treadmill")
+    path.write_text(path.read_text() + "evaluation: {film: true}\n")
+    said = mlagents_style("learn", path, f"--env={program('treadmill')}", "--run-id=none")
+    assert said.code == 2
+    assert "evaluation.film: " in said.err
+    assert "only bundled environments can be filmed" in said.err
+    assert not Path("results/none").exists()

@@ -237,6 +237,15 @@ def test_the_settings_are_shown_as_text(tmp_path: Path) -> None:
     assert event.tensor_proto.string_val[0] == b"\ttrainer_type: ppo\n\tbatch_size: 64"
 
 
+def test_a_film_is_shown_as_an_image_that_moves(tmp_path: Path) -> None:
+    gif = b"GIF89a" + bytes([0x2C, 0x01, 0x50, 0x00]) + b"..."  # 300 wide, 80 high
+    writer = TensorBoardWriter(lambda name: tmp_path / name)
+    writer.write_film("Ball", 500, gif)
+    writer.close()
+    (film,) = events(tmp_path / "Ball").Images("Videos_Test")
+    assert (film.step, film.width, film.height, film.encoded_image_string) == (500, 300, 80, gif)
+
+
 def test_tensorboard_drops_later_steps_after_a_resume(tmp_path: Path) -> None:
     first = TensorBoardWriter(lambda _: tmp_path)
     for step in (1000, 2000, 3000):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from PIL import Image
 
 from unity_bridge.simulators.rendering import films
 from unity_bridge.simulators.rendering.films import recording_problem
-from unity_bridge.simulators.rendering.recording import LONGEST_S, FilmRecorder
+from unity_bridge.simulators.rendering.recording import LONGEST_S, BestEpisodeRecorder, FilmRecorder
 from unity_bridge.simulators.scene import SceneError, Steps, concatenate, step_batch
 
 NOTHING: Steps = {}
@@ -138,6 +139,36 @@ def test_so_many_episodes_of_the_first_agent_are_recorded(tmp_path: Path) -> Non
     recorder.capture(steps_of([3, 5]))  # the third begins
     recorder.capture(steps_of([3, 5]))
     assert recorder.save() == 7
+
+
+def paid(steps: Steps, *rewards: float) -> Steps:
+    """Steps with these rewards, row by row."""
+    ((behavior, batch),) = steps.items()
+    return {behavior: replace(batch, rewards=np.array(rewards, np.float32))}
+
+
+@pytest.mark.parametrize(("last", "shown"), [(5.0, [8, 10]), (1.0, [2, 4, 6])])
+def test_the_best_episode_of_the_first_agent_is_kept(tmp_path: Path, last: float, shown: list[int]) -> None:
+    path = tmp_path / "best.gif"
+    recorder = BestEpisodeRecorder(Fading(), path)
+    recorder.capture(paid(steps_of([3, 5]), 0, 50))
+    recorder.capture(paid(steps_of([3, 5]), 1, 0))
+    recorder.capture(paid(steps_of([5], ended=[3]), 2, 0))  # a return of 3
+    recorder.capture(paid(steps_of([3, 5]), 9, 0))  # it comes back; what it earned in between is not its
+    recorder.capture(steps_of([3, 5]))
+    recorder.capture(paid(steps_of([3], ended=[3]), last, 0))
+    recorder.capture(paid(steps_of([3]), 100))  # does not end
+    assert recorder.save() == len(shown)
+    assert frames_of(path)[:, 0, 0, 0].tolist() == shown
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_without_an_end_what_there_is_of_an_episode_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "endless.gif"
+    recorder = BestEpisodeRecorder(Fading(), path)
+    for _ in range(3):
+        recorder.capture(steps_of([3]))
+    assert recorder.save() == 3
 
 
 def test_a_picture_that_changes_its_size_is_refused(tmp_path: Path) -> None:
