@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from trainer_service.algorithms import ALGORITHMS, Compute, PolicyNetwork
+from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.algorithms.common.member_policy import ExportedNetwork, TeamMember
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.errors import UserError
 from trainer_service.networks.size_limit import SizeLimit
+from trainer_service.rollout.agent_padding import AgentPadding
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, load_checkpoint
 from trainer_service.runs.layout import RunLayout
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
@@ -28,7 +31,10 @@ class Policy:
     """
 
     def __init__(self, checkpoint: Checkpoint, *, device: str = "cpu", seed: int = 0) -> None:
-        """Builds the policy. Raises UserError for a checkpoint of an algorithm that this version does not have."""
+        """Builds the policy. Raises UserError for a checkpoint of an algorithm that this version does not have.
+
+        That of a team acts for all members, padded; ``member`` gives the policy of one of them.
+        """
         self.behavior = checkpoint.behavior
         self.spec: BehaviorSpec = checkpoint.spec
         self.step = checkpoint.step
@@ -44,6 +50,7 @@ class Policy:
         try:
             with SizeLimit(checkpoint.algorithm):
                 self._selector = selector_for(checkpoint.spec, checkpoint.settings)
+                self._padding = AgentPadding(checkpoint.spec) if checkpoint.spec.members else None
                 self._algorithm = ALGORITHMS[trainer_type](
                     self._selector.spec, checkpoint.settings, Compute(torch.device(device), seed)
                 )
@@ -53,10 +60,35 @@ class Policy:
                 f"behavior '{self.behavior}': its weights do not fit its settings: {error}"
             ) from None
 
+        self._hyper = checkpoint.settings.hyperparameters
+        self._member: TeamMember | None = None
+        """The member of a team that it acts for; None for all of them, and without a team."""
+
+    @property
+    def members(self) -> list[str]:
+        """The behaviors of the team that it acts for; none for the policy of one behavior."""
+        return [member.behavior for member in self.spec.members]
+
+    def member(self, behavior: str) -> Policy:
+        """The policy of one behavior of the team, with that behavior's own sensors, actions and agent indices.
+
+        Raises UserError for a behavior that is none of ``members``.
+        """
+        if behavior not in self.members:
+            raise UserError(f"'{self.behavior}' has no member '{behavior}'; it has {', '.join(self.members)}")
+        policy = copy.copy(self)
+        policy._member = TeamMember(self._selector, self.members.index(behavior), self._hyper)
+        policy.behavior, policy.spec = behavior, policy._member.spec
+        return policy
+
+    def parts(self) -> dict[str, Policy]:
+        """The policy by the behaviors that simulators have: itself, or of a team one for each member."""
+        return {name: self.member(name) for name in self.members} or {self.behavior: self}
+
     @property
     def num_agents(self) -> int:
         """Number of agents of a group that it tells apart; 0 where it does not need agent indices."""
-        return self._selector.num_agents
+        return self._selector.num_agents if self._member is None else self._member.num_agents
 
     @property
     def places(self) -> int:
@@ -159,37 +191,48 @@ class Policy:
         if allowed.shape != (rows, mask_size):
             raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
         memories_in = self._previous_memories(memories, episode_starts, rows)
-        selected = self._selected(sensors, places if agent_indices is None else agent_indices, groups)
+        agent_indices = self._indices(places if agent_indices is None else agent_indices, rows)
+        if self._member is not None and self._padding is not None:
+            sensors, allowed = self._padding.pad(self._member.number, sensors, allowed)
+        selected = self._selected(sensors, agent_indices, groups)
         decisions = self._algorithm.act(selected, allowed, memories_in, deterministic=deterministic)
+        own = self.spec.action_spec
         actions = ActionBatch(
-            self._algorithm.env_actions(decisions), decisions.discrete_actions.astype(np.int32)
+            self._algorithm.env_actions(decisions)[:, : own.continuous_size],
+            decisions.discrete_actions[:, : own.discrete_size].astype(np.int32),
         )
         return actions, decisions.memories
 
-    def network(self) -> PolicyNetwork:
+    def network(self) -> ExportedNetwork:
         """Returns a copy of the deciding network, for export."""
         network = self._algorithm.policy_network()
         network.input_sensors = self._selector.input_sensors
-        return network
+        return network if self._member is None else self._member.network(network)
 
     @property
     def inputs(self) -> BehaviorSpec:
         """Inputs of an exported model: the sensors, and the agent index where it is needed."""
-        return self._selector.inputs
+        return self._selector.inputs if self._member is None else self._member.inputs
 
-    def _selected(
-        self, sensors: list[Observation], agent_indices: ArrayLike | None, groups: ArrayLike | None
-    ) -> list[Observation]:
-        """Returns the sensors that the learner was shown, with agent indices where it needs them."""
-        if not self.num_agents:
-            return [sensors[sensor] for sensor in self._selector.kept_sensors]
-        if agent_indices is None:
+    def _indices(self, given: ArrayLike | None, rows: int) -> NDArray[np.int64] | None:
+        """Returns the agents' indices in their whole group; None where the policy does not need them."""
+        if given is None and self.num_agents:
             raise ValueError(
                 f"the policy of behavior '{self.behavior}' tells {self.num_agents} agents of a group apart: "
                 "say their agent_indices"
             )
+        if not self._selector.num_agents:
+            return None
+        indices = None if given is None else _int_array("agent_indices", given, rows)
+        return indices if self._member is None else self._member.group_indices(indices, rows)
+
+    def _selected(
+        self, sensors: list[Observation], agent_indices: NDArray[np.int64] | None, groups: ArrayLike | None
+    ) -> list[Observation]:
+        """Returns the sensors that the learner was shown, with agent indices where it needs them."""
+        if agent_indices is None:
+            return [sensors[sensor] for sensor in self._selector.kept_sensors]
         rows = len(sensors[0])
-        agent_indices = _int_array("agent_indices", agent_indices, rows)
         group_ids = np.zeros(rows, np.int64) if groups is None else _int_array("groups", groups, rows)
         if self.communicates and len(np.unique(np.stack([group_ids, agent_indices]), axis=1).T) < rows:
             raise ValueError(
@@ -241,6 +284,21 @@ def _observation(given: ArrayLike, sensor: ObservationSpec) -> Observation:
     return np.ascontiguousarray(array, np.float32)
 
 
+def by_behavior(policies: Mapping[str, Policy]) -> dict[str, Policy]:
+    """Policies by the behaviors that simulators have: in the place of a team's, those of its members.
+
+    Raises UserError for a team whose agents see each other's observations, which its members apart do not.
+    """
+    found: dict[str, Policy] = {}
+    for name, policy in policies.items():
+        if policy.members and policy.communicates:
+            raise UserError(
+                f"the agents of team '{name}' tell each other what they see, and cannot act apart"
+            )
+        found |= policy.parts() if policy.members else {name: policy}
+    return found
+
+
 def load_policy(
     run: str | Path, behavior: str | None = None, *, device: str = "cpu", seed: int = 0
 ) -> Policy:
@@ -248,7 +306,8 @@ def load_policy(
 
     Args:
         run: the run's folder, ``results/<run-id>``.
-        behavior: which of its behaviors; may be left out if it has only one.
+        behavior: which of its behaviors, a member of a team among them; may be left out if it has only one. The policy
+            of a team takes what its members see padded, as ``spec`` says.
 
     Raises:
         UserError: no such run or behavior, or a damaged checkpoint.
@@ -256,10 +315,17 @@ def load_policy(
     found = checkpoints_of(Path(run))
     if behavior is None and len(found) == 1:
         behavior = next(iter(found))
-    if behavior not in found:
-        wanted = "one of several behaviors must be named" if behavior is None else f"no behavior '{behavior}'"
-        raise UserError(f"'{run}': {wanted}; it has {', '.join(found)}")
-    return Policy.load(found[behavior], device=device, seed=seed)
+    if behavior in found:
+        return Policy.load(found[behavior], device=device, seed=seed)
+    members: list[str] = []
+    for path in found.values() if behavior is not None else ():
+        checkpoint = load_checkpoint(path)
+        names = [member.behavior for member in checkpoint.spec.members]
+        if behavior in names:
+            return Policy(checkpoint, device=device, seed=seed).member(behavior)
+        members += names
+    wanted = "one of several behaviors must be named" if behavior is None else f"no behavior '{behavior}'"
+    raise UserError(f"'{run}': {wanted}; it has {', '.join([*found, *members])}")
 
 
 def checkpoints_of(run: Path) -> dict[str, Path]:

@@ -20,6 +20,7 @@ from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import Callback, CallbackList, RunView
+from trainer_service.collection.teams import with_agent_counts
 from trainer_service.config import DistributedSettings, RunOptions, parse_run_options
 from trainer_service.curriculum import Curriculum
 from trainer_service.distributed.records import SampleRequest, SampleResult, Share
@@ -326,6 +327,9 @@ def learn_in_process(
 
     def create(name: str, spec: BehaviorSpec, group_size: int) -> Behavior:
         compute = Compute(CPU, 1, decoupled=decoupled)
+        if spec.members:
+            spec = with_agent_counts(spec, options.teams[name], None)
+            group_size = len(spec.agent_members)
         behavior = Behavior(
             name, spec, with_group_size(options.behavior_settings(name), group_size), compute,
             learns=learns, callbacks=called, turn_scheduler=scheduler,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from trainer_service.algorithms import AlgorithmFactory, Compute, PolicyNetwork, make_algorithm
 from trainer_service.algorithms.common.checks import require_actions
 from trainer_service.algorithms.common.frozen_policy import without_critic
+from trainer_service.algorithms.common.member_policy import ExportedNetwork, models_of
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.behaviors.self_play import SelfPlay, TurnScheduler
 from trainer_service.callbacks import CallbackList, EndedEpisodes
@@ -71,8 +72,8 @@ class Behavior:
         self._last_summary = (0, time.perf_counter())
         self._was_finished = self.finished
         """Whether it was finished at the last summary."""
-        self._returns_since_save = (0.0, 0)
-        """Sum and number of the returns."""
+        self._returns_since_save: dict[str, tuple[float, int]] = {}
+        """Sum and number of the returns, by behavior: of all agents, and of those of each member of a team."""
         self._returns_since_progress: list[float] = []
         self._agent_members = np.array(spec.agent_members, np.int64)
         """The number of the member that each agent index belongs to, in a team."""
@@ -139,6 +140,10 @@ class Behavior:
         if batch.trajectories is not None and training:
             self._algorithm.record(self._callbacks.on_collection(self.name, batch.trajectories))
 
+    def _count_since_save(self, name: str, returns: NDArray[np.float64]) -> None:
+        total, count = self._returns_since_save.get(name, (0.0, 0))
+        self._returns_since_save[name] = (total + float(returns.sum()), count + len(returns))
+
     def _report(self, episodes: EndedEpisodes) -> None:
         """Adds ended episodes to what is reported."""
         returns = episodes.returns
@@ -148,9 +153,9 @@ class Behavior:
             for number, member in enumerate(self.spec.members):
                 of_member = returns[self._agent_members[episodes.agent_indices] == number]
                 if len(of_member):
+                    self._count_since_save(member.behavior, of_member)
                     self._statistics.add(f"{MEMBER_REWARD}{member.behavior}", of_member)
-            total, count = self._returns_since_save
-            self._returns_since_save = (total + float(returns.sum()), count + len(returns))
+            self._count_since_save(self.name, returns)
             self._returns_since_progress.extend(returns.tolist())
         if len(episodes.group_returns):
             self._statistics.add_group_episodes(episodes.group_returns)
@@ -217,10 +222,13 @@ class Behavior:
         """Steps that wait for the next update, and how many it takes; None where updates do not wait for steps."""
         return self._algorithm.collected() if self.training else None
 
-    def drain_mean_return(self) -> float | None:
-        """Mean return of the episodes since the last call, for the list of checkpoints."""
-        (total, count), self._returns_since_save = self._returns_since_save, (0.0, 0)
-        return total / count if count else None
+    def drain_mean_returns(self) -> dict[str, float]:
+        """Mean returns of the episodes since the last call, for the lists of checkpoints: see ``models`` for names.
+
+        Absent where none ended; of a team also that of all its agents, under its own name.
+        """
+        found, self._returns_since_save = self._returns_since_save, {}
+        return {name: total / count for name, (total, count) in found.items()}
 
     def drain_progress(self) -> Progress | None:
         """Progress since the last call, for lessons that watch the behavior; None where it does not learn."""
@@ -250,16 +258,16 @@ class Behavior:
         """Arrays that are saved beside the checkpoint; None where there are none."""
         return self._algorithm.replay_state()
 
+    def models(self) -> dict[str, tuple[ExportedNetwork, BehaviorSpec]]:
+        """Copies of what acts, to be exported, with their inputs: by name, of a team one for each member."""
+        hyper = self.settings.hyperparameters
+        return models_of(self.policy_network(), self.name, self._selector, hyper)
+
     def policy_network(self) -> PolicyNetwork:
-        """A copy of the network that acts, to be exported."""
+        """A copy of the network that acts, for all members of a team."""
         network = self._algorithm.policy_network()
         network.input_sensors = self._selector.input_sensors
         return network
-
-    @property
-    def inputs(self) -> BehaviorSpec:
-        """Inputs of a model of the policy: the sensors, and each agent's index where it is needed."""
-        return self._selector.inputs
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continues from a checkpoint of this run. Raises UserError where it is of another behavior."""

@@ -52,6 +52,16 @@ def print_scores(
         print(f"{name} (step {policies[name].step}): {_score_text(result)}")
         for team, of_team in result.get("teams", {}).items():
             print(f"  team {team}: {_score_text(of_team)}")
+        for member, of_member in result.get("members", {}).items():
+            print(f"  {member}: {_member_text(of_member)}")
+
+
+def _member_text(result: Mapping[str, Any]) -> str:
+    """The score of one behavior of a team in words."""
+    if not result["episodes"]:
+        return "no episodes"
+    mean = _mean_text(result["mean_return"], result["std_return"])
+    return f"mean return {mean} over {result['episodes']} episodes"
 
 
 def _score_text(result: Mapping[str, Any]) -> str:
@@ -93,8 +103,9 @@ def _result_lines(
     yield f"\n{'Interrupted' if interrupted else 'Finished'}. Everything is in {folder}"
     for name in behaviors:
         yield f"  policy of {name}: {folder / name / 'checkpoint.pt'}"
-        if (model := folder / f"{name}.onnx").exists():
-            yield f"  model for Unity: {model}"
+        for each in options.teams.get(name, [name]):
+            if (model := folder / f"{each}.onnx").exists():
+                yield f"  model for Unity: {model}"
     yield f"  curves: tensorboard --logdir {saved.results_dir}"
     yield f"  score:  mlagents-style evaluate {saved.run_id}{location}"
     if interrupted:

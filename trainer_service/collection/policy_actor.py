@@ -20,7 +20,7 @@ class PolicyActor:
         self._policy = policy
         self._deterministic = deterministic
         self._recurrent_states = RecurrentStates(policy.memory_size)
-        self._allocator = AgentIndexAllocator()
+        self._allocator = AgentIndexAllocator(policy.spec.members)
 
     def act(self, simulator: int, team: int, batch: StepBatch) -> ActionBatch:
         """Actions for all waiting agents. Raises UserError where a group is larger than the policy was trained for."""
@@ -42,7 +42,10 @@ class PolicyActor:
 
     def _agent_indices_of(self, simulator: int, team: int, batch: StepBatch) -> NDArray[np.int64]:
         """The agent indices of all waiting agents."""
-        agent_indices = self._allocator.assign(simulator, team, batch).agent_indices[batch.num_terminal :]
+        try:
+            agent_indices = self._allocator.assign(simulator, team, batch).agent_indices[batch.num_terminal :]
+        except ValueError as error:
+            raise UserError(f"team '{self._policy.behavior}': {error}") from None
         largest, known = int(agent_indices.max(initial=-1)) + 1, self._policy.num_agents
         if largest > known:
             raise UserError(

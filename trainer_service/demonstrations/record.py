@@ -12,7 +12,7 @@ from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.collection.policy_actor import PolicyActor
 from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import policies_for
-from trainer_service.policy import Policy
+from trainer_service.policy import Policy, by_behavior
 from trainer_service.rollout.whole_episodes import WholeEpisodes
 from unity_bridge.demonstrations import SUFFIX, DemonstrationWriter
 from unity_bridge.errors import SimulatorLost
@@ -164,6 +164,7 @@ def record_policies(
         UserError: a simulator with a behavior that has no policy, or a different one; or as from ``declare``.
         BridgeError: a simulator failed; or the file cannot be written.
     """
+    policies = by_behavior(policies)
     actors = {name: PolicyActor(policy, deterministic) for name, policy in policies.items()}
     policy_of: dict[str, str] = {}
     while not (recording.complete or stopped()):

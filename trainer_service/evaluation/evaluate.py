@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from trainer_service.callbacks import SimulatorStep
 from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.collection.policy_actor import PolicyActor
+from trainer_service.collection.teams import Teams
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
 from trainer_service.rollout.episode_scores import EpisodeLedger, Score
@@ -47,6 +48,7 @@ def evaluate(
     """
     ledgers: dict[str, EpisodeLedger] = {}
     actors = {name: PolicyActor(policy, deterministic) for name, policy in policies.items()}
+    teams = Teams({name: policy.members for name, policy in policies.items() if policy.members})
     policy_of: dict[str, str] = {}
     done = -1
     while not ledgers or not all(ledger.complete for ledger in ledgers.values()):
@@ -54,17 +56,19 @@ def evaluate(
         for event in bridge.receive(_POLL_S):
             if isinstance(event, Departure):
                 raise SimulatorLost(event.reason)
-            policy_of |= policies_for(event, policies)
+            tick = teams.merge(event)
+            policy_of |= policies_for(tick, policies)
             replies: dict[str, ActionBatch] = {}
-            for behavior_id, batch in event.steps.items():
+            for behavior_id, batch in tick.steps.items():
                 name, team = parse_behavior_id(behavior_id)
                 name = policy_of[name]
-                ledger = ledgers.setdefault(name, EpisodeLedger(episodes))
-                ledger.observe(event.simulator, team, batch)
-                actions = replies[behavior_id] = actors[name].act(event.simulator, team, batch)
+                if name not in ledgers:
+                    ledgers[name] = EpisodeLedger(episodes, policies[name].spec.members)
+                actions = replies[behavior_id] = actors[name].act(tick.simulator, team, batch)
+                ledgers[name].observe(tick.simulator, team, batch)
                 if on_step is not None:
-                    on_step(name, SimulatorStep(event.simulator, team, batch, actions))
-            bridge.reply(event.simulator, replies)
+                    on_step(name, SimulatorStep(tick.simulator, team, batch, actions))
+            bridge.reply(tick.simulator, teams.split(tick, replies))
         ended = sum(ledger.num_ended for ledger in ledgers.values())
         if ended != done:
             done = ended

@@ -118,14 +118,13 @@ class PeriodicEvaluator:
     def finish(self) -> None:
         """Writes the model of each behavior's best policy beside its weights."""
         for name in sorted(self._improved):
-            path = self._folder.best(name).with_suffix(".onnx")
             try:
-                policy = Policy.load(self._folder.best(name))
-                export_policy(policy.network(), policy.inputs, path)
+                for each, policy in Policy.load(self._folder.best(name)).parts().items():
+                    path = self._folder.best(each).with_suffix(".onnx")
+                    export_policy(policy.network(), policy.inputs, path)
+                    _logger.info("Exported %s", path)
             except (ExportError, UserError) as error:
                 _logger.warning("'%s': %s. Its best weights are safe; export them later.", name, error)
-            else:
-                _logger.info("Exported %s", path)
 
     def _play(self, policies: Mapping[str, Policy], film: Path | None) -> Mapping[str, Score]:
         """Scores policies on a simulator of their own. Raises EvaluationStopped, UserError or BridgeError.
@@ -205,6 +204,7 @@ def _summary(evaluation: Evaluation) -> Summary:
         "Evaluation/Group Cumulative Reward": score.group_returns,
         "Evaluation/Episode Length": score.lengths,
     }
+    columns |= {f"Evaluation/Cumulative Reward/{name}": of for name, of in score.member_returns.items()}
     series = {
         tag: Series.of_samples(np.array(values, np.float64)) for tag, values in columns.items() if values
     }
@@ -227,4 +227,9 @@ def _log_line(evaluation: Evaluation) -> str:
         )
     if result["group_episodes"]:
         words.append(f"Mean Group Reward: {format_return(result['mean_group_return'])}")
+    words += [
+        f"{name}: {format_return(of['mean_return'])}"
+        for name, of in result.get("members", {}).items()
+        if of["episodes"]
+    ]
     return ". ".join([*words, "Best so far." if evaluation.is_best else "Not the best."])

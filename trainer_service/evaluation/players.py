@@ -11,7 +11,7 @@ from trainer_service.collection.policy_actor import PolicyActor
 from trainer_service.config import PlayerName, TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import policies_for
-from trainer_service.policy import Policy, chosen_checkpoints
+from trainer_service.policy import Policy, by_behavior, chosen_checkpoints
 from trainer_service.runs.checkpoint import Checkpoint, load_checkpoint
 from trainer_service.runs.folder import RunFolder
 from unity_bridge.server.bridge import Tick
@@ -42,11 +42,11 @@ def load_player(name: PlayerName, results_dir: str | Path, *, device: str = "cpu
     """Loads the policies of a player, if it has any.
 
     Raises:
-        UserError: there is no such run or checkpoint, or it is damaged.
+        UserError: there is no such run or checkpoint, or it is damaged, or is of a team that cannot act apart.
     """
     checkpoints = player_checkpoints(name, results_dir)
     policies = {each: Policy(found, device=device, seed=seed) for each, found in checkpoints.items()}
-    return Player(name, policies, seed)
+    return Player(name, by_behavior(policies), seed)
 
 
 def player_checkpoints(name: PlayerName, results_dir: str | Path) -> dict[str, Checkpoint]:

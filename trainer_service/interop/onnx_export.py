@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from trainer_service.algorithms import PolicyNetwork
+from trainer_service.algorithms.common.member_policy import ExportedNetwork
 from trainer_service.errors import UserError
 from trainer_service.interop.onnx_check import Arrays, model_mismatch
 from trainer_service.networks.policies.action_heads import ActionParameters
@@ -57,7 +57,7 @@ class ExportError(UserError):
     """A policy that could not be written as a model; its weights are safe."""
 
 
-def export_policy(network: PolicyNetwork, spec: BehaviorSpec, *paths: Path) -> None:
+def export_policy(network: ExportedNetwork, spec: BehaviorSpec, *paths: Path) -> None:
     """Writes the model to every path, each replaced atomically. Warns if it differs from the policy.
 
     Raises:
@@ -104,7 +104,11 @@ def export_run(
         sources = {path.with_suffix(".onnx"): path for path in _of_step(folder, step)}
     else:
         sources = {folder.final_model(name): path for name, path in checkpoints_of(folder.path).items()}
-    policies = {target: Policy.load(source) for target, source in sources.items()}
+    policies: dict[Path, Policy] = {}
+    for target, source in sources.items():
+        team = Policy.load(source)
+        for name, policy in team.parts().items():
+            policies[target if policy is team else _place_of_member(target, team.behavior, name)] = policy
     if output is not None:
         policies = _redirected(policies, output)
     for target, policy in policies.items():
@@ -112,7 +116,23 @@ def export_run(
     return policies
 
 
-def to_onnx(network: PolicyNetwork, spec: BehaviorSpec) -> bytes:
+def _place_of_member(target: Path, team: str, member: str) -> Path:
+    """``Leader.onnx`` for ``Pursuit.onnx``, ``Leader/Leader-500.onnx`` for ``Pursuit/Pursuit-500.onnx``.
+
+    Beside a file of another name it is called ``NAME-Leader.onnx``.
+    """
+    name = target.stem
+    if name == team:
+        return target.with_name(f"{member}.onnx")
+    if target.parent.name == team and (name == "best" or name.startswith(f"{team}-")):
+        return (
+            target.parent.with_name(member)
+            / f"{member if name != 'best' else ''}{name.removeprefix(team)}.onnx"
+        )
+    return target.with_name(f"{name}-{member}.onnx")
+
+
+def to_onnx(network: ExportedNetwork, spec: BehaviorSpec) -> bytes:
     """Returns the policy as the bytes of a checked ONNX file. Leaves the caller's random streams alone.
 
     Raises:
@@ -192,7 +212,7 @@ def _redirected(policies: dict[Path, Policy], output: Path) -> dict[Path, Policy
 class _PolicyOutputs:
     """A policy as a function from its model's inputs to the model's outputs."""
 
-    def __init__(self, network: PolicyNetwork, spec: BehaviorSpec) -> None:
+    def __init__(self, network: ExportedNetwork, spec: BehaviorSpec) -> None:
         self._graph = _Graph(network, spec.action_spec).eval()
         self._names = output_names(spec.action_spec, network.memory_size)
         self._num_calls = 0
@@ -216,7 +236,7 @@ class _Graph(nn.Module):
     continuous_shape: Tensor
     discrete_shape: Tensor
 
-    def __init__(self, network: PolicyNetwork, actions: ActionSpec) -> None:
+    def __init__(self, network: ExportedNetwork, actions: ActionSpec) -> None:
         super().__init__()
         self.network = network
         self._branches = actions.discrete_branches

@@ -8,18 +8,15 @@ Papoudakis et al. 2021 and SuperSuit (Terry et al. 2020) pad observations and ac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unity_bridge.arrays import Bools, Integers
 from unity_bridge.specs import ActionSpec, BehaviorSpec, MemberSpec, ObservationSpec
-from unity_bridge.steps import ActionBatch, Observation, StepBatch, as_floats
-
-Scalar = TypeVar("Scalar", bound=np.generic)
+from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
 
 
 def padded_spec(members: Sequence[MemberSpec]) -> BehaviorSpec:
@@ -87,7 +84,9 @@ class AgentPadding:
     """The way of a team's steps to its learner, and of the learner's actions back to the members."""
 
     def __init__(self, spec: BehaviorSpec) -> None:
-        """spec: as ``padded_spec`` makes it."""
+        """spec: as ``padded_spec`` makes it. Raises ValueError for another, or what is no team's."""
+        if not spec.members or padded_spec(spec.members) != spec:
+            raise ValueError("its sensors and actions are not those of its members, padded")
         self._spec = spec
         actions = spec.action_spec
         self._paddings = [
@@ -106,27 +105,27 @@ class AgentPadding:
 
         Raises ValueError for an agent id that two members have.
         """
-        parts = {number: batch for number, batch in enumerate(batches) if batch is not None}
-        given = list(parts.values())
-        rows = _MergedRows(given)
-        agent_ids = rows.joined([batch.agent_ids for batch in given])
-        for of_kind in (agent_ids[: rows.num_terminal], agent_ids[rows.num_terminal :]):
-            if len(np.unique(of_kind)) < len(of_kind):
-                twice = next(agent for agent, times in Counter(of_kind.tolist()).items() if times > 1)
-                raise ValueError(f"agent {twice} stands in two behaviors of the team")
-        sensors = range(len(self._spec.observation_specs))
-        members = [np.full(len(batch), number, np.int64) for number, batch in parts.items()]
-        return StepBatch(
-            agent_ids=agent_ids,
-            observations=tuple(self._padded_sensor(sensor, parts, rows) for sensor in sensors),
-            rewards=rows.joined([batch.rewards for batch in given]),
-            terminated=rows.joined([batch.terminated for batch in given]),
-            truncated=rows.joined([batch.truncated for batch in given]),
-            allowed_actions=self._padded_choices(parts, rows),
-            group_ids=rows.joined([batch.group_ids for batch in given]),
-            group_rewards=rows.joined([batch.group_rewards for batch in given]),
-            members=rows.joined(members),
+        given = [(number, batch) for number, batch in enumerate(batches) if batch is not None]
+        parts = [(number, batch) for number, batch in given if len(batch)] or given[:1]
+        order = _terminal_rows_first([batch for _, batch in parts])
+        padded = [self.pad(number, batch.observations, batch.allowed_actions) for number, batch in parts]
+        merged = StepBatch(
+            agent_ids=np.concatenate([batch.agent_ids for _, batch in parts])[order],
+            observations=tuple(
+                join_observations(column)[order]
+                for column in zip(*(observations for observations, _ in padded), strict=True)
+            ),
+            rewards=np.concatenate([batch.rewards for _, batch in parts])[order],
+            terminated=np.concatenate([batch.terminated for _, batch in parts])[order],
+            truncated=np.concatenate([batch.truncated for _, batch in parts])[order],
+            allowed_actions=np.concatenate([allowed for _, allowed in padded])[order],
+            group_ids=np.concatenate([batch.group_ids for _, batch in parts])[order],
+            group_rewards=np.concatenate([batch.group_rewards for _, batch in parts])[order],
+            members=np.repeat([number for number, _ in parts], [len(batch) for _, batch in parts])[order],
         )
+        _require_distinct(merged.agent_ids[: merged.num_terminal])
+        _require_distinct(merged.agent_ids[merged.num_terminal :])
+        return merged
 
     def split(self, actions: ActionBatch, members: Integers) -> list[ActionBatch]:
         """Cuts actions for the waiting rows of a merged batch into each member's own.
@@ -143,50 +142,38 @@ class AgentPadding:
             parts.append(ActionBatch(continuous, actions.discrete[begin:end, : own.discrete_size]))
         return parts
 
-    def _padded_sensor(self, sensor: int, parts: Mapping[int, StepBatch], rows: _MergedRows) -> Observation:
-        """All rows of one padded sensor: bytes if all that have it sent bytes."""
-        seen = {
-            part: batch.observations[self._paddings[number].sensors.index(sensor)]
-            for part, (number, batch) in enumerate(parts.items())
-            if sensor in self._paddings[number].sensors and len(batch)
-        }
-        spec = self._spec.observation_specs[sensor]
-        as_bytes = all(each.dtype == np.uint8 for each in seen.values()) if seen else spec.is_picture
-        shape = (rows.count, *spec.shape)
-        padded: Observation = np.zeros(shape, np.uint8) if as_bytes else np.zeros(shape, np.float32)
-        for part, observation in seen.items():
-            padded[rows.of[part]] = observation if as_bytes else as_floats(observation)
-        return padded
-
-    def _padded_choices(self, parts: Mapping[int, StepBatch], rows: _MergedRows) -> Bools:
-        allowed = np.zeros((rows.count, self._spec.action_spec.mask_size), np.bool_)
-        for part, (number, batch) in enumerate(parts.items()):
-            padding = self._paddings[number]
-            of_member = np.tile(padding.possible, (len(batch), 1))
-            of_member[:, padding.choices] = batch.allowed_actions
-            allowed[rows.of[part]] = of_member
-        return allowed
+    def pad(
+        self, member: int, observations: Sequence[Observation], allowed_actions: Bools
+    ) -> tuple[list[Observation], Bools]:
+        """Pads what M agents of one member see, and the choices that they are allowed. Shapes [M, …]."""
+        rows, padding = len(allowed_actions), self._paddings[member]
+        own = dict(zip(padding.sensors, observations, strict=True))
+        padded = [
+            own[sensor] if sensor in own else _absent(rows, spec)
+            for sensor, spec in enumerate(self._spec.observation_specs)
+        ]
+        allowed = np.tile(padding.possible, (rows, 1))
+        allowed[:, padding.choices] = allowed_actions
+        return padded, allowed
 
 
-class _MergedRows:
-    """The places of several batches' rows in one batch: terminal rows first, then waiting ones."""
+def _absent(rows: int, sensor: ObservationSpec) -> Observation:
+    """What agents see by a sensor that they do not have. Zeros of a picture are bytes, a quarter of the memory."""
+    shape = (rows, *sensor.shape)
+    return np.zeros(shape, np.uint8) if sensor.is_picture else np.zeros(shape, np.float32)
 
-    def __init__(self, batches: Sequence[StepBatch]) -> None:
-        self.count = sum(map(len, batches))
-        self.num_terminal = sum(batch.num_terminal for batch in batches)
-        self.of: list[Integers] = []
-        """By batch: the merged row of each of its rows."""
-        ended, waiting = 0, self.num_terminal
-        for batch in batches:
-            ends, waits = batch.num_terminal, len(batch) - batch.num_terminal
-            self.of.append(
-                np.concatenate([np.arange(ended, ended + ends), np.arange(waiting, waiting + waits)])
-            )
-            ended, waiting = ended + ends, waiting + waits
 
-    def joined(self, columns: Sequence[NDArray[Scalar]]) -> NDArray[Scalar]:
-        """One column of all batches, each row in its place. Shape [N]."""
-        merged = np.empty(self.count, columns[0].dtype)
-        for rows, column in zip(self.of, columns, strict=True):
-            merged[rows] = column
-        return merged
+def _terminal_rows_first(batches: Sequence[StepBatch]) -> Integers:
+    """The rows of batches that are laid end to end, in the order of a merged one. Shape [N]."""
+    starts = np.cumsum([0, *map(len, batches)])[:-1].tolist()
+    each = list(zip(starts, batches, strict=True))
+    ended = [start + np.arange(batch.num_terminal) for start, batch in each]
+    waiting = [start + np.arange(batch.num_terminal, len(batch)) for start, batch in each]
+    return np.concatenate([*ended, *waiting])
+
+
+def _require_distinct(agent_ids: Integers) -> None:
+    """Raises ValueError for an agent id that stands there twice."""
+    if len(np.unique(agent_ids)) < len(agent_ids):
+        twice = next(agent for agent, times in Counter(agent_ids.tolist()).items() if times > 1)
+        raise ValueError(f"agent {twice} stands in two behaviors of the team")

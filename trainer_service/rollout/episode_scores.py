@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trainer_service.rollout.agent_indices import AgentIndexAllocator, reported_agent_indices
 from trainer_service.rollout.agents import AgentRows, agent_keys
 from trainer_service.rollout.group_returns import GroupReturns
+from unity_bridge.specs import MemberSpec
 from unity_bridge.steps import StepBatch
 
 LEAST_PATIENCE = 1000
@@ -41,6 +42,9 @@ class Score:
     """The index of each episode's agent in its group, from 0 on; −1 for agents of no group. As many as there are
     episodes, or none."""
 
+    members: tuple[MemberSpec, ...] = ()
+    """The behaviors of a team, whose agents these are; empty for one behavior."""
+
     @property
     def places(self) -> tuple[int, ...]:
         """The earlier name of ``agent_indices``."""
@@ -54,7 +58,8 @@ class Score:
     def to_json(self) -> dict[str, Any]:
         """The object that ``evaluate --json`` prints for a behavior: of all its teams, and if there are several,
         under ``teams`` of each;
-        if its groups have several members, under ``places`` of each of those."""
+        if its groups have several members, under ``places`` of each of those, and under ``members`` of each behavior
+        where several form a team."""
         result: dict[str, Any] = {
             "episodes": len(self.returns),
             "mean_return": _mean(self.returns),
@@ -64,6 +69,8 @@ class Score:
             "std_group_return": _std(self.group_returns),
             "group_episodes": len(self.group_returns),
         }
+        if self.members:
+            result["members"] = {name: _described(of) for name, of in self.member_returns.items()}
         teams = sorted({*self.teams, *self.group_teams})
         if len(teams) > 1:
             result["teams"] = {str(team): self._of(team).to_json() for team in teams}
@@ -72,6 +79,17 @@ class Score:
                 str(index): self._of_agent(index) for index in sorted(set(self.agent_indices))
             }
         return result
+
+    @property
+    def member_returns(self) -> dict[str, tuple[float, ...]]:
+        """Returns of the agents of each behavior in a team, by its name; empty without a team."""
+        found: dict[str, tuple[float, ...]] = {}
+        first = 0
+        for member in self.members:
+            indices = range(first, first + member.num_agents)
+            found[member.behavior] = tuple(value for i in indices for value in self.returns_at(i))
+            first += member.num_agents
+        return found
 
     def returns_at(self, agent_index: int) -> list[float]:
         """Returns of the agents with this index in their groups."""
@@ -82,8 +100,7 @@ class Score:
         ]
 
     def _of_agent(self, agent_index: int) -> dict[str, Any]:
-        returns = self.returns_at(agent_index)
-        return {"episodes": len(returns), "mean_return": _mean(returns), "std_return": _std(returns)}
+        return _described(self.returns_at(agent_index))
 
     def _of(self, team: int) -> Score:
         own = [i for i, other in enumerate(self.teams) if other == team]
@@ -95,6 +112,7 @@ class Score:
             tuple(self.group_returns[i] for i in groups),
             tuple(self.group_teams[i] for i in groups),
             tuple(self.agent_indices[i] for i in own) if self.agent_indices else (),
+            self.members,
         )
 
 
@@ -127,6 +145,8 @@ class EpisodeLedger:
     """
 
     wanted: int
+    members: tuple[MemberSpec, ...] = ()
+    """The behaviors of a team, whose agents are observed; empty for one behavior."""
     _agents: AgentRows = field(default_factory=AgentRows)
     _episode: NDArray[np.int64] = field(default_factory=lambda: np.full(16, -1, np.int64))
     """Number of the running episode of each row; −1 where none runs."""
@@ -136,7 +156,7 @@ class EpisodeLedger:
     _teams: NDArray[np.int64] = field(init=False)
     _agent_indices: NDArray[np.int64] = field(init=False)
     _ended: NDArray[np.bool_] = field(init=False)
-    _allocator: AgentIndexAllocator = field(default_factory=AgentIndexAllocator)
+    _allocator: AgentIndexAllocator = field(init=False)
     _groups: GroupReturns = field(default_factory=GroupReturns)
     _groups_wanted: int = 0
     _group_scores: dict[int, tuple[float, int]] = field(default_factory=dict)
@@ -146,6 +166,7 @@ class EpisodeLedger:
     """Ticks until the last counted episode of an agent ended."""
 
     def __post_init__(self) -> None:
+        self._allocator = AgentIndexAllocator(self.members)
         self._returns = np.zeros(self.wanted)
         self._lengths = np.zeros(self.wanted, np.int64)
         self._teams = np.zeros(self.wanted, np.int64)
@@ -194,6 +215,7 @@ class EpisodeLedger:
             tuple(group_return for group_return, _ in groups),
             tuple(team for _, team in groups),
             tuple(self._agent_indices[self._ended].tolist()),
+            self.members,
         )
 
     def _observe_agents(self, simulator: int, team: int, batch: StepBatch) -> None:
@@ -225,6 +247,10 @@ class EpisodeLedger:
         if ends:
             self._ended[episodes[counted]] = True
             self._episode[rows] = -1
+
+
+def _described(returns: Sequence[float]) -> dict[str, Any]:
+    return {"episodes": len(returns), "mean_return": _mean(returns), "std_return": _std(returns)}
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -42,6 +42,7 @@ class RunLayout:
           <behavior>/best.pt, best.onnx             the policy that scored best, with evaluation
           <behavior>/replay.npz                     what --resume reads too, with save_replay_buffer
           <behavior>/events.out.tfevents.*          for TensorBoard
+          <member>.onnx, <member>/                  models of each behavior of a team; its states are in <team>/
           set-aside-<n>/<behavior>/                 what was newer when --resume went on from an older checkpoint
     """
 
@@ -125,7 +126,7 @@ class RunLayout:
         return [
             entry.name
             for entry in sorted(_subfolders(self.path))
-            if (entry / "checkpoint.pt").is_file() or _numbered_in(entry)
+            if (entry / "checkpoint.pt").is_file() or _has_numbered_state(entry)
         ]
 
     def numbered_files(self, name: str) -> dict[int, list[Path]]:
@@ -204,6 +205,11 @@ def _numbered_in(folder: Path) -> dict[int, list[Path]]:
         if numbered_name(folder.name).fullmatch(file.name):
             found.setdefault(int(file.stem.rpartition("-")[2]), []).append(file)
     return dict(sorted(found.items()))
+
+
+def _has_numbered_state(folder: Path) -> bool:
+    """Whether there is more than models: those of a team's members lie in folders of their own, its states in its."""
+    return any(file.suffix == ".pt" for files in _numbered_in(folder).values() for file in files)
 
 
 def _subfolders(path: Path) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -102,8 +102,9 @@ class Recorder:
         """Starts to record a behavior that just showed up."""
         interval = behavior.settings.checkpoint_interval
         self._next_save[behavior.name] = (behavior.step // interval + 1) * interval
-        listed = self._status.behavior(behavior.name).with_files(self._folder.numbered_files(behavior.name))
-        self._status = self._status.with_behavior(behavior.name, listed)
+        for name in _names_of(behavior):
+            listed = self._status.behavior(name).with_files(self._folder.numbered_files(name))
+            self._status = self._status.with_behavior(name, listed)
         self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
         if behavior.name in self._expected:
             self._expected.remove(behavior.name)
@@ -206,15 +207,11 @@ class Recorder:
         self._save_replay(behavior)
         # What --resume reads comes first: a run that is killed in between goes on from here, not from before.
         save_checkpoint(behavior.checkpoint(), self._folder.checkpoint(name), numbered)
-        files = [path.as_posix() for path in (*self._export(behavior), numbered)]
-        record = CheckpointRecord(
-            steps=step,
-            file_path=files[0],
-            reward=behavior.drain_mean_return(),
-            creation_time=time.time(),
-            auxiliary_file_paths=tuple(files[1:]),
-        )
-        self._list_checkpoint(behavior, record)
+        files = {model: [path] for model, path in self._export(behavior).items()}
+        files.setdefault(name, []).append(numbered)
+        returns = behavior.drain_mean_returns()
+        records = {each: _record(step, paths, returns.get(each)) for each, paths in files.items()}
+        self._list_checkpoint(behavior, records)
         self._console.checkpoint(name, step)
         self._autosave_at[name] = time.monotonic() + self._autosave_s
         self._saved_at[name] = step
@@ -231,43 +228,53 @@ class Recorder:
         if state is not None:
             save_replay_file(state, self._folder.replay(behavior.name))
 
-    def _export(self, behavior: Behavior) -> list[Path]:
-        """Writes the model of this step; returns its path, or nothing if that failed.
+    def _export(self, behavior: Behavior) -> dict[str, Path]:
+        """Writes the models of this step; returns the path of each by the behavior that it is for.
 
-        A warning then says why, and nothing else depends on it.
+        Where one cannot be written a warning says why, and nothing else depends on it.
         """
-        path = self._folder.numbered(behavior.name, behavior.step, ".onnx")
-        self._console.activity(f"{behavior.name}: exporting a model for Unity", at_once=True)
-        try:
-            export_policy(behavior.policy_network(), behavior.inputs, path)
-        except (ExportError, SaveError) as error:
-            _logger.warning("'%s': %s. Its weights are safe; export them later.", behavior.name, error)
-            return []
-        _logger.info("Exported %s", path)
-        return [path]
+        exported: dict[str, Path] = {}
+        for name, (network, inputs) in behavior.models().items():
+            path = self._folder.numbered(name, behavior.step, ".onnx")
+            self._console.activity(f"{name}: exporting a model for Unity", at_once=True)
+            try:
+                export_policy(network, inputs, path)
+            except (ExportError, SaveError) as error:
+                _logger.warning("'%s': %s. Its weights are safe; export them later.", name, error)
+                continue
+            _logger.info("Exported %s", path)
+            exported[name] = path
+        return exported
 
-    def _list_checkpoint(self, behavior: Behavior, record: CheckpointRecord) -> None:
-        status = self._status.behavior(behavior.name).with_checkpoint(record)
-        removed: frozenset[str] = frozenset()
-        if behavior.settings.keep_checkpoints > 0:
-            status, removed = prune_checkpoints(status, behavior.settings.keep_checkpoints)
-        self._write_status(status, behavior)
-        self._folder.remove(behavior.name, removed)
+    def _list_checkpoint(self, behavior: Behavior, records: Mapping[str, CheckpointRecord]) -> None:
+        """Lists the files of a behavior, and of a team those of its members; removes those that are not kept."""
+        removed: dict[str, frozenset[str]] = {}
+        for name, record in records.items():
+            status = self._status.behavior(name).with_checkpoint(record)
+            if behavior.settings.keep_checkpoints > 0:
+                status, removed[name] = prune_checkpoints(status, behavior.settings.keep_checkpoints)
+            self._status = self._status.with_behavior(name, status)
+        self._write_status(self._status.behavior(behavior.name), behavior)
+        for name, files in removed.items():
+            self._folder.remove(name, files)
 
     def _finalize(self, behavior: Behavior) -> None:
-        """Copies the newest model to the top of the run's folder, and lists it as the final one."""
-        status = self._status.behavior(behavior.name)
-        if not status.checkpoints:
-            return
-        newest = status.checkpoints[-1]
-        model = self._folder.numbered(behavior.name, newest.steps, ".onnx")
-        home = self._folder.final_model(behavior.name)
-        file_path = newest.file_path
-        if model.name in newest.file_names and model.is_file():
-            write_atomic(home, model.read_bytes())
-            _logger.info("Copied %s to %s.", model, home)
-            file_path = home.as_posix()
-        self._write_status(replace(status, final_checkpoint=replace(newest, file_path=file_path)), behavior)
+        """Copies the newest models to the top of the run's folder, and lists them as the final ones."""
+        for name in _names_of(behavior):
+            status = self._status.behavior(name)
+            if not status.checkpoints:
+                continue
+            newest = status.checkpoints[-1]
+            model = self._folder.numbered(name, newest.steps, ".onnx")
+            home = self._folder.final_model(name)
+            file_path = newest.file_path
+            if model.name in newest.file_names and model.is_file():
+                write_atomic(home, model.read_bytes())
+                _logger.info("Copied %s to %s.", model, home)
+                file_path = home.as_posix()
+            final = replace(status, final_checkpoint=replace(newest, file_path=file_path))
+            self._status = self._status.with_behavior(name, final)
+        self._write_status(self._status.behavior(behavior.name), behavior)
 
     def _write_status(self, status: BehaviorStatus, behavior: Behavior) -> None:
         """Writes the list of a behavior's checkpoints, with the lessons that it is in."""
@@ -293,6 +300,17 @@ class Recorder:
         if message not in self._warned:
             self._warned.add(message)
             _logger.warning("%s. The run goes on without it.", message)
+
+
+def _names_of(behavior: Behavior) -> list[str]:
+    """The name of a behavior, and of a team those of its members, which have models of their own."""
+    return [behavior.name, *(member.behavior for member in behavior.spec.members)]
+
+
+def _record(step: int, files: Sequence[Path], reward: float | None) -> CheckpointRecord:
+    """The files of one step in the list, the one to play with first."""
+    first, *others = (path.as_posix() for path in files)
+    return CheckpointRecord(step, first, reward, time.time(), tuple(others))
 
 
 def _ghost_steps(behavior: Behavior) -> int:

@@ -329,7 +329,8 @@ class RunFactory:
             behavior.restore(converted_checkpoint(start.source, behavior, seed))
             _logger.info("Resuming '%s' from step %d.", name, behavior.step)
             if self.folder.writable:
-                make_newest(self.folder, name, behavior.step, start.path)
+                members = [member.behavior for member in behavior.spec.members]
+                make_newest(self.folder, name, behavior.step, start.path, members)
             restore_replay(behavior, self.folder.replay(name), is_newest=start.is_newest)
             for writer in writers:
                 writer.truncate_after(name, behavior.step)

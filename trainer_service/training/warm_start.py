@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -149,21 +149,29 @@ def checkpoints_to_resume(folder: RunFolder, which: bool | int | str) -> dict[st
     return {name: WarmStart(_load(path), path, is_resume=True) for name, path in paths.items()}
 
 
-def make_newest(folder: RunFolder, name: str, step: int, path: Path) -> None:
+def make_newest(folder: RunFolder, name: str, step: int, path: Path, members: Sequence[str] = ()) -> None:
     """Makes a checkpoint the newest of its behavior: what was saved after it is set aside, nothing is lost.
 
-    So a run that is killed before it saves again goes on from there once more.
+    So a run that is killed before it saves again goes on from there once more. members: of a team, which have models.
 
     Raises:
         SaveError: something could not be moved.
     """
     newest, best = folder.checkpoint(name), folder.best(name)
     content = None if path == newest else path.read_bytes()
-    later = [file for at, files in folder.numbered_files(name).items() if at > step for file in files]
+    names = [name, *members]
+    later = [
+        file
+        for each in names
+        for at, files in folder.numbered_files(each).items()
+        if at > step
+        for file in files
+    ]
     if content is not None and newest.exists():
         later.append(newest)
     if later and best.exists() and _is_later(best, step):
-        later += [each for each in (best, best.with_suffix(".onnx")) if each.exists()]
+        models = [folder.best(each).with_suffix(".onnx") for each in names]
+        later += [each for each in (best, *models) if each.exists()]
     if later:
         aside = folder.set_aside(later)
         _logger.warning(

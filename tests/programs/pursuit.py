@@ -1,0 +1,16 @@
+"""A simulator without chance whose teams have a leader and two runners, behaviors of their own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from unity_bridge.simulators.client import run
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+
+from unlike_team import UnlikeTeam
+
+if __name__ == "__main__":
+    scene = UnlikeTeam(groups=2, same_episodes=True)
+    run(scene, int(sys.argv[sys.argv.index("--mlagents-port") + 1]), connect_timeout_s=30.0)

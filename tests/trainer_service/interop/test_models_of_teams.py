@@ -1,0 +1,182 @@
+"""Models of a team's members, and policies of them, compared with the team's policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from exported_models import assert_model_acts_as_policy
+from unlike_team import member
+
+from trainer_service import load_policy
+from trainer_service.algorithms import Compute
+from trainer_service.algorithms.common.observation_selection import with_group_size
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.config import TrainerSettings
+from trainer_service.errors import UserError
+from trainer_service.interop.onnx_check import run_model
+from trainer_service.interop.onnx_export import export_run, to_onnx
+from trainer_service.policy import Policy
+from trainer_service.rollout.agent_padding import AgentPadding, padded_spec
+from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
+from trainer_service.runs.folder import RunFolder
+from unity_bridge.simulators.scene import vector_sensor
+from unity_bridge.specs import ActionSpec, MemberSpec
+
+SPEC = padded_spec([member("Leader", 1), member("Runner", 2, camera=True)])
+VECTORS = padded_spec(
+    [
+        MemberSpec("Leader", (vector_sensor("number", 2),), ActionSpec(0, (3,)), 1),
+        MemberSpec("Runner", (vector_sensor("heard", 1),), ActionSpec(0, (2,)), 2),
+    ]
+)
+ROWS = 4
+
+
+def behavior_of(
+    trainer_type: str, spec=SPEC, *, memory: bool = False, seed: int = 1, **hyperparameters: Any
+) -> Behavior:
+    network: dict[str, Any] = {"hidden_units": 8, "num_layers": 1, "normalize": True}
+    if memory:
+        network["memory"] = {"memory_size": 8, "sequence_length": 4}
+    settings = TrainerSettings.model_validate(
+        {"trainer_type": trainer_type, "hyperparameters": hyperparameters, "network_settings": network}
+    )
+    settings = with_group_size(settings, len(spec.agent_members))
+    return Behavior("Pursuit", spec, settings, Compute(torch.device("cpu"), seed))
+
+
+LEARNERS = [
+    ("mappo", {"share": "none"}),
+    ("mappo", {"share": "full", "agent_ids": True}),
+    ("maddpg", {}),
+    ("qmix", {}),
+    ("sic", {}),
+    ("random", {}),
+]
+
+
+@pytest.mark.parametrize(("trainer_type", "hyper"), LEARNERS)
+def test_a_model_acts_as_the_policy_of_its_member(
+    tmp_path: Path, trainer_type: str, hyper: dict[str, Any]
+) -> None:
+    spec = VECTORS if trainer_type in ("qmix", "sic", "maddpg") else SPEC
+    behavior = behavior_of(trainer_type, spec, **hyper)
+    policy = Policy(behavior.checkpoint())
+    for name, (network, inputs) in behavior.models().items():
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(to_onnx(network, inputs))
+        part = policy.member(name)
+        assert [sensor.name for sensor in inputs.observation_specs][: len(part.spec.observation_specs)] == [
+            sensor.name for sensor in part.spec.observation_specs
+        ]
+        assert part.inputs == inputs
+        if trainer_type != "random" and not part.communicates:
+            assert_model_acts_as_policy(path, part, draws=trainer_type != "qmix")
+
+
+def test_the_index_is_an_input_only_where_it_matters() -> None:
+    def last_inputs(**hyper: Any) -> list[tuple[str, tuple[int, ...]]]:
+        models = behavior_of("mappo", VECTORS, **hyper).models()
+        last = [inputs.observation_specs[-1] for _, inputs in models.values()]
+        return [(sensor.name, sensor.shape) for sensor in last]
+
+    # The leader is alone: who acts is known.
+    assert last_inputs(share="none") == [("number", (2,)), ("agent_id", (2,))]
+
+
+@pytest.mark.parametrize("memory", [False, True], ids=["feed-forward", "lstm"])
+def test_a_member_acts_alone_as_within_the_team(memory: bool) -> None:
+    policy = Policy(behavior_of("mappo", share="none", memory=memory).checkpoint())
+    rng, padding = np.random.default_rng(1), AgentPadding(SPEC)
+    memories = rng.normal(size=(ROWS, policy.memory_size)).astype(np.float32)
+    for number, spec in enumerate(SPEC.members):
+        seen = [
+            rng.normal(size=(ROWS, *sensor.shape)).astype(np.float32) for sensor in spec.observation_specs
+        ]
+        allowed = rng.random((ROWS, spec.action_spec.mask_size)) < 0.7
+        allowed[:, np.cumsum(spec.action_spec.discrete_branches) - 1] = True
+        alone = policy.member(spec.behavior)
+        indices = np.arange(ROWS) % spec.num_agents
+        given = indices if alone.num_agents else None
+        actions, remembered = alone.predict(seen, memories, allowed, agent_indices=given)
+        padded, choices = padding.pad(number, seen, allowed)
+        within, kept = policy.predict(padded, memories, choices, agent_indices=indices + number)
+        own = spec.action_spec
+        assert np.array_equal(actions.continuous, within.continuous[:, : own.continuous_size])
+        assert np.array_equal(actions.discrete, within.discrete[:, : own.discrete_size])
+        assert (within.discrete[:, own.discrete_size :] == 0).all()
+        assert np.array_equal(remembered, kept)
+
+
+def test_memory_goes_through_a_members_model() -> None:
+    behavior = behavior_of("mappo", VECTORS, share="none", memory=True)
+    part = Policy(behavior.checkpoint()).member("Leader")
+    rng = np.random.default_rng(1)
+    seen = rng.normal(size=(ROWS, 2)).astype(np.float32)
+    memories = rng.normal(size=(ROWS, 8)).astype(np.float32)
+    network, inputs = behavior.models()["Leader"]
+    outputs = run_model(
+        to_onnx(network, inputs),
+        {"obs_0": seen, "action_masks": np.ones((ROWS, 3), np.float32), "recurrent_in": memories[:, None]},
+    )
+    actions, remembered = part.predict([seen], memories)
+    assert np.array_equal(outputs["deterministic_discrete_actions"], actions.discrete)
+    np.testing.assert_allclose(outputs["recurrent_out"][:, 0], remembered, atol=1e-5)
+
+
+def test_members_are_loaded_and_exported_by_name(workplace: Path) -> None:
+    folder = RunFolder.open("results", "run")
+    save_checkpoint(
+        behavior_of("mappo", share="none").checkpoint(),
+        folder.checkpoint("Pursuit"),
+        folder.numbered("Pursuit", 0),
+        folder.best("Pursuit"),
+    )
+    assert load_policy(folder.path).members == ["Leader", "Runner"]
+    assert load_policy(folder.path, "Runner").num_agents == 2
+    seen = [np.zeros((1, *sensor.shape)) for sensor in SPEC.members[1].observation_specs]
+    with pytest.raises(ValueError, match="trained for indices below 2, got 2"):
+        load_policy(folder.path, "Runner").act(seen, agent_indices=[2])
+    with pytest.raises(UserError, match="no behavior 'Walker'; it has Pursuit, Leader, Runner"):
+        load_policy(folder.path, "Walker")
+    root = folder.path
+    assert set(export_run(folder)) == {root / "Leader.onnx", root / "Runner.onnx"}
+    assert set(export_run(folder, step=0)) == {
+        root / each / f"{each}-0.onnx" for each in ("Leader", "Runner")
+    }
+    best = export_run(folder, checkpoint=folder.best("Pursuit"))
+    assert set(best) == {root / each / "best.onnx" for each in ("Leader", "Runner")}
+    assert folder.saved_behaviors() == ["Pursuit"]
+    folder.close()
+    RunFolder.open("results", "run", force=True).close()
+    assert not list(root.iterdir())
+
+
+def test_a_checkpoint_keeps_the_members(tmp_path: Path) -> None:
+    checkpoint = behavior_of("mappo", share="none").checkpoint()
+    save_checkpoint(checkpoint, tmp_path / "checkpoint.pt")
+    assert load_checkpoint(tmp_path / "checkpoint.pt").spec == SPEC
+
+
+def test_weights_of_another_number_of_agents_are_refused() -> None:
+    behavior = behavior_of(
+        "mappo", padded_spec([member("Leader", 1), member("Runner", 3, camera=True)]), share="none"
+    )
+    with pytest.raises(UserError, match=r"at most \[1, 2\] agents of 'Leader', 'Runner', now \[1, 3\]"):
+        behavior.restore(behavior_of("mappo", share="none").checkpoint())
+
+
+def test_a_team_starts_from_the_weights_of_another_run() -> None:
+    trained, fresh, other = (behavior_of("mappo", VECTORS, share="none", seed=seed) for seed in (1, 2, 2))
+    fresh.initialize(trained.checkpoint())
+    seen = [torch.ones(ROWS, 2)]
+    logits = [
+        Policy(each.checkpoint()).member("Leader").network().forward(seen).logits
+        for each in (trained, fresh, other)
+    ]
+    assert torch.equal(logits[0], logits[1])
+    assert not torch.equal(logits[0], logits[2])

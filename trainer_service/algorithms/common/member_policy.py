@@ -1,0 +1,161 @@
+"""The policy of one member of a team, apart from the others: its own sensors in, its own actions out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from trainer_service.algorithms.common.policy_network import PolicyNetwork
+from trainer_service.config.hyperparameters.common import Hyperparameters
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.rollout.agent_padding import member_sensors
+from trainer_service.rollout.observation_selector import AGENT_ID, ObservationSelector
+from unity_bridge.specs import BehaviorSpec, MemberSpec, ObservationSpec
+
+
+class TeamMember:
+    """One member of a team, as its policy is used outside of the team."""
+
+    def __init__(self, selector: ObservationSelector, number: int, hyper: Hyperparameters) -> None:
+        """selector: of the team's learner; number: of the member; hyper: what the team learns with."""
+        self.member: MemberSpec = selector.spec.members[number]
+        self.number = number
+        self.num_agents = self.member.num_agents if _tells_agents_apart(self.member, hyper) else 0
+        """Length of the agents' indices among those of this member; 0 where its policy does not need them."""
+        self.first_index = selector.spec.agent_members.index(number)
+        """The index in the group of its first agent."""
+        self._selector = selector
+
+    @property
+    def spec(self) -> BehaviorSpec:
+        """What its agents see and do."""
+        return BehaviorSpec(self.member.observation_specs, self.member.action_spec)
+
+    @property
+    def inputs(self) -> BehaviorSpec:
+        """Inputs of a model of its policy: its own sensors, what everyone sees where it is shown, and the index."""
+        return replace(self.spec, observation_specs=(*self.member.observation_specs, *self._added))
+
+    @property
+    def _added(self) -> tuple[ObservationSpec, ...]:
+        """Sensors that the learner is given beside the simulator's, as far as the member's policy needs them."""
+        team = self._selector.inputs.observation_specs
+        ids = int(self._selector.num_agents > 0)
+        shared = team[len(team) - ids - int(self._selector.shows_group) : len(team) - ids]
+        own = (ObservationSpec(AGENT_ID, (self.num_agents,)),) if self.num_agents else ()
+        return (*shared, *own)
+
+    def group_indices(self, agent_indices: NDArray[np.int64] | None, rows: int) -> NDArray[np.int64]:
+        """The indices in the group of agents of this member. agent_indices: among themselves, [M].
+
+        Raises ValueError for indices that are not there.
+        """
+        if agent_indices is None:
+            return np.full(rows, self.first_index, np.int64)
+        wrong = agent_indices[(agent_indices < 0) | (agent_indices >= self.member.num_agents)]
+        if len(wrong):
+            raise ValueError(
+                f"agent_indices: '{self.member.behavior}' was trained for indices below {self.member.num_agents}, got "
+                f"{wrong[0]}"
+            )
+        return agent_indices + self.first_index
+
+    def network(self, team: PolicyNetwork) -> MemberPolicyNetwork:
+        """The member's part of a team's policy, from ``inputs`` to the member's actions."""
+        return MemberPolicyNetwork(team, self, self._selector)
+
+
+class MemberPolicyNetwork(nn.Module):
+    """A team's policy as one member acts with it, ready to be traced."""
+
+    places: Tensor
+    """One-hot: where each index of the member stands in the group. [the member's agents, the group's]"""
+
+    def __init__(self, team: PolicyNetwork, member: TeamMember, selector: ObservationSelector) -> None:
+        super().__init__()
+        self.team = team
+        self.memory_size = team.memory_size
+        sensors, added = selector.inputs.observation_specs, int(selector.shows_group)
+        simulators = len(sensors) - added - int(selector.num_agents > 0)
+        self._shapes = [sensor.shape for sensor in sensors[:simulators]]
+        own = member_sensors(sensors[:simulators], member.member)
+        self._own = {sensor: place for place, sensor in enumerate(own)}
+        """Where each sensor of the team stands among the member's, for those that it has."""
+        self._added = added
+        self._shows_index = selector.num_agents > 0
+        self._takes_index = member.num_agents > 0
+        last = member.first_index + max(member.num_agents, 1)
+        places = torch.eye(selector.num_agents)[member.first_index : last]
+        self.register_buffer("places", places, persistent=False)
+        actions, own_actions = selector.spec.action_spec, member.member.action_spec
+        self._numbers = own_actions.continuous_size
+        starts = np.cumsum([0, *actions.discrete_branches])[: own_actions.discrete_size].tolist()
+        self._choices = list(zip(starts, own_actions.discrete_branches, strict=True))
+
+    def forward(self, observations: Sequence[Tensor]) -> ActionParameters:
+        """observations: as the member's ``inputs``, one [B, *sensor shape] per sensor."""
+        return self._own_actions(self.team.forward(self._padded(observations)))
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """One step with memory, [B, memory_size]: parameters of the actions, and what is remembered next."""
+        parameters, memories = self.team.step(self._padded(observations), memories)
+        return self._own_actions(parameters), memories
+
+    def continuous_actions(self, parameters: ActionParameters) -> tuple[Tensor, Tensor]:
+        """Continuous actions as they go over the wire: drawn, and likeliest. Shapes [B, C]."""
+        return self.team.continuous_actions(parameters)
+
+    def discrete_actions(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Choices in one branch: drawn, and likeliest. logits: masked, [B, K]. Returns int64 [B, 1]."""
+        return self.team.discrete_actions(logits)
+
+    def _padded(self, observations: Sequence[Tensor]) -> list[Tensor]:
+        """The team's sensors, with zeros for those that the member does not have."""
+        # Products, where filling would be clearer: inference engines know them all.
+        nothing = observations[0].flatten(1)[:, :1] * 0.0
+        padded = [
+            observations[self._own[sensor]] if sensor in self._own else _zeros(nothing, shape)
+            for sensor, shape in enumerate(self._shapes)
+        ]
+        own = len(self._own)
+        padded += observations[own : own + self._added]
+        if self._shows_index:
+            padded.append(observations[-1] @ self.places if self._takes_index else nothing + self.places)
+        return padded
+
+    def _own_actions(self, parameters: ActionParameters) -> ActionParameters:
+        logits = [parameters.logits[:, start : start + size] for start, size in self._choices]
+        return ActionParameters(
+            parameters.mean[:, : self._numbers],
+            parameters.log_sigma[..., : self._numbers],
+            torch.cat(logits, dim=-1) if logits else parameters.logits[:, :0],
+        )
+
+
+ExportedNetwork = PolicyNetwork | MemberPolicyNetwork
+"""A policy as a model file holds it."""
+
+
+def models_of(
+    network: PolicyNetwork, behavior: str, selector: ObservationSelector, hyper: Hyperparameters
+) -> dict[str, tuple[ExportedNetwork, BehaviorSpec]]:
+    """The models of a policy with the spec of their inputs, by behavior: one, or one for each member of a team."""
+    if not selector.spec.members:
+        return {behavior: (network, selector.inputs)}
+    members = [TeamMember(selector, number, hyper) for number in range(len(selector.spec.members))]
+    return {each.member.behavior: (each.network(network), each.inputs) for each in members}
+
+
+def _tells_agents_apart(member: MemberSpec, hyper: Hyperparameters) -> bool:
+    """Whether the policy of a member's agents depends on which of them acts."""
+    return member.num_agents > 1 and hyper.needs_agent_index
+
+
+def _zeros(nothing: Tensor, shape: Sequence[int]) -> Tensor:
+    """Zeros, [B, *shape]. nothing: zeros, [B, 1]."""
+    return (nothing @ nothing.new_zeros(1, int(np.prod(shape)))).reshape(-1, *shape)
