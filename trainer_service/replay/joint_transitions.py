@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,6 +23,33 @@ from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.arrays import Bools, Floats32, Rows
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, as_floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JointSequences:
+    """The order of B joint steps: N group trajectories end to end, the joint steps of each in time."""
+
+    lengths: Rows
+    """Joint steps of each group trajectory. Shape [N]; the sum is B."""
+
+    segments: Rows
+    """The trajectory that an agent's decision is part of: another one where another agent has its index. [B, n]"""
+
+    memories: Floats32
+    """What the agent remembered before the first decision of that trajectory. Shape [B, n, memory size]."""
+
+    offsets: Rows
+    """Rows from a joint step to that of the next observations, the agent's next decision; or, where these are final
+    ones, to the agent's last decision before. Shape [B, n]."""
+
+    final: Bools
+    """Whether the next observations are those after a trajectory's last decision. Shape [B, n]."""
+
+    follow_observations: tuple[Observation, ...]
+    """Observations after one joint step, whatever ``n_step`` is: as JointSample's next ones. [B, n, *sensor shape]"""
+
+    follow_present: Bools
+    """Whether the agent has such an observation. Shape [B, n]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +97,9 @@ class JointSample:
 
     discounts: Floats32
     """Discount of the next observations' values: γ to the power of the joint steps between. Shape [B, n]."""
+
+    sequences: JointSequences | None = None
+    """None where every joint step stands for itself."""
 
 
 class _Window(NamedTuple):
@@ -136,36 +166,29 @@ class JointReplay(ReplayBuffer[JointSample]):
         order = np.argsort(_groups_of(trajectories), kind="stable")
         numbers = self._segments + np.argsort(order)
         steps = _columns_of(trajectories, len(self._agent_indices), numbers, self._kept_sensors)
-        finals = {
+        finals = self._finals_of(trajectories)
+        return self._append(steps, {name: column[order] for name, column in finals.items()})
+
+    def _finals_of(self, trajectories: Trajectories) -> Arrays:
+        """The columns with one entry for each trajectory."""
+        return {
             **observation_arrays(tuple(trajectories.final_observations[i] for i in self._kept_sensors)),
             "allowed_actions": trajectories.final_allowed_actions,
             "terminated": trajectories.terminated,
         }
-        return self._append(steps, {name: column[order] for name, column in finals.items()})
 
     def _segment_of(self, row: int) -> int:
         return int(self._steps["oldest"][row])
 
     def _gather(self, rows: Rows, weights: Floats32 | None) -> JointSample:
         steps = self._steps
-        window = self._agent_window(rows) if self._follow_agents else self._group_window(rows)
-        next_rows, next_present, finals = self._next_rows(window)
-        final_segments = steps["segment"][window.at[finals], finals[1]] % self._final_capacity
-
-        def successors(name: str) -> NDArray[Any]:
-            found, ends = steps[name][next_rows, self._agent_indices], self._finals[name][final_segments]
-            if found.dtype != ends.dtype:
-                found, ends = as_floats(found), as_floats(ends)
-            found[~next_present] = name == "allowed_actions"
-            found[finals] = ends
-            return found
-
-        sensors = [f"observations.{sensor}" for sensor in range(len(self._kept_sensors))]
+        window = self._window(rows, self._n_step)
+        successors, next_present = self._successors(window)
         return JointSample(
             rows=rows,
             weights=weights,
-            observations=tuple(steps[name][rows] for name in sensors),
-            next_observations=tuple(successors(name) for name in sensors),
+            observations=tuple(steps[name][rows] for name in self._sensor_columns),
+            next_observations=tuple(successors(name) for name in self._sensor_columns),
             present=steps["present"][rows],
             next_present=next_present,
             continuous_actions=steps["continuous_actions"][rows],
@@ -225,6 +248,29 @@ class JointReplay(ReplayBuffer[JointSample]):
             found.append((at, there))
         return np.stack([at for at, _ in found]), np.stack([there for _, there in found])
 
+    @property
+    def _sensor_columns(self) -> list[str]:
+        return [f"observations.{sensor}" for sensor in range(len(self._kept_sensors))]
+
+    def _successors(self, window: _Window) -> tuple[Callable[[str], NDArray[Any]], Bools]:
+        """What a column says of the next observations, by its name: [B, n, …]; and whether there are any, [B, n]."""
+        steps = self._steps
+        next_rows, next_present, finals = self._next_rows(window)
+        final_segments = steps["segment"][window.at[finals], finals[1]] % self._final_capacity
+
+        def successors(name: str) -> NDArray[Any]:
+            found, ends = steps[name][next_rows, self._agent_indices], self._finals[name][final_segments]
+            if found.dtype != ends.dtype:
+                found, ends = as_floats(found), as_floats(ends)
+            found[~next_present] = name == "allowed_actions"
+            found[finals] = ends
+            return found
+
+        return successors, next_present
+
+    def _window(self, rows: Rows, n_step: int) -> _Window:
+        return self._agent_window(rows, n_step) if self._follow_agents else self._group_window(rows, n_step)
+
     def _next_rows(self, window: _Window) -> tuple[Rows, Bools, tuple[Any, ...]]:
         """Rows of the next observations and whether there are any, [B, n] each; and agents with a last one instead."""
         steps, at, agents = self._steps, window.at, self._agent_indices
@@ -239,7 +285,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         finals = own & ~joined & (ahead == 0) & ~steps["terminated"][at, agents]
         return next_rows, joined | (own & (ahead > 0)) | finals, np.nonzero(finals)
 
-    def _group_window(self, rows: Rows) -> _Window:
+    def _group_window(self, rows: Rows, n_step: int) -> _Window:
         """The window over the group's joint steps."""
         steps, at = self._steps, rows
         # An agent that does not decide at the window's last joint step is found by its last decision before.
@@ -247,7 +293,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         first, own = steps["segment"][rows], steps["present"][rows]
         rewards, terminated = steps["rewards"][rows], steps["terminated"][rows]
         joint_steps = np.ones(len(rows), np.int64)
-        for offset in range(1, self._n_step):
+        for offset in range(1, n_step):
             going = steps["continues"][at]
             at = np.where(going, self._wrap(at + 1), at)
             last = np.where(steps["present"][at], at[:, None], last)
@@ -258,13 +304,13 @@ class JointReplay(ReplayBuffer[JointSample]):
         joint_steps = np.broadcast_to(joint_steps[:, None], last.shape)
         return _Window(last, at, rewards.astype(np.float32), terminated, joint_steps)
 
-    def _agent_window(self, rows: Rows) -> _Window:
+    def _agent_window(self, rows: Rows, n_step: int) -> _Window:
         """The window over each agent's own decisions."""
         steps, agents = self._steps, self._agent_indices
         at = np.broadcast_to(rows[:, None], (len(rows), len(agents)))
         rewards, joint_steps = steps["rewards"][rows], np.ones(at.shape, np.int64)
         going = np.ones(at.shape, np.bool_)
-        for offset in range(1, self._n_step):
+        for offset in range(1, n_step):
             ahead = steps["ahead"][at, agents]
             going = going & (ahead > 0)
             at = np.where(going, self._wrap(at + ahead), at)

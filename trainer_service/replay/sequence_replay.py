@@ -17,6 +17,18 @@ from unity_bridge.specs import BehaviorSpec
 _SHARE_OF_WORST = 0.9
 
 
+def errors_of_sequences(errors: NDArray[np.floating[Any]], starts: Rows) -> NDArray[np.floating[Any]]:
+    """The error of each of N sequences: 0.9 times the largest and 0.1 times the mean one of its rows. [N]
+
+    As in Kapturowski et al. 2019 (Recurrent experience replay in distributed reinforcement learning): a mean alone
+    would hide single surprises. errors: of all rows, [B]; starts: each sequence's first row, [N].
+    """
+    absolute = np.abs(errors)
+    mean = np.add.reduceat(absolute, starts) / np.diff(starts, append=len(errors))
+    worst: NDArray[np.floating[Any]] = np.maximum.reduceat(absolute, starts)
+    return _SHARE_OF_WORST * worst + (1.0 - _SHARE_OF_WORST) * mean
+
+
 class SequenceReplay(TransitionReplay):
     """Replay buffer of the last ``capacity`` transitions, sampled as whole trajectories.
 
@@ -92,11 +104,7 @@ class SequenceReplay(TransitionReplay):
 
 
 class PrioritizedSequenceReplay(SequenceReplay):
-    """A replay buffer in which every whole trajectory has a priority, see Priorities.
-
-    Its error is 0.9 times the largest and 0.1 times the mean error of its steps, as in Kapturowski et al. 2019
-    (Recurrent experience replay in distributed reinforcement learning): a mean alone would hide single surprises.
-    """
+    """A replay buffer in which every whole trajectory has a priority, see Priorities and errors_of_sequences."""
 
     def __init__(
         self,
@@ -137,12 +145,7 @@ class PrioritizedSequenceReplay(SequenceReplay):
         """Sets the priorities of sequences by the errors of all rows of a sample, in their order."""
         numbers = self._steps["segment"][rows]
         starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-        absolute = np.abs(errors)
-        lengths = np.diff(starts, append=len(rows))
-        mean = np.add.reduceat(absolute, starts) / lengths
-        worst = np.maximum.reduceat(absolute, starts)
-        mixed = _SHARE_OF_WORST * worst + (1.0 - _SHARE_OF_WORST) * mean
-        self._priorities.update(numbers[starts] % self.capacity, mixed)
+        self._priorities.update(numbers[starts] % self.capacity, errors_of_sequences(errors, starts))
 
     def state(self) -> Arrays:
         """Everything in the buffer, see Ring.state, and the priorities of whole trajectories."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.rollout.trajectories import GroupIndex, Trajectories
 from unity_bridge.arrays import Integers
+from unity_bridge.steps import as_floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,3 +128,58 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
         decisions_of,
         last,
     )
+
+
+def split_group_trajectories(trajectories: Trajectories, num_agents: int, longest: int) -> Trajectories:
+    """Cuts group trajectories of more than ``longest`` joint steps, as if all of the group had been cut there.
+
+    Agents that come, leave and come again make them longer than any agent's segment. num_agents: see find_joint_steps.
+    """
+    group_index = trajectories.group_index
+    if group_index is None or not _may_be_longer(group_index, trajectories.lengths, longest):
+        return trajectories
+    joint_steps = find_joint_steps(trajectories, num_agents)
+    segments = np.repeat(np.arange(len(trajectories.lengths)), trajectories.lengths)
+    groups = group_index.groups[segments]
+    parts = (joint_steps.of_step - joint_steps.first[groups]) // longest
+    starts = np.flatnonzero((np.diff(segments, prepend=-1) != 0) | (np.diff(parts, prepend=-1) != 0))
+    ends, source = np.append(starts[1:], len(segments)), segments[starts]
+    cut = np.append(source[1:] == source[:-1], False)
+
+    def finals(of_segments: NDArray[Any], of_steps: NDArray[Any]) -> NDArray[Any]:
+        """What follows each part: what the agent's next step says, where it was cut."""
+        found, following = of_segments[source], of_steps[ends[cut]]
+        if found.dtype != following.dtype:
+            found, following = as_floats(found), as_floats(following)
+        found[cut] = following
+        return found
+
+    _, numbers = np.unique(groups * (int(parts.max()) + 1) + parts, return_inverse=True)
+    ended = trajectories.ended
+    return replace(
+        trajectories,
+        lengths=ends - starts,
+        final_observations=tuple(map(finals, trajectories.final_observations, trajectories.observations)),
+        final_allowed_actions=finals(trajectories.final_allowed_actions, trajectories.allowed_actions),
+        final_memories=finals(trajectories.final_memories, trajectories.memories),
+        terminated=trajectories.terminated[source] & ~cut,
+        group_index=GroupIndex(
+            group_index.ticks,
+            finals(group_index.final_ticks, group_index.ticks),
+            numbers[starts],
+            group_index.agent_indices[source],
+        ),
+        ended=None if ended is None else ended[source] & ~cut,
+    )
+
+
+def _may_be_longer(group_index: GroupIndex, lengths: Integers, longest: int) -> bool:
+    """Whether there were more ticks in one of the group trajectories."""
+    if not len(lengths):
+        return False
+    groups = np.repeat(group_index.groups, lengths)
+    first = np.full(int(groups.max()) + 1, np.iinfo(np.int64).max)
+    last = np.zeros(len(first), np.int64)
+    np.minimum.at(first, groups, group_index.ticks)
+    np.maximum.at(last, groups, group_index.ticks)
+    return bool((last - first >= longest).any())

@@ -8,102 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from group_lives import NUM_AGENTS, SPEC, GroupLife, allowed_of, picture_of
 
 from trainer_service.replay.joint_transitions import JointReplay, JointSample
-from trainer_service.rollout.agent_indices import AgentIndexAllocator
-from trainer_service.rollout.assembler import Decisions, TrajectoryAssembler
 from trainer_service.rollout.trajectories import Trajectories
-from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
 
-SPEC = BehaviorSpec(
-    (ObservationSpec("number", (1,)), ObservationSpec("camera", (1, 2, 2))), ActionSpec(1, (2, 3))
-)
-NUM_AGENTS = 3
 GAMMA = 0.5
-
-
-class Life:
-    """Groups of up to three in two simulators. Every observation is a number of its own; so tells every column."""
-
-    def __init__(self, seed: int, *, horizon: int = 4, together: bool = False) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.assembler = TrajectoryAssembler(SPEC, horizon, by_group=True)
-        self.allocator = AgentIndexAllocator()
-        self.together = together
-        """Whether everyone alive is asked at every tick."""
-        self.alive: dict[tuple[int, int], set[int]] = {(s, g): set() for s in (0, 1) for g in (1, 2)}
-        self.asked: dict[tuple[int, int], set[int]] = {key: set() for key in self.alive}
-        self.number = 0
-
-    def __iter__(self) -> Iterator[Trajectories]:
-        while True:
-            for simulator in (0, 1):
-                observed = self.tick(simulator)
-                if observed is not None:
-                    yield observed
-
-    def tick(self, simulator: int) -> Trajectories | None:
-        ends: list[tuple[int, int, bool]] = []
-        waits: list[tuple[int, int]] = []
-        for group in (1, 2):
-            key = (simulator, group)
-            alive, asked = self.alive[key], self.asked[key]
-            everyone = alive and self.rng.random() < 0.1
-            for agent in sorted(alive):
-                if agent in asked and (everyone or self.rng.random() < 0.1):
-                    ends.append((agent, group, bool(self.rng.random() < 0.5)))
-                    alive.discard(agent)
-            # Some come back at once, under the same id or with the same index.
-            for agent in range(10 * group, 10 * group + NUM_AGENTS):
-                if agent not in alive and self.rng.random() < 0.4:
-                    alive.add(agent)
-            now = {agent for agent in alive if self.together or self.rng.random() < 0.7}
-            asked |= now
-            asked &= alive
-            waits += [(agent, group) for agent in sorted(now)]
-        return self.observe(simulator, self.batch(ends, waits)) if ends or waits else None
-
-    def batch(self, ends: list[tuple[int, int, bool]], waits: list[tuple[int, int]]) -> StepBatch:
-        rows = [*((agent, group) for agent, group, _ in ends), *waits]
-        terminated = np.zeros(len(rows), np.bool_)
-        terminated[: len(ends)] = [end for _, _, end in ends]
-        first, self.number = self.number, self.number + len(rows)
-        numbers = np.arange(first, self.number)
-        groups = np.array([group for _, group in rows], np.int64)
-        return StepBatch(
-            agent_ids=np.array([agent for agent, _ in rows], np.int64),
-            observations=(numbers[:, None].astype(np.float32), picture_of(numbers)),
-            rewards=(numbers % 7).astype(np.float32),
-            terminated=terminated,
-            truncated=(np.arange(len(rows)) < len(ends)) & ~terminated,
-            allowed_actions=allowed_of(numbers),
-            group_ids=groups,
-            group_rewards=groups.astype(np.float32),
-        )
-
-    def observe(self, simulator: int, batch: StepBatch) -> Trajectories | None:
-        membership = self.allocator.assign(simulator, 0, batch)
-        observed = self.assembler.observe(simulator, 0, batch, membership)
-        first = batch.num_terminal
-        numbers = batch.observations[0][first:, 0].astype(np.int64)
-        decisions = Decisions(
-            (numbers[:, None] / 10).astype(np.float32),
-            np.stack([numbers % 2, numbers % 3], axis=1),
-            np.zeros(len(numbers), np.float32),
-            np.zeros((len(numbers), 0), np.float32),
-        )
-        seen = tuple(sensor[first:] for sensor in batch.observations)
-        self.assembler.acted(observed.waiting, seen, batch.allowed_actions[first:], decisions)
-        return observed.trajectories
-
-
-def picture_of(numbers: np.ndarray) -> np.ndarray:
-    return np.broadcast_to((numbers % 256)[:, None, None, None], (len(numbers), 1, 2, 2)).astype(np.uint8)
-
-
-def allowed_of(numbers: np.ndarray) -> np.ndarray:
-    return numbers[:, None] % np.array([2, 3, 4, 5, 6]) != 1
 
 
 @dataclass
@@ -233,7 +144,7 @@ def check(sample: JointSample, row: int, wanted: Expected) -> None:
     np.testing.assert_allclose(sample.continuous_actions[row, :, 0], seen / 10, rtol=1e-6)
 
 
-def fill(replay: JointReplay, life: Life, ticks: int) -> list[tuple[list[JointStep], int]]:
+def fill(replay: JointReplay, life: GroupLife, ticks: int) -> list[tuple[list[JointStep], int]]:
     """The joint steps that the buffer should hold, oldest first."""
     reference: list[tuple[list[JointStep], int]] = []
     for _, trajectories in zip(range(ticks), life, strict=False):
@@ -261,7 +172,7 @@ def test_it_holds_what_plain_loops_find(
     capacity: int, n_step: int, follow_agents: bool, together: bool
 ) -> None:
     replay = make(capacity, n_step=n_step, follow_agents=follow_agents)
-    reference = fill(replay, Life(capacity + n_step, together=together), 60)
+    reference = fill(replay, GroupLife(capacity + n_step, together=together), 60)
     assert len(replay) == len(reference)
     sample = replay._gather(ordered(replay), None)
     for row, (group_trajectory, at) in enumerate(reference):
@@ -271,7 +182,7 @@ def test_it_holds_what_plain_loops_find(
 def test_the_worlds_of_these_tests_have_what_is_difficult() -> None:
     """Checks that the test above meets every case."""
     replay = make(5000)
-    reference = fill(replay, Life(3), 200)
+    reference = fill(replay, GroupLife(3), 200)
     asked = [
         set().union(*group_trajectory[at : at + 3])
         - set(group_trajectory[min(at + 2, len(group_trajectory) - 1)])
@@ -285,7 +196,7 @@ def test_the_worlds_of_these_tests_have_what_is_difficult() -> None:
     ahead = replay._steps["ahead"][: len(replay)]
     assert (ahead > 1).any(), "everyone was asked at every joint step"
     each = make(5000, follow_agents=True)
-    fill(each, Life(3), 200)
+    fill(each, GroupLife(3), 200)
     own = each._gather(ordered(each), None)
     assert (own.next_observations[0] != sample.next_observations[0]).any()
 
@@ -293,7 +204,7 @@ def test_the_worlds_of_these_tests_have_what_is_difficult() -> None:
 def test_full_groups_have_equal_targets_by_agent_and_by_group() -> None:
     both = [make(500, n_step=3, follow_agents=each) for each in (True, False)]
     for replay in both:
-        life = Life(5, together=True)
+        life = GroupLife(5, together=True)
         # Nobody is ever replaced before all are gone.
         life.rng = np.random.default_rng(0)
         for simulator, batch in steady(life):
@@ -306,7 +217,7 @@ def test_full_groups_have_equal_targets_by_agent_and_by_group() -> None:
     np.testing.assert_array_equal(one.next_observations[0], other.next_observations[0])
 
 
-def steady(life: Life) -> Iterator[tuple[int, StepBatch]]:
+def steady(life: GroupLife) -> Iterator[tuple[int, StepBatch]]:
     """Whole groups that live for seven ticks, then die or run out of time together."""
     agents = [(10 + i, 1) for i in range(NUM_AGENTS)]
     for clock in range(40):
@@ -317,7 +228,7 @@ def steady(life: Life) -> Iterator[tuple[int, StepBatch]]:
 def test_after_a_round_trip_the_same_rows_are_drawn() -> None:
     for alpha in (None, 0.6):
         replay, other = (make(50, n_step=2, alpha=alpha) for _ in range(2))
-        life = Life(1)
+        life = GroupLife(1)
         fill(replay, life, 60)
         replay.reprioritize(np.arange(20), np.linspace(0, 3, 20))
         other.load_state({name: column.copy() for name, column in replay.state().items()})
@@ -334,7 +245,7 @@ def test_after_a_round_trip_the_same_rows_are_drawn() -> None:
 
 @pytest.mark.parametrize("after", [20, 300])
 def test_a_buffer_of_another_size_keeps_the_newest(after: int) -> None:
-    saved, fresh, life = make(60), make(after), Life(2)
+    saved, fresh, life = make(60), make(after), GroupLife(2)
     reference = fill(saved, life, 80)
     fresh.load_state(saved.state())
     reference = [*reference[-after:], *fill_after(fresh, life)][-after:]
@@ -343,13 +254,13 @@ def test_a_buffer_of_another_size_keeps_the_newest(after: int) -> None:
         check(sample, row, expected(group_trajectory, at, 1, follow_agents=False))
 
 
-def fill_after(replay: JointReplay, life: Life) -> list[tuple[list[JointStep], int]]:
+def fill_after(replay: JointReplay, life: GroupLife) -> list[tuple[list[JointStep], int]]:
     return fill(replay, life, 10)
 
 
 def test_what_was_predicted_badly_is_drawn_more_often() -> None:
     replay = make(64, alpha=1.0)
-    fill(replay, Life(4), 60)
+    fill(replay, GroupLife(4), 60)
     assert len(replay) == 64
     errors = np.full(64, 0.01)
     errors[5] = 1.0
@@ -362,24 +273,26 @@ def test_what_was_predicted_badly_is_drawn_more_often() -> None:
 
 def test_pictures_stay_bytes() -> None:
     replay = make(100)
-    fill(replay, Life(6), 30)
+    fill(replay, GroupLife(6), 30)
     sample = replay.sample(8, np.random.default_rng(0))
     assert sample.observations[1].dtype == sample.next_observations[1].dtype == np.uint8
 
 
 def test_only_the_sensors_that_are_asked_for_are_kept() -> None:
     replay = make(100, sensors=[1])
-    fill(replay, Life(6), 30)
+    fill(replay, GroupLife(6), 30)
     (camera,) = replay.sample(8, np.random.default_rng(0)).observations
     assert camera.shape == (8, NUM_AGENTS, 1, 2, 2)
 
 
 def test_trajectories_without_groups_are_refused() -> None:
-    trajectories = replace(next(iter(Life(1))), group_index=None)
+    trajectories = replace(next(iter(GroupLife(1))), group_index=None)
     with pytest.raises(ValueError, match="do not say which agents acted together"):
         make(10).add(trajectories)
     three = next(
-        each for each in Life(1) if each.group_index is not None and each.group_index.agent_indices.max() == 2
+        each
+        for each in GroupLife(1)
+        if each.group_index is not None and each.group_index.agent_indices.max() == 2
     )
     with pytest.raises(ValueError, match="3 agents came, 2 were expected"):
         JointReplay(SPEC, 10, num_agents=2, discount=GAMMA).add(three)

@@ -235,8 +235,6 @@ class TD3Settings(DDPGSettings):
 class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
     """Hyperparameters of all learners of groups from a replay buffer."""
 
-    supports_memory: ClassVar[bool] = False
-
     share: ShapesWeights[Literal["full", "none"]] = "none"
     """``full``: one network for all agents of the behavior. ``none``: one for each agent index in the group."""
 
@@ -323,6 +321,8 @@ class SICSettings(CommunicatingSettings):
 
 class MADDPGSettings(NoiseSettings, GroupOffPolicySettings):
     """Multi-agent DDPG with central critics (Lowe et al. 2017). Continuous actions, discrete ones, or both."""
+
+    supports_memory: ClassVar[bool] = False
 
     gumbel_temperature: Positive = 1.0
     """Temperature of the softmax that replaces a discrete action while the policy learns."""

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.groups.group_q_network import GroupQNetwork, require_vectors
+from trainer_service.networks.groups.histories import Histories, StackedMemory
 from trainer_service.networks.groups.stacked import StackedLinear
 from unity_bridge.specs import BehaviorSpec
 
@@ -36,24 +38,55 @@ class CommunicatingNetwork(GroupQNetwork):
         self.inputs = self._observation_size + (num_agents if self._ids else 0)
         self.choices = agent_spec.action_spec.mask_size
 
-    @abstractmethod
-    def _values(self, inputs: Tensor) -> Tensor:
-        """Maps [B, n, inputs] to [B, n, choices]."""
+    def _make_memory(self, inputs: int, settings: NetworkSettings) -> int:
+        """Builds the memory of what agents made of all they saw and were told. Returns the width of what comes out."""
+        self.memory = None if settings.memory is None else StackedMemory(self.copies, inputs, settings.memory)
+        if self.memory is None:
+            return inputs
+        self.memory_size = self.policy_memory_size = self.memory.size
+        return self.memory.output_size
 
-    def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
+    @abstractmethod
+    def _features(self, inputs: Tensor) -> Tensor:
+        """What each agent makes of all that it sees and is told. [B, n, inputs] to [B, n, features]"""
+
+    @abstractmethod
+    def _values(self, features: Tensor) -> Tensor:
+        """Maps features, or what is remembered of them, to values. [B, n, features] to [B, n, choices]"""
+
+    def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
         """Implements GroupQNetwork."""
-        seen = torch.cat(list(observations), dim=2)
-        if self._ids:
-            # Arithmetic where expanding would be clearer: old inference engines cannot.
-            seen = torch.cat([seen, seen[:, :, :1] * 0.0 + self.identities], dim=2)
-        return self._values(seen)
+        features = self._group_features(observations)
+        if self.memory is not None and histories is not None:
+            features = self.memory.unroll(histories.places(features), histories)[histories.selected]
+        return self._values(features)
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Implements GreedyNetwork. Only the last two sensors count: what the group sees, [B, n·d], and the agent's id,
         as one-hot [B, n]."""
-        group, ids = observations[-2], observations[-1]
-        values = self.group_q_values([group.reshape(-1, self._num_agents, self._observation_size)])
-        return (values * ids.unsqueeze(2)).sum(dim=1)
+        values = self._values(self._features_shown(observations))
+        return (values * observations[-1].unsqueeze(2)).sum(dim=1)
+
+    def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
+        """Implements GreedyNetwork."""
+        if self.memory is None:
+            return super().step_q_values(observations, memories)
+        ids = observations[-1]
+        own = (self._features_shown(observations) * ids.unsqueeze(2)).sum(dim=1)
+        remembered, kept = self.memory.step(own, memories, ids)
+        values = self._values(remembered.unsqueeze(1) * ids.unsqueeze(2))
+        return (values * ids.unsqueeze(2)).sum(dim=1), kept
+
+    def _features_shown(self, observations: Sequence[Tensor]) -> Tensor:
+        """The features of all in the group that each agent is shown, in the last sensor but one. [B, n, features]"""
+        return self._group_features([observations[-2].reshape(-1, self._num_agents, self._observation_size)])
+
+    def _group_features(self, observations: Sequence[Tensor]) -> Tensor:
+        seen = torch.cat(list(observations), dim=2)
+        if self._ids:
+            # Arithmetic where expanding would be clearer: old inference engines cannot.
+            seen = torch.cat([seen, seen[:, :, :1] * 0.0 + self.identities], dim=2)
+        return self._features(seen)
 
 
 def layers_of(copies: int, sizes: Sequence[int]) -> nn.ModuleList:

@@ -11,6 +11,8 @@ from torch import Tensor
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.encoders.encoder import Trunk
 from trainer_service.networks.encoders.layers import kaiming_linear, observations_as_floats
+from trainer_service.networks.encoders.memory import EncoderInput
+from trainer_service.networks.groups.histories import Histories, StackedMemory
 from trainer_service.networks.groups.stacked import StackedLinear, make_stacked_body
 from trainer_service.networks.policies.q_network import GreedyNetwork
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
@@ -23,10 +25,11 @@ class GroupQNetwork(GreedyNetwork):
     """A value network that decides for single agents, and values whole groups' choices."""
 
     @abstractmethod
-    def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
+    def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
         """Q_i(o_i, ·) of every member: [B, n, K].
 
         observations: normalized, what each member sees itself, one [B, n, …] per sensor; zeros for absent ones.
+        histories: with memory, what of that came before; see GroupInput.
         """
 
 
@@ -46,14 +49,27 @@ class SharedQNetwork(GroupQNetwork):
         sensors = agent_spec.observation_specs
         seen = (*sensors, ObservationSpec("ids", (ids,))) if ids else sensors
         self.trunk = Trunk(BehaviorSpec(seen, agent_spec.action_spec), settings)
+        self.memory_size = self.policy_memory_size = self.trunk.memory_size
         self.q = kaiming_linear(self.trunk.output_size, agent_spec.action_spec.mask_size, gain=_GAIN)
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Implements GreedyNetwork."""
         return self._of([observations[i] for i in self._agent_sensors])
 
-    def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
+    def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
+        """Implements GreedyNetwork."""
+        seen = observations_as_floats([observations[i] for i in self._agent_sensors])
+        features, kept = self.trunk.step(seen, memories)
+        return self.q.forward(features), kept
+
+    def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
         """Implements GroupQNetwork."""
+        if histories is not None:
+            seen = [histories.places(sensor) for sensor in observations]
+            if self._ids:
+                seen.append(torch.eye(self._ids, device=seen[0].device)[histories.agents])
+            features = self.trunk.encode(EncoderInput(seen, histories.sequences))
+            return self.q.forward(features[histories.selected])
         groups, num_agents = observations[0].shape[:2]
         rows = [sensor.flatten(0, 1) for sensor in observations]
         if self._ids:
@@ -85,9 +101,13 @@ class SeparateQNetworks(GroupQNetwork):
         self._num_agents = num_agents
         inputs = sum(sensor.size for sensor in agent_spec.observation_specs)
         self.body = make_stacked_body(num_agents, inputs, settings)
-        self.q = StackedLinear(
-            num_agents, self.body.output_size, agent_spec.action_spec.mask_size, gain=_GAIN
-        )
+        self.memory = None
+        features = self.body.output_size
+        if settings.memory is not None:
+            self.memory = StackedMemory(num_agents, features, settings.memory)
+            features = self.memory.output_size
+            self.memory_size = self.policy_memory_size = self.memory.size
+        self.q = StackedLinear(num_agents, features, agent_spec.action_spec.mask_size, gain=_GAIN)
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Implements GreedyNetwork."""
@@ -104,9 +124,24 @@ class SeparateQNetworks(GroupQNetwork):
         laid_out[position, agent_index] = seen
         return self._of(laid_out)[position, agent_index]
 
-    def group_q_values(self, observations: Sequence[Tensor]) -> Tensor:
+    def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
+        """Implements GreedyNetwork."""
+        if self.memory is None:
+            return super().step_q_values(observations, memories)
+        seen, ids = torch.cat([observations[i] for i in self._agent_sensors], dim=1), observations[-1]
+        # Everyone computes everything: a step is small, and this is what an exported model does.
+        features = [self.body.of(k, seen) * ids[:, k : k + 1] for k in range(self._num_agents)]
+        remembered, kept = self.memory.step(torch.stack(features).sum(dim=0), memories, ids)
+        values = [self.q.of(k, remembered) * ids[:, k : k + 1] for k in range(self._num_agents)]
+        return torch.stack(values).sum(dim=0), kept
+
+    def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
         """Implements GroupQNetwork."""
-        return self._of(torch.cat(list(observations), dim=2))
+        seen = torch.cat(list(observations), dim=2)
+        if self.memory is None or histories is None:
+            return self._of(seen)
+        features = self.memory.unroll(histories.places(self.body.forward(seen)), histories)
+        return self.q.forward(features[histories.selected])
 
     def _of(self, features: Tensor) -> Tensor:
         return self.q.forward(self.body.forward(features))

@@ -17,7 +17,10 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class MessageNetwork(CommunicatingNetwork):
-    """A network Q_i = U_i [m_i, m_j for the others by index], m_i = tanh(W_i x_i), x_i a body's output for o_i."""
+    """A network Q_i = U_i [m_i, m_j for the others by index], m_i = tanh(W_i x_i), x_i a body's output for o_i.
+
+    With memory U_i reads what agent i remembers of all messages that it got. A message is of what is seen now alone.
+    """
 
     reading_order: Tensor
     """Picks what each agent reads, one message after the other: a row has a 1 for one of them. [n·n, n]"""
@@ -34,17 +37,22 @@ class MessageNetwork(CommunicatingNetwork):
         self.body = layers_of(self.copies, sizes)
         self.messages = StackedLinear(self.copies, sizes[-1], hyper.message_units)
         self._received_size = num_agents * hyper.message_units
-        self.readout = StackedLinear(self.copies, self._received_size, self.choices)
+        features = self._make_memory(self._received_size, settings)
+        self.readout = StackedLinear(self.copies, features, self.choices)
         nn.init.zeros_(self.readout.weight)
         reading_order = torch.eye(num_agents)[own_first(num_agents).flatten()]
         self.register_buffer("reading_order", reading_order, persistent=False)
 
-    def _values(self, inputs: Tensor) -> Tensor:
-        """Maps [B, n, inputs] to [B, n, choices]."""
+    def _features(self, inputs: Tensor) -> Tensor:
+        """All messages, as each agent reads them. [B, n, inputs] to [B, n, n · message_units]"""
         features = inputs
         for layer in cast(Iterable[StackedLinear], self.body):
             features = torch.relu(each(layer, features))
         messages = torch.tanh(each(self.messages, features))
         # A product, for inference engines that cannot gather; times 0 and 1 nothing is lost.
         received = self.reading_order @ messages
-        return each(self.readout, received.reshape(-1, self._num_agents, self._received_size))
+        return received.reshape(-1, self._num_agents, self._received_size)
+
+    def _values(self, features: Tensor) -> Tensor:
+        """Maps [B, n, features] to [B, n, choices]."""
+        return each(self.readout, features)

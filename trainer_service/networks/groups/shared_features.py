@@ -20,7 +20,8 @@ class SharedFeaturesNetwork(CommunicatingNetwork):
     """A network Q_i(a) = V_i(g_i) + tanh(W_i [h_i, g_i])_a of features h_i = encoder_i(o_i), mixed in a ring: g = M h.
 
     The part that depends on the action lies within (−1, 1): two actions' values never differ by 2 or more. With several
-    branches each has such a part, and the value is spread over them.
+    branches each has such a part, and the value is spread over them. With memory both parts are of what agent i
+    remembers of [h_i, g_i]; what is shared is of what is seen now alone.
     """
 
     mixing: Tensor
@@ -34,19 +35,24 @@ class SharedFeaturesNetwork(CommunicatingNetwork):
         width, copies = hyper.thought_units, self.copies
         hidden = [settings.hidden_units] * max(settings.num_layers, 1)
         self.encoder = layers_of(copies, [self.inputs, *hidden, width])
-        self.critic = StackedLinear(copies, width, 1)
+        self._width = width
+        features = self._make_memory(2 * width, settings)
+        self.critic = StackedLinear(copies, width if self.memory is None else features, 1)
         nn.init.zeros_(self.critic.weight)
-        self.advantage = StackedLinear(copies, 2 * width, self.choices)
+        self.advantage = StackedLinear(copies, features, self.choices)
         in_turn = hyper.mix == "ring_sequential"
         mixing = ring_mixing(num_agents, hyper.share_iterations, in_turn=in_turn)
         self.register_buffer("mixing", mixing, persistent=False)
 
-    def _values(self, inputs: Tensor) -> Tensor:
-        """Maps [B, n, inputs] to [B, n, choices]."""
+    def _features(self, inputs: Tensor) -> Tensor:
+        """Each agent's own features and the mixed ones. [B, n, inputs] to [B, n, 2 · thought_units]"""
         features = inputs
         for layer in cast(Iterable[StackedLinear], self.encoder):
             features = torch.relu(each(layer, features))
-        shared = self.mixing @ features
-        value = each(self.critic, shared)
-        advantage = torch.tanh(each(self.advantage, torch.cat([features, shared], dim=2)))
+        return torch.cat([features, self.mixing @ features], dim=2)
+
+    def _values(self, features: Tensor) -> Tensor:
+        """Maps [B, n, features] to [B, n, choices]."""
+        value = each(self.critic, features[:, :, self._width :] if self.memory is None else features)
+        advantage = torch.tanh(each(self.advantage, features))
         return value / len(self.actions.branches) + advantage

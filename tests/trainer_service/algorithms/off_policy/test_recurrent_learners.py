@@ -26,7 +26,7 @@ from trainer_service.replay.transitions import Sample
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.runs.replay_file import save_replay_file
 
-kinds = pytest.mark.parametrize("kind", ["lstm", "gru"])
+kinds = pytest.mark.parametrize("kind", ["lstm", pytest.param("gru", marks=pytest.mark.thorough)])
 trainers = pytest.mark.parametrize("trainer", ["dqn", "ddpg", "td3"])
 
 
@@ -87,7 +87,9 @@ def outputs(algorithm: DQN | DDPG, seen: EncoderInput) -> list[torch.Tensor]:
 
 @trainers
 @kinds
-@pytest.mark.parametrize("sequence_length", [1, 3, 64])
+@pytest.mark.parametrize(
+    "sequence_length", [3, *(pytest.param(each, marks=pytest.mark.thorough) for each in (1, 64))]
+)
 def test_sequences_give_what_acting_step_by_step_gives(
     walker, trainer: str, kind: str, sequence_length: int
 ) -> None:
@@ -167,7 +169,7 @@ def test_padding_counts_for_nothing(walker, trainer: str, kind: str) -> None:
 
 @trainers
 @kinds
-@pytest.mark.parametrize("replay", ["uniform", "prioritized"])
+@pytest.mark.parametrize("replay", [pytest.param("uniform", marks=pytest.mark.thorough), "prioritized"])
 def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     walker, tmp_path: Path, trainer: str, kind: str, replay: str
 ) -> None:
@@ -240,7 +242,7 @@ def learned(behavior: Behavior, seed: int, ticks: int) -> float:
 
 
 @pytest.mark.probe
-@trainers
+@pytest.mark.parametrize("trainer", ["dqn", "ddpg", pytest.param("td3", marks=pytest.mark.thorough)])
 @seeds(1, 2, 3)
 def test_it_does_at_the_end_what_it_was_told_at_the_start(walker, trainer: str, seed: int) -> None:
     memory = {"memory_size": 16, "sequence_length": 8}

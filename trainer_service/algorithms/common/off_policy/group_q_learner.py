@@ -121,7 +121,7 @@ class GroupQLearner(GroupReplayLearner):
 
     def _td_errors(self, batch: JointMinibatch) -> TDErrors:
         """TD errors of each agent, or of the group where there is a mixer."""
-        q = self._online.network.group_q_values(batch.observations)
+        q = self._online.network.group_q_values(*batch.inputs)
         values = torch.where(batch.present, chosen_value(q, batch.actions, self._branches), 0.0)
         with torch.no_grad():
             next_values = torch.where(batch.next_present, self._next_values(batch), 0.0)
@@ -131,10 +131,10 @@ class GroupQLearner(GroupReplayLearner):
 
     def _next_values(self, batch: JointMinibatch) -> Tensor:
         """Target values of each agent's best next choice. [B, n]"""
-        q = self._target.network.network.group_q_values(batch.next_observations)
+        q = self._target.network.network.group_q_values(*batch.next_inputs)
         if not self._hyper.double:
             return best_value(q, batch.next_allowed, self._branches)
-        online_q = self._online.network.group_q_values(batch.next_observations)
+        online_q = self._online.network.group_q_values(*batch.next_inputs)
         return double_q_value(online_q, q, batch.next_allowed, self._branches)
 
     def _agent_errors(self, batch: JointMinibatch, values: Tensor, next_values: Tensor) -> TDErrors:

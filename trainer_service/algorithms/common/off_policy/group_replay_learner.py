@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import GroupOffPolicySettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.shard import Part
+from trainer_service.replay.joint_sequence_replay import JointSequenceReplay
 from trainer_service.replay.joint_transitions import JointReplay, JointSample
 from trainer_service.replay.single_steps import SingleSteps
 from trainer_service.rewards import Transitions
@@ -100,8 +103,13 @@ class GroupReplayLearner(ReplayLearner[JointSample]):
         return False
 
     def _make_buffer(self) -> JointReplay:
-        hyper = self._hyper
-        return JointReplay(
+        hyper, memory = self._hyper, self._settings.network_settings.memory
+        make: Callable[..., JointReplay] = JointReplay
+        if memory is not None:
+            make = partial(
+                JointSequenceReplay, longest=memory.sequence_length, memory_size=self._policy.memory_size
+            )
+        return make(
             self._spec,
             hyper.buffer_size,
             num_agents=self._num_agents,

@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
+from trainer_service.algorithms.common.off_policy.joint_layout import joint_layout
 from trainer_service.networks.encoders.layers import observations_as_floats
+from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.networks.groups.histories import GroupInput, Histories
 from trainer_service.replay.joint_transitions import JointSample
 from unity_bridge.steps import Observation
 
@@ -59,6 +62,19 @@ class JointMinibatch(NamedTuple):
 
     present_in_all: Tensor | None = None
     """``present`` of the whole minibatch; None where these rows are all of it."""
+
+    recurrent: tuple[GroupInput, GroupInput] | None = None
+    """With memory, inputs of the decisions and of the next ones with all before them."""
+
+    @property
+    def inputs(self) -> GroupInput:
+        """Inputs of the agents' networks for their decisions."""
+        return GroupInput(self.observations) if self.recurrent is None else self.recurrent[0]
+
+    @property
+    def next_inputs(self) -> GroupInput:
+        """Inputs of the agents' networks for the next observations."""
+        return GroupInput(self.next_observations) if self.recurrent is None else self.recurrent[1]
 
     @property
     def decisions(self) -> Tensor:
@@ -113,6 +129,27 @@ class JointMinibatchBuilder:
             weights=None if sample.weights is None else to_tensor(sample.weights, device),
             share=share,
             present_in_all=None if undivided is None else to_tensor(undivided.present, device),
+            recurrent=None if sample.sequences is None else self._recurrent(sample, observations),
+        )
+
+    def _recurrent(self, sample: JointSample, observations: list[Tensor]) -> tuple[GroupInput, GroupInput]:
+        """Inputs with all before them. observations: of the sample, normalized."""
+        if sample.sequences is None:
+            raise ValueError("the joint steps of this sample do not follow each other")
+        device, layout = self._device, joint_layout(sample.sequences, sample.present)
+        followed, _ = self._split(
+            [sensor[layout.follows] for sensor in sample.sequences.follow_observations],
+            to_tensor(sample.sequences.follow_present[layout.follows], device),
+        )
+        seen = [torch.cat([*both]) for both in zip(observations, followed, strict=True)]
+        rows, agents, selected, next_selected = (
+            to_tensor(places, device)
+            for places in (layout.rows, layout.agents, layout.selected, layout.next_selected)
+        )
+        sequences = Sequences(to_tensor(layout.memories, device), to_tensor(layout.filled, device))
+        return (
+            GroupInput(seen, Histories(rows, agents, sequences, selected)),
+            GroupInput(seen, Histories(rows, agents, sequences, next_selected)),
         )
 
     def _split(

@@ -15,7 +15,7 @@ from trainer_service.algorithms.common.off_policy.update_schedule import UpdateS
 from trainer_service.algorithms.common.schedules import linear_decay
 from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
 from trainer_service.networks.shard import ALONE, Part, Shard
-from trainer_service.replay.joint_transitions import JointSample
+from trainer_service.replay.joint_transitions import JointSample, JointSequences
 from trainer_service.replay.replay_buffer import ReplayBuffer
 from trainer_service.replay.ring import Arrays
 from trainer_service.replay.transitions import Sample, SequencesOfSample
@@ -23,6 +23,7 @@ from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.arrays import Rows
 
 SampleT = TypeVar("SampleT", bound=Sample | JointSample)
+RecordT = TypeVar("RecordT", bound=Sample | JointSample | JointSequences)
 
 
 class ReplaySampler(Generic[SampleT]):
@@ -150,12 +151,16 @@ def part_of_sample(sample: SampleT, shard: Shard) -> tuple[SampleT, Part]:
         part = shard.part(len(sample.rows))
         return _rows_of(sample, part.rows), part
     own, part = shard.part_of_sequences(sequences.lengths)
-    order = SequencesOfSample(sequences.lengths[own], sequences.memories[own])
+    lengths = sequences.lengths[own]
+    if isinstance(sequences, SequencesOfSample):
+        order = SequencesOfSample(lengths, sequences.memories[own])
+    else:
+        order = _rows_of(sequences, part.rows, lengths=lengths)
     return _rows_of(sample, part.rows, sequences=order), part
 
 
-def _rows_of(sample: SampleT, rows: slice | Rows, **others: Any) -> SampleT:
-    """Some rows of a sample: of each of its arrays, and of those in tuples. others: fields that are not."""
+def _rows_of(sample: RecordT, rows: slice | Rows, **others: Any) -> RecordT:
+    """Some rows of a record: of each of its arrays, and of those in tuples. others: fields that are not."""
     taken: dict[str, Any] = others
     for field in fields(sample):
         value = getattr(sample, field.name)

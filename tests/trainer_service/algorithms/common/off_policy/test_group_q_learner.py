@@ -88,11 +88,11 @@ def fixed(made: GroupQLearner, *, now: Any, chooses: Any, judges: Any) -> GroupQ
     """Says what its networks think of this joint step, and its two estimates of the next one. Each [n, K]."""
     now, chooses, judges = (torch.tensor([table], dtype=torch.float32) for table in (now, chooses, judges))
 
-    def online(seen: Sequence[Tensor]) -> Tensor:
+    def online(seen: Sequence[Tensor], histories: None) -> Tensor:
         return now if float(seen[0][0, 0, 0]) < 0.5 else chooses
 
     made._online.network.group_q_values = online
-    made._target.network.network.group_q_values = lambda seen: judges
+    made._target.network.network.group_q_values = lambda seen, histories: judges
     return made
 
 

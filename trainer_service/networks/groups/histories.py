@@ -1,0 +1,83 @@
+"""Order of what agents of groups saw, for networks with memory. P places, B joint steps, n agents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.config.network import MemorySettings
+from trainer_service.networks.encoders.memory import Memory, Sequences, make_memory
+
+
+class Histories(NamedTuple):
+    """The places of agents' sequences, one sequence after the other; all of a sequence are of one agent."""
+
+    rows: Tensor
+    """Where the group's observations of each place are. int64 [P]"""
+
+    agents: Tensor
+    """The index of each place's agent. int64 [P]"""
+
+    sequences: Sequences
+    """How places follow each other."""
+
+    selected: Tensor
+    """The agents' places at the joint steps that are asked about; of absent agents any. int64 [B, n]"""
+
+    def places(self, groups: Tensor) -> Tensor:
+        """What belongs to each place, of what there is for whole groups. [R, n, …] to [P, …]"""
+        return groups[self.rows, self.agents]
+
+
+class GroupInput(NamedTuple):
+    """Observations of the members of groups, and with memory those before them."""
+
+    observations: Sequence[Tensor]
+    """Normalized, zeros for absent ones: one [B, n, …] per sensor; with memory of all groups that places are in."""
+
+    histories: Histories | None = None
+
+
+class StackedMemory(nn.Module):
+    """A recurrent layer for each of ``count`` agents, or one for all of them."""
+
+    def __init__(self, count: int, inputs: int, settings: MemorySettings) -> None:
+        super().__init__()
+        self.each = nn.ModuleList(make_memory(inputs, settings) for _ in range(count))
+        self.size = self.of(0).size
+        self.output_size = self.of(0).output_size
+
+    def of(self, agent: int) -> Memory:
+        """One agent's layer."""
+        return cast(Memory, self.each[agent if len(self.each) > 1 else 0])
+
+    def unroll(self, features: Tensor, histories: Histories) -> Tensor:
+        """Every place's features through the layer of its agent, after those before them. [P, F] to [P, output_size]"""
+        memories, filled = histories.sequences
+        if len(self.each) == 1:
+            return self.of(0).unroll(features, memories, filled)
+        lengths = filled.sum(dim=1)
+        agents_of_sequences = histories.agents[lengths.cumsum(dim=0) - lengths]
+        outputs = features.new_empty((len(features), self.output_size))
+        for agent in range(len(self.each)):
+            mine, its = histories.agents == agent, agents_of_sequences == agent
+            longest = int(lengths[its].max()) if bool(its.any()) else 0
+            if longest:
+                its_filled = filled[its][:, :longest]
+                outputs[mine] = self.of(agent).unroll(features[mine], memories[its], its_filled)
+        return outputs
+
+    def step(self, features: Tensor, memories: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of M single agents: [M, F] and [M, size] to [M, output_size] and [M, size]. ids: one-hot [M, n]."""
+        if len(self.each) == 1:
+            return self.of(0).step(features, memories)
+        # Everyone computes everything: a step is small, and this is what an exported model does.
+        found = [self.of(agent).step(features, memories) for agent in range(len(self.each))]
+        outputs, kept = (
+            torch.stack([one[part] * ids[:, k : k + 1] for k, one in enumerate(found)]).sum(dim=0)
+            for part in range(2)
+        )
+        return outputs, kept
