@@ -102,7 +102,7 @@ def draw(folder: Path, scores: Sequence[Score], images: Path) -> list[tuple[str,
             continue
         figure, axes = pyplot.subplots(figsize=(6.5, 3.4), layout="constrained")
         for row, score in runs:
-            steps, returns = _curve(_metrics(folder, row, score), row)
+            steps, returns = curve(_metrics(folder, row, score), row)
             first = score.seed == min(each.seed for own, each in runs if own is row)
             axes.plot(
                 steps, returns, color=f"C{rows.index(row)}", label=row.name if first else None, linewidth=1
@@ -119,7 +119,8 @@ def _metrics(folder: Path, row: Row, score: Score) -> Path:
     return folder / f"{row.name}-{score.seed}" / "metrics.jsonl"
 
 
-def _curve(path: Path, row: Row) -> tuple[list[int], list[float]]:
+def curve(path: Path, row: Row) -> tuple[list[int], list[float]]:
+    """Agent steps and mean returns of a run's summaries. path: of its metrics.jsonl."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     key = "mean_group_return" if row.unit == "team" else "mean_return"
     told = [line for line in lines if line.get(key) is not None and line["behavior"] == lines[0]["behavior"]]

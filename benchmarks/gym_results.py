@@ -1,0 +1,101 @@
+"""Trains on Gymnasium's environments with several seeds, scores the last checkpoints, and writes down what came out.
+
+    python benchmarks/gym_results.py [--only NAME ...] [--seeds N] [--jobs N] [--sb3 PYTHON] [--report]
+
+Runs are those of the commands that the page shows, in a folder of their own; finished ones are not repeated. The
+page is docs/gym-results.md, with curves beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import marl_results
+from gym_scores.page import write_page
+from gym_scores.rows import ROWS, GymRow
+from marl.page import Score
+from marl_results import RunFailed
+
+from trainer_service.config import load_run_options
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+PEER = CHECKOUT / "benchmarks" / "gym_scores" / "peer.py"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs what the arguments say. Returns 0 where every command came to its end."""
+    arguments = parse(argv)
+    folder: Path = arguments.results_dir
+    chosen = [row for row in ROWS if arguments.only is None or row.name in arguments.only]
+    wanted: list[Callable[[], str]] = [
+        partial(marl_results.run, row, seed, folder)
+        for seed in range(1, arguments.seeds + 1)
+        for row in chosen
+    ]
+    if arguments.sb3 is not None:
+        wanted += [partial(run_peer, row, 1, folder, arguments.sb3) for row in chosen]
+    folder.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        futures = [pool.submit(each) for each in ([] if arguments.report else wanted)]
+        for future in concurrent.futures.as_completed(futures):
+            try:
+                print(future.result(), file=sys.stderr, flush=True)
+            except RunFailed as error:
+                failed += 1
+                print(error, file=sys.stderr, flush=True)
+    if scores := marl_results.scores(folder):
+        write_page(CHECKOUT, folder, scores)
+    return 1 if failed else 0
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments, checked."""
+    parser = argparse.ArgumentParser(description="Scores on Gymnasium's environments.")
+    parser.add_argument("--only", nargs="+", choices=[row.name for row in ROWS], help="these alone")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="1 to N (default 3)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at once (default 1)")
+    parser.add_argument(
+        "--sb3", type=Path, metavar="PYTHON", help="one that has Stable-Baselines3: a run of it, too"
+    )
+    parser.add_argument("--report", action="store_true", help="run nothing: write the page of what is there")
+    parser.add_argument(
+        "--results-dir", type=Path, default=CHECKOUT / "results" / "gym", metavar="DIR",
+        help="where runs are (default results/gym)",
+    )  # fmt: skip
+    return parser.parse_args(argv)
+
+
+def run_peer(row: GymRow, seed: int, folder: Path, python: Path) -> str:
+    """Trains and scores Stable-Baselines3 for as many steps of a row's environment. Returns a line that tells of it."""
+    run_id = f"{row.peer}-{seed}"
+    kept = folder / f"{run_id}.json"
+    if kept.exists():
+        return f"{run_id}: there already"
+    (settings,) = load_run_options(CHECKOUT / row.config).options.behaviors.values()
+    done = subprocess.run(
+        [str(python), str(PEER), row.learner, row.task, str(seed), str(settings.max_steps)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = "\n".join((done.stdout + done.stderr).splitlines()[-5:])
+        raise RunFailed(f"{run_id} ended with {done.returncode}:\n{last}")
+    score = Score(row.peer, seed, **json.loads(done.stdout.splitlines()[-1]))
+    kept.write_text(json.dumps(asdict(score)) + "\n", encoding="utf-8")
+    return f"{run_id}: {score.value:.2f} after {score.agent_steps} agent steps, {score.seconds:.0f} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Gymnasium's environments: what is run there, and the page of the scores."""

@@ -1,0 +1,82 @@
+"""One run of Stable-Baselines3 with the values of RL Baselines3 Zoo, by a Python that has it installed.
+
+    python peer.py LEARNER ENV SEED STEPS
+
+The last policy then plays a hundred episodes without noise. Prints one JSON object: value, agent_steps, seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+EPISODES = 100
+PPO: dict[str, dict[str, Any]] = {
+    "HalfCheetah-v5": {
+        "n_envs": 1, "normalize": True, "batch_size": 64, "n_steps": 512, "gamma": 0.98, "learning_rate": 2.0633e-05,
+        "ent_coef": 0.000401762, "clip_range": 0.1, "n_epochs": 20, "gae_lambda": 0.92, "max_grad_norm": 0.8,
+        "vf_coef": 0.58096, "wide": True,
+    },
+    "Hopper-v5": {
+        "n_envs": 1, "normalize": True, "batch_size": 32, "n_steps": 512, "gamma": 0.999, "learning_rate": 9.80828e-05,
+        "ent_coef": 0.00229519, "clip_range": 0.2, "n_epochs": 5, "gae_lambda": 0.99, "max_grad_norm": 0.7,
+        "vf_coef": 0.835671, "wide": True,
+    },
+    "LunarLander-v3": {
+        "n_envs": 16, "n_steps": 1024, "batch_size": 64, "gae_lambda": 0.98, "gamma": 0.999, "n_epochs": 4,
+        "ent_coef": 0.01,
+    },
+    "BipedalWalker-v3": {
+        "n_envs": 32, "normalize": True, "n_steps": 2048, "batch_size": 64, "gae_lambda": 0.95, "gamma": 0.999,
+        "n_epochs": 10, "ent_coef": 0.0, "learning_rate": 3e-4, "clip_range": 0.18,
+    },
+}  # fmt: skip
+SAC: dict[str, Any] = {"learning_starts": 10000}
+
+
+def main(learner: str, env: str, seed: int, steps: int) -> None:
+    """Trains and scores, and prints what came out."""
+    import torch
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    torch.set_num_threads(1)
+    values = dict(PPO[env]) if learner == "ppo" else dict(SAC)
+    worlds: Any = make_vec_env(env, n_envs=values.pop("n_envs", 1), seed=seed)
+    if normalizes := values.pop("normalize", False):
+        worlds = VecNormalize(worlds, gamma=values["gamma"])
+    began = time.perf_counter()
+    model = make(learner, worlds, seed, values)
+    model.learn(steps)
+    seconds = time.perf_counter() - began
+    judged: Any = make_vec_env(env, n_envs=1, seed=20_000 + seed)
+    if normalizes:
+        judged = VecNormalize(judged, training=False, norm_reward=False)
+        judged.obs_rms = worlds.obs_rms
+    value, _ = evaluate_policy(model, judged, n_eval_episodes=EPISODES, deterministic=True)
+    print(json.dumps({"value": float(value), "agent_steps": int(model.num_timesteps), "seconds": seconds}))
+
+
+def make(learner: str, worlds: Any, seed: int, values: dict[str, Any]) -> Any:
+    """The learner with these values."""
+    import stable_baselines3
+    from torch import nn
+
+    if learner == "sac":
+        return stable_baselines3.SAC("MlpPolicy", worlds, seed=seed, device="cpu", **values)
+    policy: dict[str, Any] = {}
+    if values.pop("wide", False):
+        policy = {
+            "log_std_init": -2,
+            "ortho_init": False,
+            "activation_fn": nn.ReLU,
+            "net_arch": {"pi": [256, 256], "vf": [256, 256]},
+        }
+    return stable_baselines3.PPO("MlpPolicy", worlds, seed=seed, device="cpu", policy_kwargs=policy, **values)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
