@@ -49,6 +49,10 @@ class NetworkSettings(Section):
     orthogonal weights, instead of ML-Agents' Swish; with qmix, the mixer is normalized too. Not with sac, with
     learners that communicate, nor with goals that generate weights. Not in ML-Agents."""
 
+    keep_scale: Flag = False
+    """With ``layer_norm``: whether the constants 1 and −1 are normalized among the inputs, so that where these lie and
+    how large they are is not lost. Not in ML-Agents."""
+
     vis_encode_type: EncoderType = "simple"
     """Encoder of picture observations."""
 

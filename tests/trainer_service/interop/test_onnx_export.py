@@ -61,7 +61,7 @@ KINDS: Mapping[str, tuple[Sequence[ObservationSpec], ActionSpec, Mapping[str, An
     "goal picture": ([GOAL_PICTURE, GOAL], ActionSpec(1), {"num_layers": 1}),
     "goal as input": ([GOAL, VECTOR], HYBRID, {"goal_conditioning_type": "none"}),
     "table": ([TABLE, VECTOR], ActionSpec(1), {}),
-    "layer norm": ([VECTOR, OTHER], HYBRID, {"layer_norm": True}),
+    "layer norm": ([VECTOR, OTHER], HYBRID, {"layer_norm": True, "keep_scale": True}),
     "lstm": ([VECTOR, GREY], HYBRID, {"normalize": True, "memory": {"memory_size": 10}}),
     "gru": ([VECTOR], ActionSpec(0, (2, 3)), {"memory": {"memory_size": 6, "type": "gru"}}),
     "everything": ([ENTITIES, GOAL, GREY, TABLE, THINGS, VECTOR], HYBRID, {"normalize": True}),

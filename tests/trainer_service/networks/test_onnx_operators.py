@@ -49,7 +49,7 @@ KINDS: dict[str, tuple[Sequence[ObservationSpec], dict[str, object]]] = {
     "entities and others": ([OTHERS, VECTOR, ENTITIES], {}),
     "goal": ([GOAL, VECTOR], {"num_layers": 1}),
     "table": ([VECTOR, TABLE], {"num_layers": 0}),
-    "layer norm": ([OTHERS, PICTURE, VECTOR], {"layer_norm": True}),
+    "layer norm": ([OTHERS, PICTURE, VECTOR], {"layer_norm": True, "keep_scale": True}),
     "everything": ([ENTITIES, GOAL, OTHERS, PICTURE, TABLE, VECTOR], {"num_layers": 3}),
 }
 

@@ -52,6 +52,13 @@ def standardized(features: Tensor, size: int) -> Tensor:
     return nn.functional.layer_norm(features, (size,), eps=LAYER_NORM_EPSILON)
 
 
+def with_constants(features: Tensor) -> Tensor:
+    """Features with the constants 1 and −1 after them. [..., size] to [..., size + 2]"""
+    # Reckoned from what is there: padding or asking for the shape would need operators that old engines lack.
+    zero = features[..., :1] * 0.0
+    return torch.cat([features, zero + 1.0, zero - 1.0], dim=-1)
+
+
 class LinearBody(nn.Module):
     """``num_layers`` times Linear and Swish, at least one."""
 
@@ -76,10 +83,15 @@ class NormedBody(nn.Module):
 
     The body of Yu et al. 2022 (arXiv:2103.01955), with their orthogonal weights. ML-Agents' body is nearly linear
     in inputs as small as distances in a unit square; this one is not, whatever their size.
+
+    Normalized inputs do not tell where they lie nor how far apart, x, 2x and x + 1 are one and the same. With
+    ``keep_scale`` the constants 1 and −1 are normalized among them: by these two all others can be told.
     """
 
-    def __init__(self, inputs: int, hidden_units: int, num_layers: int) -> None:
+    def __init__(self, inputs: int, hidden_units: int, num_layers: int, *, keep_scale: bool = False) -> None:
         super().__init__()
+        self._keep_scale = keep_scale
+        inputs += 2 * keep_scale
         sizes = [inputs] + [hidden_units] * max(num_layers, 1)
         self.layers = nn.ModuleList(
             orthogonal_linear(before, after, gain=2.0**0.5) for before, after in itertools.pairwise(sizes)
@@ -90,6 +102,8 @@ class NormedBody(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Maps [B, inputs] to [B, hidden_units]."""
         norms = iter(cast(Iterable[nn.LayerNorm], self.norms))
+        if self._keep_scale:
+            features = with_constants(features)
         features = next(norms).forward(features)
         for layer, norm in zip(cast(Iterable[nn.Linear], self.layers), norms, strict=True):
             rectified = torch.relu(nn.functional.linear(features, layer.weight, layer.bias))
@@ -99,8 +113,8 @@ class NormedBody(nn.Module):
 
 def make_body(inputs: int, settings: NetworkSettings) -> LinearBody | NormedBody:
     """The body that the settings ask for, from ``inputs`` to ``hidden_units``."""
-    body = NormedBody if settings.layer_norm else LinearBody
-    return body(inputs, settings.hidden_units, settings.num_layers)
+    shape = (inputs, settings.hidden_units, settings.num_layers)
+    return NormedBody(*shape, keep_scale=settings.keep_scale) if settings.layer_norm else LinearBody(*shape)
 
 
 def observations_as_floats(observations: Sequence[Tensor]) -> list[Tensor]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.layers import LAYER_NORM_EPSILON, standardized
+from trainer_service.networks.encoders.layers import LAYER_NORM_EPSILON, standardized, with_constants
 
 
 class StackedLinear(nn.Module):
@@ -58,8 +58,12 @@ class StackedBody(nn.Module):
 class StackedNormedBody(nn.Module):
     """NormedBody for each agent: linear, ReLU and layer normalization, on normalized inputs."""
 
-    def __init__(self, count: int, inputs: int, hidden_units: int, num_layers: int) -> None:
+    def __init__(
+        self, count: int, inputs: int, hidden_units: int, num_layers: int, *, keep_scale: bool = False
+    ) -> None:
         super().__init__()
+        self._keep_scale = keep_scale
+        inputs += 2 * keep_scale
         sizes = [inputs] + [hidden_units] * max(num_layers, 1)
         self.layers = nn.ModuleList(
             StackedLinear(count, before, after) for before, after in itertools.pairwise(sizes)
@@ -74,6 +78,8 @@ class StackedNormedBody(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Maps [B, count, inputs] to [B, count, hidden_units]."""
+        if self._keep_scale:
+            features = with_constants(features)
         features = self._normed(0, features, self.input_size)
         for k, layer in enumerate(cast(Iterable[StackedLinear], self.layers), 1):
             features = self._normed(k, torch.relu(layer.forward(features)), self.output_size)
@@ -89,6 +95,8 @@ class StackedNormedBody(nn.Module):
 
     def of(self, agent: int, features: Tensor) -> Tensor:
         """One agent's body alone. [B, inputs] to [B, hidden_units]"""
+        if self._keep_scale:
+            features = with_constants(features)
         # A size that is known beforehand: one that is asked of the features cannot be traced for a model.
         features = standardized(features, self.input_size) * self.scales[0][agent] + self.shifts[0][agent]
         for k, layer in enumerate(cast(Iterable[StackedLinear], self.layers), 1):
@@ -99,5 +107,7 @@ class StackedNormedBody(nn.Module):
 
 def make_stacked_body(count: int, inputs: int, settings: NetworkSettings) -> StackedBody | StackedNormedBody:
     """The body that the settings ask for, ``count`` times."""
-    body = StackedNormedBody if settings.layer_norm else StackedBody
-    return body(count, inputs, settings.hidden_units, settings.num_layers)
+    shape = (count, inputs, settings.hidden_units, settings.num_layers)
+    if settings.layer_norm:
+        return StackedNormedBody(*shape, keep_scale=settings.keep_scale)
+    return StackedBody(*shape)

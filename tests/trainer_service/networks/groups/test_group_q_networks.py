@@ -73,12 +73,13 @@ def test_layers_side_by_side_are_as_many_layers() -> None:
         torch.testing.assert_close(stacked.of(k, features[:, k]), together[:, k], atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize("keep_scale", [False, True])
 @pytest.mark.parametrize("count", [1, NUM_AGENTS])
-def test_normed_layers_side_by_side_are_as_many_layers(count: int) -> None:
-    settings = NetworkSettings(hidden_units=16, num_layers=2, layer_norm=True)
+def test_normed_layers_side_by_side_are_as_many_layers(count: int, keep_scale: bool) -> None:
+    settings = NetworkSettings(hidden_units=16, num_layers=2, layer_norm=True, keep_scale=keep_scale)
     stacked, features = make_stacked_body(count, 6, settings), torch.randn(9, count, 6)
     assert isinstance(stacked, StackedNormedBody)
-    bodies = [NormedBody(6, 16, 2) for _ in range(count)]
+    bodies = [NormedBody(6, 16, 2, keep_scale=keep_scale) for _ in range(count)]
     with torch.no_grad():
         for k, body in enumerate(bodies):
             for ours, theirs in zip(stacked.layers, body.layers, strict=True):

@@ -13,6 +13,7 @@ from trainer_service.networks.encoders.layers import (
     in_chunks,
     kaiming_linear,
     make_body,
+    with_constants,
 )
 from trainer_service.networks.policies.actor_critic import ActorCritic, batched_values
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
@@ -121,6 +122,24 @@ def test_a_normed_body_starts_orthogonal_and_ignores_scale() -> None:
     torch.testing.assert_close(weight @ weight.T, 2.0 * torch.eye(6), atol=1e-5, rtol=0)
     inputs = torch.randn(4, 6)
     torch.testing.assert_close(body(inputs), body(100.0 * inputs), atol=1e-3, rtol=0)
+
+
+def test_constants_among_the_inputs_keep_their_scale_by_hand() -> None:
+    body = NormedBody(1, 1, 1, keep_scale=True)
+    normalized = body.norms[0](with_constants(torch.tensor([[0.0], [1.0], [-1.0], [3.0]])))[:, 0]
+    # (x, 1, −1) has the mean x/3 and the variance (2 x² + 6)/9, so x becomes √2 x / √(x² + 3).
+    expected = torch.tensor([0.0, 0.5**0.5, -(0.5**0.5), 1.5**0.5])
+    torch.testing.assert_close(normalized, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("moved", [lambda inputs: 2.0 * inputs, lambda inputs: inputs + 1.0])
+@pytest.mark.parametrize("keep_scale", [False, True])
+def test_only_a_normed_body_with_constants_tells_inputs_by_size_and_place(keep_scale: bool, moved) -> None:
+    torch.manual_seed(1)
+    body = make_body(6, NetworkSettings(hidden_units=8, layer_norm=True, keep_scale=keep_scale))
+    inputs = torch.randn(4, 6)
+    farthest = (body(moved(inputs)) - body(inputs)).abs().amax(dim=1)
+    assert bool((farthest > 0.05).all()) if keep_scale else bool((farthest < 1e-3).all())
 
 
 def test_a_normed_body_with_goals_is_refused() -> None:
