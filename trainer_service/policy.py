@@ -12,8 +12,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.algorithms.common.frozen_policy import ActingPolicy, FrozenPolicy, without_critic
 from trainer_service.algorithms.common.member_policy import ExportedNetwork, TeamMember
 from trainer_service.algorithms.common.observation_selection import selector_for
+from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.networks.size_limit import SizeLimit
 from trainer_service.rollout.agent_padding import AgentPadding
@@ -55,6 +57,7 @@ class Policy:
                     self._selector.spec, checkpoint.settings, Compute(torch.device(device), seed)
                 )
             self._algorithm.load_weights(checkpoint.algorithm)
+            self._actor: ActingPolicy = self._algorithm
         except MISFIT_ERRORS as error:
             raise UserError(
                 f"behavior '{self.behavior}': its weights do not fit its settings: {error}"
@@ -195,13 +198,18 @@ class Policy:
         if self._member is not None and self._padding is not None:
             sensors, allowed = self._padding.pad(self._member.number, sensors, allowed)
         selected = self._selected(sensors, agent_indices, groups)
-        decisions = self._algorithm.act(selected, allowed, memories_in, deterministic=deterministic)
+        decisions = self._actor.act(selected, allowed, memories_in, deterministic=deterministic)
         own = self.spec.action_spec
         actions = ActionBatch(
             self._algorithm.env_actions(decisions)[:, : own.continuous_size],
             decisions.discrete_actions[:, : own.discrete_size].astype(np.int32),
         )
         return actions, decisions.memories
+
+    def draw_from(self, stream: torch.Generator) -> None:
+        """Draws actions from a random stream that others may share, from now on."""
+        network = without_critic(self._algorithm.policy_network())
+        self._actor = FrozenPolicy(network, stream.device, stream)
 
     def network(self) -> ExportedNetwork:
         """Returns a copy of the deciding network, for export."""
@@ -326,6 +334,11 @@ def load_policy(
         members += names
     wanted = "one of several behaviors must be named" if behavior is None else f"no behavior '{behavior}'"
     raise UserError(f"'{run}': {wanted}; it has {', '.join([*found, *members])}")
+
+
+def random_policy(behavior: str, spec: BehaviorSpec, seed: int = 0) -> Policy:
+    """A policy that does anything that is allowed."""
+    return Policy(Checkpoint(behavior, 0, spec, TrainerSettings(trainer_type="random"), {}), seed=seed)
 
 
 def checkpoints_of(run: Path) -> dict[str, Path]:

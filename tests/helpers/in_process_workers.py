@@ -32,6 +32,7 @@ from trainer_service.runs.checkpoint import Checkpoint
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
 from trainer_service.training.learn import learn
+from trainer_service.training.opponent_pools import fixed_opponents
 from trainer_service.training.progress_log import ProgressLog
 from trainer_service.training.recorder import Outputs, Recorder
 from trainer_service.training.run import Run
@@ -330,9 +331,12 @@ def learn_in_process(
         if spec.members:
             spec = with_agent_counts(spec, options.teams[name], None)
             group_size = len(spec.agent_members)
+        chosen = with_group_size(options.behavior_settings(name), group_size)
+        rules = chosen.self_play
         behavior = Behavior(
-            name, spec, with_group_size(options.behavior_settings(name), group_size), compute,
+            name, spec, chosen, compute,
             learns=learns, callbacks=called, turn_scheduler=scheduler,
+            fixed_opponents=() if rules is None else fixed_opponents(name, rules, {}),
         )  # fmt: skip
         if resumed is not None and name in resumed:
             behavior.restore(resumed[name])

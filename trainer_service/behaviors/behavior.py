@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ from trainer_service.algorithms.common.member_policy import ExportedNetwork, mod
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.behaviors.self_play import SelfPlay, TurnScheduler
 from trainer_service.callbacks import CallbackList, EndedEpisodes
-from trainer_service.collection.collector import Collector, TeamSteps
-from trainer_service.collection.opponents import OpponentPolicies, Weights
+from trainer_service.collection.collector import Collector
+from trainer_service.collection.opponents import FixedOpponent, OpponentPolicies, Weights
 from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import TrainerSettings, changed_networks
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
@@ -45,11 +46,13 @@ class Behavior:
         learns: bool = True,
         callbacks: CallbackList | None = None,
         turn_scheduler: TurnScheduler | None = None,
+        fixed_opponents: Sequence[FixedOpponent] = (),
         make_algorithm: AlgorithmFactory = make_algorithm,
     ) -> None:
         """Raises UserError where the settings cannot serve what the behavior sees and does.
 
         turn_scheduler: where it meets other behaviors under self-play; None where there are no others.
+        fixed_opponents: players in its pool of opponents that do not change.
         make_algorithm: from the behavior as its learner sees it.
         """
         self.name = name
@@ -87,10 +90,19 @@ class Behavior:
         """Its part in self-play; None without."""
         self._opponents: OpponentPolicies | None = None
         if settings.self_play is not None and learns:
-            self.self_play = SelfPlay(settings.self_play, turn_scheduler or TurnScheduler(), compute.seed)
-            self._opponents = OpponentPolicies(self.self_play, self._algorithm, compute)
+            scheduler = turn_scheduler or TurnScheduler()
+            self.self_play = SelfPlay(settings.self_play, scheduler, compute.seed, fixed_opponents)
+            self._opponents = OpponentPolicies(self.self_play, self._algorithm, compute, spec)
+            self._check_fixed(self._opponents, fixed_opponents)
         self.collector = Collector(name, settings, self._selector, self._algorithm, self._opponents)
         """The other half of the behavior, where its simulators are this process's own."""
+
+    def _check_fixed(self, policies: OpponentPolicies, opponents: Sequence[FixedOpponent]) -> None:
+        for each in opponents:
+            try:
+                policies.fixed_actor(each)
+            except UserError as error:
+                raise UserError(f"behavior '{self.name}': {error}") from None
 
     def prepare(self) -> None:
         """Reads what it learns from besides trajectories, such as demonstrations. Raises UserError."""
@@ -137,6 +149,8 @@ class Behavior:
         if self.self_play is not None and batch.results is not None:
             for rating in self.self_play.rate(batch.results.tolist()):
                 self._statistics.add("Self-play/ELO", rating)
+            for opponent in self.self_play.opponents_in_words() if len(batch.results) else ():
+                self._statistics.add(f"Self-play/Win Rate/{opponent}", batch.results)
         if batch.trajectories is not None and training:
             self._algorithm.record(self._callbacks.on_collection(self.name, batch.trajectories))
 

@@ -2,20 +2,24 @@
 
 A state machine: it knows no clock, no simulator and no network. One team learns at a time, the others act with
 earlier weights of their behavior (snapshots), or with its newest. The rules and their defaults are ML-Agents'.
+Beside them the pool of opponents may hold players that do not change, and be drawn from by the learner's win rates.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from trainer_service.collection.opponents import Snapshot, Weights
-from trainer_service.config import SelfPlaySettings
-from trainer_service.ops.ratings import rating_change
+from trainer_service.collection.opponents import FixedOpponent, Results, Snapshot, Weights
+from trainer_service.config import SELF, SelfPlaySettings
+from trainer_service.ops.ratings import pfsp_weight, rating_change
 
 _LATEST = -1
+_logger = logging.getLogger(__name__)
 
 
 class TurnScheduler:
@@ -112,8 +116,21 @@ class TurnScheduler:
             learner.rating += change
             for player, team in others:
                 player.add_to_rating(team, -change / len(others))
+                player.add_result(team, result)
             ratings.append(learner.rating)
         return ratings
+
+    def opponents_in_words(self) -> list[str]:
+        """The names of what the other teams act as now, where they have a pool of opponents."""
+        return sorted(
+            {
+                player.opponent_in_words(team)
+                for team, players in self._teams.items()
+                if team != self.learning
+                for player in players
+                if player.has_league
+            }
+        )
 
 
 class SelfPlay:
@@ -122,9 +139,23 @@ class SelfPlay:
     Snapshots that left the window stay alive for as long as a team plays as them.
     """
 
-    def __init__(self, settings: SelfPlaySettings, scheduler: TurnScheduler, seed: int) -> None:
-        """Takes part, with no team yet. seed: the draws of a swap depend on it and on the number of the swap."""
+    def __init__(
+        self,
+        settings: SelfPlaySettings,
+        scheduler: TurnScheduler,
+        seed: int,
+        fixed: Sequence[FixedOpponent] = (),
+    ) -> None:
+        """Takes part, with no team yet.
+
+        Args:
+            settings: the rules.
+            scheduler: who learns, among all who meet.
+            seed: the draws of a swap depend on it and on the number of the swap.
+            fixed: the players of the pool that do not change.
+        """
         self._settings = settings
+        self._fixed = {each.name.text: each for each in fixed}
         self._scheduler = scheduler
         self._seed = seed
         self.rating = settings.initial_elo
@@ -136,7 +167,7 @@ class SelfPlay:
         self.snapshots: list[Snapshot] = []
         """Snapshots, oldest first, at most ``window``."""
         self._teams: set[int] = set()
-        self._opponents: dict[int, Snapshot | None] = {}
+        self._opponents: dict[int, Snapshot | FixedOpponent | None] = {}
         self._saved_at = self._turn_began = self._swapped_at = self._swaps = 0
         self._turn = scheduler.turn
         """Number of the last turn that opponents were chosen for."""
@@ -158,8 +189,13 @@ class SelfPlay:
         """Whether the team's trajectories are learned from."""
         return team == self._scheduler.learning
 
-    def opponent(self, team: int) -> Snapshot | None:
-        """The snapshot that a team acts as; None for the newest policy, which the learning team always has."""
+    @property
+    def has_league(self) -> bool:
+        """Whether its opponents are others than in ML-Agents, or are drawn in another way."""
+        return self._settings.has_league
+
+    def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
+        """What a team acts as; None for the newest policy, which the learning team always has."""
         return self._opponents.get(team)
 
     @property
@@ -167,9 +203,20 @@ class SelfPlay:
         """The team whose turn it is."""
         return self._scheduler.learning
 
-    def opponents(self) -> dict[int, Snapshot]:
-        """The snapshots that teams act as, by team; those that act as the newest policy are left out."""
-        return {team: snapshot for team, snapshot in self._opponents.items() if snapshot is not None}
+    def opponents(self) -> dict[int, Snapshot | FixedOpponent]:
+        """What teams act as, by team; those that act as the newest policy are left out."""
+        return {team: opponent for team, opponent in self._opponents.items() if opponent is not None}
+
+    def opponent_in_words(self, team: int) -> str:
+        """The name of what a team acts as: ``latest``, ``snapshots``, or a fixed opponent's own."""
+        opponent = self.opponent(team)
+        if opponent is None:
+            return "latest"
+        return opponent.name.text if isinstance(opponent, FixedOpponent) else "snapshots"
+
+    def opponents_in_words(self) -> list[str]:
+        """The names of what the learner plays against now, where that is drawn from a pool."""
+        return self._scheduler.opponents_in_words()
 
     def rate(self, results: Sequence[float]) -> list[float]:
         """Updates ratings by games of the learning team: see ``TurnScheduler.rate``."""
@@ -187,6 +234,11 @@ class SelfPlay:
             self.rating += points
         else:
             player.rating += points
+
+    def add_result(self, team: int, result: float) -> None:
+        """Adds a learner's game to the win rate against what the team acts as: 1 won, ½ drawn, 0 lost."""
+        if (opponent := self.opponent(team)) is not None:
+            opponent.results.add(result)
 
     def advance(self, step: int, weights: Callable[[], Weights], *, finished: bool) -> bool:
         """Takes a snapshot and ends the turn, where they are due; call ``choose_opponents`` after it.
@@ -218,7 +270,10 @@ class SelfPlay:
             self._swap()
         for team in self._ghost_teams():
             # At the start, and for teams that show up later.
-            self._opponents.setdefault(team, self.snapshots[-1])
+            if team not in self._opponents:
+                plays_itself = SELF in self._settings.opponents
+                rng = np.random.default_rng([self._seed, self._swaps, team])
+                self._opponents[team] = self.snapshots[-1] if plays_itself else self._draw(rng)
 
     def _swap(self) -> None:
         rng = np.random.default_rng([self._seed, self._swaps])
@@ -226,17 +281,34 @@ class SelfPlay:
         self._swapped_at = self.ghost_steps
         self._swaps += 1
 
-    def _draw(self, rng: np.random.Generator) -> Snapshot | None:
-        if rng.random() < self._settings.play_against_latest_model_ratio:
+    def _draw(self, rng: np.random.Generator) -> Snapshot | FixedOpponent | None:
+        plays_itself = SELF in self._settings.opponents
+        if plays_itself and rng.random() < self._settings.play_against_latest_model_ratio:
             return None
-        return self.snapshots[int(rng.integers(len(self.snapshots)))]
+        if not self.has_league:
+            return self.snapshots[int(rng.integers(len(self.snapshots)))]
+        pool = self._pool()
+        weights = np.array(list(pool.values()))
+        return list(pool)[int(rng.choice(len(pool), p=weights / weights.sum()))]
+
+    def _pool(self) -> dict[Snapshot | FixedOpponent, float]:
+        """All opponents that do not move with the learner, with their weights; snapshots share that of ``self``."""
+        weights = self._settings.opponents
+        pool: dict[Snapshot | FixedOpponent, float] = {}
+        if SELF in weights:
+            pool |= dict.fromkeys(self.snapshots, weights[SELF] / len(self.snapshots))
+        pool |= {self._fixed[name]: weight for name, weight in weights.items() if name != SELF}
+        return {
+            each: weight * pfsp_weight(self._settings.pfsp_weighting, each.results.win_rate)
+            for each, weight in pool.items()
+        }
 
     def _ghost_teams(self) -> list[int]:
         return sorted(self._teams - {self._scheduler.learning})
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a continued run needs: tensors and plain Python only."""
-        played = [player for player in self._opponents.values() if player is not None]
+        played = [player for player in self._opponents.values() if isinstance(player, Snapshot)]
         known = list(dict.fromkeys([*self.snapshots, *played]))
         return {
             "learning": self._scheduler.learning,
@@ -249,22 +321,45 @@ class SelfPlay:
             "swaps": self._swaps,
             "window": len(self.snapshots),
             "snapshots": [
-                {"weights": dict(each.weights), "step": each.step, "rating": each.rating} for each in known
+                {"weights": dict(each.weights), "step": each.step, **_record_of(each)} for each in known
             ],
-            "players": {
-                team: _LATEST if player is None else known.index(player)
-                for team, player in self._opponents.items()
-            },
+            "fixed": {name: {"step": each.step, **_record_of(each)} for name, each in self._fixed.items()},
+            "players": {team: _saved_player(player, known) for team, player in self._opponents.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict``'s result. Raises KeyError where it is none."""
-        known = [Snapshot(each["weights"], each["step"], each["rating"]) for each in state["snapshots"]]
+        known = [
+            Snapshot(each["weights"], each["step"], each["rating"], Results(**each.get("results", {})))
+            for each in state["snapshots"]
+        ]
         self.snapshots = known[: state["window"]]
-        self._opponents = {
-            team: None if number == _LATEST else known[number] for team, number in state["players"].items()
-        }
+        for name, saved in state.get("fixed", {}).items():
+            if (each := self._fixed.get(name)) is not None:
+                each.rating, each.results = saved["rating"], Results(**saved["results"])
+                if each.step != saved["step"]:
+                    _logger.warning(
+                        "Opponent '%s' is of step %s now, it was of step %s: say which checkpoint is meant "
+                        "(RUN@STEP), and it stays the same.", name, each.step, saved["step"],
+                    )  # fmt: skip
+        self._opponents = {}
+        for team, player in state["players"].items():
+            if not isinstance(player, str):
+                self._opponents[team] = None if player == _LATEST else known[player]
+            elif player in self._fixed:  # another is drawn for one that is not in the pool any more
+                self._opponents[team] = self._fixed[player]
         self.rating, self.ghost_steps = state["rating"], state["ghost_steps"]
         self._saved_at, self._swapped_at = state["saved_at"], state["swapped_at"]
         self._swaps, self._turn, self._turn_began = state["swaps"], state["turn"], state["turn_began"]
         self._scheduler.resume(state["learning"], state["turn"])
+
+
+def _record_of(opponent: Snapshot | FixedOpponent) -> dict[str, Any]:
+    return {"rating": opponent.rating, "results": asdict(opponent.results)}
+
+
+def _saved_player(player: Snapshot | FixedOpponent | None, known: Sequence[Snapshot]) -> int | str:
+    """What a checkpoint calls it: the number of a snapshot, or a fixed opponent's name."""
+    if isinstance(player, FixedOpponent):
+        return player.name.text
+    return _LATEST if player is None else known.index(player)

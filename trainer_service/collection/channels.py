@@ -16,6 +16,7 @@ from trainer_service.metrics.statistics import MAX_NAMES
 from unity_bridge.errors import WireError
 from unity_bridge.server.bridge import Bridge, SimulatorInfo, Tick
 from unity_bridge.side_channels import (
+    EXPERT,
     STATS,
     Aggregation,
     EnvironmentParameterMessage,
@@ -107,7 +108,7 @@ class Channels:
         for record in tick.messages[:MAX_MESSAGES]:
             if record.channel == STATS:
                 self._handle_statistic(tick.simulator, record.body, add_stat)
-            elif not self._hub.deliver(tick.simulator, record):
+            elif record.channel != EXPERT and not self._hub.deliver(tick.simulator, record):
                 self._warn_of_unknown_channel(tick.simulator, record.channel)
 
     def drop(self, simulator: int) -> None:

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from trainer_service.algorithms import Algorithm
 from trainer_service.algorithms.common.frozen_policy import ActingPolicy
 from trainer_service.callbacks import EndedEpisodes
-from trainer_service.collection.opponents import OpponentPolicies
+from trainer_service.collection.opponents import FixedActor, OpponentPolicies
 from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.rollout.agent_indices import AgentIndexAllocator, GroupMembership, reported_agent_indices
 from trainer_service.rollout.agents import MAX_AGENTS, Keys, TooManyAgents
-from trainer_service.rollout.assembler import Episodes, TrajectoryAssembler
+from trainer_service.rollout.assembler import Decisions, Episodes, TrajectoryAssembler
 from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns, game_results
 from trainer_service.rollout.observation_selector import ObservationSelector
 from unity_bridge.arrays import Rows
@@ -27,15 +28,6 @@ from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observa
 from unity_bridge.throttled_logger import ThrottledLogger
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TeamSteps:
-    """One tick of one simulator, for the agents of one team of the behavior."""
-
-    simulator: int
-    team: int
-    batch: StepBatch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,8 +67,8 @@ class Collector:
             algorithm.memory_size,
             by_group=by_group,
         )
-        self._waiting: list[tuple[int, int, _Waiting]] = []
-        """Agents that wait for actions, with their simulator and team."""
+        self._waiting: list[tuple[TeamSteps, _Waiting]] = []
+        """Agents that wait for actions, with the tick that asked for them."""
         self._throttled = ThrottledLogger(_logger)
 
     def observe(self, steps: TeamSteps, replaced_values: int = 0) -> SampleBatch:
@@ -110,7 +102,7 @@ class Collector:
             tuple(sensor[first:] for sensor in batch.observations),
             batch.allowed_actions[first:],
         )
-        self._waiting.append((steps.simulator, steps.team, waiting))
+        self._waiting.append((steps, waiting))
         transitions, trajectories = observed.transitions, observed.trajectories
         if observed.episodes is None and not len(group_episodes):
             return SampleBatch(steps.team, transitions, trajectories, None, None, replaced_values)
@@ -128,13 +120,29 @@ class Collector:
         opponents = self._opponents
         waiting, self._waiting = self._waiting, []
         if opponents is None:
-            return self._sample_actions(self._algorithm, [part for _, _, part in waiting])
-        actors = [opponents.policy(team) for _, team, _ in waiting]
+            return self._sample_actions(self._algorithm, [part for _, part in waiting])
+        actors = [opponents.actor(steps) for steps, _ in waiting]
         decided: dict[int, ActionBatch] = {}
         for actor in dict.fromkeys(actors):
             at = [i for i, each in enumerate(actors) if each is actor]
-            decided |= zip(at, self._sample_actions(actor, [waiting[i][2] for i in at]), strict=True)
+            if isinstance(actor, FixedActor):
+                decided |= {i: self._act_as(actor, *waiting[i]) for i in at}
+            else:
+                decided |= zip(at, self._sample_actions(actor, [waiting[i][1] for i in at]), strict=True)
         return [decided[i] for i in range(len(waiting))]
+
+    def _act_as(self, actor: FixedActor, steps: TeamSteps, waiting: _Waiting) -> ActionBatch:
+        """Decides for a team that acts as a fixed opponent, whose steps nobody learns from: they are remembered as
+        blanks, so that the episodes of its agents are told apart."""
+        rows, actions = len(waiting.rows), self._selector.spec.action_spec
+        blank = Decisions(
+            np.zeros((rows, actions.continuous_size), np.float32),
+            np.zeros((rows, actions.discrete_size), np.int64),
+            np.zeros(rows, np.float32),
+            self._assembler.memories(waiting.rows),
+        )
+        self._assembler.acted(waiting.rows, waiting.observations, waiting.allowed_actions, blank)
+        return actor.act(steps)
 
     def _sample_actions(self, actor: ActingPolicy, waiting: list[_Waiting]) -> list[ActionBatch]:
         counts = [len(part.rows) for part in waiting]
@@ -164,7 +172,9 @@ class Collector:
         if self._agent_indices is not None:
             self._agent_indices.drop(simulator)
         self._groups.drop(simulator)
-        self._waiting = [each for each in self._waiting if each[0] != simulator]
+        if self._opponents is not None:
+            self._opponents.drop(simulator)
+        self._waiting = [each for each in self._waiting if each[0].simulator != simulator]
 
     def _forget_vanished(self, steps: TeamSteps, vanished: Keys) -> None:
         """Forgets agents that are taken for gone. Their episodes did not end, so their returns are not counted."""

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainer_service.collection.collector import Collector, TeamSteps
+from trainer_service.collection.collector import Collector
 from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import validate_behavior_name
 from trainer_service.errors import UserError
 from unity_bridge.server.bridge import Tick
@@ -108,7 +109,7 @@ class Collectors:
         ids = self._ids.get(tick.simulator, {})
         for behavior_id, batch in tick.steps.items():
             (name, team), collector = ids[behavior_id]
-            steps = TeamSteps(tick.simulator, team, batch)
+            steps = TeamSteps(tick.simulator, team, batch, behavior_id, tick.messages)
             self._deliver(name, collector.observe(steps, tick.replaced.get(behavior_id, 0)))
             self._pending_replies.append((tick.simulator, behavior_id, collector))
 

@@ -16,11 +16,27 @@ def command_of(options: RunOptions) -> Command | None:
     environment, engine = options.env_settings, options.engine_settings
     if environment.env_path is None:
         return None
+    arguments = list(environment.env_args or ())
+    if needs_expert(options):
+        arguments.append("--expert")
     return resolve_program(
         environment.env_path,
-        environment.env_args or (),
+        arguments,
         no_graphics=engine.no_graphics,
         no_graphics_monitor=engine.no_graphics_monitor,
+    )
+
+
+def needs_expert(options: RunOptions) -> bool:
+    """Whether some behavior's opponents may be the scene's own expert, while it learns."""
+    if options.checkpoint_settings.inference:
+        return False
+    settings = [*options.behaviors.values(), options.default_settings]
+    return any(
+        name.is_expert
+        for each in settings
+        if each is not None and each.self_play is not None
+        for name in each.self_play.fixed_opponents
     )
 
 

@@ -1,18 +1,49 @@
-"""Frozen policies of earlier selves, which the teams act with that do not learn."""
+"""Opponents under self-play: what teams act as that do not learn, earlier selves or players that do not change."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
 from trainer_service.algorithms import Algorithm, Compute
 from trainer_service.algorithms.common.frozen_policy import ActingPolicy, FrozenPolicy, without_critic
+from trainer_service.collection.policy_actor import PolicyActor
+from trainer_service.collection.team_steps import TeamSteps
+from trainer_service.config import PlayerName
+from trainer_service.errors import UserError
+from trainer_service.policy import Policy, random_policy
+from trainer_service.runs.checkpoint import Checkpoint, spec_mismatch
+from unity_bridge.side_channels import parse_expert
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch
 
 Weights = Mapping[str, Any]
 """The state dict of a policy: tensors by name."""
+
+_FADING = 0.99
+"""Weight of all games before a new one in a win rate, as in AlphaStar's league (Vinyals et al. 2019)."""
+
+
+@dataclass(slots=True)
+class Results:
+    """The games of learners against an opponent; older ones fade."""
+
+    games: float = 0.0
+    won: float = 0.0
+    """How many of them the learners won, a draw being half."""
+
+    @property
+    def win_rate(self) -> float:
+        """The learners' win rate; ½ before any game."""
+        return self.won / self.games if self.games else 0.5
+
+    def add(self, result: float) -> None:
+        """Adds a game: 1 won, ½ drawn, 0 lost."""
+        self.games = _FADING * self.games + 1.0
+        self.won = _FADING * self.won + result
 
 
 @dataclass(slots=True, eq=False)
@@ -23,35 +54,98 @@ class Snapshot:
     step: int
     """Agent steps of the behavior when the snapshot was taken."""
     rating: float
+    results: Results = field(default_factory=Results)
+
+
+@dataclass(slots=True, eq=False)
+class FixedOpponent:
+    """A player that does not change: chance, the scene's expert, or a checkpoint, of any trainer type."""
+
+    name: PlayerName
+    checkpoint: Checkpoint | None
+    """What it acts with; None for ``random`` and ``expert``."""
+    rating: float
+    results: Results = field(default_factory=Results)
+
+    @property
+    def step(self) -> int | None:
+        """Agent steps that it was trained for; None where it was not trained."""
+        return None if self.checkpoint is None else self.checkpoint.step
 
 
 class Opponents(Protocol):
     """What the teams of a behavior act as: the rules of self-play, or what a worker was told of them."""
 
-    def opponent(self, team: int) -> Snapshot | None:
-        """The snapshot that a team acts as; None for the newest policy, which the learning team always has."""
+    def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
+        """What a team acts as; None for the newest policy, which the learning team always has."""
         ...
+
+
+class FixedActor:
+    """A fixed opponent as it acts, for agents of any team in any simulator."""
+
+    def __init__(self, actor: PolicyActor | None, spec: BehaviorSpec) -> None:
+        """actor: None for the scene's expert."""
+        self._actor = actor
+        self._spec = spec
+
+    def act(self, steps: TeamSteps) -> ActionBatch:
+        """Actions for all who wait of a tick. Raises UserError where the simulator has no expert, or an unfit group."""
+        if self._actor is None:
+            return expert_actions(steps, self._spec)
+        return self._actor.act(steps.simulator, steps.team, steps.batch)
 
 
 class OpponentPolicies:
     """The policies of a behavior's teams under self-play.
 
     Every team that acts as a snapshot has a frozen policy of its own, into which the snapshot's weights are loaded
-    when it first acts. What its agents remember stays through a swap, until their episodes end.
+    when it first acts. What its agents remember stays through a swap, until their episodes end. A fixed opponent
+    remembers for itself. All that is drawn comes from one random stream.
     """
 
-    def __init__(self, opponents: Opponents, algorithm: Algorithm, compute: Compute) -> None:
+    def __init__(
+        self, opponents: Opponents, algorithm: Algorithm, compute: Compute, spec: BehaviorSpec
+    ) -> None:
+        """spec: what the behavior's agents see and do, as the simulator has it."""
         self._opponents = opponents
         self._algorithm = algorithm
+        self._spec = spec
         self._device = compute.device
         self._noise = torch.Generator(compute.device).manual_seed(compute.seed + 3)
         self._frozen: dict[int, tuple[Snapshot, FrozenPolicy]] = {}
+        self._fixed: dict[tuple[int, int], tuple[FixedOpponent, FixedActor]] = {}
+        """By simulator and team."""
+        self._policies: dict[PlayerName, Policy] = {}
+        """Those of fixed opponents."""
 
-    def policy(self, team: int) -> ActingPolicy:
-        """The policy that acts for a team: the algorithm's newest one, or a frozen one."""
-        snapshot = self._opponents.opponent(team)
-        if snapshot is None:
+    def actor(self, steps: TeamSteps) -> ActingPolicy | FixedActor:
+        """What acts for the team of a tick: the algorithm's newest policy, a frozen one, or a fixed opponent."""
+        opponent = self._opponents.opponent(steps.team)
+        if opponent is None:
             return self._algorithm
+        if isinstance(opponent, Snapshot):
+            return self._frozen_policy(steps.team, opponent)
+        before, actor = self._fixed.get((steps.simulator, steps.team), (None, None))
+        if actor is None or before is not opponent:
+            # A new one, which remembers nothing: episodes may have ended while another acted.
+            actor = self.fixed_actor(opponent)
+            self._fixed[steps.simulator, steps.team] = opponent, actor
+        return actor
+
+    def fixed_actor(self, opponent: FixedOpponent) -> FixedActor:
+        """A fixed opponent that can act. Raises UserError where it is of a behavior with other sensors or actions."""
+        if opponent.name.is_expert:
+            return FixedActor(None, self._spec)
+        if opponent.name not in self._policies:
+            self._policies[opponent.name] = self._policy_of(opponent)
+        return FixedActor(PolicyActor(self._policies[opponent.name], deterministic=False), self._spec)
+
+    def drop(self, simulator: int) -> None:
+        """Forgets what fixed opponents remember of a simulator that left or begins anew."""
+        self._fixed = {key: kept for key, kept in self._fixed.items() if key[0] != simulator}
+
+    def _frozen_policy(self, team: int, snapshot: Snapshot) -> FrozenPolicy:
         loaded, policy = self._frozen.get(team, (None, None))
         if policy is None:
             # Teams that are gone need none any more.
@@ -65,8 +159,21 @@ class OpponentPolicies:
             self._frozen[team] = snapshot, policy
         return policy
 
+    def _policy_of(self, opponent: FixedOpponent) -> Policy:
+        checkpoint = opponent.checkpoint
+        if checkpoint is None:
+            policy = random_policy("random", self._spec)
+        elif changed := spec_mismatch(checkpoint.spec, self._spec):
+            raise UserError(
+                f"self_play.opponents: '{opponent.name.text}' was trained for something else: {changed}"
+            )
+        else:
+            policy = Policy(checkpoint, device=str(self._device))
+        policy.draw_from(self._noise)
+        return policy
+
     def reseed(self, seed: int) -> None:
-        """Draws the actions of snapshots from a stream of this seed from now on."""
+        """Draws the actions of opponents from a stream of this seed from now on."""
         self._noise.manual_seed(seed)
 
     def state_dict(self) -> dict[str, Any]:
@@ -76,3 +183,17 @@ class OpponentPolicies:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict``'s result. Raises KeyError where it is none."""
         self._noise.set_state(state["acting"].cpu())
+
+
+def expert_actions(steps: TeamSteps, spec: BehaviorSpec) -> ActionBatch:
+    """What a scene's expert would do for all who wait. Raises UserError where the simulator has not said so."""
+    waiting = len(steps.batch) - steps.batch.num_terminal
+    if not waiting:
+        return ActionBatch.zeros(0, spec.action_spec)
+    actions = parse_expert(steps.messages, steps.behavior_id, waiting, spec.action_spec)
+    if actions is None:
+        raise UserError(
+            f"expert: the simulator does not say what an expert would do as '{steps.behavior_id}'; "
+            "only bundled scenes do, with the argument --expert"
+        )
+    return actions

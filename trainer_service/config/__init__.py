@@ -31,11 +31,13 @@ from trainer_service.config.run_options import (
     TorchSettings,
 )
 from trainer_service.config.schema import json_schema
-from trainer_service.config.trainer import BehavioralCloningSettings, SelfPlaySettings, TrainerSettings
+from trainer_service.config.self_play import SELF, SelfPlaySettings
+from trainer_service.config.trainer import BehavioralCloningSettings, TrainerSettings
 
 __all__ = [
     "HYPERPARAMETERS",
     "REWARD_SIGNALS",
+    "SELF",
     "BehavioralCloningSettings",
     "CheckpointSettings",
     "CurriculumSettings",

@@ -1,4 +1,4 @@
-"""The settings of one behavior's training, with its ``self_play`` and ``behavioral_cloning``."""
+"""The settings of one behavior's training, with its ``behavioral_cloning``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trainer_service.config.rewards import (
     leading_signal,
 )
 from trainer_service.config.section import Section, build_each, error_at, require_choice, unknown_key_message
+from trainer_service.config.self_play import SelfPlaySettings
 from trainer_service.config.values import (
     Count,
     Flag,
     NonNegative,
-    Number,
     PositiveCount,
     Text,
     WholeNumber,
@@ -62,33 +62,6 @@ class BehavioralCloningSettings(Section):
     def has_faded_out(self, step: int) -> bool:
         """Whether cloning has faded out at this step."""
         return 0 < self.steps <= step
-
-
-def _five_snapshots(validated: dict[str, Any]) -> int:
-    save_steps: int = validated["save_steps"]
-    return 5 * save_steps
-
-
-class SelfPlaySettings(Section):
-    """Self-play: one team learns, the others act with snapshots of it."""
-
-    save_steps: PositiveCount = 20000
-    """Trainer steps between snapshots."""
-
-    team_change: PositiveCount = Field(default_factory=_five_snapshots)
-    """Trainer steps after which another team learns; five times save_steps where not given."""
-
-    swap_steps: Count = 2000
-    """Opponents' steps between swaps of their snapshot."""
-
-    window: PositiveCount = 10
-    """Snapshots kept."""
-
-    play_against_latest_model_ratio: Number = 0.5
-    """Probability of meeting the current policy instead of a snapshot."""
-
-    initial_elo: Number = 1200.0
-    """Rating at the start."""
 
 
 def _defaults_of_type(validated: dict[str, Any]) -> Hyperparameters:

@@ -11,9 +11,19 @@ import torch
 
 from trainer_service.collection.collectors import TeamName
 from trainer_service.collection.sample_batch import SampleBatch
-from trainer_service.config import TrainerSettings
+from trainer_service.config import PlayerName, TrainerSettings
 from unity_bridge.side_channels import EnvironmentParameterMessage, StatMessage
 from unity_bridge.specs import BehaviorSpec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishedOpponent:
+    """A fixed opponent, as workers shall act with it."""
+
+    name: PlayerName
+
+    checkpoint: Mapping[str, Any] | None
+    """``plain_checkpoint``, with arrays in place of tensors; None for one that has none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -43,6 +53,9 @@ class PublishedPolicy:
 
     opponents: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     """State dicts, as arrays, of the snapshots that other teams act as, by team."""
+
+    fixed_opponents: Mapping[int, PublishedOpponent] = field(default_factory=dict)
+    """The fixed opponents that other teams act as, by team."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

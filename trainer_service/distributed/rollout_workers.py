@@ -20,9 +20,11 @@ from typing import Protocol
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
 from trainer_service.collection.collectors import TeamName
+from trainer_service.collection.opponents import FixedOpponent
 from trainer_service.config.distributed import DistributedSettings
 from trainer_service.curriculum import Curriculum
 from trainer_service.distributed.records import (
+    PublishedOpponent,
     PublishedPolicy,
     SampleRequest,
     SampleResult,
@@ -34,6 +36,7 @@ from trainer_service.distributed.shares import Demand, share_of
 from trainer_service.distributed.worker_statistics import WorkerState, WorkerStatistics, add_statistic
 from trainer_service.errors import UserError
 from trainer_service.metrics.timers import Timers
+from trainer_service.runs.checkpoint import plain_checkpoint
 from unity_bridge.errors import SimulatorLost
 from unity_bridge.side_channels import Aggregation
 from unity_bridge.specs import BehaviorSpec
@@ -381,10 +384,16 @@ def _version(behavior: Behavior) -> Hashable:
 
 def published(behavior: Behavior) -> PublishedPolicy:
     """A behavior's policy as it is now."""
-    learning_team, opponents = None, {}
+    learning_team, opponents, fixed_opponents = None, {}, {}
     if (rules := behavior.self_play) is not None:
         learning_team = rules.learning_team
-        opponents = {team: as_arrays(snapshot.weights) for team, snapshot in rules.opponents().items()}
+        for team, opponent in rules.opponents().items():
+            if isinstance(opponent, FixedOpponent):
+                checkpoint = opponent.checkpoint
+                plain = None if checkpoint is None else as_arrays(plain_checkpoint(checkpoint))
+                fixed_opponents[team] = PublishedOpponent(opponent.name, plain)
+            else:
+                opponents[team] = as_arrays(opponent.weights)
     return PublishedPolicy(
         spec=behavior.spec,
         settings=behavior.settings,
@@ -395,4 +404,5 @@ def published(behavior: Behavior) -> PublishedPolicy:
         training=behavior.training,
         learning_team=learning_team,
         opponents=opponents,
+        fixed_opponents=fixed_opponents,
     )

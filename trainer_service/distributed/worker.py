@@ -19,13 +19,14 @@ from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector
 from trainer_service.collection.collectors import Collectors, TeamName
 from trainer_service.collection.launching import bridge_settings, command_of
-from trainer_service.collection.opponents import OpponentPolicies, Snapshot
+from trainer_service.collection.opponents import FixedOpponent, OpponentPolicies, Snapshot
 from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.collection.simulators import NotYet, Simulators
 from trainer_service.collection.teams import Teams
-from trainer_service.config import RunOptions
+from trainer_service.config import PlayerName, RunOptions
 from trainer_service.distributed.records import (
     Declaration,
+    PublishedOpponent,
     PublishedPolicy,
     SampleRequest,
     SampleResult,
@@ -35,7 +36,7 @@ from trainer_service.distributed.records import (
 from trainer_service.errors import UserError
 from trainer_service.metrics.timers import Timers
 from trainer_service.rollout.trajectories import Trajectories
-from trainer_service.runs.checkpoint import spec_mismatch
+from trainer_service.runs.checkpoint import parse_checkpoint, spec_mismatch
 from unity_bridge.server.bridge import Bridge, BridgeSettings
 from unity_bridge.side_channels import EnvironmentParameterMessage, SideChannelRecord, StatMessage
 from unity_bridge.side_channels.channel_hub import ChannelHub
@@ -233,10 +234,12 @@ class _PolicyCopy:
         compute = Compute(_CPU, published.seed)
         self.published = published
         self._algorithm = ALGORITHMS[settings.trainer_type](selector.spec, settings, compute)
-        self._snapshots: dict[int, Snapshot] = {}
+        self._opponent_of: dict[int, Snapshot | FixedOpponent] = {}
+        """By team."""
+        self._fixed: dict[PlayerName, FixedOpponent] = {}
         self._opponents: OpponentPolicies | None = None
         if settings.self_play is not None:
-            self._opponents = OpponentPolicies(self, self._algorithm, compute)
+            self._opponents = OpponentPolicies(self, self._algorithm, compute, spec)
         self.collector = Collector(name, settings, selector, self._algorithm, self._opponents)
 
     def update(self, published: PublishedPolicy, stream: tuple[int, int]) -> None:
@@ -246,9 +249,14 @@ class _PolicyCopy:
             2, np.uint64
         )
         self._algorithm.load_acting_state(as_tensors(published.state), int(acting) >> 1)
-        self._snapshots = {
+        self._opponent_of = {
             team: Snapshot(as_tensors(weights), 0, 0.0) for team, weights in published.opponents.items()
         }
+        for team, opponent in published.fixed_opponents.items():
+            # The one that is known, so that it remembers what it saw.
+            if opponent.name not in self._fixed:
+                self._fixed[opponent.name] = _fixed_opponent(opponent)
+            self._opponent_of[team] = self._fixed[opponent.name]
         if self._opponents is not None:
             self._opponents.reseed(int(others) >> 1)
 
@@ -260,9 +268,16 @@ class _PolicyCopy:
         """
         self._algorithm.update_normalizer(trajectories)
 
-    def opponent(self, team: int) -> Snapshot | None:
-        """The snapshot that a team acts as; None for the newest policy."""
-        return self._snapshots.get(team)
+    def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
+        """What a team acts as; None for the newest policy."""
+        return self._opponent_of.get(team)
+
+
+def _fixed_opponent(published: PublishedOpponent) -> FixedOpponent:
+    checkpoint = None
+    if published.checkpoint is not None:
+        checkpoint = parse_checkpoint(as_tensors(published.checkpoint), Path(published.name.text))
+    return FixedOpponent(published.name, checkpoint, 0.0)
 
 
 class _LogBuffer(logging.Handler):

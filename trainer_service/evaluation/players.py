@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer_service.collection.collectors import parse_behavior_id
+from trainer_service.collection.opponents import expert_actions
 from trainer_service.collection.policy_actor import PolicyActor
-from trainer_service.config import PlayerName, TrainerSettings
+from trainer_service.collection.team_steps import TeamSteps
+from trainer_service.config import PlayerName
 from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import policies_for
-from trainer_service.policy import Policy, by_behavior, chosen_checkpoints
+from trainer_service.policy import Policy, by_behavior, chosen_checkpoints, random_policy
 from trainer_service.runs.checkpoint import Checkpoint, load_checkpoint
 from trainer_service.runs.folder import RunFolder
 from unity_bridge.server.bridge import Tick
-from unity_bridge.side_channels import parse_expert
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch
 
@@ -63,11 +64,6 @@ def player_checkpoints(name: PlayerName, results_dir: str | Path) -> dict[str, C
         raise UserError(f"player '{name.text}': {error}") from None
 
 
-def random_policy(behavior: str, spec: BehaviorSpec, seed: int) -> Policy:
-    """A policy that does anything that is allowed."""
-    return Policy(Checkpoint(behavior, 0, spec, TrainerSettings(trainer_type="random"), {}), seed=seed)
-
-
 class Seat:
     """A player on one side of a match."""
 
@@ -103,22 +99,7 @@ class Seat:
             UserError: the expert shall act, and the simulator has not said what it would do.
         """
         batch = tick.steps[behavior_id]
-        if self._player.name.is_expert:
-            return expert_actions(tick, behavior_id, spec)
         name, team = parse_behavior_id(behavior_id)
+        if self._player.name.is_expert:
+            return expert_actions(TeamSteps(tick.simulator, team, batch, behavior_id, tick.messages), spec)
         return self._actors[name].act(tick.simulator, team, batch)
-
-
-def expert_actions(tick: Tick, behavior_id: str, spec: BehaviorSpec) -> ActionBatch:
-    """What a scene's expert would do for all who wait of a behavior id. Raises UserError where it has not said so."""
-    batch = tick.steps[behavior_id]
-    waiting = len(batch) - batch.num_terminal
-    if not waiting:
-        return ActionBatch.zeros(0, spec.action_spec)
-    actions = parse_expert(tick.messages, behavior_id, waiting, spec.action_spec)
-    if actions is None:
-        raise UserError(
-            f"expert: the simulator does not say what an expert would do as '{behavior_id}'; "
-            "only bundled scenes do, with the argument --expert"
-        )
-    return actions

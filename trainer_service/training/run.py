@@ -33,6 +33,7 @@ from trainer_service.metrics.timers import Timers
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
 from trainer_service.training.compute import cores_of_each, out_of_memory, seed_of, threads_for
+from trainer_service.training.opponent_pools import Checkpoints, fixed_opponents
 from trainer_service.training.progress_log import ExchangeHint, ProgressLog
 from trainer_service.training.recorder import Outputs, Recorder
 from trainer_service.training.stop_signals import StopSignals, UpdateInterrupted
@@ -163,6 +164,9 @@ class RunFactory:
     warm_starts: Mapping[str, WarmStart]
     """What behaviors start from, by name."""
 
+    opponents: Checkpoints = field(default_factory=dict)
+    """Checkpoints of fixed opponents."""
+
     device: torch.device
     ranks: LearnerRanks | None = None
     """Learner ranks that share the updates; None for one learner."""
@@ -286,6 +290,10 @@ class RunFactory:
             size = trained_group_size(start) or group_size
         settings = with_group_size(options.behavior_settings(name), size)
 
+        opponents = []
+        if settings.self_play is not None and not options.checkpoint_settings.inference:
+            opponents = fixed_opponents(name, settings.self_play, self.opponents)
+
         def before_minibatch(minibatch: int, of: int) -> None:
             progress.updating(name, minibatch, of)
             self.stop.raise_if_overdue()
@@ -303,6 +311,7 @@ class RunFactory:
             learns=not options.checkpoint_settings.inference,
             callbacks=self.callbacks,
             turn_scheduler=turn_scheduler,
+            fixed_opponents=opponents,
             make_algorithm=make_algorithm if self.ranks is None else partial(self.ranks.make, name),
         )
 

@@ -28,6 +28,7 @@ from trainer_service.training.learner_ranks import (
     serve_rank_0,
     serves_rank_0,
 )
+from trainer_service.training.opponent_pools import read_opponents
 from trainer_service.training.sources import local_simulators, num_workers, rollout_workers
 from trainer_service.training.stop_signals import StopSignals
 from trainer_service.training.warm_start import (
@@ -117,6 +118,7 @@ def train(
         stop = stop or stack.enter_context(StopSignals())
         warm_starts = read_warm_starts(options, folder)
         _check_demonstrations_of_resumed(options, warm_starts)
+        opponents = read_opponents(options)
         if folder.writable:
             folder.write_configuration(dump_run_options(options))
 
@@ -148,6 +150,7 @@ def train(
             curriculum=curriculum,
             callbacks=callback_list,
             warm_starts=warm_starts,
+            opponents=opponents,
             device=device,
             ranks=ranks,
         ).make(make_source)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from trainer_service.behaviors.self_play import SelfPlay, TurnScheduler
+from trainer_service.collection.opponents import FixedOpponent, Results
 from trainer_service.config import SelfPlaySettings
 
 
@@ -15,8 +16,13 @@ def settings(**changes: Any) -> SelfPlaySettings:
     return SelfPlaySettings.model_validate({**rare, **changes})
 
 
+def fixed_of(rules: SelfPlaySettings) -> list[FixedOpponent]:
+    return [FixedOpponent(name, None, rules.initial_elo) for name in rules.fixed_opponents]
+
+
 def player(scheduler: TurnScheduler, *teams: int, seed: int = 0, **changes: Any) -> SelfPlay:
-    made = SelfPlay(settings(**changes), scheduler, seed)
+    rules = settings(**changes)
+    made = SelfPlay(rules, scheduler, seed, fixed_of(rules))
     for team in teams:
         made.register_team(team)
     return made
@@ -282,3 +288,114 @@ def test_a_team_of_two_behaviors_stays_until_both_leave() -> None:
     assert scheduler.learning == 0
     assert striker.remove_team(0)
     assert scheduler.learning == 1
+
+
+def met(one: SelfPlay, swaps: int, team: int = 1) -> dict[str, float]:
+    """How often a team acts as each opponent, over so many swaps."""
+    names: list[str] = []
+    for _ in range(swaps):
+        one.ghost_steps += 1
+        one.choose_opponents(0)
+        opponent = one.opponent(team)
+        names.append(
+            str(getattr(opponent, "step", None)) if opponent in one.snapshots else one.opponent_in_words(team)
+        )
+    return {name: names.count(name) / swaps for name in sorted(set(names))}
+
+
+def test_a_pool_without_self_holds_nobody_else() -> None:
+    one = player(TurnScheduler(), 0, 1, swap_steps=1, opponents=["random"])
+    go_on(one, steps=[0])
+    assert one.opponent_in_words(1) == "random"
+    assert one.opponent(0) is None
+    assert met(one, 50) == {"random": 1.0}
+    assert one.opponents_in_words() == ["random"]
+
+
+def test_opponents_are_drawn_by_their_weights() -> None:
+    weights = {"self": 1, "random": 2, "expert": 1}
+    one = player(TurnScheduler(), 0, 1, save_steps=1, window=2, swap_steps=1, opponents=weights)
+    for step in range(3):
+        go_on(one, steps=[step])
+    found = met(one, 4000)
+    # The newest policy is every second one; of the rest snapshots share a quarter, and random has half.
+    expected = {"latest": 0.5, "1": 0.0625, "2": 0.0625, "random": 0.25, "expert": 0.125}
+    assert found == pytest.approx(expected, abs=0.03)
+
+
+def test_who_wins_is_met_more_often_in_a_league() -> None:
+    rules: dict[str, Any] = {
+        "swap_steps": 1,
+        "play_against_latest_model_ratio": 0.0,
+        "pfsp_weighting": "hard",
+    }
+    one = player(TurnScheduler(), 0, 1, opponents=["self", "random", "expert"], **rules)
+    go_on(one, steps=[0])
+    one._fixed["random"].results = Results(games=10.0, won=9.0)
+    one._fixed["expert"].results = Results(games=10.0, won=0.0)
+    # Weights (1 − p)²: 0.01 for random, 1 for the expert, 0.25 for the snapshot that nobody has played against.
+    assert list(one._pool().values()) == pytest.approx([0.25, 0.01, 1.0])
+    assert met(one, 4000) == pytest.approx(
+        {"0": 0.25 / 1.26, "expert": 1 / 1.26, "random": 0.01 / 1.26}, abs=0.03
+    )
+
+
+def test_results_count_for_whom_the_learner_met_and_fade() -> None:
+    one = player(TurnScheduler(), 0, 1, opponents=["expert"])
+    go_on(one, steps=[0])
+    one.rate([1.0, 0.5])
+    opponent = one.opponent(1)
+    assert isinstance(opponent, FixedOpponent)
+    # 0.99 · 1 + 1 games, of which 0.99 · 1 + ½ were won.
+    assert opponent.results == Results(games=pytest.approx(1.99), won=pytest.approx(1.49))
+    assert opponent.results.win_rate == pytest.approx(1.49 / 1.99)
+    assert opponent.rating == pytest.approx(1200.0 - (one.rating - 1200.0))
+
+
+def test_a_league_goes_on_as_if_it_had_never_stopped() -> None:
+    rules: dict[str, Any] = {
+        "save_steps": 5, "team_change": 30, "swap_steps": 7, "window": 2, "opponents": ["self", "random", "expert"],
+        "pfsp_weighting": "variance",
+    }  # fmt: skip
+
+    def live(one: SelfPlay, ticks: range) -> list[Any]:
+        seen: list[Any] = []
+        for at in ticks:
+            one.ghost_steps += 3
+            go_on(one, steps=[2 * at])
+            seen.append((one.rate([1.0, 0.5][: at % 3]), one.opponent_in_words(0), one.opponent_in_words(1)))
+            seen.append([round(weight, 12) for weight in one._pool().values()])
+        return seen
+
+    straight = player(TurnScheduler(), 0, 1, seed=5, **rules)
+    live(straight, range(40))
+    resumed = player(TurnScheduler(), seed=5, **rules)
+    resumed.load_state_dict(straight.state_dict())
+    for team in (0, 1):
+        resumed.register_team(team)
+    expected = live(straight, range(40, 140))
+    names = {name for each in expected[::2] for name in each[1:]}
+    assert names == {"random", "expert", "latest", "snapshots"}
+    assert live(resumed, range(40, 140)) == expected
+
+
+def test_an_opponent_that_left_the_pool_is_replaced() -> None:
+    one = player(TurnScheduler(), 0, 1, opponents=["random"])
+    go_on(one, steps=[0])
+    resumed = player(TurnScheduler(), 0, 1, opponents=["expert"])
+    resumed.load_state_dict(one.state_dict())
+    go_on(resumed, steps=[0])
+    assert resumed.opponent_in_words(1) == "expert"
+
+
+def test_a_state_from_before_there_were_pools_is_understood() -> None:
+    one = player(TurnScheduler(), 0, 1)
+    go_on(one, steps=[0])
+    state = one.state_dict()
+    del state["fixed"]
+    for snapshot in state["snapshots"]:
+        del snapshot["results"]
+    resumed = player(TurnScheduler(), 0, 1)
+    resumed.load_state_dict(state)
+    assert resumed.snapshots[0].results == Results()
+    assert resumed.opponent(1) is resumed.snapshots[0]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,15 @@ from seeds import seeds
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.self_play import TurnScheduler
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.opponents import FixedOpponent
+from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import TrainerSettings
+from trainer_service.errors import UserError
 from trainer_service.policy import Policy
+from trainer_service.runs.checkpoint import Checkpoint
 from unity_bridge.server.bridge import Tick
-from unity_bridge.simulators.scene import concatenate, step_batch
+from unity_bridge.side_channels import SideChannelRecord, expert_record
+from unity_bridge.simulators.scene import choices, concatenate, step_batch
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -96,12 +101,24 @@ def settings(trainer_type: str = "ppo", **self_play: Any) -> TrainerSettings:
     )
 
 
-def meet(*ids: str, seed: int = 1, chosen: TrainerSettings | None = None) -> BehaviorsOfSimulators:
+def meet(
+    *ids: str,
+    seed: int = 1,
+    chosen: TrainerSettings | None = None,
+    checkpoints: Mapping[str, Checkpoint] | None = None,
+) -> BehaviorsOfSimulators:
+    """checkpoints: of fixed opponents, by name."""
     turn_scheduler = TurnScheduler()
+    used = chosen or settings()
+    assert used.self_play is not None
+    fixed = [
+        FixedOpponent(name, (checkpoints or {}).get(name.text), 1200.0)
+        for name in used.self_play.fixed_opponents
+    ]
 
     def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
         compute = Compute(torch.device("cpu"), seed)
-        return Behavior(name, spec, chosen or settings(), compute, turn_scheduler=turn_scheduler)
+        return Behavior(name, spec, used, compute, turn_scheduler=turn_scheduler, fixed_opponents=fixed)
 
     behaviors = BehaviorsOfSimulators(create)
     for each in ids:
@@ -109,17 +126,26 @@ def meet(*ids: str, seed: int = 1, chosen: TrainerSettings | None = None) -> Beh
     return behaviors
 
 
-def play(behaviors: BehaviorsOfSimulators, world: OneThrow, games: int) -> list[dict[str, ActionBatch]]:
-    """Plays so many games on every court, as the loop does. Returns all actions."""
+def play(
+    behaviors: BehaviorsOfSimulators, world: OneThrow, games: int, expert: int | None = None
+) -> list[dict[str, ActionBatch]]:
+    """Plays so many games on every court, as the loop does. Returns all actions.
+
+    expert: what the world's own expert chooses, and says with every tick; None where there is none.
+    """
+    messages: tuple[SideChannelRecord, ...] = ()
+    if expert is not None:
+        shown = choices(np.full(AGENTS, expert))
+        messages = (expert_record(dict.fromkeys(IDS, shown)),)
     steps, done = world.begin(), []
     for _ in range(games):
-        behaviors.observe(Tick(0, {}, steps))
+        behaviors.observe(Tick(0, {}, steps, messages))
         for behavior in behaviors.values():
             if behavior.ready_to_update():
                 behavior.update()
         if behaviors.advance_turns():
             behaviors.drop(0)
-            behaviors.observe(Tick(0, {}, steps := world.begin()))
+            behaviors.observe(Tick(0, {}, steps := world.begin(), messages))
         actions = behaviors.act()[0]
         done.append(actions)
         steps = world.step(actions)
@@ -232,3 +258,66 @@ def test_a_behavior_that_only_acts_has_no_opponents() -> None:
     behavior.observe(TeamSteps(0, 1, batch))
     assert len(behavior.act()[0]) == AGENTS
     assert behavior.checkpoint().self_play is None
+
+
+ALONE: dict[str, Any] = {"save_steps": 10**6, "team_change": 10**6, "swap_steps": 64}
+
+
+def test_one_side_acts_at_random_while_the_other_learns() -> None:
+    behaviors = meet(*IDS, chosen=settings(opponents=["random"], **ALONE))
+    actions = play(behaviors, OneThrow(higher_wins, IDS), games=120)
+    assert favourites(actions, IDS[0])[2] > 0.8
+    assert favourites(actions, IDS[1]) == pytest.approx(np.full(3, 1 / 3), abs=0.05)
+    series = behaviors["Duel"].summarize(1.0).series
+    assert 0.6 < series["Self-play/Win Rate/random"].value < 1.0
+    assert "Self-play/Win Rate/latest" not in series
+
+
+def test_an_expert_plays_what_the_simulator_says() -> None:
+    behaviors = meet(*IDS, chosen=settings(opponents=["expert"], **ALONE))
+    actions = play(behaviors, OneThrow(higher_wins, IDS), games=4, expert=1)
+    assert favourites(actions, IDS[1]).tolist() == [0.0, 1.0, 0.0]
+    with pytest.raises(UserError, match=r"does not say what an expert would do as 'Duel\?team=1'"):
+        play(behaviors, OneThrow(higher_wins, IDS), games=1)
+
+
+def tensors(state: Any) -> Iterator[torch.Tensor]:
+    """Every tensor of nested mappings."""
+    if isinstance(state, torch.Tensor):
+        yield state
+    for each in state.values() if isinstance(state, Mapping) else ():
+        yield from tensors(each)
+
+
+def always(choice: int, trainer_type: str) -> Checkpoint:
+    """A checkpoint of a policy that makes this choice."""
+    checkpoint = meet(*IDS, chosen=settings(trainer_type))["Duel"].checkpoint()
+    for tensor in tensors(checkpoint.algorithm):
+        if tensor.dtype == torch.float32:
+            tensor.zero_()
+        if tensor.shape == (CHOICES,):
+            tensor[choice] = 100.0
+    return checkpoint
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "mappo"])
+def test_a_policy_of_any_trainer_type_can_be_played_against(trainer_type: str) -> None:
+    chosen = settings(opponents=["other.pt", "self"], play_against_latest_model_ratio=0.0, **ALONE)
+    behaviors = meet(*IDS, chosen=chosen, checkpoints={"other.pt": always(1, trainer_type)})
+    actions = play(behaviors, OneThrow(higher_wins, IDS), games=60)
+    only = [(tick[IDS[1]].discrete == 1).all() for tick in actions]
+    # Every two games another opponent is drawn; one of the two never makes another choice.
+    assert 0.2 < np.mean(only) < 0.8
+    series = behaviors["Duel"].summarize(1.0).series
+    assert {"Self-play/Win Rate/other.pt", "Self-play/Win Rate/snapshots"} <= set(series)
+
+
+def test_a_policy_of_another_task_cannot_be_played_against() -> None:
+    other = always(1, "ppo")
+    wrong = BehaviorSpec((ObservationSpec("one", (7,)),), ActionSpec(0, (CHOICES,)))
+    with pytest.raises(UserError, match=r"self_play.opponents: 'other.pt' was trained for something else"):
+        meet(
+            *IDS,
+            chosen=settings(opponents=["other.pt"]),
+            checkpoints={"other.pt": replace(other, spec=wrong)},
+        )

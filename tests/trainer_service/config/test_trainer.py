@@ -363,3 +363,46 @@ def test_replayed_rewards_are_not_normalized(trainer_type: str, refuse: Refuse) 
         f"run.yaml:5: behaviors.A.reward_signals.extrinsic.normalize_rewards: expected false, as {trainer_type} "
         "learns from a replay buffer, which outlives any scale of returns, got true"
     ]
+
+
+@pytest.mark.parametrize(
+    ("written", "weights"),
+    [
+        ("[self, random]", {"self": 1.0, "random": 1.0}),
+        ("{expert: 2, old@120000: 0.5}", {"expert": 2.0, "old@120000": 0.5}),
+    ],
+)
+def test_opponents_are_a_list_or_weights(load: Load, written: str, weights: dict[str, float]) -> None:
+    loaded = load(f"behaviors: {{A: {{self_play: {{opponents: {written}}}}}}}")
+    rules = loaded.options.behaviors["A"].self_play
+    assert rules is not None
+    assert rules.opponents == weights
+    assert rules.has_league
+
+
+def test_a_pool_that_is_not_mentioned_is_that_of_mlagents() -> None:
+    rules = SelfPlaySettings()
+    assert (rules.opponents, rules.has_league, rules.fixed_opponents) == ({"self": 1.0}, False, [])
+
+
+@pytest.mark.parametrize(
+    ("written", "complaint"),
+    [
+        ("[]", "expected at least one player, got an empty list"),
+        ("[random, random]", "'random' stands there twice"),
+        ("random", "expected a list of players, or a mapping from players to weights, got 'random'"),
+        ("[7]", "expected the name of a player, got 7"),
+        (
+            "[a/b]",
+            "player 'a/b': expected a run, RUN@STEP, RUN@best, FILE.pt, random or expert; a run id must be",
+        ),
+    ],
+)
+def test_opponents_that_cannot_be_are_refused(refuse: Refuse, written: str, complaint: str) -> None:
+    (line,) = refuse(f"behaviors:\n  A:\n    self_play:\n      opponents: {written}\n")
+    assert line.startswith(f"run.yaml:4: behaviors.A.self_play.opponents: {complaint}")
+
+
+def test_weights_of_opponents_are_positive(refuse: Refuse) -> None:
+    (line,) = refuse("behaviors:\n  A:\n    self_play:\n      opponents: {random: 0}\n")
+    assert line.startswith("run.yaml:4: behaviors.A.self_play.opponents.random: ")

@@ -8,14 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from in_process_workers import SMALL_PPO, Finished, InProcessWorkers, learn_in_process, options_of, shipped
 from walkers import Walk, Walkers, walkers
 
+from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.opponents import Snapshot
+from trainer_service.collection.opponents import FixedActor, FixedOpponent, Snapshot
+from trainer_service.collection.team_steps import TeamSteps
+from trainer_service.config import TrainerSettings, parse_player
 from trainer_service.distributed.rollout_workers import published
 from trainer_service.distributed.worker import _PolicyCopy
 from unity_bridge.simulators.academy import Academy
+from unity_bridge.simulators.scene import step_batch
 
 TEAMS = walkers({"A?team=0": Walk(agents=1), "A?team=1": Walk(agents=1)})
 PLAY = {
@@ -155,9 +160,67 @@ def test_a_snapshot_acts_on_a_worker_as_it_does_locally(make_behavior: Any) -> N
         algorithm.load_acting_state(behavior.acting_state(), 5)
     by_team = {}
     for team in (0, 1):
-        here = local.policy(team).act(seen, allowed, nothing, deterministic=False)
-        there = remote.policy(team).act(seen, allowed, nothing, deterministic=False)
+        asked = TeamSteps(0, team, step_batch(seen, np.zeros(64, np.float32), agent_ids=np.arange(64)))
+        one, other = local.actor(asked), remote.actor(asked)
+        assert not isinstance(one, FixedActor)
+        assert not isinstance(other, FixedActor)
+        here = one.act(seen, allowed, nothing, deterministic=False)
+        there = other.act(seen, allowed, nothing, deterministic=False)
         np.testing.assert_array_equal(here.discrete_actions, there.discrete_actions)
         np.testing.assert_array_equal(here.log_probs, there.log_probs)
         by_team[team] = there.log_probs
     assert not np.allclose(by_team[0], by_team[1])
+
+
+@pytest.mark.parametrize("kind", ["random", "other.pt"])
+def test_a_fixed_opponent_acts_on_a_worker_as_it_does_locally(make_behavior: Any, kind: str) -> None:
+    network = {"hidden_units": 4, "num_layers": 1, "memory": {"memory_size": 4, "sequence_length": 2}}
+    other = make_behavior(sizes=(2,), branches=(2,), seed=9, network_settings=network).checkpoint()
+    fixed = FixedOpponent(parse_player(kind), None if kind == "random" else other, 1200.0)
+    settings = TrainerSettings.model_validate({**DUEL, "self_play": {"opponents": [kind]}})
+    spec = other.spec
+    behavior = Behavior("A", spec, settings, Compute(torch.device("cpu"), 1), fixed_opponents=[fixed])
+    rules = behavior.self_play
+    assert rules is not None
+    for team in (0, 1):
+        rules.register_team(team)
+    behavior.self_play.advance(0, behavior.weights, finished=False)
+    rules.choose_opponents(0)
+    assert rules.opponents() == {1: fixed}
+    policy = shipped(published(behavior))
+    copy = _PolicyCopy("A", policy)
+    copy.update(policy, (3, 0))
+    copy.update(policy, (4, 0))
+    local, remote = behavior._opponents, copy._opponents
+    assert local is not None
+    assert remote is not None
+    local.reseed(5)
+    remote.reseed(5)
+    rng = np.random.default_rng(1)
+    chosen = []
+    for _ in range(3):
+        seen = rng.normal(size=(64, 2)).astype(np.float32)
+        batch = step_batch(
+            [seen],
+            np.zeros(64, np.float32),
+            agent_ids=np.arange(64),
+            allowed_actions=np.ones((64, 2), np.bool_),
+        )
+        here, there = (each.actor(TeamSteps(0, 1, batch)) for each in (local, remote))
+        assert isinstance(here, FixedActor)
+        assert isinstance(there, FixedActor)
+        chosen.append(here.act(TeamSteps(0, 1, batch)).discrete)
+        np.testing.assert_array_equal(there.act(TeamSteps(0, 1, batch)).discrete, chosen[-1])
+    assert not np.array_equal(chosen[0], chosen[1])
+
+
+def test_workers_meet_fixed_opponents(tmp_path: Path) -> None:
+    self_play = {"opponents": ["random"], "team_change": 10**6, "save_steps": 50}
+    options = options_of({"A": {**DUEL, "max_steps": 200, "self_play": self_play}})
+    run = learn_in_process(options, TEAMS, tmp_path)
+    published_to = [request.policies["A"] for request in run.pool.requests if request.policies]
+    assert all(policy.learning_team == 0 for policy in published_to)
+    assert {
+        opponent.name.text for policy in published_to[1:] for opponent in policy.fixed_opponents.values()
+    } == {"random"}
+    assert run.steps["A"] >= 200

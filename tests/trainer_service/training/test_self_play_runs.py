@@ -212,6 +212,78 @@ def test_a_short_duel_is_trained_and_evaluated(mlagents_style, configure) -> Non
     assert said.code == 0, said.err
 
 
+LEAGUE = {**RULES, "opponents": {"self": 1, "random": 1, "old": 2}, "pfsp_weighting": "hard"}
+
+
+def test_a_league_is_resumed_bit_for_bit(train) -> None:
+    train("old", 8 * EPISODE, network_settings={"hidden_units": 4, "num_layers": 2})
+    train("straight", 24 * EPISODE, self_play=LEAGUE)
+    train("parted", IN_A_ROLLOUT * EPISODE, self_play=LEAGUE)
+    said = train("parted", 24 * EPISODE, "--resume", self_play=LEAGUE)
+    assert "say which checkpoint is meant" not in said.err + said.out
+    assert differing("parted", "straight", "Rival") == []
+    assert metrics("parted") == metrics("straight")
+    rules = checkpoint("straight")["self_play"]["rules"]
+    assert rules["fixed"]["old"]["step"] == 8 * EPISODE
+    assert rules["fixed"]["old"]["results"]["games"] > 1
+    assert {"win_rate/old", "win_rate/random"} <= {key for row in metrics("straight") for key in row}
+    # The opponent moves on, and is not what it was.
+    train("old", 12 * EPISODE, "--resume", network_settings={"hidden_units": 4, "num_layers": 2})
+    said = train("parted", 26 * EPISODE, "--resume", self_play=LEAGUE)
+    assert "Opponent 'old' is of step 96 now, it was of step 64" in said.out
+
+
+@pytest.mark.parametrize(
+    ("opponents", "complaint"),
+    [
+        (["nobody"], "behaviors.Rival.self_play.opponents: player 'nobody': no run 'nobody' in 'results'"),
+        (["old@7"], "player 'old@7': 'results/old' has no checkpoint of step 7; it has Rival: 64"),
+        (["gone.pt"], "checkpoint 'gone.pt' does not exist"),
+        (["two"], "player 'two': it has no policy of 'Rival', only of Hunter, Prey"),
+        (["expert"], "has no expert of its own; expected one of sim:3dball"),
+    ],
+)
+def test_opponents_that_are_not_there_are_refused_at_once(
+    mlagents_style, configure, train, opponents: list[str], complaint: str
+) -> None:
+    if opponents == ["old@7"]:
+        train("old", 8 * EPISODE)
+    if opponents == ["two"]:
+        train("two", EPISODE, ids=TWO_NAMES)
+    configure("Rival", self_play={"opponents": opponents})
+    said = mlagents_style("learn", "config.yaml", "--env=/bin/true", "--run-id=x")
+    assert said.code == 2
+    assert complaint in said.err
+    assert not Path("results/x/configuration.yaml").exists()
+
+
+def test_a_side_that_never_learns_acts_at_random(mlagents_style, program, configure) -> None:
+    chosen = yaml.safe_load(
+        configure("Hunter", "Prey", max_steps=6 * EPISODE, summary_freq=EPISODE).read_text()
+    )
+    chosen["behaviors"]["Hunter"]["self_play"] = RULES
+    chosen["behaviors"]["Prey"] |= {"max_steps": 0, "self_play": {"opponents": ["random"]}}
+    Path("config.yaml").write_text(yaml.safe_dump(chosen))
+    rivals = program("rivals", "--ids", *TWO_NAMES)
+    said = mlagents_style("learn", "config.yaml", f"--env={rivals}", "--run-id=hunt", "--seed=5")
+    assert said.code == 0, said.err
+    assert checkpoint("hunt", "Hunter")["step"] == 6 * EPISODE
+    assert checkpoint("hunt", "Prey")["step"] == 0
+    assert any("win_rate/random" in row for row in metrics("hunt") if row["behavior"] == "Hunter")
+
+
+def test_a_scenes_expert_is_an_opponent(mlagents_style, configure) -> None:
+    rules = {"save_steps": 200, "team_change": 600, "swap_steps": 100, "opponents": ["expert"]}
+    configure("Duel", max_steps=1500, summary_freq=500, self_play=rules)
+    line = ["config.yaml", "--env=sim:duel", "--run-id=duel", "--seed=3", "--env-args", "--copies", "4"]
+    said = mlagents_style("learn", *line)
+    assert said.code == 0, said.err
+    assert "nobody listens to" not in said.out + said.err
+    results = checkpoint("duel", "Duel")["self_play"]["rules"]["fixed"]["expert"]["results"]
+    assert results["games"] > 10
+    assert results["won"] / results["games"] < 0.2
+
+
 def duels_won_against_chance(policy: Policy, side: int, *, duels: int = 400) -> float:
     """The share, on courts and with an opponent that training has not seen."""
     court, rng = Duel(copies=32), np.random.default_rng(7)

@@ -1,0 +1,102 @@
+"""The ``self_play`` of a behavior: turns, snapshots, and the pool of opponents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from trainer_service.config.players import PlayerName, parse_player
+from trainer_service.config.section import Section
+from trainer_service.config.values import Count, Number, Positive, PositiveCount, expected, problem
+from trainer_service.errors import ConfigError
+
+
+def _five_snapshots(validated: dict[str, Any]) -> int:
+    save_steps: int = validated["save_steps"]
+    return 5 * save_steps
+
+
+SELF = "self"
+"""The entry of a pool of opponents that stands for the policy itself, as it is and as it was."""
+
+PFSPWeighting = Literal["uniform", "hard", "variance"]
+
+
+def _as_opponents(value: Any) -> Any:
+    """Reads names of players, or weights by their names."""
+    if not isinstance(value, Mapping | list | tuple):
+        raise expected("a list of players, or a mapping from players to weights", value)
+    names = list(value)
+    for name in names:
+        if not isinstance(name, str):
+            raise expected("the name of a player", name)
+        if name != SELF:
+            try:
+                parse_player(name)
+            except ConfigError as error:
+                raise problem(str(error)) from None
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise problem(f"'{twice}' stands there twice")
+    if not names:
+        raise problem("expected at least one player, got an empty list")
+    return dict(value) if isinstance(value, Mapping) else dict.fromkeys(names, 1.0)
+
+
+Opponents = Annotated[
+    dict[str, Positive],
+    BeforeValidator(_as_opponents),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True},
+                {
+                    "type": "object",
+                    "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
+                    "minProperties": 1,
+                },
+            ]
+        }
+    ),
+]
+"""Weights of players, by their names."""
+
+
+class SelfPlaySettings(Section):
+    """Self-play: one team learns, the others act with snapshots of it."""
+
+    save_steps: PositiveCount = 20000
+    """Trainer steps between snapshots."""
+
+    team_change: PositiveCount = Field(default_factory=_five_snapshots)
+    """Trainer steps after which another team learns; five times save_steps where not given."""
+
+    swap_steps: Count = 2000
+    """Opponents' steps between swaps of their snapshot."""
+
+    window: PositiveCount = 10
+    """Snapshots kept."""
+
+    play_against_latest_model_ratio: Number = 0.5
+    """Probability of meeting the current policy instead of a snapshot."""
+
+    initial_elo: Number = 1200.0
+    """Rating at the start."""
+
+    opponents: Opponents = Field(default={SELF: 1.0})
+    """Pool of opponents, with weights where it is a mapping: self (snapshots and the newest policy), random, expert
+    (the scene's own), a run, RUN@STEP, RUN@best or FILE.pt."""
+
+    pfsp_weighting: PFSPWeighting = "uniform"
+    """Factor of an opponent's weight by the learner's win rate p against it: hard (1 − p)², variance p (1 − p)."""
+
+    @property
+    def fixed_opponents(self) -> list[PlayerName]:
+        """Players of the pool that do not change."""
+        return [parse_player(text) for text in self.opponents if text != SELF]
+
+    @property
+    def has_league(self) -> bool:
+        """Whether opponents are others than in ML-Agents, or are drawn in another way."""
+        return list(self.opponents) != [SELF] or self.pfsp_weighting != "uniform"
