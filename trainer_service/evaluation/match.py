@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,11 @@ from trainer_service.rollout.games import DRAW, GameLedger
 from unity_bridge.errors import SimulatorLost
 from unity_bridge.server.bridge import Bridge, Departure, Tick
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import ActionBatch
+from unity_bridge.steps import ActionBatch, StepBatch
 
 _POLL_S = 0.5
+_LONGEST_ROUND = 32
+"""Ticks in which every player of a game in turns must have had one."""
 
 Side = frozenset[str]
 """Behavior ids that one player acts for."""
@@ -207,14 +209,39 @@ class _Half:
 
 
 def _first_tick(bridge: Bridge) -> tuple[Tick, Mapping[str, BehaviorSpec]]:
-    """The first tick with agents, which shows what sides there are."""
-    specs: dict[str, BehaviorSpec] = {}
-    while True:
+    """The first tick of a match, and what sides there are.
+
+    The first tick with agents shows all, but where players act in turn it shows one. Then anything is played until that
+    one's turn comes again, and the simulator begins anew.
+    """
+    tick = _next_tick(bridge)
+    specs = dict(tick.new_specs)
+    while not tick.steps:
+        bridge.reply(tick.simulator, {})
         tick = _next_tick(bridge)
         specs |= tick.new_specs
-        if tick.steps:
-            return tick, specs
-        bridge.reply(tick.simulator, {})
+    if len(specs) > 1:
+        return tick, specs
+    first = set(specs)
+    for _ in range(_LONGEST_ROUND):
+        bridge.reply(
+            tick.simulator, {each: _anything(batch, specs[each]) for each, batch in tick.steps.items()}
+        )
+        tick = _next_tick(bridge)
+        specs |= tick.new_specs
+        if len(specs) > 1 and first & set(tick.steps):
+            break
+    bridge.reset(tick.simulator)
+    return _next_tick(bridge), specs
+
+
+def _anything(batch: StepBatch, spec: BehaviorSpec) -> ActionBatch:
+    """The first choices that are allowed, for all who wait."""
+    allowed = batch.allowed_actions[batch.num_terminal :]
+    nothing = ActionBatch.zeros(len(allowed), spec.action_spec)
+    ends = np.cumsum(spec.action_spec.discrete_branches)[:-1]
+    firsts = [branch.argmax(axis=1) for branch in np.split(allowed, ends, axis=1) if branch.shape[1]]
+    return replace(nothing, discrete=np.stack(firsts, axis=1).astype(np.int32)) if firsts else nothing
 
 
 def _next_tick(bridge: Bridge) -> Tick:

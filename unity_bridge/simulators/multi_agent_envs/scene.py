@@ -100,7 +100,8 @@ class MultiAgentScene:
     def _choose_state(self, with_state: bool | None) -> State | None:
         if with_state is None:
             pictures = any(sensor.spec.is_picture for role in self._roles for sensor in role.sensors)
-            with_state = len(self._roles) > 1 and not pictures
+            names = {role.behavior.partition("?")[0] for role in self._roles}
+            with_state = len(names) > 1 and not pictures
         return state_of(self._copies[0].env, self._called, self._roles) if with_state else None
 
     def _spec(self, role: Role) -> BehaviorSpec:

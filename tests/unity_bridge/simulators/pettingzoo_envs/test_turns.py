@@ -142,6 +142,10 @@ def test_two_sides_are_teams_of_one_behavior() -> None:
     sides = (("player_1", "Board?team=0"), ("player_2", "Board?team=1"))
     scene = PettingZooScene("classic.tictactoe_v3", behaviors=sides)
     assert set(scene.behaviors) == {"Board?team=0", "Board?team=1"}
+    for spec in scene.behaviors.values():
+        assert [sensor.name for sensor in spec.observation_specs] == ["observation"], (
+            "one behavior needs no state"
+        )
     steps = scene.reset()
     assert list(steps) == ["Board?team=0"]
     for cell in (0, 3, 1, 4, 2):  # the first player fills the first column
