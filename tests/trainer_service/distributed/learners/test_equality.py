@@ -92,6 +92,12 @@ CASES = {
     "ppo-single-rows": on_policy("ppo", batch_size=1, num_epoch=1, buffer_size=10),
     "ppo-curiosity": on_policy("ppo", rewards={"curiosity": CURIOSITY}),
     "ppo-rnd": on_policy("ppo", rewards={"rnd": CURIOSITY}),
+    "ppo-normalized": on_policy(
+        "ppo",
+        weight_decay=0.01,
+        learning_rate_schedule="exponential",
+        rewards={"extrinsic": {"gamma": 0.9, "normalize_rewards": True}},
+    ),
     "ppo-gail-cloning": on_policy(
         "ppo",
         rewards={"gail": {**CURIOSITY, "use_vail": True, "use_actions": True}},
@@ -132,6 +138,7 @@ IN_CI = (
     "ppo",
     "ppo-memory",
     "ppo-curiosity",
+    "ppo-normalized",
     "ppo-gail-cloning",
     "mappo",
     "happo",
