@@ -20,8 +20,9 @@ from mutations import INTEGERS, mutated_archive, mutated_bytes, require_fit_to_p
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.interop.mlagents_checkpoint import load_source
+from trainer_service.rollout.agent_padding import padded_spec
 from trainer_service.runs.checkpoint import Checkpoint, save_checkpoint
-from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.specs import ActionSpec, MemberSpec, ObservationSpec
 
 DICE = st.integers(0, 2**32).map(random.Random)
 EXECUTED: list[str] = []
@@ -36,7 +37,12 @@ def execute(word: str) -> str:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("checkpoint") / "checkpoint.pt"
-    spec = BehaviorSpec((ObservationSpec("body", (3,)),), ActionSpec(2, (3,)))
+    body = ObservationSpec("body", (3,))
+    members = (
+        MemberSpec("Left", (body,), ActionSpec(2), 1),
+        MemberSpec("Right", (body,), ActionSpec(0, (3,)), 2),
+    )
+    spec = padded_spec(members)
     state = {"weights": {"a": torch.zeros(3, 4), "b": torch.ones(5)}, "count": 3, "rates": [0.1, None]}
     save_checkpoint(Checkpoint("Ball", 100, spec, TrainerSettings(), state), path)
     assert isinstance(load_source(path), Checkpoint)

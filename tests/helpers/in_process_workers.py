@@ -329,7 +329,7 @@ def learn_in_process(
     def create(name: str, spec: BehaviorSpec, group_size: int) -> Behavior:
         compute = Compute(CPU, 1, decoupled=decoupled)
         if spec.members:
-            spec = with_agent_counts(spec, options.teams[name], None)
+            spec = with_agent_counts(name, spec, options.teams[name], None)
             group_size = len(spec.agent_members)
         chosen = with_group_size(options.behavior_settings(name), group_size)
         rules = chosen.self_play

@@ -6,13 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainer_service.collection.collectors import TeamName, largest_group, parse_behavior_id
+from trainer_service.config.section import nearest_choice
 from trainer_service.errors import UserError
+from trainer_service.rollout.agent_indices import too_many_of_member
 from trainer_service.rollout.agent_padding import AgentPadding, padded_spec
 from unity_bridge.errors import WireError
 from unity_bridge.server.bridge import Tick
 from unity_bridge.specs import BehaviorSpec, MemberSpec
 from unity_bridge.steps import ActionBatch
 from unity_bridge.untrusted_text import quoted
+
+_MOST_NAMED = 8
+"""Behaviors of a simulator that a message repeats."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +118,7 @@ class Teams:
             ids[name] = behavior_id
         for team, ids in found.items():
             names = self._teams[team.name]
-            self._require_all(team, names, ids)
+            self._require_all(team, names, ids, tick)
             padded = padded_spec([self._member(name, ids[name], tick) for name in names])
             team_id = f"{team.name}?team={team.team}"
             specs[team_id] = padded
@@ -129,22 +134,25 @@ class Teams:
         return MemberSpec(name, spec.observation_specs, spec.action_spec, agents)
 
     @staticmethod
-    def _require_all(team: TeamName, members: Sequence[str], ids: Mapping[str, str]) -> None:
+    def _require_all(team: TeamName, members: Sequence[str], ids: Mapping[str, str], tick: Tick) -> None:
         if missing := [member for member in members if member not in ids]:
+            declared = list(tick.new_specs)[:_MOST_NAMED]
+            near = nearest_choice(missing[0], {each.partition("?")[0] for each in declared} - {*members})
             raise UserError(
                 f"team '{team.name}' (team={team.team}): expected one message to declare all of "
-                f"{', '.join(f'{member!r}' for member in members)}, got {', '.join(map(quoted, ids.values()))} without "
+                f"{', '.join(f'{member!r}' for member in members)}, got {', '.join(map(quoted, declared))} without "
                 f"{', '.join(f'{member!r}' for member in missing)}"
+                + (f" (is {quoted(near)} meant?)" if near else "")
             )
 
 
 def with_agent_counts(
-    spec: BehaviorSpec, configured: Mapping[str, int | None], trained: BehaviorSpec | None
+    team: str, spec: BehaviorSpec, configured: Mapping[str, int | None], trained: BehaviorSpec | None
 ) -> BehaviorSpec:
     """A team's spec with as many agents of each member as the configuration says, or a checkpoint, or the message.
 
     configured: the most agents in a group by member; None where it does not say. trained: what a checkpoint was made
-    for; None without one.
+    for; None without one. Raises UserError where more came.
     """
     known = {member.behavior: member.num_agents for member in trained.members} if trained else {}
     members = [
@@ -154,4 +162,7 @@ def with_agent_counts(
         )
         for member in spec.members
     ]
+    for member, seen in zip(members, spec.members, strict=True):
+        if seen.num_agents > member.num_agents:
+            raise UserError(f"team '{team}': {too_many_of_member(member, seen.num_agents)}")
     return replace(spec, members=tuple(members))

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.config.names import behavior_name_problem
 from trainer_service.config.rewards import GAILSettings
-from trainer_service.config.section import Location
+from trainer_service.config.section import Location, nearest_choice
 from trainer_service.config.trainer import TrainerSettings
 from trainer_service.config.values import PositiveCount, expected, problem
 
@@ -91,7 +91,10 @@ def team_problems(
             team_of.setdefault(member, team)
         settings = behaviors.get(team, default_settings)
         if settings is None:
-            text = f"the team has no settings: add an entry for '{team}' under 'behaviors', or set 'default_settings'"
+            near = nearest_choice(team, behaviors)
+            hint = f" (is '{near}' meant?)" if near else ""
+            where = f"an entry for '{team}' under 'behaviors', or set 'default_settings'"
+            text = f"the team has no settings{hint}: add {where}"
             yield TeamProblem(("teams", team), text)
         else:
             yield from _unfit_settings(team, members, settings, is_listed=team in behaviors)

@@ -111,10 +111,17 @@ def first_allowed(batch: StepBatch, spec: ActionSpec) -> ActionBatch:
 
 
 def _behaviors(specs: Mapping[str, BehaviorSpec], options: RunOptions) -> Iterator[Finding]:
-    declared = {full_id.partition("?")[0]: spec for full_id, spec in specs.items()}
+    from trainer_service.collection.teams import Teams  # torch, which takes a second to load
+
+    try:
+        merged = Teams(options.teams).merge(Tick(0, specs, {})).new_specs
+    except UserError as error:
+        yield Finding("fail", "teams", str(error), "are the members spelled as in the simulator?")
+        return
+    declared = {full_id.partition("?")[0]: spec for full_id, spec in merged.items()}
     for name, spec in declared.items():
         yield _behavior(name, spec, options)
-    for name in options.behaviors:
+    for name in dict.fromkeys([*options.behaviors, *options.teams]):
         if name not in declared:
             found = "configured, and not among the first that the simulator declares"
             yield Finding("warn", f"behavior {name}", found, "is it spelled as in the simulator?")
@@ -125,11 +132,16 @@ def _behavior(name: str, spec: BehaviorSpec, options: RunOptions) -> Finding:
     import torch
 
     from trainer_service.algorithms import Compute
+    from trainer_service.algorithms.common.observation_selection import with_group_size
     from trainer_service.behaviors.behavior import Behavior
+    from trainer_service.collection.teams import with_agent_counts
 
     subject = f"behavior {name}"
     try:
         settings = options.behavior_settings(name)
+        if spec.members:
+            spec = with_agent_counts(name, spec, options.teams[name], None)
+            settings = with_group_size(settings, len(spec.agent_members))
         Behavior(name, spec, settings, Compute(torch.device("cpu"), 0), learns=False)
     except UserError as error:
         return Finding("fail", subject, str(error))

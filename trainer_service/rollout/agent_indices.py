@@ -38,6 +38,15 @@ def reported_agent_indices(batch: StepBatch, membership: GroupMembership | None)
     return np.where(batch.group_ids != 0, membership.agent_indices, -1)
 
 
+def too_many_of_member(member: MemberSpec, agents: int) -> str:
+    """The message about more agents of a team's member in one group than it has indices."""
+    name = member.behavior
+    return (
+        f"a group of at least {agents} agents of '{name}' came, {member.num_agents} were expected: say how many there "
+        f"are at most under 'teams', {name}: {agents}"
+    )
+
+
 class _FreeIndices:
     """The free indices of one group; as quick for a thousand agents as for two."""
 
@@ -141,11 +150,7 @@ class AgentIndexAllocator:
         """Takes the lowest index of a member that is free. Raises ValueError where it has no more."""
         index = free_indices.take()
         if self._members and index >= self._members[member].num_agents:
-            name, expected = self._members[member].behavior, self._members[member].num_agents
-            raise ValueError(
-                f"a group of at least {index + 1} agents of '{name}' came, {expected} were expected: say how many "
-                f"there are at most under 'teams', {name}: {index + 1}"
-            )
+            raise ValueError(too_many_of_member(self._members[member], index + 1))
         return index
 
     def _members_at(self, agent_indices: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -284,7 +284,7 @@ class RunFactory:
         options = self.options
         start = warm_start_of(name, self.warm_starts)
         if spec.members:
-            spec = with_agent_counts(spec, options.teams[name], trained_spec(start))
+            spec = with_agent_counts(name, spec, options.teams[name], trained_spec(start))
             size = len(spec.agent_members)
         else:
             size = trained_group_size(start) or group_size

@@ -101,7 +101,8 @@ SPECS = {"Leader?team=0": LEADER, "Runner?team=0": RUNNER}
 @pytest.mark.parametrize(
     ("declared", "expected"),
     [
-        ({"Leader?team=0": LEADER}, r"team 'Pursuit' \(team=0\): .* got 'Leader\?team=0' without 'Runner'"),
+        ({"Leader?team=0": LEADER}, r"team 'Pursuit' \(team=0\): .* got 'Leader\?team=0' without 'Runner'$"),
+        ({"Leader": LEADER, "runner?team=0": RUNNER}, r"without 'Runner' \(is 'runner' meant\?\)"),
         ({"Leader?team=0": LEADER, "Runner?team=1": RUNNER}, r"without 'Runner'"),
         ({**SPECS, "Leader": LEADER}, r"'Leader': expected one id .* 'Leader\?team=0' means the same"),
         ({"Pursuit": LEADER}, r"'Pursuit': the configuration has a team of this name, of 'Leader', 'Runner'"),
@@ -129,12 +130,22 @@ def test_simulators_are_apart_and_forgotten_when_they_leave() -> None:
 
 def test_numbers_of_agents_are_configured_or_trained_or_seen() -> None:
     (seen,) = Teams(PURSUIT).merge(first_tick()).new_specs.values()
-    trained = with_agent_counts(seen, {"Leader": 2, "Runner": 4}, None)
+    trained = with_agent_counts("Pursuit", seen, {"Leader": 2, "Runner": 4}, None)
     assert trained.agent_members == (0, 0, 1, 1, 1, 1)
+    with pytest.raises(
+        UserError, match=r"team 'Pursuit': .* at least 2 agents of 'Runner' came, 1 were expected"
+    ):
+        with_agent_counts("Pursuit", seen, {"Leader": 1, "Runner": 1}, None)
     nothing = dict.fromkeys(("Leader", "Runner"))
-    assert with_agent_counts(seen, nothing, trained) == trained
-    assert with_agent_counts(seen, {"Leader": None, "Runner": 3}, trained).agent_members == (0, 0, 1, 1, 1)
-    assert with_agent_counts(seen, nothing, None) == seen
+    assert with_agent_counts("Pursuit", seen, nothing, trained) == trained
+    assert with_agent_counts("Pursuit", seen, {"Leader": None, "Runner": 3}, trained).agent_members == (
+        0,
+        0,
+        1,
+        1,
+        1,
+    )
+    assert with_agent_counts("Pursuit", seen, nothing, None) == seen
 
 
 def test_indices_are_given_by_member() -> None:

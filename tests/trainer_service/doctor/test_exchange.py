@@ -5,9 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from unlike_team import SPECS
 
 from trainer_service.config import RunOptions
-from trainer_service.doctor.exchange import bundled_simulator, configuration, environment, first_allowed
+from trainer_service.doctor.exchange import (
+    _behaviors,
+    bundled_simulator,
+    configuration,
+    environment,
+    first_allowed,
+)
 from trainer_service.doctor.report import Finding
 from unity_bridge.specs import ActionSpec
 from unity_bridge.steps import StepBatch
@@ -94,3 +101,20 @@ def test_a_configuration_is_judged_as_check_does(tmp_path: Path) -> None:
     path.write_text("behaviors: {A: {}}")
     (right,) = configuration(path)
     assert right.verdict == "ok"
+
+
+def test_a_team_is_judged_as_one_behavior() -> None:
+    declared = {f"{name}?team=0": spec for name, spec in SPECS.items()}
+    settings = {"trainer_type": "mappo", "hyperparameters": {"share": "none"}}
+
+    def found(*members: str) -> dict[str, Finding]:
+        teams = {"Pursuit": list(members)}
+        configured = RunOptions.model_validate({"behaviors": {"Pursuit": settings}, "teams": teams})
+        return by_subject(_behaviors(declared, configured))
+
+    fitting = found("Leader", "Runner")
+    assert list(fitting) == ["behavior Pursuit"]
+    assert fitting["behavior Pursuit"].verdict == "ok"
+    missing = found("Leader", "Walker")
+    assert missing["teams"].verdict == "fail"
+    assert "without 'Walker'" in missing["teams"].found
