@@ -256,6 +256,17 @@ def test_a_callback_that_fails_in_an_evaluation_ends_the_run(train) -> None:
         train(Lookout(), evaluation={"every_steps": 150, "episodes": 1})
 
 
+def test_steps_that_rollout_workers_make_are_said_to_be_unseen(train, monkeypatch, caplog) -> None:
+    def refuse(*parts: Any) -> None:
+        raise UserError("no workers today")
+
+    monkeypatch.setattr("trainer_service.training.train.rollout_workers", refuse)
+    for callback, warned in ((Clumsy(), False), (Diary(), True)):
+        with pytest.raises(UserError, match="no workers today"):
+            train(callback, run_id=f"warned-{warned}", distributed={"num_workers": 2})
+        assert ("on_step of a callback is not called" in caplog.text) is warned
+
+
 class Clumsy(Callback):
     """Fails at its first update."""
 
