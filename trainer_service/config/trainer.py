@@ -175,9 +175,7 @@ class TrainerSettings(Section):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         contradictions = (
-            *self.hyperparameters.contradictions(
-                self.network_settings, clones=self.behavioral_cloning is not None
-            ),
+            *self.hyperparameters.contradictions(self.network_settings),
             *self._not_learned(),
         )
         found = [
@@ -204,7 +202,9 @@ class TrainerSettings(Section):
         if hyper.one_value:
             yield from self._other_gammas()
         if self.behavioral_cloning is not None and not hyper.supports_cloning:
-            cloned = f"nothing, as {name} does not learn from demonstrations"
+            unseen = "decides from what a whole group sees, which demonstrations do not say"
+            why = unseen if hyper.communicates else "does not learn from demonstrations"
+            cloned = f"nothing, as {name} {why}"
             yield Contradiction(("behavioral_cloning",), cloned, self.behavioral_cloning.demo_path)
         if network.layer_norm and not hyper.supports_layer_norm:
             plain = f"false, as networks of {name} have no such form"

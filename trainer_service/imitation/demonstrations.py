@@ -19,8 +19,8 @@ from unity_bridge.demonstrations import (
     DemonstrationFile,
     open_demonstrations,
 )
-from unity_bridge.specs import ActionSpec, BehaviorSpec
-from unity_bridge.steps import join_observations
+from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec
+from unity_bridge.steps import Observation, join_observations
 
 
 class DemonstratedSteps(NamedTuple):
@@ -101,8 +101,9 @@ def read_all(stores: Sequence[DemonstrationStore]) -> None:
 def _read(path: Path, spec: BehaviorSpec) -> Demonstrations:
     segments: list[DemonstratedSegment] = []
     lengths: list[int] = []
+    seen: list[list[Observation]] = []
     for file in open_demonstrations(path):
-        _check(file, spec)
+        sensors = _check(file, spec)
         goes_on = False
         for segment in file.segments():
             if goes_on and not segment.starts_episode:
@@ -110,6 +111,7 @@ def _read(path: Path, spec: BehaviorSpec) -> Demonstrations:
             else:
                 lengths.append(len(segment))
             segments.append(segment)
+            seen.append([segment.observations[sensor] for sensor in sensors])
             goes_on = True
     if not segments:
         raise UserError(f"'{path}': expected demonstrated steps, found none")
@@ -117,7 +119,7 @@ def _read(path: Path, spec: BehaviorSpec) -> Demonstrations:
     ends = np.cumsum([len(segment) for segment in segments]) - 1
     terminated[ends] = [segment.terminated for segment in segments]
     steps = DemonstratedSteps(
-        [_joined_sensor(segments, sensor) for sensor in range(len(spec.observation_specs))],
+        [torch.from_numpy(join_observations(sensor)) for sensor in zip(*seen, strict=True)],
         # A policy can do no more: what goes further is the same to it, and must not tell the two apart.
         torch.from_numpy(np.concatenate([segment.continuous_actions for segment in segments])).clamp_(
             -1.0, 1.0
@@ -128,13 +130,13 @@ def _read(path: Path, spec: BehaviorSpec) -> Demonstrations:
     return Demonstrations(steps, np.array(lengths, np.int64))
 
 
-def _joined_sensor(segments: Sequence[DemonstratedSegment], sensor: int) -> Tensor:
-    return torch.from_numpy(join_observations([segment.observations[sensor] for segment in segments]))
+def _check(file: DemonstrationFile, spec: BehaviorSpec) -> list[int]:
+    """Numbers of the sensors that agents decide from: all but the global state, which only critics see.
 
-
-def _check(file: DemonstrationFile, spec: BehaviorSpec) -> None:
-    """Raises UserError for other sensors or actions. Names are not compared: they change with a project's scenes."""
-    expected, came = spec.observation_specs, file.spec.observation_specs
+    Raises UserError for other sensors or actions. Names are not compared: they change with a project's scenes.
+    """
+    numbers = [i for i, sensor in enumerate(file.spec.observation_specs) if sensor.name != GLOBAL_STATE]
+    expected, came = spec.observation_specs, [file.spec.observation_specs[i] for i in numbers]
     if len(came) != len(expected):
         raise UserError(
             f"'{file.path}' was recorded with {len(came)} sensors {_shapes(came)}, "
@@ -151,6 +153,7 @@ def _check(file: DemonstrationFile, spec: BehaviorSpec) -> None:
             f"'{file.path}' was recorded with {_actions(file.spec.action_spec)}, "
             f"the behavior has {_actions(spec.action_spec)}"
         )
+    return numbers
 
 
 def _shapes(sensors: Sequence[Any]) -> str:

@@ -61,6 +61,17 @@ def bottleneck_divergence(expert_mean: Tensor, policy_mean: Tensor, sigma: Tenso
     return means + (variance - 1.0 - variance.log()).sum()
 
 
+def large_margin_loss(q: Tensor, choices: Tensor, branches: Sequence[int], margin: float) -> Tensor:
+    """E[max_a (Q(o, a) + l(a_E, a)) − Q(o, a_E)], J_E of Hester et al. 2018 (arXiv:1704.03732), a scalar.
+
+    l is ``margin`` for each branch in which a is not what was demonstrated, a_E, so that this becomes best by at least
+    as much; then the loss is 0. q: [B, K]; choices: a_E, int64 [B, branches], counted from the start of all K.
+    """
+    wrong = torch.full_like(q, margin).scatter(1, choices, 0.0)
+    best = sum(part.amax(dim=1) for part in torch.split(q + wrong, list(branches), dim=1))
+    return (best - q.gather(1, choices).sum(dim=1)).mean()
+
+
 def cloning_loss(squared_error: Tensor | None, log_choices: Tensor | None, choices: Tensor) -> Tensor:
     """Mean squared error of the numbers plus the mean cross-entropy of the branches, a scalar.
 

@@ -262,14 +262,9 @@ def test_a_replay_buffer_holds_a_sequence_of_memory(refuse: Refuse, load: Load) 
             "ratio_clip, got 3",
         ),
         (
-            "{trainer_type: happo, behavioral_cloning: {demo_path: a.demo}}",
-            "hyperparameters.share: expected 'full' for behavioral_cloning: demonstrations do not say who of a group "
-            "acted, got 'none'",
-        ),
-        (
-            "{trainer_type: coma, behavioral_cloning: {demo_path: a.demo}}",
-            "hyperparameters.agent_ids: expected false for behavioral_cloning: demonstrations do not say who of a "
-            "group acted, got true",
+            "{trainer_type: sic, behavioral_cloning: {demo_path: a.demo}}",
+            "behavioral_cloning: expected nothing, as sic decides from what a whole group sees, which demonstrations "
+            "do not say, got a.demo",
         ),
         ("{trainer_type: MAPPO}", "got 'MAPPO' (did you mean 'mappo'?)"),
     ],

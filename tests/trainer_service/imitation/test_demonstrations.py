@@ -9,7 +9,7 @@ import torch
 from trainer_service.errors import UserError
 from trainer_service.imitation import DemonstrationStore, read_all
 from unity_bridge import specs
-from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, ObservationSpec
 
 CPU = torch.device("cpu")
 VECTOR = ObservationSpec("vector", (2,))
@@ -121,6 +121,15 @@ def test_a_recording_of_another_body_is_refused_by_name(
     with pytest.raises(UserError, match=complaint) as refused:
         DemonstrationStore(str(path), behavior).read()
     assert str(path) in str(refused.value)
+
+
+def test_the_global_state_of_a_recording_is_left_out(write_demo, shown) -> None:
+    sensors = (ObservationSpec(GLOBAL_STATE, (4,)), VECTOR)
+    seen = [np.zeros((3, 4), np.float32), np.arange(6, dtype=np.float32).reshape(3, 2)]
+    path = write_demo(BehaviorSpec(sensors, ActionSpec(1, ())), shown(seen, np.zeros((2, 1))))
+    own = DemonstrationStore(str(path), BehaviorSpec((VECTOR,), ActionSpec(1, ()))).read()
+    (vector,) = own.steps.observations
+    assert vector.tolist() == [[0.0, 1.0], [2.0, 3.0]]
 
 
 def test_actions_that_nobody_could_take_are_refused(write_demo, shown) -> None:

@@ -11,6 +11,7 @@ from trainer_service.ops.imitation import (
     discriminator_loss,
     gradient_penalty,
     imitation_reward,
+    large_margin_loss,
     on_the_line,
 )
 
@@ -101,3 +102,14 @@ def test_the_loss_of_cloning_by_hand() -> None:
     assert cloning_loss(errors, None, nothing).item() == 7.5
     assert cloning_loss(None, log_choices, choices).item() == pytest.approx(cross_entropy)
     assert cloning_loss(errors, log_choices, choices).item() == pytest.approx(7.5 + cross_entropy)
+
+
+def test_a_demonstrated_choice_is_to_be_best_by_a_margin() -> None:
+    # Two branches, of three choices and of two. Row 0: max(1, 2.8, 0.8) + max(0, 0.8 + 0.3) − (1 + 0);
+    # row 1: every demonstrated choice is best by more than the margin, which is enough.
+    q = torch.tensor([[1.0, 2.0, 0.0, 0.0, 0.3], [5.0, 1.0, 1.0, 0.0, 2.0]], requires_grad=True)
+    choices = torch.tensor([[0, 3], [0, 4]])
+    loss = large_margin_loss(q, choices, (3, 2), 0.8)
+    assert loss.item() == pytest.approx((2.8 + 1.1 - 1.0 + 0.0) / 2)
+    (gradient,) = torch.autograd.grad(loss, q)
+    assert gradient.tolist() == [[-0.5, 0.5, 0.0, -0.5, 0.5], [0.0] * 5]

@@ -2,51 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.schedules import FINAL_LEARNING_RATE, linear_decay
 from trainer_service.config import BehavioralCloningSettings, TrainerSettings
-from trainer_service.imitation.demonstrations import Demonstrations, DemonstrationStore
-from trainer_service.networks.encoders.layers import in_chunks, observations_as_floats, rows_at_once
-from trainer_service.networks.encoders.memory import Sequences
-from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.imitation.demonstrations import (
+    DemonstratedSteps,
+    Demonstrations,
+    DemonstrationStore,
+)
+from trainer_service.networks.encoders.layers import in_chunks, rows_at_once
 from trainer_service.networks.flat import FlatAdam, FlatParameters
-from trainer_service.networks.policies.actor_critic import ActorCritic
-from trainer_service.networks.policies.group_actors import GroupActors
-from trainer_service.networks.policies.soft_actor import SoftActor
-from trainer_service.ops.distributions import masked_log_softmax
-from trainer_service.ops.imitation import cloning_loss
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.policies.imitator import Imitator
+from trainer_service.ops.distributions import choice_offsets, masked_log_softmax
+from trainer_service.ops.imitation import cloning_loss, large_margin_loss
 from trainer_service.rollout.trajectories import StepRanges, split_into_sequences
 from unity_bridge.specs import BehaviorSpec
 
 _EPOCHS = 3
+_MARGIN = 0.8
+"""How much more a demonstrated choice is to be worth than any other, as in Hester et al. 2018 (arXiv:1704.03732)."""
+
+Noise = Callable[[Tensor], Tensor]
+"""Draws of deviation 1 in the shape of what it is given."""
+
+CloningLoss = Callable[[ActionParameters, DemonstratedSteps, Noise], Tensor]
+"""How far the actions of B agents are from those demonstrated, a scalar that a gradient can be taken of."""
+
+
+class ClonedHeads(Protocol):
+    """Action heads that say how far their numbers are from demonstrated ones."""
+
+    branches: Sequence[int]
+
+    def squared_error(self, parameters: ActionParameters, target: Tensor, noise: Noise) -> Tensor | None: ...
+
+
+def action_loss(heads: ClonedHeads) -> CloningLoss:
+    """The loss of policies: the squared error of numbers, and the cross-entropy of choices."""
+
+    def loss(parameters: ActionParameters, steps: DemonstratedSteps, noise: Noise) -> Tensor:
+        branches, choices = heads.branches, steps.discrete_actions
+        error = heads.squared_error(parameters, steps.executed_actions, noise)
+        log_choices = masked_log_softmax(parameters.logits, None, branches) if branches else None
+        return cloning_loss(error, log_choices, _among_all(choices, branches))
+
+    return loss
+
+
+def margin_loss(branches: Sequence[int]) -> CloningLoss:
+    """The loss of action values: demonstrated choices are to be worth more than any others, by a margin."""
+
+    def loss(parameters: ActionParameters, steps: DemonstratedSteps, noise: Noise) -> Tensor:
+        choices = _among_all(steps.discrete_actions, branches)
+        return large_margin_loss(parameters.logits, choices, branches, _MARGIN)
+
+    return loss
+
+
+def _among_all(choices: Tensor, branches: Sequence[int]) -> Tensor:
+    """Choices counted from the first of all branches. int64 [B, branches]"""
+    return choices + torch.tensor(choice_offsets(branches), dtype=torch.int64, device=choices.device)
 
 
 class BehavioralCloning:
     """Supervised learning that brings executed actions closer to the demonstrated ones, by an Adam of its own.
 
     A policy with memory learns from sequences. Each starts from what the policy would remember there, which is
-    worked out anew for every pass over the demonstrations.
+    worked out anew for every pass over the demonstrations. Recordings do not say who of a group acted: where agents
+    have actors of their own, or are told apart by their ids, all of them learn from all that was demonstrated.
     """
 
     def __init__(
         self,
         spec: BehaviorSpec,
         settings: TrainerSettings,
-        policy: ActorCritic | SoftActor | GroupActors,
+        network: nn.Module,
+        imitators: Sequence[Imitator],
+        loss: CloningLoss,
         parameters: FlatParameters,
-        normalizer: ObservationNormalizer,
+        normalize: Callable[[Sequence[Tensor]], Sequence[Tensor]],
         compute: Compute,
     ) -> None:
-        """parameters: those of the policy, perhaps among others.
+        """spec: what an agent sees itself and can do; network: that of the imitators, and parameters: its own, perhaps
+        among others; normalize: what observations go through before the network.
 
         Raises ValueError where the settings ask for no cloning.
         """
@@ -61,17 +109,18 @@ class BehavioralCloning:
             (self._settings.batch_size or hyper.batch_size) // self._sequence_length, 1
         )
         """Sequences of one gradient step; without memory a step is a sequence."""
-        self._branches = spec.action_spec.discrete_branches
-        self._policy = policy
+        self._imitators = imitators
+        self._loss = loss
         self._parameters = parameters
-        self._normalizer = normalizer
+        self._normalize = normalize
+        self._chunk = rows_at_once(network)
         self._device = compute.device
         self._shard = compute.shard
         self._optimizer = FlatAdam(parameters)
         self._generator = torch.Generator(compute.device).manual_seed(compute.seed + 3)
         self.demonstrations = DemonstrationStore(self._settings.demo_path, spec)
         self._memories: Tensor | None = None
-        """Before each sequence. Shape [sequences, memory size]."""
+        """Memories of all imitators before each sequence, side by side. Shape [sequences, imitators · memory size]."""
         self._steps_since_refresh = 0
         """Steps learned from since these were worked out."""
 
@@ -119,17 +168,19 @@ class BehavioralCloning:
         chosen = chosen[own]
         batch = sequences.select(chosen)
         steps = demonstrations.take(torch.from_numpy(batch.steps()), self._device)
-        order = None
-        if memories is not None:
-            filled = torch.from_numpy(batch.filled()).to(self._device)
-            order = Sequences(memories[torch.from_numpy(chosen).to(self._device)], filled)
-        trunk, heads = self._policy.actor, self._policy.actions
-        features = trunk.forward(observations_as_floats(self._normalizer.forward(steps.observations)))
-        parameters = heads.forward(trunk.unroll(features, order))
         noise = partial(self._shard.normal, part=part, generator=self._generator)
-        error = heads.squared_error(parameters, steps.executed_actions, noise)
-        log_choices = masked_log_softmax(parameters.logits, None, self._branches) if self._branches else None
-        loss = cloning_loss(error, log_choices, steps.discrete_actions + heads.offsets)
+        seen = self._normalize(steps.observations)
+        losses: list[Tensor] = []
+        for k, imitator in enumerate(self._imitators):
+            features = imitator.encode(seen)
+            if imitator.memory is not None and memories is not None:
+                starts = memories.chunk(len(self._imitators), dim=1)[k][
+                    torch.from_numpy(chosen).to(self._device)
+                ]
+                filled = torch.from_numpy(batch.filled()).to(self._device)
+                features = imitator.memory.unroll(features, starts, filled)
+            losses.append(self._loss(imitator.decide(features), steps, noise))
+        loss = losses[0] if len(losses) == 1 else torch.stack(losses).mean()
         self._descend(loss, rate, part.share)
         self._steps_since_refresh += part.count
         return self._shard.weighted(loss.detach(), part.share)
@@ -145,7 +196,7 @@ class BehavioralCloning:
 
     def _starting_memories(self, demonstrations: Demonstrations, sequences: StepRanges) -> Tensor | None:
         """Memories of the policy before each sequence, at most one pass old; None without memory."""
-        if self._policy.actor.memory is None:
+        if self._imitators[0].memory is None:
             return None
         # Other demonstrations than when the run was saved, perhaps: then what was noted there is of no use.
         noted = 0 if self._memories is None else len(self._memories)
@@ -160,10 +211,15 @@ class BehavioralCloning:
 
     @torch.no_grad()
     def _recompute_memories(self, demonstrations: Demonstrations, sequences: int) -> Tensor:
-        """Memories where sequences begin, found by going through all episodes side by side, from their starts."""
-        memory = self._policy.actor.memory
+        """Memories of all imitators where sequences begin: they go through all episodes from their starts."""
+        found = [self._memories_of(imitator, demonstrations, sequences) for imitator in self._imitators]
+        return torch.cat(found, dim=1)
+
+    def _memories_of(self, imitator: Imitator, demonstrations: Demonstrations, sequences: int) -> Tensor:
+        """One imitator's memories where sequences begin, found by going through all episodes side by side."""
+        memory = imitator.memory
         assert memory is not None  # asked before
-        features = self._features(demonstrations)
+        features = self._features(imitator, demonstrations)
         lengths = torch.from_numpy(demonstrations.lengths).to(self._device)
         starts = lengths.cumsum(0) - lengths
         cuts = (lengths + self._sequence_length - 1) // self._sequence_length
@@ -177,15 +233,12 @@ class BehavioralCloning:
             current[alive] = memory.step(features[starts[alive] + at], current[alive])[1]
         return noted
 
-    def _features(self, demonstrations: Demonstrations) -> Tensor:
+    def _features(self, imitator: Imitator, demonstrations: Demonstrations) -> Tensor:
         """Features that enter the memory at each step. Shape [S, hidden_units]."""
-        chunks = in_chunks(len(demonstrations), rows_at_once(self._policy))
+        chunks = in_chunks(len(demonstrations), self._chunk)
         everything = torch.arange(len(demonstrations))
         taken = (demonstrations.take(everything[chunk], self._device).observations for chunk in chunks)
-        trunk = self._policy.actor
-        return torch.cat(
-            [trunk.forward(observations_as_floats(self._normalizer.forward(seen))) for seen in taken]
-        )
+        return torch.cat([imitator.encode(self._normalize(seen)) for seen in taken])
 
     def state_dict(self) -> dict[str, Any]:
         """Optimizer, random stream and memories: everything but the demonstrations."""

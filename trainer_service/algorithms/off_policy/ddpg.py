@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common.acting import to_tensor
+from trainer_service.algorithms.common.algorithm import Compute
 from trainer_service.algorithms.common.checks import require_continuous
+from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
 from trainer_service.algorithms.common.off_policy.exploration import ActionNoise
 from trainer_service.algorithms.common.off_policy.transition_learner import TransitionLearner
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
@@ -27,6 +29,7 @@ from trainer_service.networks.policies.deterministic_actor import (
     RememberingActor,
     RememberingCritics,
 )
+from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.ops.q_learning import td_loss, td_targets
 from trainer_service.replay.transitions import Sample
 
@@ -58,6 +61,11 @@ class DDPG(TransitionLearner):
     def _make_exploration(self) -> ActionNoise:
         hyper = self._hyper
         return ActionNoise(hyper, self._spec.action_spec.continuous_size, hyper.buffer_init_steps)
+
+    def _make_cloning(self, compute: Compute) -> BehavioralCloning:
+        actor = self._actor
+        imitator = Imitator.of_trunk(actor.actor, actor.decide)
+        return self._cloning_of(actor, [imitator], action_loss(actor.actions), self._actor_optimizer, compute)
 
     @property
     def _policy(self) -> DeterministicActor | RememberingActor:

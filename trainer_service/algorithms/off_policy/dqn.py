@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
+from trainer_service.algorithms.common.algorithm import Compute
 from trainer_service.algorithms.common.checks import require_discrete
+from trainer_service.algorithms.common.cloning import BehavioralCloning, margin_loss
 from trainer_service.algorithms.common.off_policy.exploration import EpsilonGreedy
 from trainer_service.algorithms.common.off_policy.transition_learner import TransitionLearner
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
@@ -20,6 +22,7 @@ from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork
 from trainer_service.config.hyperparameters.off_policy import DQNSettings
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
+from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.networks.policies.q_network import QNetwork
 from trainer_service.ops import q_learning
 from trainer_service.replay.transitions import Sample
@@ -43,6 +46,11 @@ class DQN(TransitionLearner):
 
     def _make_exploration(self) -> EpsilonGreedy:
         return EpsilonGreedy(self._hyper)
+
+    def _make_cloning(self, compute: Compute) -> BehavioralCloning:
+        imitator = Imitator.of_trunk(self._network.trunk, self._network.decide)
+        loss = margin_loss(self._branches)
+        return self._cloning_of(self._network, [imitator], loss, self._optimizer, compute)
 
     @property
     def _policy(self) -> QNetwork:

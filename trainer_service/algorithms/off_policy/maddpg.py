@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
 from trainer_service.algorithms.common.algorithm import Compute
+from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
 from trainer_service.algorithms.common.off_policy.exploration import ActionNoise
 from trainer_service.algorithms.common.off_policy.group_replay_learner import GroupReplayLearner
 from trainer_service.algorithms.common.off_policy.maddpg_update import MADDPGUpdate
@@ -50,6 +51,11 @@ class MADDPG(GroupReplayLearner):
     def _make_exploration(self) -> ActionNoise:
         hyper = self._hyper
         return ActionNoise(hyper, self._spec.action_spec.continuous_size, hyper.buffer_init_steps)
+
+    def _make_cloning(self, compute: Compute) -> BehavioralCloning:
+        rule, actors = self._update_rule, self._update_rule.actors
+        loss = action_loss(actors.actions)
+        return self._cloning_of(actors, actors.imitators(), loss, rule.actor_optimizer, compute)
 
     @property
     def _policy(self) -> StackedActors:

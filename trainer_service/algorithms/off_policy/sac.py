@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from trainer_service.algorithms.common import reward_models
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
-from trainer_service.algorithms.common.cloning import BehavioralCloning
+from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.algorithms.common.off_policy.sac_minibatch import SACMinibatchBuilder
 from trainer_service.algorithms.common.off_policy.sac_update import SACUpdate
@@ -23,6 +23,7 @@ from trainer_service.algorithms.common.off_policy.transition_learner import make
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.algorithms.common.policy_network import PolicyNetwork, SquashedPolicyNetwork
 from trainer_service.config import SACSettings, TrainerSettings
+from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.replay.transitions import Sample, TransitionReplay
 from unity_bridge.specs import BehaviorSpec
 
@@ -57,8 +58,10 @@ class SAC(ReplayLearner[Sample]):
         return make_transition_replay(self._spec, self._hyper, self._update_rule.memory_size)
 
     def _make_cloning(self, compute: Compute) -> BehavioralCloning:
-        actor, parameters = self._update_rule.actor, self._update_rule.actor_optimizer.parameters
-        return BehavioralCloning(self._spec, self._settings, actor, parameters, self._normalizer, compute)
+        actor = self._update_rule.actor
+        imitator = Imitator.of_trunk(actor.actor, actor.actions.forward)
+        optimizer = self._update_rule.actor_optimizer
+        return self._cloning_of(actor, [imitator], action_loss(actor.actions), optimizer, compute)
 
     @property
     def _policy(self) -> SACUpdate:

@@ -113,8 +113,8 @@ class Hyperparameters(Section):
         """Returns settings for groups of this size, or itself where a size is set or does not matter."""
         return self
 
-    def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
-        """Yields keys that contradict others. clones: whether there is a ``behavioral_cloning``."""
+    def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
+        """Yields keys that contradict others."""
         if network.memory is not None and network.memory.sequence_length > self.batch_size:
             location = ("network_settings", "memory", "sequence_length")
             most = f"at most the batch_size of {self.batch_size}"

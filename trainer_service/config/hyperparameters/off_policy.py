@@ -108,8 +108,8 @@ class ReplayHyperparameters(Hyperparameters):
         """Rewards that a target adds up at most."""
         return 1
 
-    def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
-        yield from super().contradictions(network, clones=clones)
+    def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
+        yield from super().contradictions(network)
         if network.memory is not None and self.buffer_size < network.memory.sequence_length:
             longest = network.memory.sequence_length
             sequence = f"at least the {longest} steps of a sequence (memory.sequence_length)"
@@ -132,7 +132,6 @@ class OffPolicyHyperparameters(ReplayHyperparameters):
     """Hyperparameters of all learners from a replay buffer but sac."""
 
     one_value: ClassVar[bool] = True
-    supports_cloning: ClassVar[bool] = False
 
     learning_rate: Positive = 1e-3
     """Step size of Adam at the start."""
@@ -225,8 +224,8 @@ class TD3Settings(DDPGSettings):
     target_noise_clip: NonNegative = 0.5
     """Largest size of that noise."""
 
-    def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
-        yield from super().contradictions(network, clones=clones)
+    def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
+        yield from super().contradictions(network)
         if self.target_update is not None and self.target_update % self.policy_delay:
             multiple = f"a multiple of the policy_delay of {self.policy_delay}"
             yield Contradiction(("hyperparameters", "target_update"), multiple, self.target_update)
@@ -282,6 +281,7 @@ class CommunicatingSettings(GroupQSettings):
     """Hyperparameters of all learners with communication within a group."""
 
     communicates: ClassVar[bool] = True
+    supports_cloning: ClassVar[bool] = False
     supports_layer_norm: ClassVar[bool] = False
 
     reward_mode: Literal["individual", "team_sum"] = "team_sum"

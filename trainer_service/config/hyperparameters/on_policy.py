@@ -74,14 +74,6 @@ class PPOSettings(OnPolicyHyperparameters):
 class GroupOnPolicySettings(GroupSettings, OnPolicyHyperparameters):
     """Hyperparameters of all learners of groups on policy."""
 
-    def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
-        yield from super().contradictions(network, clones=clones)
-        why = "for behavioral_cloning: demonstrations do not say who of a group acted"
-        if clones and self.share == "none":
-            yield Contradiction(("hyperparameters", "share"), f"'full' {why}", "'none'")
-        if clones and self.agent_ids:
-            yield Contradiction(("hyperparameters", "agent_ids"), f"false {why}", "true")
-
 
 class CentralCriticSettings(GroupOnPolicySettings):
     """Hyperparameters of learners with a central critic, which may have a learning rate of its own."""
@@ -149,8 +141,8 @@ class POCASettings(GroupOnPolicySettings):
         """None where one actor serves all: the critic attends to any number of agents."""
         return self.num_agents if self.needs_agent_index else None
 
-    def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
-        yield from super().contradictions(network, clones=clones)
+    def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
+        yield from super().contradictions(network)
         if network.hidden_units % _ATTENTION_HEADS:
             multiple = f"a multiple of {_ATTENTION_HEADS}, which poca's attention heads share"
             yield Contradiction(("network_settings", "hidden_units"), multiple, network.hidden_units)
@@ -197,8 +189,8 @@ class COMASettings(CentralCriticSettings):
     def needs_global_state(self) -> bool:
         return self.state == "environment"
 
-    def contradictions(self, network: NetworkSettings, *, clones: bool) -> Iterator[Contradiction]:
-        yield from super().contradictions(network, clones=clones)
+    def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
+        yield from super().contradictions(network)
         if self.num_epoch > 1 and self.ratio_clip is None:
             once = "1, because coma learns from a rollout once unless there is a ratio_clip"
             yield Contradiction(("hyperparameters", "num_epoch"), once, self.num_epoch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,7 +15,9 @@ from trainer_service.networks.encoders.layers import kaiming_linear, observation
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.groups.histories import Histories, StackedMemory
 from trainer_service.networks.groups.stacked import StackedLinear, make_stacked_body
-from trainer_service.networks.policies.q_network import GreedyNetwork
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.policies.imitator import Imitator
+from trainer_service.networks.policies.q_network import GreedyNetwork, as_parameters
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 
 _GAIN = 0.1
@@ -31,6 +34,10 @@ class GroupQNetwork(GreedyNetwork):
         observations: normalized, what each member sees itself, one [B, n, …] per sensor; zeros for absent ones.
         histories: with memory, what of that came before; see GroupInput.
         """
+
+    def imitators(self) -> list[Imitator]:
+        """The agents' networks, as they learn from what single agents demonstrated. Raises ValueError without any."""
+        raise ValueError("an agent that hears the others cannot learn from what a single one saw")
 
 
 class SharedQNetwork(GroupQNetwork):
@@ -75,6 +82,13 @@ class SharedQNetwork(GroupQNetwork):
         if self._ids:
             rows.append(torch.eye(self._ids, device=rows[0].device).repeat(groups, 1))
         return self._of(rows).view(groups, num_agents, -1)
+
+    def imitators(self) -> list[Imitator]:
+        """Implements GroupQNetwork."""
+        return Imitator.of_trunk(self.trunk, self._decide).of_each(self._ids)
+
+    def _decide(self, features: Tensor) -> ActionParameters:
+        return as_parameters(self.q.forward(features))
 
     def _of(self, observations: Sequence[Tensor]) -> Tensor:
         return self.q.forward(self.trunk.forward(observations_as_floats(observations)))
@@ -142,6 +156,20 @@ class SeparateQNetworks(GroupQNetwork):
             return self._of(seen)
         features = self.memory.unroll(histories.places(self.body.forward(seen)), histories)
         return self.q.forward(features[histories.selected])
+
+    def imitators(self) -> list[Imitator]:
+        """Implements GroupQNetwork."""
+        memories = [None if self.memory is None else self.memory.of(k) for k in range(self._num_agents)]
+        return [
+            Imitator(partial(self._encode, k), memory, partial(self._decide, k))
+            for k, memory in enumerate(memories)
+        ]
+
+    def _encode(self, agent: int, observations: Sequence[Tensor]) -> Tensor:
+        return self.body.of(agent, torch.cat(list(observations), dim=1))
+
+    def _decide(self, agent: int, features: Tensor) -> ActionParameters:
+        return as_parameters(self.q.of(agent, features))
 
     def _of(self, features: Tensor) -> Tensor:
         return self.q.forward(self.body.forward(features))

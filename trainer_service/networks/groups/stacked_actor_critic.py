@@ -6,6 +6,7 @@ All agents are computed at once, be it by networks of their own or by one that s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from trainer_service.networks.groups.stacked import (
 )
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.deterministic_actor import DirectActions
+from trainer_service.networks.policies.imitator import Imitator
 from unity_bridge.specs import BehaviorSpec
 
 
@@ -80,6 +82,21 @@ class StackedActors(nn.Module):
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """There is no memory to step on."""
         raise ValueError("there is no memory to step on")
+
+    def imitators(self) -> list[Imitator]:
+        """The actors, as they learn from what single agents demonstrated."""
+        if self._shared:
+            return self._imitator(0).of_each(self._num_agents if self._ids else 0)
+        return [self._imitator(k) for k in range(self._num_agents)]
+
+    def _imitator(self, agent: int) -> Imitator:
+        return Imitator(partial(self._encode, agent), None, partial(self._decide, agent))
+
+    def _encode(self, agent: int, observations: Sequence[Tensor]) -> Tensor:
+        return self.body.of(agent, torch.cat(list(observations), dim=1))
+
+    def _decide(self, agent: int, features: Tensor) -> ActionParameters:
+        return self.actions.forward(self.output.of(agent, features))
 
     def _of(self, agent: int, seen: Tensor) -> Tensor:
         return self.output.of(agent, self.body.of(agent, seen))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -59,6 +59,12 @@ class DirectActions(nn.Module):
         """Returns actions with choices drawn; numbers are what they are."""
         return self._decided(parameters, self._log_choices(parameters, allowed), generator)
 
+    def squared_error(
+        self, parameters: ActionParameters, target: Tensor, noise: Callable[[Tensor], Tensor]
+    ) -> Tensor | None:
+        """How far from its target each number is. target: [B, C], in [−1, 1]. Returns [B, C], or None without any."""
+        return (torch.tanh(parameters.mean) - target).square() if self.continuous_size else None
+
     def _log_choices(self, parameters: ActionParameters, allowed: Tensor | None) -> Tensor | None:
         return dist.masked_log_softmax(parameters.logits, allowed, self.branches) if self.branches else None
 
@@ -90,18 +96,19 @@ class DeterministicActor(nn.Module):
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
         """Returns what each agent does, before tanh, for observations as ActorCritic takes them."""
-        return self._decide(self.actor.encode(EncoderInput(observations)))
+        return self.decide(self.actor.encode(EncoderInput(observations)))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns parameters of one step, and what each agent remembers next. memories: the actor's part first."""
         features, kept = self.actor.step(observations_as_floats(observations), memories)
-        return self._decide(features), kept
+        return self.decide(features), kept
 
     def forward(self, seen: EncoderInput) -> Tensor:
         """Returns what agents do at the steps that are asked about: [B, C] in [−1, 1]."""
-        return torch.tanh(self._decide(self.actor.encode(seen)).mean)
+        return torch.tanh(self.decide(self.actor.encode(seen)).mean)
 
-    def _decide(self, features: Tensor) -> ActionParameters:
+    def decide(self, features: Tensor) -> ActionParameters:
+        """What agents do, before tanh, from what the trunk made of all that they saw."""
         return self.actions.forward(self.output.forward(features))
 
 

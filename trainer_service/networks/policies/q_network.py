@@ -52,12 +52,12 @@ class GreedyNetwork(nn.Module, ABC):
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
         """Returns values in the place of logits."""
-        return _as_parameters(self.q_values(observations))
+        return as_parameters(self.q_values(observations))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns values in the place of logits, and what each agent remembers next. memories: [B, memory_size]."""
         q, kept = self.step_q_values(observations, memories)
-        return _as_parameters(q), kept
+        return as_parameters(q), kept
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """One step with memory, [B, memory_size]: the value of every choice, [B, K], and what is remembered next."""
@@ -93,6 +93,10 @@ class QNetwork(GreedyNetwork):
         features, kept = self.trunk.step(observations_as_floats(observations), memories)
         return self._values(features), kept
 
+    def decide(self, features: Tensor) -> ActionParameters:
+        """Values in the place of logits, from what the trunk made of all that was seen."""
+        return as_parameters(self._values(features))
+
     def _values(self, features: Tensor) -> Tensor:
         q = self.q.forward(features)
         if self.value is None:
@@ -100,5 +104,6 @@ class QNetwork(GreedyNetwork):
         return dueling(self.value.forward(features), q, self.actions.branches)
 
 
-def _as_parameters(q: Tensor) -> ActionParameters:
+def as_parameters(q: Tensor) -> ActionParameters:
+    """Values in the place of logits. [B, K]"""
     return ActionParameters(q[:, :0], q.new_empty(0), q)

@@ -15,7 +15,6 @@ from trainer_service.algorithms.common.cloning import BehavioralCloning
 from trainer_service.algorithms.off_policy.sac import SAC
 from trainer_service.algorithms.on_policy.ppo import PPO
 from trainer_service.config import TrainerSettings
-from trainer_service.networks.encoders.memory import Sequences
 from unity_bridge import specs
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 from unity_bridge.steps import ActionBatch
@@ -178,20 +177,20 @@ def test_short_sequences_are_padded_and_masked(write_demo, shown, monkeypatch) -
         spec, *(shown([np.ones((n + 1, 2), np.float32)], None, np.zeros((n, 1))) for n in lengths)
     )
     learner = make("ppo", spec, demo, memory={"memory_size": 8, "sequence_length": 4})
-    met: list[Sequences] = []
-    trunk = learner._policy.actor
-    unroll = trunk.unroll
+    met: list[torch.Tensor] = []
+    memory = learner._policy.actor.memory
+    assert memory is not None
+    unroll = memory.unroll
 
-    def spy(features: torch.Tensor, sequences: Sequences | None) -> torch.Tensor:
-        assert sequences is not None
-        assert len(features) == int(sequences.filled.sum())
-        met.append(sequences)
-        return unroll(features, sequences)
+    def spy(features: torch.Tensor, memories: torch.Tensor, filled: torch.Tensor) -> torch.Tensor:
+        assert len(features) == int(filled.sum())
+        met.append(filled)
+        return unroll(features, memories, filled)
 
-    monkeypatch.setattr(trunk, "unroll", spy)
+    monkeypatch.setattr(memory, "unroll", spy)
     clone(learner, 1)
     # Sequences of 4, 1, 1 and 3 steps, all in one minibatch, three times.
-    assert [sorted(each.filled.sum(dim=1).tolist()) for each in met] == [[1, 1, 3, 4]] * 3
+    assert [sorted(filled.sum(dim=1).tolist()) for filled in met] == [[1, 1, 3, 4]] * 3
 
 
 def losses_of(learner: Learner, monkeypatch: pytest.MonkeyPatch, step: int = 0) -> list[tuple[int, float]]:

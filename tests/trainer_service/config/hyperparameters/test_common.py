@@ -27,7 +27,7 @@ def test_class_attributes_tell_kinds_of_learners_apart() -> None:
     assert HYPERPARAMETERS.keys() - kinds("supports_stale_rollouts") == {"coma"}
     assert kinds("supports_reward_models") == HYPERPARAMETERS.keys() - {"random"}
     assert kinds("one_value") == REPLAY - {"sac"}
-    assert kinds("supports_cloning") == {"ppo", "mappo", "happo", "poca", "coma", "sac"}
+    assert kinds("supports_cloning") == kinds("supports_reward_models") - kinds("communicates")
     assert HYPERPARAMETERS.keys() - kinds("supports_layer_norm") == {
         "sac",
         "td3",

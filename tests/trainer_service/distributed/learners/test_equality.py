@@ -125,6 +125,7 @@ CASES = {
     "ddpg": off_policy("ddpg", NUMBERS),
     "td3": off_policy("td3", NUMBERS, **PRIORITIES),
     "idqn": off_policy("idqn", CHOICES, **TEAM),
+    "idqn-cloning": off_policy("idqn", CHOICES, cloning={"strength": 0.5, "samples_per_update": 50}, **TEAM),
     "vdn": off_policy("vdn", CHOICES, **TEAM),
     "vdn-curiosity": off_policy("vdn", CHOICES, n_step=2, rewards={"curiosity": CURIOSITY}, **TEAM),
     "qmix": off_policy("qmix", CHOICES, **PRIORITIES, **TEAM),

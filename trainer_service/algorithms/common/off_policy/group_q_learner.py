@@ -12,7 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from trainer_service.algorithms.common.algorithm import Compute
 from trainer_service.algorithms.common.checks import require_discrete
+from trainer_service.algorithms.common.cloning import BehavioralCloning, margin_loss
 from trainer_service.algorithms.common.off_policy.exploration import EpsilonGreedy
 from trainer_service.algorithms.common.off_policy.group_replay_learner import GroupReplayLearner
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
@@ -89,6 +91,10 @@ class GroupQLearner(GroupReplayLearner):
     def _make_mixer(self) -> nn.Module | None:
         """The mixer of values [B, n] and a state to the group's [B]; None where each agent learns for itself."""
         return None
+
+    def _make_cloning(self, compute: Compute) -> BehavioralCloning:
+        network, loss = self._online.network, margin_loss(self._branches)
+        return self._cloning_of(network, network.imitators(), loss, self._optimizer, compute)
 
     def _make_exploration(self) -> EpsilonGreedy:
         return EpsilonGreedy(self._hyper)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from torch import Tensor
 
 from trainer_service.algorithms.common.algorithm import Compute
 from trainer_service.algorithms.common.observation_selection import with_sensors
@@ -82,6 +83,9 @@ class GroupReplayLearner(ReplayLearner[JointSample]):
             for sensors in (trajectories.observations, trajectories.final_observations)
         )
         return replace(trajectories, observations=seen, final_observations=final)
+
+    def _normalize_own(self, observations: Sequence[Tensor]) -> list[Tensor]:
+        return self._normalizer.some(self._agent_sensors, observations)
 
     def _transitions(self, steps: SingleSteps) -> Transitions:
         places = [self._kept_sensors.index(sensor) for sensor in self._agent_sensors]

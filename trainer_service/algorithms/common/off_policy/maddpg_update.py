@@ -74,7 +74,7 @@ class MADDPGUpdate:
         self._critics = StackedCritics(agent_spec, network, num_agents=num_agents, shared=shared).to(device)
         self._target_actors, self._target_critics = TargetNetwork(self.actors), TargetNetwork(self._critics)
         decay = hyper.weight_decay
-        self._actor_optimizer = FlatOptimizer(self.actors.parameters(), weight_decay=decay, shard=shard)
+        self.actor_optimizer = FlatOptimizer(self.actors.parameters(), weight_decay=decay, shard=shard)
         self._critic_optimizer = FlatOptimizer(self._critics.parameters(), weight_decay=decay, shard=shard)
 
     def joint_actions(self, numbers: Tensor, choices: Tensor) -> Tensor:
@@ -132,12 +132,12 @@ class MADDPGUpdate:
         outputs = torch.cat([parameters.mean, parameters.logits], dim=2)
         penalty = self._hyper.logits_penalty * outputs.square().mean(dim=2)
         loss = _sum_of_means((penalty - values) * present, batch.decisions, batch.share)
-        self._actor_optimizer.minimize(loss, rate, self._hyper.max_grad_norm, batch.share)
+        self.actor_optimizer.minimize(loss, rate, self._hyper.max_grad_norm, batch.share)
         return loss.detach() / self._num_agents
 
     def soft_update_targets(self, tau: float) -> None:
         """Moves all targets towards their networks by a share ``tau``."""
-        self._target_actors.soft_update(self._actor_optimizer.parameters, tau)
+        self._target_actors.soft_update(self.actor_optimizer.parameters, tau)
         self._target_critics.soft_update(self._critic_optimizer.parameters, tau)
 
     def _targets(self, batch: JointMinibatch) -> Tensor:
@@ -198,7 +198,7 @@ class MADDPGUpdate:
 
     def optimizers(self) -> dict[str, FlatOptimizer]:
         """The optimizers, by the keys of a checkpoint."""
-        return {"actor_optimizer": self._actor_optimizer, "critic_optimizer": self._critic_optimizer}
+        return {"actor_optimizer": self.actor_optimizer, "critic_optimizer": self._critic_optimizer}
 
 
 def _sum_of_means(parts: Tensor, counts: Tensor, share: float) -> Tensor:

@@ -17,7 +17,7 @@ from trainer_service.algorithms.common import reward_models
 from trainer_service.algorithms.common.acting import ActionSampler, ActorNetwork, sample_actions, to_tensor
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_settings
-from trainer_service.algorithms.common.cloning import BehavioralCloning
+from trainer_service.algorithms.common.cloning import BehavioralCloning, CloningLoss
 from trainer_service.algorithms.common.group_metrics import value_loss_by_agent
 from trainer_service.algorithms.common.off_policy.exploration import ActionHeads, Exploration
 from trainer_service.algorithms.common.off_policy.replay_rewards import ReplayRewards, as_transitions
@@ -30,6 +30,7 @@ from trainer_service.config.hyperparameters.off_policy import ReplayHyperparamet
 from trainer_service.config.rewards import leading_signal
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatOptimizer
+from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.networks.shard import Part
 from trainer_service.replay.replay_buffer import ReplayBuffer
 from trainer_service.replay.single_steps import SingleSteps
@@ -169,9 +170,27 @@ class ReplayLearner(ABC, Generic[SampleT]):
         self._reward_schedule = UpdateSchedule(hyper.learning_starts, hyper.reward_signal_steps_per_update)
         return [schedule, self._reward_schedule] if self._reward_models else [schedule]
 
+    @abstractmethod
     def _make_cloning(self, compute: Compute) -> BehavioralCloning:
-        """What learns from the demonstrations. Raises ValueError where nothing can."""
-        raise ValueError(f"{self._settings.trainer_type} does not learn from demonstrations")
+        """The learning from demonstrations beside all else."""
+
+    def _cloning_of(
+        self,
+        network: nn.Module,
+        imitators: Sequence[Imitator],
+        loss: CloningLoss,
+        optimizer: FlatOptimizer,
+        compute: Compute,
+    ) -> BehavioralCloning:
+        """Learning from demonstrations by the imitators of a network with that optimizer."""
+        spec, parameters = self._reward_spec(), optimizer.parameters
+        return BehavioralCloning(
+            spec, self._settings, network, imitators, loss, parameters, self._normalize_own, compute
+        )
+
+    def _normalize_own(self, observations: Sequence[Tensor]) -> list[Tensor]:
+        """Normalizes what demonstrations have of an agent's sensors."""
+        return self._normalizer.forward(observations)
 
     def _make_generator(self, name: str, stream: int) -> torch.Generator:
         """A random stream that is saved under its name."""

@@ -44,6 +44,7 @@ from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatOptimizer
 from trainer_service.networks.policies.action_heads import clip_actions
 from trainer_service.networks.policies.group_actors import GroupActors
+from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.ops.losses import clipped_surrogate_loss, importance_weights
 from trainer_service.rewards import Experience
 from trainer_service.rewards.extrinsic import ExtrinsicReward
@@ -100,6 +101,18 @@ class GroupLearner(OnPolicyLearner):
 
     def _reward_spec(self) -> BehaviorSpec:
         return with_sensors(self._spec, self._reward_sensors())
+
+    def _imitators(self) -> list[Imitator]:
+        # An actor for all with ids learns for each of them, and actors of one each learn alike.
+        shown = self._hyper.num_agents if self._hyper.agent_ids and self._hyper.share != "none" else 0
+        return [
+            imitator
+            for actor in self._policy
+            for imitator in Imitator.of_trunk(actor.trunk, actor.actions.forward).of_each(shown)
+        ]
+
+    def _normalize_own(self, observations: Sequence[Tensor]) -> list[Tensor]:
+        return self._normalizer.some(self._reward_sensors(), observations)
 
     @abstractmethod
     def _make_critic(self, signals: int) -> nn.Module:

@@ -19,7 +19,7 @@ from trainer_service.algorithms.common import reward_models
 from trainer_service.algorithms.common.acting import sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.checks import require_settings
-from trainer_service.algorithms.common.cloning import BehavioralCloning
+from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
 from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, SequenceSampler
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.config import TrainerSettings
@@ -29,6 +29,7 @@ from trainer_service.networks.flat import FlatAdam, FlatOptimizer
 from trainer_service.networks.policies.action_heads import SQUASH_LIMIT, ActionParameters
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.policies.group_actors import GroupActors
+from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.rewards import Experience
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import GroupIndex, OnPolicyBuffer, Trajectories
@@ -83,11 +84,27 @@ class OnPolicyLearner(ABC):
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
         self._shuffling = torch.Generator(self._device).manual_seed(compute.seed + 2)
         self._buffer = OnPolicyBuffer()
-        self._cloning: BehavioralCloning | None = None
-        if settings.behavioral_cloning is not None:
-            self._cloning = BehavioralCloning(
-                spec, settings, self._policy, self._optimizer.parameters, self._normalizer, compute
-            )
+        self._cloning = None if settings.behavioral_cloning is None else self._make_cloning(compute)
+
+    def _make_cloning(self, compute: Compute) -> BehavioralCloning:
+        return BehavioralCloning(
+            self._reward_spec(),
+            self._settings,
+            self._policy,
+            self._imitators(),
+            action_loss(self._policy.actions),
+            self._optimizer.parameters,
+            self._normalize_own,
+            compute,
+        )
+
+    def _imitators(self) -> list[Imitator]:
+        """The actors that learn from demonstrations."""
+        return [Imitator.of_trunk(self._policy.actor, self._policy.actions.forward)]
+
+    def _normalize_own(self, observations: Sequence[Tensor]) -> list[Tensor]:
+        """Normalizes what reward sources and demonstrations have of an agent's sensors."""
+        return self._normalizer.forward(observations)
 
     @abstractmethod
     def _make_policy(self) -> ActorCritic | GroupActors:

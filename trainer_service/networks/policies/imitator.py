@@ -1,0 +1,47 @@
+"""Actors as they learn from demonstrations: what they see, what they remember of it, and what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from trainer_service.networks.encoders.encoder import Trunk
+from trainer_service.networks.encoders.layers import observations_as_floats
+from trainer_service.networks.encoders.memory import Memory
+from trainer_service.networks.policies.action_heads import ActionParameters
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Imitator:
+    """One actor, from what it sees to what it does; its parts are those of the network that acts."""
+
+    encode: Callable[[Sequence[Tensor]], Tensor]
+    """Normalized observations, one tensor [B, *sensor shape] per sensor, to features [B, F]."""
+
+    memory: Memory | None
+    """The memory that features go through; None without."""
+
+    decide: Callable[[Tensor], ActionParameters]
+    """Features, or what is remembered of them, to the parameters of B agents' actions."""
+
+    @classmethod
+    def of_trunk(cls, trunk: Trunk, decide: Callable[[Tensor], ActionParameters]) -> Imitator:
+        """The actor with this trunk."""
+        return cls(lambda seen: trunk.forward(observations_as_floats(seen)), trunk.memory, decide)
+
+    def shown(self, agent_id: int, num_agents: int) -> Imitator:
+        """The actor as one agent of a group uses it, whose id it sees beside all else."""
+
+        def encode(seen: Sequence[Tensor]) -> Tensor:
+            ids = torch.zeros((len(seen[0]), num_agents), device=seen[0].device)
+            ids[:, agent_id] = 1.0
+            return self.encode([*seen, ids])
+
+        return replace(self, encode=encode)
+
+    def of_each(self, num_agents: int) -> list[Imitator]:
+        """The actor as each agent of a group uses it, with ids; as it is where there are none (0)."""
+        return [self.shown(agent, num_agents) for agent in range(num_agents)] or [self]
