@@ -230,6 +230,14 @@ def test_layer_norm_is_refused_where_networks_lack_it(refuse: Refuse, trainer_ty
     ]
 
 
+def test_agents_that_learn_one_after_the_other_share_one_estimate(refuse: Refuse) -> None:
+    settings = "{trainer_type: happo, hyperparameters: {advantage_estimates: every_epoch}}"
+    assert refuse(f"behaviors: {{A: {settings}}}") == [
+        "run.yaml:1: behaviors.A.hyperparameters.advantage_estimates: expected 'once', as each agent learns from "
+        "what those before it have become, got 'every_epoch'"
+    ]
+
+
 @pytest.mark.parametrize("trainer_type", ["vdn", "qmix"])
 def test_value_decomposition_learns_from_the_sum_of_rewards(refuse: Refuse, trainer_type: str) -> None:
     settings = f"{{trainer_type: {trainer_type}, hyperparameters: {{reward_mode: individual}}}}"

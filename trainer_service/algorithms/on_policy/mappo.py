@@ -1,8 +1,8 @@
 """Multi-agent PPO, Yu et al. 2022 (arXiv:2103.01955): PPO with a critic that sees what all agents of a group see.
 
-Advantages are estimated once per update, as in the authors' code, and the critic works in units of the returns'
-running scale. What they store for dead agents is not here at all: an absent agent is absent from every loss, and shows
-as zeros in what the critic sees.
+Advantages are estimated once per update, as in the authors' code, or anew for every epoch, and the critic works in
+units of the returns' running scale. What they store for dead agents is not here at all: an absent agent is absent from
+every loss, and shows as zeros in what the critic sees.
 """
 
 from __future__ import annotations

@@ -74,6 +74,11 @@ class PPOSettings(OnPolicyHyperparameters):
 class GroupOnPolicySettings(GroupSettings, OnPolicyHyperparameters):
     """Hyperparameters of all learners of groups on policy."""
 
+    @property
+    def estimates_every_epoch(self) -> bool:
+        """Whether advantages are estimated anew for each epoch."""
+        return False
+
 
 class CentralCriticSettings(GroupOnPolicySettings):
     """Hyperparameters of learners with a central critic, which may have a learning rate of its own."""
@@ -116,6 +121,14 @@ class MAPPOSettings(CentralCriticSettings):
     advantage_normalization: Literal["none", "global", "per_agent"] = "global"
     """Whether advantages get zero mean and unit deviation: over all agents, or for each of them."""
 
+    advantage_estimates: Literal["once", "every_epoch"] = "once"
+    """``once``: all epochs of the actors use the critic as it was before the update, as MAPPO's authors do.
+    ``every_epoch``: actors and critic take turns, and each epoch uses the critic of the last one, as ppo does."""
+
+    @property
+    def estimates_every_epoch(self) -> bool:
+        return self.advantage_estimates == "every_epoch"
+
     @property
     def needs_global_state(self) -> bool:
         return self.state == "environment"
@@ -129,6 +142,12 @@ class HAPPOSettings(MAPPOSettings):
 
     fixed_order: Flag = False
     """Whether agents always learn in the order of their indices; a weaker method."""
+
+    def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
+        yield from super().contradictions(network)
+        if self.estimates_every_epoch:
+            why = "'once', as each agent learns from what those before it have become"
+            yield Contradiction(("hyperparameters", "advantage_estimates"), why, "'every_epoch'")
 
 
 class POCASettings(GroupOnPolicySettings):

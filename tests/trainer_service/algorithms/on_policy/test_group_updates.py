@@ -133,6 +133,22 @@ def test_rewards_reach_their_agents_and_ends_are_not_bootstrapped(
     assert targets.round(decimals=3).unique().tolist() == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("asked", "times"), [("once", 1), ("every_epoch", 3)])
+def test_actors_learn_from_advantages_by_the_newest_critic_if_asked(
+    make_behavior, live, monkeypatch, asked: str, times: int
+) -> None:
+    """Three epochs of two minibatches."""
+    behavior = make(make_behavior, "mappo", advantage_estimates=asked)
+    estimates = spied(behavior, "_estimate_advantages", monkeypatch)
+    taken = spied(behavior, "_actor_step", monkeypatch)
+    live(behavior, Pairs(own=lambda actions: 1.0 * actions.discrete[:, 0]), 1)
+    values = torch.stack([critic_targets.old_values.mean() for _, critic_targets in estimates])
+    assert len(values.unique()) == times
+    used = [arguments[1] for arguments, _ in taken]
+    newest = [estimates[min(step // 2, times - 1)][1].advantages for step in range(6)]
+    assert all(torch.equal(advantages, due) for advantages, due in zip(used, newest, strict=True))
+
+
 @learners
 def test_the_critic_bootstraps_past_a_time_limit(make_behavior, live, monkeypatch, learner: str) -> None:
     behavior = make(make_behavior, learner)

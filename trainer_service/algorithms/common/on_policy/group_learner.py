@@ -135,15 +135,18 @@ class GroupLearner(OnPolicyLearner):
         experience = Experience(self._for_rewards(trajectories), self._device, clip_actions)
         rollout = self._make_rollout(trajectories, experience)
         critic_targets = self._estimate_advantages(rollout, scheduled)
-        advantages, importance = critic_targets.advantages, {}
+        weights, importance = None, {}
         if self._decoupled:
             rollout, weights = self._decouple(rollout)
-            advantages, importance = weights * advantages, weight_metrics(weights)
-        metrics = self._update_actors(rollout, advantages, scheduled)
+            importance = weight_metrics(weights)
         critic_rate = learning_rate_at(
             self._hyper, step, self._settings.max_steps, initial=self._hyper.initial_critic_learning_rate
         )
-        metrics["Losses/Value Loss"] = self._update_critic(rollout, critic_targets, critic_rate)
+        if self._hyper.estimates_every_epoch:
+            metrics = self._update_in_turns(rollout, critic_targets, weights, scheduled, critic_rate)
+        else:
+            metrics = self._update_actors(rollout, _weighted(critic_targets.advantages, weights), scheduled)
+            metrics["Losses/Value Loss"] = self._update_critic(rollout, critic_targets, critic_rate)
         return {
             **metrics,
             "Policy/Learning Rate": scheduled.learning_rate,
@@ -181,17 +184,51 @@ class GroupLearner(OnPolicyLearner):
     ) -> dict[str, float]:
         """Updates the actors of all agents at the same time. advantages: [S]. Returns their metrics."""
         sampler = self._sampler(rollout.trajectories)
-        parts = [
+        parts: list[Tensor] = []
+        for epoch in range(self._hyper.num_epoch):
+            parts += self._actor_epoch(rollout, advantages, sampler, epoch, scheduled)
+        return mean_actor_metrics(parts, self._shard)
+
+    def _update_in_turns(
+        self,
+        rollout: GroupRollout,
+        critic_targets: CriticTargets,
+        weights: Tensor | None,
+        scheduled: Scheduled,
+        critic_rate: float,
+    ) -> dict[str, float]:
+        """Updates actors and critic epoch by epoch in turns, with advantages by the critic as each epoch finds it."""
+        sampler = self._sampler(rollout.trajectories)
+        parts: list[Tensor] = []
+        losses: list[Tensor] = []
+        for epoch in range(self._hyper.num_epoch):
+            if epoch:
+                critic_targets = self._estimate_advantages(rollout, scheduled)
+            advantages = _weighted(critic_targets.advantages, weights)
+            parts += self._actor_epoch(rollout, advantages, sampler, 2 * epoch, scheduled)
+            losses += self._critic_epoch(rollout, critic_targets, 2 * epoch + 1, critic_rate)
+        metrics = mean_actor_metrics(parts, self._shard)
+        metrics["Losses/Value Loss"] = float(self._shard.add_up(torch.stack(losses).mean()))
+        return metrics
+
+    def _actor_epoch(
+        self,
+        rollout: GroupRollout,
+        advantages: Tensor,
+        sampler: MinibatchSampler,
+        epoch: int,
+        scheduled: Scheduled,
+    ) -> list[Tensor]:
+        """One pass of the actors. epoch: its number among those of actors and critic. Returns each step's metrics."""
+        return [
             self._actor_step(rollout, advantages, steps, sequences, share, scheduled)
-            for epoch in range(self._hyper.num_epoch)
             for steps, sequences, share in self._with_progress(
                 self._minibatches(sampler), epoch, self._hyper.num_epoch
             )
         ]
-        return mean_actor_metrics(parts, self._shard)
 
     def _with_progress(self, minibatches: Sequence[_T], epoch: int, epochs: int) -> Iterator[_T]:
-        """Minibatches with progress: actors have the first half of an update's epochs, the critic the second."""
+        """Minibatches with progress: actors have half of an update's epochs, the critic as many."""
         return with_progress(minibatches, epoch, 2 * epochs, self._progress)
 
     def _actor_step(
@@ -237,20 +274,27 @@ class GroupLearner(OnPolicyLearner):
     ) -> float:
         """Takes as many epochs of as many minibatches as the actors do. Returns the mean loss."""
         losses: list[Tensor] = []
-        epochs = self._hyper.num_epoch
-        for epoch in range(epochs, 2 * epochs):
-            batches = joint_step_batches(
-                rollout.joint_steps,
-                -(-len(rollout.trajectories) // self._hyper.batch_size),
-                self._shuffling,
-                whole_trajectories=self._settings.network_settings.memory is not None,
-                shard=self._shard,
-            )
-            for batch in self._with_progress(list(batches), epoch, epochs):
-                loss = self._critic_loss(rollout, critic_targets, batch)
-                self._critic_optimizer.minimize(loss, learning_rate, self._hyper.max_grad_norm)
-                losses.append(loss.detach())
+        for epoch in range(self._hyper.num_epoch, 2 * self._hyper.num_epoch):
+            losses += self._critic_epoch(rollout, critic_targets, epoch, learning_rate)
         return float(self._shard.add_up(torch.stack(losses).mean()))
+
+    def _critic_epoch(
+        self, rollout: GroupRollout, critic_targets: CriticTargets, epoch: int, learning_rate: float
+    ) -> list[Tensor]:
+        """One pass of the critic. epoch: its number among those of actors and critic. Returns each step's loss."""
+        losses: list[Tensor] = []
+        batches = joint_step_batches(
+            rollout.joint_steps,
+            -(-len(rollout.trajectories) // self._hyper.batch_size),
+            self._shuffling,
+            whole_trajectories=self._settings.network_settings.memory is not None,
+            shard=self._shard,
+        )
+        for batch in self._with_progress(list(batches), epoch, self._hyper.num_epoch):
+            loss = self._critic_loss(rollout, critic_targets, batch)
+            self._critic_optimizer.minimize(loss, learning_rate, self._hyper.max_grad_norm)
+            losses.append(loss.detach())
+        return losses
 
     def _minibatches(self, sampler: MinibatchSampler) -> list[tuple[Tensor, Sequences | None, float]]:
         steps, minibatches = sampler.shuffle(self._shuffling)
@@ -297,3 +341,8 @@ class GroupLearner(OnPolicyLearner):
             "actor_optimizer": self._optimizer.adam,
             "critic_optimizer": self._critic_optimizer.adam,
         }
+
+
+def _weighted(advantages: Tensor, weights: Tensor | None) -> Tensor:
+    """Advantages times importance weights, where there are any. All [S]"""
+    return advantages if weights is None else weights * advantages
