@@ -13,7 +13,12 @@ from typing import Any
 import gymnasium
 
 from unity_bridge.simulators.gymma_envs.football import make_football
-from unity_bridge.simulators.gymma_envs.libraries import LIBRARIES, library_called, library_of
+from unity_bridge.simulators.gymma_envs.libraries import (
+    LIBRARIES,
+    library_called,
+    library_of,
+    nearest_id,
+)
 from unity_bridge.simulators.scene import SceneError
 
 Maker = Callable[..., Any]
@@ -99,15 +104,23 @@ def _gym_maker(env_id: str, drawing: Mapping[str, Any]) -> Maker:
 def _unknown(module: str, env_id: str, found: Any) -> str:
     if not module:
         examples = ", ".join(f"{each.example} ({each.module})" for each in LIBRARIES)
-        near = difflib.get_close_matches(env_id, [*gymnasium.registry, *_gym_specs()], n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
+        near = nearest_id(env_id) or next(iter(difflib.get_close_matches(env_id, _known_ids(), n=1)), "")
+        hint = f" (did you mean {near}?)" if near else ""
         return f"there is no such environment{hint}; expected module:ID, or an ID such as {examples}"
     names = [*_registered_by(module), *_classes(found)]
-    near = difflib.get_close_matches(env_id, names, n=1, cutoff=0.4)
+    near = next(iter(difflib.get_close_matches(env_id, names, n=1, cutoff=0.4)), "")
     if near:
-        return f"{module} has no environment '{env_id}' (did you mean {near[0]}?)"
-    some = f"; it has {', '.join(names[:5])}{' and more' if len(names) > 5 else ''}" if names else ""
-    return f"{module} has no environment '{env_id}': it registers none, and has no class of that name{some}"
+        return f"{module} has no environment '{env_id}' (did you mean {near}?)"
+    some = (
+        f"{', '.join(names[:3])}{' and more' if len(names) > 3 else ''}"
+        if names
+        else "neither ids nor classes"
+    )
+    return f"{module} has no environment '{env_id}'; it has {some}"
+
+
+def _known_ids() -> list[str]:
+    return [*gymnasium.registry, *_gym_specs()]
 
 
 def _registered_by(module: str) -> list[str]:

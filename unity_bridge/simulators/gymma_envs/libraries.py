@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass
 
@@ -54,9 +55,20 @@ LIBRARIES = (
 
 def library_of(env_id: str) -> Library | None:
     """The library that has environments called like this one; None if none is known."""
-    first = re.match(r"[A-Za-z]*", env_id)
-    name = first.group().lower() if first else ""
+    name = _first_word(env_id).lower()
     return next((each for each in LIBRARIES if name in map(str.lower, each.names)), None)
+
+
+def nearest_id(env_id: str) -> str:
+    """The id with its first word spelt as a library that is known does; empty where none is spelt alike."""
+    word = _first_word(env_id)
+    names = {name.lower(): name for each in LIBRARIES for name in each.names}
+    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.8)
+    return names[near[0]] + env_id[len(word) :] if near else ""
+
+
+def _first_word(env_id: str) -> str:
+    return re.match(r"[A-Za-z]*", env_id).group()  # type: ignore[union-attr]  # it always matches
 
 
 def library_called(module: str) -> Library | None:

@@ -101,12 +101,19 @@ def _missing(module: str, missing: str) -> str:
 
 def _nearest(module: str) -> str:
     package, _, name = module.rpartition(".")
-    try:
-        spec = importlib.util.find_spec(package) if package else None
-    except (ImportError, ValueError):
-        return ""
-    if spec is None or not spec.submodule_search_locations:
-        return ""
-    siblings = [each.name for each in pkgutil.iter_modules(spec.submodule_search_locations)]
-    near = difflib.get_close_matches(name, siblings, n=1)
+    if not package:
+        homes = ("mpe2", *(f"pettingzoo.{family}" for family in _FAMILIES))
+        found = next((home for home in homes if name in _modules_in(home)), "")
+        return f" (did you mean {found}.{name}?)" if found else ""
+    near = difflib.get_close_matches(name, _modules_in(package), n=1)
     return f" (did you mean {package}.{near[0]}?)" if near else ""
+
+
+def _modules_in(package: str) -> list[str]:
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return []
+    if spec is None or not spec.submodule_search_locations:
+        return []
+    return [each.name for each in pkgutil.iter_modules(spec.submodule_search_locations)]

@@ -17,6 +17,10 @@ from unity_bridge.simulators.scene import SceneError
             r"there is no module mpe2\.simple_spread_v2 \(did you mean mpe2\.simple_spread_v3\?\)",
         ),
         ("no_such_package.thing", r"there is no module no_such_package\.thing$"),
+        (
+            "tictactoe_v3",
+            r"there is no module tictactoe_v3 \(did you mean pettingzoo\.classic\.tictactoe_v3\?\)",
+        ),
         ("mpe2.", r"there is no module mpe2\.$"),
         ("..mpe2", "importing it raised TypeError: "),
         ("json", "no PettingZoo module: expected a function parallel_env or env in it$"),
