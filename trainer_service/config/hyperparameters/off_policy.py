@@ -322,8 +322,6 @@ class SICSettings(CommunicatingSettings):
 class MADDPGSettings(NoiseSettings, GroupOffPolicySettings):
     """Multi-agent DDPG with central critics (Lowe et al. 2017). Continuous actions, discrete ones, or both."""
 
-    supports_memory: ClassVar[bool] = False
-
     gumbel_temperature: Positive = 1.0
     """Temperature of the softmax that replaces a discrete action while the policy learns."""
 

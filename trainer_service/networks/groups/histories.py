@@ -27,9 +27,17 @@ class Histories(NamedTuple):
     selected: Tensor
     """The agents' places at the joint steps that are asked about; of absent agents any. int64 [B, n]"""
 
+    present: Tensor
+    """Which members the groups' observations are of. bool [R, n]"""
+
     def places(self, groups: Tensor) -> Tensor:
         """What belongs to each place, of what there is for whole groups. [R, n, …] to [P, …]"""
         return groups[self.rows, self.agents]
+
+    def without_memories(self, size: int) -> Histories:
+        """These, of agents that remember nothing at first. size: floats of a memory."""
+        memories = self.sequences.memories.new_zeros((len(self.sequences.filled), size))
+        return self._replace(sequences=self.sequences._replace(memories=memories))
 
 
 class GroupInput(NamedTuple):

@@ -29,7 +29,7 @@ class StackedActors(nn.Module):
     """Actors μ_i(o_i): numbers before tanh, and logits of choices."""
 
     memory_size = policy_memory_size = 0
-    """They remember nothing."""
+    """They remember nothing: see RecurrentActors."""
 
     def __init__(
         self,
@@ -135,10 +135,17 @@ def _each(
     body: StackedBody | StackedNormedBody, head: StackedLinear, inputs: Tensor, shared: bool, ids: bool
 ) -> Tensor:
     """Every agent's features, [B, n, F], through networks of their own or through one. ids: that is given their ids."""
+    return each_through(head, each_through(body, inputs, shared, ids), shared)
+
+
+def each_through(
+    layers: StackedBody | StackedNormedBody | StackedLinear, inputs: Tensor, shared: bool, ids: bool = False
+) -> Tensor:
+    """Every agent's inputs, [B, n, F], through layers of their own or through those that all share; see above."""
     if not shared:
-        return head.forward(body.forward(inputs))
+        return layers.forward(inputs)
     groups, num_agents = inputs.shape[:2]
     rows = inputs.flatten(0, 1)
     if ids:
         rows = torch.cat([rows, torch.eye(num_agents, device=rows.device).repeat(groups, 1)], dim=1)
-    return head.forward(body.forward(rows.unsqueeze(1))).view(groups, num_agents, -1)
+    return layers.forward(rows.unsqueeze(1)).view(groups, num_agents, -1)

@@ -17,10 +17,13 @@ from seeds import seeds
 from torch import Tensor
 
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
+from trainer_service.algorithms.common.off_policy.group_replay_learner import GroupReplayLearner
 from trainer_service.algorithms.common.off_policy.replay_sampler import part_of_sample
+from trainer_service.algorithms.off_policy.maddpg import MADDPG
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import TeamSteps
 from trainer_service.interop.onnx_export import to_onnx
+from trainer_service.networks.groups.recurrent_actor_critic import RecurrentActors
 from trainer_service.networks.shard import Shard
 from trainer_service.policy import Policy
 from trainer_service.replay.joint_sequence_replay import JointSequenceReplay
@@ -89,12 +92,10 @@ class Crowd(GroupLife):
         return batch
 
 
-def lived(
-    behavior: Behavior, ticks: int = 40, *, together: bool = False
-) -> tuple[GroupQLearner, Trajectories]:
+def lived(behavior: Behavior, ticks: int = 40, *, together: bool = False) -> tuple[Any, Trajectories]:
     """The learner after so many ticks in a crowd, learning nothing, and what it was given to remember."""
     algorithm, crowd = behavior._algorithm, Crowd(1, together=together)
-    assert isinstance(algorithm, GroupQLearner)
+    assert isinstance(algorithm, GroupReplayLearner)
     given: list[Trajectories] = []
     record = algorithm.record
     algorithm.record = lambda each: (given.append(each), record(each))[1]  # type: ignore[method-assign]
@@ -106,7 +107,7 @@ def lived(
     return algorithm, Trajectories.concatenate(given)
 
 
-def everything(algorithm: GroupQLearner, *chosen: int) -> JointSample:
+def everything(algorithm: GroupReplayLearner, *chosen: int) -> JointSample:
     replay = algorithm._replay.buffer
     assert isinstance(replay, JointSequenceReplay)
     return replay._gather_whole(np.array(chosen) if chosen else np.arange(len(replay._starts)), None)
@@ -135,6 +136,53 @@ def test_sequences_give_what_acting_step_by_step_gave(
     order = [steps[tuple(each)] for each in sample.observations[0][rows, agents].tolist()]
     torch.testing.assert_close(found[rows, agents], expected[order], atol=1e-5, rtol=1e-5)
     assert np.abs(trajectories.memories).max() > 1e-3
+
+
+@pytest.mark.parametrize(("share", "ids"), [("none", False), ("full", True)])
+def test_actors_in_sequences_do_what_they_did_step_by_step(group, share: str, ids: bool) -> None:
+    behavior = group("maddpg", {"memory_size": 6, "sequence_length": 3}, share=share, agent_ids=ids)
+    algorithm, trajectories = lived(behavior)
+    assert isinstance(algorithm, MADDPG)
+    with torch.inference_mode():
+        seen = [torch.from_numpy(sensor) for sensor in trajectories.observations]
+        expected, _ = algorithm._policy.step(seen, torch.from_numpy(trajectories.memories))
+        sample = everything(algorithm)
+        batch = algorithm._minibatches.build(sample)
+        assert isinstance(algorithm._policy, RecurrentActors)
+        assert batch.inputs.histories is not None
+        found = algorithm._policy.recall(batch.inputs.observations, batch.inputs.histories)
+    steps = {tuple(row): number for number, row in enumerate(trajectories.observations[0].tolist())}
+    rows, agents = np.nonzero(sample.present)
+    order = [steps[tuple(each)] for each in sample.observations[0][rows, agents].tolist()]
+    torch.testing.assert_close(found.logits[rows, agents], expected.logits[order], atol=1e-5, rtol=1e-5)
+    assert len(order) == len(trajectories)
+
+
+@pytest.mark.parametrize("share", ["none", "full"])
+def test_critics_with_memory_know_what_was_seen_before_and_not_after(group, share: str) -> None:
+    behavior = group("maddpg", {"memory_size": 6, "sequence_length": 8}, share=share)
+    algorithm, _ = lived(behavior, together=True)
+    assert isinstance(algorithm, MADDPG)
+    sample, rule = everything(algorithm), algorithm._update_rule
+    batch = algorithm._minibatches.build(sample)
+    ends = np.cumsum(sample.sequences.lengths)
+    first, second, third = next(
+        (end - 3, end - 2, end - 1)
+        for end, length in zip(ends, sample.sequences.lengths, strict=True)
+        if length >= 3 and (np.ptp(sample.sequences.segments[end - 3 : end, 0]) == 0)
+    )
+    done = rule.joint_actions(torch.zeros(*batch.actions.shape[:2], 0), batch.actions).unsqueeze(1)
+
+    def values(changed: int, by: float) -> Tensor:
+        observations, histories = batch.inputs
+        shown = [sensor.clone() for sensor in observations]
+        shown[0][changed] += by
+        with torch.inference_mode():
+            return rule._critics.forward(shown, histories, batch.present, done)[:, 0]
+
+    moved = (values(second, 1.0) - values(second, 0.0)).abs() > 1e-7
+    assert moved[[second, third]].all()
+    assert not moved[first]
 
 
 def gradients_of(algorithm: GroupQLearner, sample: JointSample) -> tuple[Tensor, int]:
@@ -310,6 +358,16 @@ def test_a_pair_does_at_the_end_what_each_was_told_at_the_start(group, learner: 
     memory = {"memory_size": 16, "sequence_length": 8}
     # Guessing follows half of them.
     assert learned(group(learner, memory, seed, **PROBE), seed, 500) > 0.95
+
+
+@pytest.mark.probe
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", [1, 2])
+def test_actors_do_at_the_end_what_each_was_told_at_the_start(group, seed: int) -> None:
+    changes = {key: value for key, value in PROBE.items() if "exploration" not in key}
+    behavior = group("maddpg", {"memory_size": 16, "sequence_length": 8}, seed, **changes)
+    # Choices are drawn, so a few are others than the best.
+    assert learned(behavior, seed, 1000) > 0.85
 
 
 @pytest.mark.probe

@@ -14,6 +14,7 @@ import torch
 from seeds import seeds
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.soft_actor import SoftCritics
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -73,7 +74,7 @@ def q_of(behavior: Behavior, observations: list[float], continuous: float | None
         seen = ((seen - moments[f"{name}mean"]) / scale).float()
     done = torch.full((len(seen), behavior.spec.action_spec.continuous_size), continuous or 0.0)
     with torch.inference_mode():
-        return critics.forward([seen], done)[0, :, 0].numpy()
+        return critics.forward(EncoderInput([seen]), done)[0, :, 0].numpy()
 
 
 def rows(observation: Any, reward: Any, allowed: np.ndarray | None = None, **ends: np.ndarray) -> StepBatch:

@@ -23,7 +23,7 @@ def test_class_attributes_tell_kinds_of_learners_apart() -> None:
     assert kinds("learns_by_group") == GROUPS
     assert kinds("communicates") == {"dqn_share", "dqn_consensus", "sic"}
     assert kinds("needs_actions") == HYPERPARAMETERS.keys() - {"ppo", "random"}
-    assert HYPERPARAMETERS.keys() - kinds("supports_memory") == {"random", "maddpg"}
+    assert HYPERPARAMETERS.keys() - kinds("supports_memory") == {"random"}
     assert HYPERPARAMETERS.keys() - kinds("supports_stale_rollouts") == {"coma"}
     assert kinds("supports_reward_models") == HYPERPARAMETERS.keys() - {"random"}
     assert kinds("one_value") == REPLAY - {"sac"}

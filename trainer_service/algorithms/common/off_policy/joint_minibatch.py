@@ -137,10 +137,11 @@ class JointMinibatchBuilder:
         if sample.sequences is None:
             raise ValueError("the joint steps of this sample do not follow each other")
         device, layout = self._device, joint_layout(sample.sequences, sample.present)
+        follow_present = to_tensor(sample.sequences.follow_present[layout.follows], device)
         followed, _ = self._split(
-            [sensor[layout.follows] for sensor in sample.sequences.follow_observations],
-            to_tensor(sample.sequences.follow_present[layout.follows], device),
+            [sensor[layout.follows] for sensor in sample.sequences.follow_observations], follow_present
         )
+        present = torch.cat([to_tensor(sample.present, device), follow_present])
         seen = [torch.cat([*both]) for both in zip(observations, followed, strict=True)]
         rows, agents, selected, next_selected = (
             to_tensor(places, device)
@@ -148,8 +149,8 @@ class JointMinibatchBuilder:
         )
         sequences = Sequences(to_tensor(layout.memories, device), to_tensor(layout.filled, device))
         return (
-            GroupInput(seen, Histories(rows, agents, sequences, selected)),
-            GroupInput(seen, Histories(rows, agents, sequences, next_selected)),
+            GroupInput(seen, Histories(rows, agents, sequences, selected, present)),
+            GroupInput(seen, Histories(rows, agents, sequences, next_selected, present)),
         )
 
     def _split(

@@ -6,6 +6,7 @@ B joint steps, n agents; an action is C numbers and K choices, one-hot by branch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,8 @@ from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMi
 from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
+from trainer_service.networks.groups.histories import GroupInput
+from trainer_service.networks.groups.recurrent_actor_critic import RecurrentActors, RecurrentCritics
 from trainer_service.networks.groups.stacked_actor_critic import StackedActors, StackedCritics
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.shard import ALONE, Shard
@@ -63,7 +66,12 @@ class MADDPGUpdate:
         self._branches = agent_spec.action_spec.discrete_branches
         self._num_agents = num_agents
         shared = hyper.share == "full"
-        self.actors = StackedActors(
+        make_actors: Callable[..., StackedActors] = StackedActors
+        make_critics: Callable[..., StackedCritics | RecurrentCritics] = StackedCritics
+        if network.memory is not None:
+            make_actors = partial(RecurrentActors, memory=network.memory)
+            make_critics = partial(RecurrentCritics, memory=network.memory)
+        self.actors = make_actors(
             agent_spec,
             network,
             agent_sensors=agent_sensors,
@@ -71,7 +79,7 @@ class MADDPGUpdate:
             shared=shared,
             ids=hyper.agent_ids,
         ).to(device)
-        self._critics = StackedCritics(agent_spec, network, num_agents=num_agents, shared=shared).to(device)
+        self._critics = make_critics(agent_spec, network, num_agents=num_agents, shared=shared).to(device)
         self._target_actors, self._target_critics = TargetNetwork(self.actors), TargetNetwork(self._critics)
         decay = hyper.weight_decay
         self.actor_optimizer = FlatOptimizer(self.actors.parameters(), weight_decay=decay, shard=shard)
@@ -90,7 +98,7 @@ class MADDPGUpdate:
         with torch.no_grad():
             targets = self._targets(batch)
         mask = self._value_mask(batch).to(targets.dtype)
-        values = self._critics.forward(batch.observations, batch.present, joint_actions.unsqueeze(1))
+        values = _values(self._critics, batch.inputs, batch.present, joint_actions.unsqueeze(1))
         errors = (values - targets) * mask
         squared = errors.square()
         if batch.weights is not None:
@@ -121,14 +129,14 @@ class MADDPGUpdate:
         joint_actions: [B, n, C + K]; allowed: bool [B, n, K], or None where everything is; noise: draws of an
         exponential distribution, in the shape of what it is given.
         """
-        parameters = self.actors.group_policy(batch.observations)
+        parameters = _policy(self.actors, batch.inputs)
         present = batch.present.to(joint_actions.dtype)
         own = torch.eye(self._num_agents, dtype=torch.bool, device=joint_actions.device).unsqueeze(-1)
         # Row i is the input of critic i: its own agent's action as of now, all others as replayed. [B, n, n, C + K]
         actions = torch.where(
             own, self._relaxed_actions(parameters, allowed, noise).unsqueeze(1), joint_actions.unsqueeze(1)
         )
-        values = self._critics.forward(batch.observations, batch.present, actions)
+        values = _values(self._critics, batch.inputs, batch.present, actions)
         outputs = torch.cat([parameters.mean, parameters.logits], dim=2)
         penalty = self._hyper.logits_penalty * outputs.square().mean(dim=2)
         loss = _sum_of_means((penalty - values) * present, batch.decisions, batch.share)
@@ -143,28 +151,34 @@ class MADDPGUpdate:
     def _targets(self, batch: JointMinibatch) -> Tensor:
         """Targets of the critics' values. [B, n]"""
         next_actions = self._target_actions(batch)
-        values = self._target_critics.network.forward(
-            batch.next_observations, batch.next_present, next_actions.unsqueeze(1)
-        )
+        critics = self._target_critics.network
+        values = _values(critics, batch.next_inputs, batch.next_present, next_actions.unsqueeze(1))
         if self._hyper.reward_mode == "individual":
             return td_targets(batch.rewards, batch.discounts, values, batch.terminated)
         # A dead agent is still worth what the others earn, for as long as one of them is left.
+        if isinstance(critics, RecurrentCritics):
+            values = torch.where(batch.next_present, values, _means_of(values, batch.next_present))
         ended = ~batch.next_present.any(dim=1, keepdim=True)
         return td_targets(batch.team_rewards.unsqueeze(1), batch.discounts, values, ended)
 
     def _value_mask(self, batch: JointMinibatch) -> Tensor:
         """Whether an agent's value is learned at a joint step. bool [B, n]"""
-        return batch.present if self._hyper.reward_mode == "individual" else torch.ones_like(batch.present)
+        return batch.present if self._learns_present_only else torch.ones_like(batch.present)
+
+    @property
+    def _learns_present_only(self) -> bool:
+        """Whether values are of agents that are there: of the others critics with memory know nothing."""
+        return self._hyper.reward_mode == "individual" or isinstance(self._critics, RecurrentCritics)
 
     def _value_counts(self, batch: JointMinibatch) -> Tensor:
         """How many values of each agent are learned, as ``decisions`` counts. [n]"""
-        if self._hyper.reward_mode == "individual":
+        if self._learns_present_only:
             return batch.decisions
         return torch.full_like(batch.decisions, float(len(batch.present)))
 
     def _target_actions(self, batch: JointMinibatch) -> Tensor:
         """The target actors' next actions: numbers, and the likeliest choices. [B, n, C + K]"""
-        parameters = self._target_actors.network.group_policy(batch.next_observations)
+        parameters = _policy(self._target_actors.network, batch.next_inputs)
         numbers = torch.tanh(parameters.mean)
         if not self._branches:
             return numbers
@@ -199,6 +213,30 @@ class MADDPGUpdate:
     def optimizers(self) -> dict[str, FlatOptimizer]:
         """The optimizers, by the keys of a checkpoint."""
         return {"actor_optimizer": self.actor_optimizer, "critic_optimizer": self._critic_optimizer}
+
+
+def _policy(actors: StackedActors, seen: GroupInput) -> ActionParameters:
+    """The parameters of the actions of whole groups. [B, n, …]"""
+    if isinstance(actors, RecurrentActors) and seen.histories is not None:
+        return actors.recall(seen.observations, seen.histories)
+    return actors.group_policy(seen.observations)
+
+
+def _values(
+    critics: StackedCritics | RecurrentCritics, seen: GroupInput, present: Tensor, actions: Tensor
+) -> Tensor:
+    """Values [B, n] of everyone's actions, as StackedCritics takes them."""
+    if isinstance(critics, StackedCritics):
+        return critics.forward(seen.observations, present, actions)
+    if seen.histories is None:
+        raise ValueError("critics with memory are shown sequences")
+    return critics.forward(seen.observations, seen.histories, present, actions)
+
+
+def _means_of(values: Tensor, there: Tensor) -> Tensor:
+    """The mean value of the agents that are there; 0 where nobody is. [B, n] to [B, 1]"""
+    counted = there.to(values.dtype)
+    return (values * counted).sum(dim=1, keepdim=True) / counted.sum(dim=1, keepdim=True).clamp(min=1.0)
 
 
 def _sum_of_means(parts: Tensor, counts: Tensor, share: float) -> Tensor:

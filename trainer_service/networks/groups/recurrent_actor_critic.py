@@ -1,0 +1,117 @@
+"""Actors that decide alone and critics that see everyone, with memory. B joint steps, n agents, P places of agents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.config.network import MemorySettings, NetworkSettings
+from trainer_service.networks.groups.histories import Histories, StackedMemory
+from trainer_service.networks.groups.stacked import StackedLinear, make_stacked_body
+from trainer_service.networks.groups.stacked_actor_critic import StackedActors, each_through
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.policies.imitator import Imitator
+from unity_bridge.specs import BehaviorSpec
+
+
+class RecurrentActors(StackedActors):
+    """Actors μ_i that remember what agent i saw."""
+
+    def __init__(
+        self,
+        agent_spec: BehaviorSpec,
+        settings: NetworkSettings,
+        memory: MemorySettings,
+        *,
+        agent_sensors: Sequence[int],
+        num_agents: int,
+        shared: bool,
+        ids: bool,
+    ) -> None:
+        """As StackedActors. memory: of each actor."""
+        super().__init__(
+            agent_spec,
+            settings,
+            agent_sensors=agent_sensors,
+            num_agents=num_agents,
+            shared=shared,
+            ids=ids,
+        )
+        count = 1 if shared else num_agents
+        self.memory = StackedMemory(count, self.body.output_size, memory)
+        self.memory_size = self.policy_memory_size = self.memory.size
+        self.output = StackedLinear(count, self.memory.output_size, self.actions.size, gain=0.1)
+
+    def recall(self, observations: Sequence[Tensor], histories: Histories) -> ActionParameters:
+        """Returns the parameters of whole groups' actions after all before them, [B, n, …]; see GroupInput."""
+        seen = torch.cat(list(observations), dim=2)
+        features = each_through(self.body, seen, self._shared, self._ids)
+        remembered = self.memory.unroll(histories.places(features), histories)[histories.selected]
+        return self.actions.forward(each_through(self.output, remembered, self._shared))
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """Returns parameters of one step of M single agents, and what they remember next. memories: [M, size]."""
+        seen = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
+        ids = observations[-1]
+        if self._shared:
+            inputs = torch.cat([seen, ids], dim=1) if self._ids else seen
+            remembered, kept = self.memory.step(self.body.of(0, inputs), memories, ids)
+            return self.actions.forward(self.output.of(0, remembered)), kept
+        # Everyone computes everything: a step is small, and this is what an exported model does.
+        features = [self.body.of(k, seen) * ids[:, k : k + 1] for k in range(self._num_agents)]
+        remembered, kept = self.memory.step(torch.stack(features).sum(dim=0), memories, ids)
+        outputs = [self.output.of(k, remembered) * ids[:, k : k + 1] for k in range(self._num_agents)]
+        return self.actions.forward(torch.stack(outputs).sum(dim=0)), kept
+
+    def _imitator(self, agent: int) -> Imitator:
+        return replace(super()._imitator(agent), memory=self.memory.of(agent))
+
+
+class RecurrentCritics(nn.Module):
+    """Critics Q_i(x, a) that remember what everyone saw while agent i was there.
+
+    What was seen is summed up first, and one more layer joins that with the actions. No agent sees what a critic sees
+    while it acts, so what critics remember is not stored: they begin without memory where a sequence begins.
+    """
+
+    def __init__(
+        self,
+        agent_spec: BehaviorSpec,
+        settings: NetworkSettings,
+        memory: MemorySettings,
+        *,
+        num_agents: int,
+        shared: bool,
+    ) -> None:
+        """As StackedCritics. memory: of each critic."""
+        super().__init__()
+        self._shared = shared
+        count = 1 if shared else num_agents
+        seen = sum(sensor.size for sensor in agent_spec.observation_specs) + 1
+        done = agent_spec.action_spec.continuous_size + agent_spec.action_spec.mask_size
+        self.body = make_stacked_body(count, num_agents * seen + (num_agents if shared else 0), settings)
+        self.memory = StackedMemory(count, self.body.output_size, memory)
+        single = settings.model_copy(update={"num_layers": 1})
+        self.joined = make_stacked_body(count, self.memory.output_size + num_agents * done, single)
+        self.value = StackedLinear(count, self.joined.output_size, 1, gain=0.1)
+
+    def forward(
+        self, observations: Sequence[Tensor], histories: Histories, present: Tensor, actions: Tensor
+    ) -> Tensor:
+        """Values [B, n]; of absent agents they mean nothing.
+
+        observations, histories: see GroupInput; present: who acts at the joint steps asked about, bool [B, n];
+        actions: as StackedCritics takes them, [B, n critics or 1, n, C + K].
+        """
+        groups, num_agents = present.shape
+        seen = torch.cat([*observations, histories.present.unsqueeze(2).to(actions.dtype)], dim=2).flatten(1)
+        everyone = seen.unsqueeze(1).expand(-1, num_agents, -1)
+        features = histories.places(each_through(self.body, everyone, self._shared, self._shared))
+        remembered = self.memory.unroll(features, histories.without_memories(self.memory.size))
+        shown = (actions * present.view(groups, 1, num_agents, 1)).flatten(2).expand(-1, num_agents, -1)
+        inputs = torch.cat([remembered[histories.selected], shown], dim=2)
+        joined = each_through(self.joined, inputs, self._shared)
+        return each_through(self.value, joined, self._shared).squeeze(2)
