@@ -19,7 +19,7 @@ from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.interop.onnx_check import run_model
 from trainer_service.interop.onnx_export import export_run, to_onnx
-from trainer_service.policy import Policy
+from trainer_service.policy import Policy, by_behavior
 from trainer_service.rollout.agent_padding import AgentPadding, padded_spec
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.runs.folder import RunFolder
@@ -180,3 +180,12 @@ def test_a_team_starts_from_the_weights_of_another_run() -> None:
     ]
     assert torch.equal(logits[0], logits[1])
     assert not torch.equal(logits[0], logits[2])
+
+
+def test_members_play_apart_unless_they_tell_each_other_what_they_see() -> None:
+    policy = Policy(behavior_of("mappo", VECTORS, share="none").checkpoint())
+    assert list(by_behavior({"Pursuit": policy})) == ["Leader", "Runner"]
+    leader = policy.member("Leader")
+    assert by_behavior({"Leader": leader}) == {"Leader": leader}
+    with pytest.raises(UserError, match="the agents of team 'Pursuit' tell each other what they see"):
+        by_behavior({"Pursuit": Policy(behavior_of("sic", VECTORS).checkpoint())})
