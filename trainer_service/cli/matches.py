@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainer_service.cli.output import progress_printer
+from trainer_service.cli.output import print_warning, progress_printer
 from trainer_service.config import PlayerName, RunOptions, parse_player
 from trainer_service.errors import UserError
 
@@ -96,10 +96,12 @@ def play_matches(
             progress = progress_printer("games")
             with simulator.open(lessons) as bridge:
                 games = play_match(
-                    bridge, players[name], players[other], games=parsed.episodes, side=parsed.side,
+                    bridge, players[name], players[other], games=parsed.episodes, side=parsed.side, teams=options.teams,
                     deterministic=not parsed.stochastic, progress=progress,
                 )  # fmt: skip
             matches.append(_Match(players[name], players[other], games))
+    if not parsed.stochastic:
+        _warn_of_repetitions(matches)
     if parsed.json:
         print(json.dumps({"env": env, "matches": [match.to_json() for match in matches]}))
     else:
@@ -162,6 +164,19 @@ def _environment(
     return env, arguments
 
 
+def _warn_of_repetitions(matches: Sequence[_Match]) -> None:
+    """Warns of matches whose games were all alike: without any chance one game is played over and over."""
+    for match in matches:
+        names = match.player.name, match.opponent.name
+        if not any(name.is_random for name in names) and all(
+            games.are_alike for games in match.sides.values()
+        ):
+            print_warning(
+                f"{names[0].text} against {names[1].text}: all games on a side were alike. Where the environment has "
+                "no chance of its own they are one game, and the interval says nothing: --stochastic draws actions."
+            )
+
+
 def _print_matches(env: str, matches: Sequence[_Match], everyone: Sequence[PlayerName]) -> None:
     if len(matches) == 1:
         _print_match(env, matches[0])
@@ -208,6 +223,8 @@ def _print_match(env: str, match: _Match) -> None:
     print(f"  win rate {games.win_rate:.1%}, 95 % interval {low:.1%} to {high:.1%} (a draw is half a win)")
     print(f"  Elo difference {_elo_text(games.win_rate)}, {_elo_text(low)} to {_elo_text(high)}")
     print(f"  mean return {_return_text(games.returns)}, theirs {_return_text(games.opponent_returns)}")
+    if games.interrupted == len(games.results):
+        print("  No game came to an end of its own: compare the returns.")
     for side, part in match.sides.items():
         label = f"team {side}" if side.isdecimal() else side
         print(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from trainer_service.collection.collectors import TeamName, parse_behavior_id
+from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.errors import UserError
 from trainer_service.evaluation.players import Player, Seat
 from trainer_service.ops.ratings import elo_difference, wilson_interval
@@ -43,13 +44,22 @@ class Games:
     opponent_returns: tuple[float, ...] = ()
     """What the other side earned."""
 
+    lengths: tuple[int, ...] = ()
+    """How often the player's side was asked in each game."""
+
     def __add__(self, other: Games) -> Games:
         return Games(
             self.results + other.results,
             self.interrupted + other.interrupted,
             self.returns + other.returns,
             self.opponent_returns + other.opponent_returns,
+            self.lengths + other.lengths,
         )
+
+    @property
+    def are_alike(self) -> bool:
+        """Whether several games all had one result, return and length: perhaps they were one game, over and over."""
+        return len(self.results) > 1 == len({*zip(self.results, self.returns, self.lengths, strict=False)})
 
     @property
     def won(self) -> int:
@@ -93,6 +103,7 @@ class Games:
             "std_return": _std(self.returns),
             "opponent_mean_return": _mean(self.opponent_returns),
             "opponent_std_return": _std(self.opponent_returns),
+            "mean_length": _mean(self.lengths),
         }
 
 
@@ -103,6 +114,7 @@ def play_match(
     *,
     games: int,
     side: str | None = None,
+    teams: Mapping[str, Collection[str]] = MappingProxyType({}),
     deterministic: bool = True,
     progress: Callable[[int, int], None] = lambda done, wanted: None,
 ) -> Mapping[str, Games]:
@@ -115,6 +127,7 @@ def play_match(
         player, opponent: who plays.
         games: how many, rounded up to a multiple of the sides; the first that start on each.
         side: the player's only one: team ids or behavior names, with commas between them; None for all in turn.
+        teams: behaviors that are one side, by its name; see ``sides_of``.
         deterministic: likeliest actions of policies instead of drawn ones.
         progress: told how many games of how many are done.
 
@@ -126,7 +139,7 @@ def play_match(
         BridgeError: the simulator failed.
     """
     first, specs = _first_tick(bridge)
-    sides = sides_of(specs, side)
+    sides = sides_of(specs, side, teams)
     each = math.ceil(games / len(sides))
     played: dict[str, Games] = {}
     tick, done = first, -1
@@ -205,6 +218,7 @@ class _Half:
             self._counted.num_interrupted,
             tuple(returns[True]),
             tuple(returns[False]),
+            tuple(self._counted.lengths),
         )
 
 
@@ -252,43 +266,41 @@ def _next_tick(bridge: Bridge) -> Tick:
             return event
 
 
-def sides_of(ids: Iterable[str], wanted: str | None) -> dict[str, Side]:
-    """The sides that a player has one after the other: teams, or behavior names where there is one team only.
+def sides_of(
+    ids: Iterable[str], wanted: str | None, teams: Mapping[str, Collection[str]] = MappingProxyType({})
+) -> dict[str, Side]:
+    """The sides that a player has one after the other: team ids, or where there is one only the behavior names.
 
     Args:
         ids: behavior ids that play.
         wanted: the only side, by its name, or several that are one, with commas; None for each in turn.
+        teams: behaviors that learned as one, by the team's name: they are one side, which is called like that.
 
     Raises:
         UserError: there is no such side, or nobody is on another one.
     """
-    teams = {behavior_id: parse_behavior_id(behavior_id) for behavior_id in ids}
-    several = len({team.team for team in teams.values()}) > 1
-    words = list(dict.fromkeys(sorted(_side_of(team, several=several) for team in teams.values())))
+    names = {behavior_id: parse_behavior_id(behavior_id) for behavior_id in ids}
+    team_of = {member: team for team, members in teams.items() for member in members}
+    if len({team for _, team in names.values()}) > 1:
+        side_of = {behavior_id: str(team) for behavior_id, (_, team) in names.items()}
+    else:
+        side_of = {behavior_id: team_of.get(name, name) for behavior_id, (name, _) in names.items()}
+    words = sorted(set(side_of.values()))
     if len(words) < 2:
         raise UserError(
-            f"there is nobody to play against: all agents are of one side, {_names(teams)}; expected several teams "
+            f"there is nobody to play against: all agents are of one side, {_names(names)}; expected several teams "
             "(NAME?team=0, NAME?team=1) or several behavior names"
         )
-    chosen = {word: _ids_of(teams, [word], several=several) for word in words}
-    if wanted is not None:
-        asked = [word.strip() for word in wanted.split(",")]
-        ids_of_side = _ids_of(teams, asked, several=several)
-        unknown = [word for word in asked if not _ids_of(teams, [word], several=several)]
-        if unknown or len(ids_of_side) == len(teams):
-            raise UserError(
-                f"--side: expected one of {', '.join(words)}, or some of them with commas, got '{wanted}'"
-            )
-        chosen = {wanted: ids_of_side}
-    return chosen
-
-
-def _side_of(team: TeamName, *, several: bool) -> str:
-    return str(team.team) if several else team.name
-
-
-def _ids_of(teams: Mapping[str, TeamName], words: Sequence[str], *, several: bool) -> Side:
-    return frozenset(each for each, team in teams.items() if _side_of(team, several=several) in words)
+    asked = words if wanted is None else [word.strip() for word in wanted.split(",")]
+    ids_of = {word: frozenset(each for each, side in side_of.items() if side == word) for word in asked}
+    if wanted is None:
+        return ids_of
+    chosen: Side = frozenset().union(*ids_of.values())
+    if not all(ids_of.values()) or len(chosen) == len(side_of):
+        raise UserError(
+            f"--side: expected one of {', '.join(words)}, or some of them with commas, got '{wanted}'"
+        )
+    return {wanted: chosen}
 
 
 def _names(ids: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,16 @@ from trainer_service.rollout.group_returns import GroupReturns
 from unity_bridge.steps import StepBatch
 
 DRAW = 0.5
+
+
+class _Game(NamedTuple):
+    """A game that has ended."""
+
+    result: float
+    value: float
+    """The return."""
+    length: int
+    is_interrupted: bool
 
 
 class GameLedger:
@@ -23,8 +34,11 @@ class GameLedger:
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
         self._groups = GroupReturns()
-        self._ended: dict[int, tuple[float, float, bool]] = {}
-        """Result, return and whether it was interrupted, of the counted games that have ended, by number."""
+        self._ended: dict[int, _Game] = {}
+        """The counted games that have ended, by number."""
+        self._ticks = 0
+        self._began_at: list[int] = []
+        """The tick in which each game began, by number."""
 
     @property
     def complete(self) -> bool:
@@ -39,24 +53,31 @@ class GameLedger:
     @property
     def results(self) -> list[float]:
         """Results of the games, in the order in which they began."""
-        return [result for result, _, _ in self._in_order()]
+        return [game.result for game in self._in_order()]
 
     @property
     def returns(self) -> list[float]:
         """All that the team's members and their group earned in each of the games; raw."""
-        return [value for _, value, _ in self._in_order()]
+        return [game.value for game in self._in_order()]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Ticks of the team in each of the games."""
+        return [game.length for game in self._in_order()]
 
     @property
     def num_interrupted(self) -> int:
         """Games that were interrupted, as by a time limit."""
-        return sum(interrupted for _, _, interrupted in self._in_order())
+        return sum(game.is_interrupted for game in self._in_order())
 
     def observe(self, simulator: int, team: int, batch: StepBatch) -> None:
         """Takes in a tick of the team."""
         # An agent without a group is a group of its own, of a number that no simulator gives.
         alone = batch.group_ids == 0
         batch = replace(batch, group_ids=np.where(alone, ~batch.agent_ids, batch.group_ids))
+        self._ticks += 1
         ended = self._groups.observe(simulator, team, batch)
+        self._began_at += [self._ticks] * (self._groups.begun - len(self._began_at))
         if not len(ended):
             return
         first = batch.num_terminal
@@ -69,7 +90,7 @@ class GameLedger:
                 members = keys == key
                 over = bool(members.any() and batch.terminated[:first][members].all())
                 result = (float(np.sign(last[members].sum())) + 1.0) / 2.0 if over else DRAW
-                self._ended[number] = (result, value, not over)
+                self._ended[number] = _Game(result, value, self._ticks - self._began_at[number], not over)
 
-    def _in_order(self) -> list[tuple[float, float, bool]]:
+    def _in_order(self) -> list[_Game]:
         return [game for _, game in sorted(self._ended.items())]

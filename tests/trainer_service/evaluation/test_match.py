@@ -54,6 +54,13 @@ def test_sides_are_teams_or_else_behavior_names() -> None:
     assert sides_of(strikers, "0") == {"0": {"Goalie?team=0", "Striker?team=0"}}
 
 
+def test_behaviors_that_learned_as_a_team_are_one_side() -> None:
+    hunt = ("Hunter?team=0", "Leader?team=0", "Prey?team=0")
+    sides = sides_of(hunt, None, {"Pack": ["Leader", "Hunter"]})
+    assert sides == {"Pack": {"Hunter?team=0", "Leader?team=0"}, "Prey": {"Prey?team=0"}}
+    assert sides_of(hunt, "Pack", {"Pack": ["Leader", "Hunter"]}) == {"Pack": sides["Pack"]}
+
+
 @pytest.mark.parametrize("wanted", ["Hunter,Prey", "hunter", "0", "Hunter,"])
 def test_a_side_that_is_none_is_refused(wanted: str) -> None:
     with pytest.raises(UserError, match=r"--side: expected one of Hunter, Prey"):
@@ -71,6 +78,13 @@ def test_a_draw_is_half_a_win() -> None:
     result = games.to_json()
     assert result["elo_difference"] == pytest.approx(70.437, abs=1e-3)  # 400 log10(0.6 / 0.4)
     assert (games + games).win_rate == 0.6
+
+
+def test_games_that_are_all_alike_are_noticed() -> None:
+    same = Games((1.0,) * 3, 0, (1.0,) * 3, (-1.0,) * 3, (5, 5, 5))
+    assert same.are_alike
+    assert not Games((1.0,) * 3, 0, (1.0,) * 3, (-1.0,) * 3, (5, 5, 6)).are_alike
+    assert not Games((1.0,), 0, (1.0,), (-1.0,), (5,)).are_alike
 
 
 @pytest.fixture
@@ -126,6 +140,7 @@ def test_each_player_decides_for_its_own_side(matches, program, walker) -> None:
     fast, slow = walker("fast.pt", 0.9), walker("slow.pt", 0.1, network_settings=memory)
     found = matches(fast, "--against", slow, f"--env={rivals}", "--episodes=8", "--json")
     # A tie of two rivals is a draw, so nothing but the speed decides.
+    assert found[0]["mean_length"] == 4.0
     assert [found[0]["sides"][side]["won"] for side in "01"] == [4, 4]
     found = matches(
         slow, "--against", fast, "random", f"--env={rivals}", "--episodes=8", "--cross-play", "--json"

@@ -74,6 +74,7 @@ def test_the_first_games_to_start_count() -> None:
     assert not ledger.complete
     ledger.observe(0, 0, tick([], [(2, -1.0)]))
     assert ledger.results == [1.0, 0.0]
+    assert ledger.lengths == [1, 3]
 
 
 def test_agents_and_groups_of_one_number_are_told_apart() -> None:
