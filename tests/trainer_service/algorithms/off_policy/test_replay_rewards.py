@@ -17,6 +17,7 @@ from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
+from trainer_service.errors import UserError
 from trainer_service.policy import Policy
 from trainer_service.rewards import Experience
 from trainer_service.rollout.trajectories import Trajectories
@@ -175,6 +176,62 @@ def test_rewards_of_no_strength_change_no_number(trainer_type: str, hyper: dict[
         assert torch.equal(value, other) if isinstance(value, torch.Tensor) else value == other, name
 
 
+def weights(behavior: Behavior) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in state(behavior).items()
+        if name.startswith(("/network/", "/target/", "/rewards/"))
+    }
+
+
+@pytest.mark.parametrize("trainer_type", ["dqn", "vdn"])
+def test_a_new_run_may_add_or_drop_a_signal(trainer_type: str) -> None:
+    spec = BehaviorSpec((ObservationSpec("seen", (SENSOR,)),), ActionSpec(0, (3,)))
+
+    def begin(seed: int, **models: Any) -> Behavior:
+        signals = {"extrinsic": {}, **models}
+        return behavior_of(spec, settings_of(trainer_type, signals, steps_per_update=8), seed)
+
+    model = {"network_settings": SMALL}
+    plain, curious = begin(1), begin(2, curiosity=model)
+    for behavior in (plain, curious):
+        run_ticks(behavior, *begin_world(behavior, ShortEpisodes(spec.action_spec)), 12 * DECISIONS)
+    for before, after in (
+        (plain, begin(3, rnd={})),
+        (curious, begin(4)),
+        (curious, begin(5, curiosity={"network_settings": SMALL})),
+    ):
+        fresh = weights(after)
+        after.initialize(before.checkpoint())
+        ours, theirs = weights(after), weights(before)
+        for name, value in ours.items():
+            expected = theirs.get(name, fresh[name])
+            if "/optimizer/" not in name:  # Adam begins anew
+                assert (
+                    torch.equal(value, expected) if isinstance(value, torch.Tensor) else value == expected
+                ), name
+    with pytest.raises(UserError, match=r"reward_signals\.curiosity was set, now not set"):
+        begin(6).restore(curious.checkpoint())
+
+
+@pytest.mark.probe
+@seeds(1, 2)
+@pytest.mark.parametrize("trainer_type", ["dqn", "vdn"])
+def test_gail_alone_does_what_was_demonstrated(write_demo, shown, trainer_type: str, seed: int) -> None:
+    # Whoever did it always opened the second door, and that is all that pays.
+    actions = ActionSpec(0, (2,))
+    spec = BehaviorSpec((ObservationSpec("behind", (6,)),), actions)
+    seen, done = [np.zeros((2, 6), np.float32)], np.ones((1, 1))
+    demo = write_demo(spec, *(shown(seen, None, done, terminated=False) for _ in range(20)))
+    gail = {"demo_path": str(demo), "use_actions": True, "learning_rate": 3e-3, "network_settings": SMALL}
+    hyper = {"batch_size": 32, "buffer_size": 2000, "buffer_init_steps": 200, "steps_per_update": 8}
+    signals = {"gail": {**gail, "gamma": GAMMA}}
+    behavior = behavior_of(spec, settings_of(trainer_type, signals, learning_rate=3e-3, **hyper), seed)
+    world = TwoDoors(actions, seed)
+    run_ticks(behavior, *begin_world(behavior, world), 150)
+    assert opens_second(behavior)
+
+
 class TwoDoors:
     """Groups of two, each of whose members opens a door: behind one there is always the same, behind the other noise.
 
@@ -236,8 +293,13 @@ def test_the_greedy_choice_is_what_cannot_be_foretold(trainer_type: str, signal:
     behavior = behavior_of(spec, settings, seed)
     world = TwoDoors(actions, seed)
     run_ticks(behavior, *begin_world(behavior, world), 200)
+    assert opens_second(behavior)
+
+
+def opens_second(behavior: Behavior) -> bool:
+    """Whether all agents of a group choose the second door."""
     policy = Policy(behavior.checkpoint())
     ids: dict[str, Any] = {"agent_indices": [0, 1]} if policy.num_agents else {}
     chosen = policy.act([np.zeros((2, 6), np.float32)], **ids)
-    second = chosen.discrete[:, 0] == 1 if actions.discrete_size else chosen.continuous[:, 0] > 0
-    assert second.all()
+    second = chosen.discrete[:, 0] == 1 if chosen.discrete.size else chosen.continuous[:, 0] > 0
+    return bool(second.all())

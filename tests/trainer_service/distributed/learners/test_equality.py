@@ -125,9 +125,13 @@ CASES = {
     "ddpg": off_policy("ddpg", NUMBERS),
     "td3": off_policy("td3", NUMBERS, **PRIORITIES),
     "idqn": off_policy("idqn", CHOICES, **TEAM),
-    "idqn-cloning": off_policy("idqn", CHOICES, cloning={"strength": 0.5, "samples_per_update": 50}, **TEAM),
     "vdn": off_policy("vdn", CHOICES, **TEAM),
     "vdn-curiosity": off_policy("vdn", CHOICES, n_step=2, rewards={"curiosity": CURIOSITY}, **TEAM),
+    "idqn-memory-curiosity": off_policy(
+        "idqn", CHOICES, network=MEMORY, n_step=2, rewards={"curiosity": CURIOSITY}, **PRIORITIES, **TEAM
+    ),
+    "maddpg-cloning": off_policy("maddpg", SPEC, cloning={"strength": 0.5, "samples_per_update": 50}, **TEAM),
+    "happo-cloning": on_policy("happo", cloning={"strength": 0.5, "samples_per_update": 50}, **TEAM),
     "qmix": off_policy("qmix", CHOICES, **PRIORITIES, **TEAM),
     "dqn_share": off_policy("dqn_share", CHOICES, **TEAM),
     "dqn_consensus": off_policy("dqn_consensus", CHOICES, consensus_every=7, **TEAM),
