@@ -16,7 +16,7 @@ _SET_ASIDE = "set-aside"
 """Prefix of folders for files of a resumed run that are newer than the step it resumed from."""
 _FAILED_START = frozenset({LOCK, "configuration.yaml", "run_logs"})
 """Files that a start leaves which ended before its first agent came: nothing of value."""
-_ROOT_FILES = ("configuration.yaml", "metrics.jsonl", "evaluations.jsonl", "film-*.gif")
+_ROOT_FILES = ("configuration.yaml", "metrics.jsonl", "evaluations.jsonl", "film-[0-9]*.gif")
 _LOG_FILES = ("training_status.json", "timers.json", "Player-*.log")
 _BEHAVIOR_FILES = (
     "checkpoint.pt", "best.pt", "best.onnx", "replay.npz", "events.out.tfevents.*", "last_replay_buffer.hdf5",

@@ -28,6 +28,7 @@ def fill(folder: Path, *names: str) -> None:
 OURS = (
     "configuration.yaml",
     "metrics.jsonl",
+    "film-500.gif",
     "Ball.onnx",
     "set-aside-1/metrics.jsonl",
     "set-aside-1/Ball/checkpoint.pt",
@@ -48,6 +49,7 @@ def test_the_layout_is_that_of_ml_agents(tmp_path: Path) -> None:
         paths = {
             run.configuration: "configuration.yaml",
             run.metrics: "metrics.jsonl",
+            run.film(500): "film-500.gif",
             run.run_logs: "run_logs",
             run.status: "run_logs/training_status.json",
             run.timers: "run_logs/timers.json",
@@ -127,6 +129,7 @@ def test_force_removes_the_earlier_run(tmp_path: Path) -> None:
 def test_force_leaves_what_a_user_put_there(tmp_path: Path) -> None:
     users = (
         "notes.txt",
+        "film-mine.gif",
         "Favourite.onnx",
         "Ball/notes.txt",
         "Ball/Ball-best.pt",
