@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -61,11 +62,11 @@ class AgentList:
 
     def reset(self, seed: int | None = None) -> Outcome:
         """Begins an episode. Nobody has earned anything, and nobody is done."""
-        if seed is not None and not self._seeded_by_reset and callable(getattr(self._env, "seed", None)):
-            self._env.seed(seed)
-        returned = (
-            self._env.reset(seed=seed) if seed is not None and self._seeded_by_reset else self._env.reset()
-        )
+        if seed is None or self._seeded_by_reset:
+            returned = self._env.reset() if seed is None else self._env.reset(seed=seed)
+        else:
+            self._seed_as_of_old(seed)
+            returned = self._env.reset()
         observations: Any = returned
         info: Any = {}
         if isinstance(returned, tuple) and len(returned) == 2 and _is_info(returned[1]):
@@ -79,6 +80,13 @@ class AgentList:
             nobody,
             self._masks(info),
         )
+
+    def _seed_as_of_old(self, seed: int) -> None:
+        """Seeds the environment, and what some of them draw from besides: ma-gym's TrafficJunction."""
+        random.seed(seed)
+        np.random.seed(seed)
+        if callable(getattr(self._env, "seed", None)):
+            self._env.seed(seed)
 
     def step(self, actions: list[Any]) -> Outcome:
         """Acts for all agents, those that are done included.

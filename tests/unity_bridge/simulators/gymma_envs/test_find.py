@@ -6,11 +6,13 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from unity_bridge.simulators.gymma_envs.find import find_maker
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import SceneError
+from unity_bridge.steps import ActionBatch
 
 
 @pytest.fixture(autouse=True)
@@ -106,24 +108,36 @@ def test_environments_of_the_older_gym_come_from_its_own_registry(
         find_maker("crowd:Crowd-v1")
 
 
-def test_football_is_made_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_football_is_made_its_own_way_and_played_with_an_agent_for_each_player(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[Any] = []
+
+    def create_environment(**kwargs: Any) -> Any:
+        """What the engine's own would return: rows of one array for players, a reward for each, one done."""
+        asked.append(kwargs)
+        stand_in: Any = importlib.import_module("foragers").Stacked(limit=1)
+        stand_in.get_state = lambda to_pickle: {}  # football's own, which is no state of the game
+        return stand_in
+
     football = ModuleType("gfootball.env")
-    football.create_environment = lambda **kwargs: asked.append(kwargs)  # type: ignore[attr-defined]
+    football.create_environment = create_environment  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "gfootball", ModuleType("gfootball"))
     monkeypatch.setitem(sys.modules, "gfootball.env", football)
     players = {"number_of_left_players_agent_controls": 3}
-    find_maker("gfootball:academy_corner")(rewards="scoring,checkpoints", **players)
     find_maker("academy_corner")(representation="extracted", **players)
+    shaped = {"rewards": "scoring,checkpoints", **players}
+    scene = open_scene("gymma:gfootball:academy_corner", env_kwargs=shaped, options={"with_state": True})
     assert asked == [
-        {
-            "env_name": "academy_corner",
-            "representation": "simple115v2",
-            "rewards": "scoring,checkpoints",
-            **players,
-        },
         {"env_name": "academy_corner", "representation": "extracted", **players},
+        {"env_name": "academy_corner", "representation": "simple115v2", **shaped},
     ]
+    [batch] = scene.reset(3).values()
+    assert batch.observations[1].tolist() == [[0, 0, 3, 0, 1, 3, 0, 2, 3]] * 3, "what all players see"
+    choices = ActionBatch(np.zeros((3, 0), np.float32), np.array([[2], [0], [1]], np.int32))
+    [batch] = scene.step({"academy_corner?team=0": choices}).values()
+    assert batch.rewards.tolist() == [2.5, 1.5, 3.5, 0, 0, 0]
+    assert batch.num_terminal == 3
     with pytest.raises(SceneError, match="gymma:academy_corner: how many players are agents"):
         open_scene("gymma:academy_corner")
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,14 @@ def test_the_older_interface_has_lists_of_dones_and_a_seed_of_its_own() -> None:
     assert numbers(steps[OLD], "rewards") == [2.5, 2.5, 3.5, 4.5, 3.5, 4.5]
     steps = act(scene, act(scene, steps, 1), 1)
     assert numbers(steps[OLD], "agent_ids") == [1, 2, 4, 5, 0, 1, 2, 3, 4, 5]
+
+
+def test_the_older_interface_draws_the_same_with_the_same_seed_wherever_it_draws_from() -> None:
+    scene, drawn = foragers(name="OldForagers"), []
+    for _ in range(2):
+        scene.reset(7)
+        drawn.append((random.random(), np.random.random()))
+    assert drawn[0] == drawn[1]
 
 
 def test_rows_of_one_array_are_agents_and_a_clock_that_says_so_truncates() -> None:
