@@ -221,6 +221,25 @@ def test_an_exported_model_remembers_as_the_policy_does(walker, trainer: str, ki
         np.testing.assert_allclose(remembered[:, 0], memories, atol=1e-5)
 
 
+@trainers
+def test_a_copy_that_acts_remembers_as_the_learner_does(walker, trainer: str) -> None:
+    memory = {"memory_size": 6, "sequence_length": 4}
+    more = {} if trainer == "dqn" else {"noise": "ou"}
+    learner = collected(walker(trainer, memory, **more), ticks=40)
+    copy_of_it = walker(trainer, memory, seed=2, **more)._algorithm
+    copy_of_it.load_acting_state(learner.acting_state(), seed=5)
+    learner._acting.manual_seed(5)
+    rng = np.random.default_rng(1)
+    seen = [rng.normal(size=(CORRIDORS, 3)).astype(np.float32)]
+    memories = rng.normal(size=(CORRIDORS, learner.memory_size)).astype(np.float32)
+    allowed = np.ones((CORRIDORS, 2 if trainer == "dqn" else 0), np.bool_)
+    one, other = (each.act(seen, allowed, memories, deterministic=False) for each in (learner, copy_of_it))
+    np.testing.assert_array_equal(one.memories, other.memories)
+    np.testing.assert_array_equal(one.continuous_actions, other.continuous_actions)
+    np.testing.assert_array_equal(one.discrete_actions, other.discrete_actions)
+    assert (one.memories != memories).all()
+
+
 def likeliest_returns(behavior: Behavior, seed: int, episodes: int = 60) -> float:
     """Mean return of the likeliest actions in corridors of the same kind."""
     policy = Policy(behavior.checkpoint())

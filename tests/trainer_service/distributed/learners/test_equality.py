@@ -124,7 +124,9 @@ CASES = {
     "dqn-curiosity": off_policy("dqn", BRANCHES, n_step=3, rewards={"curiosity": CURIOSITY}, **PRIORITIES),
     "ddpg": off_policy("ddpg", NUMBERS),
     "td3": off_policy("td3", NUMBERS, **PRIORITIES),
+    "td3-memory": off_policy("td3", NUMBERS, network=MEMORY, n_step=2, **PRIORITIES),
     "idqn": off_policy("idqn", CHOICES, **TEAM),
+    "idqn-memory": off_policy("idqn", CHOICES, network=MEMORY, **TEAM),
     "vdn": off_policy("vdn", CHOICES, **TEAM),
     "vdn-curiosity": off_policy("vdn", CHOICES, n_step=2, rewards={"curiosity": CURIOSITY}, **TEAM),
     "idqn-memory-curiosity": off_policy(
@@ -133,10 +135,14 @@ CASES = {
     "maddpg-cloning": off_policy("maddpg", SPEC, cloning={"strength": 0.5, "samples_per_update": 50}, **TEAM),
     "happo-cloning": on_policy("happo", cloning={"strength": 0.5, "samples_per_update": 50}, **TEAM),
     "qmix": off_policy("qmix", CHOICES, **PRIORITIES, **TEAM),
+    "qmix-memory-curiosity": off_policy(
+        "qmix", CHOICES, n_step=2, network=MEMORY, rewards={"curiosity": CURIOSITY}, **PRIORITIES, **TEAM
+    ),
     "dqn_share": off_policy("dqn_share", CHOICES, **TEAM),
     "dqn_consensus": off_policy("dqn_consensus", CHOICES, consensus_every=7, **TEAM),
     "sic": off_policy("sic", CHOICES, **TEAM),
     "maddpg": off_policy("maddpg", SPEC, **TEAM),
+    "maddpg-memory": off_policy("maddpg", SPEC, network=MEMORY, **TEAM),
     "maddpg-gail": off_policy("maddpg", SPEC, rewards={"gail": {**CURIOSITY, "use_actions": True}}, **TEAM),
 }
 IN_CI = (
