@@ -15,7 +15,7 @@ from trainer_service.algorithms import AlgorithmFactory, Compute, PolicyNetwork,
 from trainer_service.algorithms.common.checks import require_actions
 from trainer_service.algorithms.common.frozen_policy import without_critic
 from trainer_service.algorithms.common.member_policy import ExportedNetwork, models_of
-from trainer_service.algorithms.common.observation_selection import selector_for
+from trainer_service.algorithms.common.observation_selection import selector_for, with_sharing
 from trainer_service.behaviors.self_play import SelfPlay, TurnScheduler
 from trainer_service.callbacks import CallbackList, EndedEpisodes
 from trainer_service.collection.collector import Collector
@@ -55,6 +55,7 @@ class Behavior:
         fixed_opponents: players in its pool of opponents that do not change.
         make_algorithm: from the behavior as its learner sees it.
         """
+        settings = with_sharing(settings, spec)
         self.name = name
         self.spec = spec
         self.settings = settings

@@ -13,25 +13,34 @@ _FORBIDDEN = -1e10
 """Finite, so that a row without any allowed choice still has a distribution and no NaN."""
 
 
-def gaussian_log_prob(value: Tensor, mean: Tensor, log_sigma: Tensor) -> Tensor:
+def gaussian_log_prob(
+    value: Tensor, mean: Tensor, log_sigma: Tensor, counted: Tensor | None = None
+) -> Tensor:
     """Joint log-density of independent Gaussians: the sum over dimensions.
 
-    value, mean: [B, C]; log_sigma: [C] or [B, C]. Returns [B].
+    value, mean: [B, C]; log_sigma: [C] or [B, C]; counted: 1 for dimensions that count in a row, 0 for others, [B, C],
+    or None where all do. Returns [B].
     """
-    return standard_gaussian_log_prob((value - mean) * torch.exp(-log_sigma), log_sigma)
+    return standard_gaussian_log_prob((value - mean) * torch.exp(-log_sigma), log_sigma, counted)
 
 
-def standard_gaussian_log_prob(z: Tensor, log_sigma: Tensor) -> Tensor:
+def standard_gaussian_log_prob(z: Tensor, log_sigma: Tensor, counted: Tensor | None = None) -> Tensor:
     """Joint log-density from z = (a − μ)/σ, for a caller that needs z too. z: [B, C]. Returns [B]."""
-    return (z * z).sum(dim=-1).mul(-0.5) - (log_sigma + _HALF_LOG_TAU).sum(dim=-1)
+    volume = log_sigma + _HALF_LOG_TAU
+    if counted is not None:
+        z, volume = z * counted, volume * counted
+    return (z * z).sum(dim=-1).mul(-0.5) - volume.sum(dim=-1)
 
 
-def gaussian_entropy(log_sigma: Tensor) -> Tensor:
-    """*Mean* over dimensions of ½ ln(2πe σ²), shape [] or [B].
+def gaussian_entropy(log_sigma: Tensor, counted: Tensor | None = None) -> Tensor:
+    """*Mean* over dimensions of ½ ln(2πe σ²), shape [] or [B]; of rows in which no dimension is counted, 0.
 
     The mean, not the sum: it is what ML-Agents multiplies by ``beta``, so its files keep their meaning.
     """
-    return (log_sigma + _HALF_LOG_TAU + 0.5).mean(dim=-1)
+    entropies = log_sigma + _HALF_LOG_TAU + 0.5
+    if counted is None:
+        return entropies.mean(dim=-1)
+    return (entropies * counted).sum(dim=-1) / counted.sum(dim=-1).clamp(min=1.0)
 
 
 def masked_log_softmax(logits: Tensor, allowed: Tensor | None, branches: Sequence[int]) -> Tensor:

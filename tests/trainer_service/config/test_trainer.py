@@ -42,7 +42,7 @@ ON_POLICY = {
     ("trainer_type", "defaults"),
     [
         ("ppo", {**ON_POLICY, "shared_critic": False}),
-        ("poca", {**ON_POLICY, "group_size": None, "share": "full", "agent_ids": False}),
+        ("poca", {**ON_POLICY, "group_size": None, "share": None, "agent_ids": False}),
         (
             "sac",
             {

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
-from trainer_service.config.hyperparameters.common import Hyperparameters
+from trainer_service.config.hyperparameters.common import GroupSettings, Hyperparameters
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.rollout.agent_padding import member_sensors
 from trainer_service.rollout.observation_selector import AGENT_ID, ObservationSelector
@@ -153,7 +153,8 @@ def models_of(
 
 def _tells_agents_apart(member: MemberSpec, hyper: Hyperparameters) -> bool:
     """Whether the policy of a member's agents depends on which of them acts."""
-    return member.num_agents > 1 and hyper.needs_agent_index
+    shares = isinstance(hyper, GroupSettings) and hyper.sharing == "group" and not hyper.agent_ids
+    return member.num_agents > 1 and hyper.needs_agent_index and (hyper.communicates or not shares)
 
 
 def _zeros(nothing: Tensor, shape: Sequence[int]) -> Tensor:

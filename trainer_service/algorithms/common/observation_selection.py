@@ -32,15 +32,18 @@ def with_group_size(settings: TrainerSettings, group: int) -> TrainerSettings:
     return settings.model_copy(update={"hyperparameters": sized})
 
 
+def with_sharing(settings: TrainerSettings, spec: BehaviorSpec) -> TrainerSettings:
+    """Settings that say which agents share networks, for a team of several behaviors or for one behavior."""
+    hyper = settings.hyperparameters
+    decided = hyper.with_sharing(team=bool(spec.members))
+    return settings if decided is hyper else settings.model_copy(update={"hyperparameters": decided})
+
+
 def selector_for(spec: BehaviorSpec, settings: TrainerSettings) -> ObservationSelector:
     """Which sensors the learner gets. Raises ValueError where one is missing that its settings need."""
     hyper = settings.hyperparameters
-    if hyper.needs_global_state and not any(sensor.name == GLOBAL_STATE for sensor in spec.observation_specs):
-        found = ", ".join(sensor.name for sensor in spec.observation_specs)
-        raise ValueError(
-            f"hyperparameters.state: environment needs a sensor named '{GLOBAL_STATE}', which the simulator does "
-            f"not have (it has {found}); 'joint' does without"
-        )
+    if hyper.needs_global_state:
+        _require_one_global_state(spec)
     num_agents = hyper.num_agents if hyper.needs_agent_index else 0
     return make_selector(
         spec, with_state=hyper.needs_global_state, num_agents=num_agents, shows_group=hyper.communicates
@@ -48,8 +51,9 @@ def selector_for(spec: BehaviorSpec, settings: TrainerSettings) -> ObservationSe
 
 
 def actor_sensors(spec: BehaviorSpec, hyper: GroupOnPolicySettings) -> list[int]:
-    """Sensors that an actor decides from: never the global state, and ids only where one actor serves all."""
-    return sensors_except(spec, {GLOBAL_STATE, AGENT_ID} if hyper.share == "none" else {GLOBAL_STATE})
+    """Sensors that an actor decides from: never the global state, and ids only where it serves several agents."""
+    sees_ids = hyper.agent_ids and hyper.sharing != "none"
+    return sensors_except(spec, {GLOBAL_STATE} if sees_ids else {GLOBAL_STATE, AGENT_ID})
 
 
 def sensors_except(spec: BehaviorSpec, hidden: Container[str]) -> list[int]:
@@ -60,3 +64,19 @@ def sensors_except(spec: BehaviorSpec, hidden: Container[str]) -> list[int]:
 def with_sensors(spec: BehaviorSpec, sensors: Sequence[int]) -> BehaviorSpec:
     """The behavior with only these of its sensors."""
     return replace(spec, observation_specs=tuple(spec.observation_specs[i] for i in sensors))
+
+
+def _require_one_global_state(spec: BehaviorSpec) -> None:
+    states = [sensor for sensor in spec.observation_specs if sensor.name == GLOBAL_STATE]
+    if not states:
+        found = ", ".join(sensor.name for sensor in spec.observation_specs)
+        raise ValueError(
+            f"hyperparameters.state: environment needs a sensor named '{GLOBAL_STATE}', which the simulator does "
+            f"not have (it has {found}); 'joint' does without"
+        )
+    if len(states) > 1:
+        shapes = " and ".join(str(sensor.shape) for sensor in states)
+        raise ValueError(
+            f"hyperparameters.state: environment needs one '{GLOBAL_STATE}' for the whole team, whose members have "
+            f"some of shapes {shapes}; 'joint' does without"
+        )

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.networks.groups.member_actor_critic import MemberActors
 from trainer_service.networks.groups.stacked_actor_critic import StackedActors
 from trainer_service.networks.policies.action_heads import ActionParameters, clip_actions
 from trainer_service.networks.policies.actor_critic import ActorCritic
@@ -24,6 +25,7 @@ ActorNetwork = (
     | GroupActors
     | DeterministicActor
     | StackedActors
+    | MemberActors
     | GreedyNetwork
     | UniformNetwork
 )

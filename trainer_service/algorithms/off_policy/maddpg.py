@@ -7,9 +7,13 @@ relaxed by the Gumbel-softmax where a gradient must pass through them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
@@ -23,9 +27,13 @@ from trainer_service.algorithms.common.policy_network import PolicyNetwork, Squa
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
 from trainer_service.networks.flat import FlatOptimizer
+from trainer_service.networks.groups.member_actor_critic import MemberActors
 from trainer_service.networks.groups.stacked_actor_critic import StackedActors
+from trainer_service.networks.members import numbers_of_agents
 from trainer_service.replay.joint_transitions import JointSample
+from trainer_service.rollout.assembler import Decisions
 from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import Observation
 
 
 class MADDPG(GroupReplayLearner):
@@ -48,6 +56,9 @@ class MADDPG(GroupReplayLearner):
             self._agent_spec, network, self._hyper, sensors, self._num_agents, self._device, self._shard
         )
 
+        has_number = numbers_of_agents(self._agent_spec)
+        self._has_number = None if has_number is None else has_number.numpy()
+
     def _make_exploration(self) -> ActionNoise:
         hyper = self._hyper
         return ActionNoise(hyper, self._spec.action_spec.continuous_size, hyper.buffer_init_steps)
@@ -58,8 +69,23 @@ class MADDPG(GroupReplayLearner):
         return self._cloning_of(actors, actors.imitators(), loss, rule.actor_optimizer, compute)
 
     @property
-    def _policy(self) -> StackedActors:
+    def _policy(self) -> StackedActors | MemberActors:
         return self._update_rule.actors
+
+    def act(
+        self,
+        observations: Sequence[Observation],
+        allowed_actions: NDArray[np.bool_],
+        memories: NDArray[np.float32],
+        *,
+        deterministic: bool,
+    ) -> Decisions:
+        """Decides for M agents; continuous actions that others of their team have are 0, whatever the noise."""
+        decisions = super().act(observations, allowed_actions, memories, deterministic=deterministic)
+        if self._has_number is None:
+            return decisions
+        has = (observations[-1] @ self._has_number).astype(np.float32)
+        return replace(decisions, continuous_actions=decisions.continuous_actions * has)
 
     def _gradient_step(self, sample: JointSample, rate: float) -> Tensor:
         rule, batch = self._update_rule, self._minibatch(sample)

@@ -15,6 +15,7 @@ from trainer_service.algorithms.off_policy.vdn import VDN
 from trainer_service.config.hyperparameters.off_policy import QMIXSettings
 from trainer_service.networks.groups.group_q_network import require_vectors
 from trainer_service.networks.groups.mixers import MonotonicMixer
+from trainer_service.networks.members import observed_columns, sensors_of_agents
 from unity_bridge.specs import GLOBAL_STATE
 
 
@@ -23,27 +24,46 @@ class QMIX(VDN):
 
     _settings_type = QMIXSettings
     _hyper: QMIXSettings
+    _columns: Tensor | None = None
+    """What is not padding of all members' observations side by side; None where all is."""
+    _shown: Tensor | None = None
+    """Whether the agent of an index is shown the global state. [n]; None where everyone is."""
 
     def _make_mixer(self) -> nn.Module:
         hyper = self._hyper
-        if hyper.state == "environment":
-            sensors = [each for each in self._spec.observation_specs if each.name == GLOBAL_STATE]
-            require_vectors("state: environment", sensors)
-            size = sum(sensor.size for sensor in sensors)
-        else:
-            require_vectors("state: joint", self._agent_spec.observation_specs)
-            size = self._num_agents * sum(sensor.size for sensor in self._agent_spec.observation_specs)
         return MonotonicMixer(
             self._num_agents,
-            size,
+            self._environment_state() if hyper.state == "environment" else self._joint_state(),
             hyper.mixer_units,
             hyper.hypernet_units,
             layer_norm=self._settings.network_settings.layer_norm,
         )
 
+    def _environment_state(self) -> int:
+        """The size of the simulator's state."""
+        names = [sensor.name for sensor in self._spec.observation_specs]
+        sensor = self._spec.observation_specs[names.index(GLOBAL_STATE)]
+        require_vectors("state: environment", [sensor])
+        has_sensor = sensors_of_agents(self._spec)
+        if has_sensor is not None:
+            self._shown = has_sensor[:, names.index(GLOBAL_STATE)].to(self._device) > 0
+        return sensor.size
+
+    def _joint_state(self) -> int:
+        """The size of what all agents see side by side."""
+        sensors = self._agent_spec.observation_specs
+        require_vectors("state: joint", sensors)
+        columns = observed_columns(self._agent_spec, range(len(sensors)))
+        if columns is None:
+            return self._num_agents * sum(sensor.size for sensor in sensors)
+        self._columns = columns.to(self._device)
+        return len(columns)
+
     def _state(self, seen: Sequence[Tensor], state: Tensor | None, present: Tensor) -> Tensor:
         if state is None:
-            return torch.cat(list(seen), dim=2).flatten(1)
-        # All present agents were shown one and the same state.
-        first = present.to(torch.uint8).argmax(dim=1)
+            joint = torch.cat(list(seen), dim=2).flatten(1)
+            return joint if self._columns is None else joint[:, self._columns]
+        # All present agents that are shown a state were shown one and the same.
+        shown = present if self._shown is None else present & self._shown
+        first = shown.to(torch.uint8).argmax(dim=1)
         return state[torch.arange(len(state), device=state.device), first]

@@ -42,7 +42,9 @@ class POCA(GroupLearner):
 
     def _make_critic(self, signals: int) -> POCACritic:
         sensors = self._spec.observation_specs
-        agent_sensors = [i for i, sensor in enumerate(sensors) if sensor.name not in {AGENT_ID, GLOBAL_STATE}]
+        # Agents of one behavior are interchangeable to the critic; those of a team are not.
+        hidden = {GLOBAL_STATE} if self._spec.members else {AGENT_ID, GLOBAL_STATE}
+        agent_sensors = [i for i, sensor in enumerate(sensors) if sensor.name not in hidden]
         return POCACritic(
             self._spec, self._settings.network_settings, agent_sensors=agent_sensors, signals=signals
         )

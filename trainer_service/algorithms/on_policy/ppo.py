@@ -207,7 +207,7 @@ class PPO(OnPolicyLearner):
         parameters, values = self._policy.policy_and_values(observations, sequences)
         with torch.no_grad():
             gradient = ppo_gradient(
-                *parameters,
+                *parameters[:3],
                 values,
                 batch,
                 branches=self._policy.actions.branches,

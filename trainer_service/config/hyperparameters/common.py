@@ -20,6 +20,10 @@ Schedule = Literal["constant", "linear", "exponential"]
 ML-Agents does not have, falls by the same factor at every step, to a hundredth of the given value at max_steps."""
 
 
+Sharing = Literal["full", "group", "none"]
+"""Which agents share a network: all, those of one member behavior of a team, or none."""
+
+
 class Contradiction(NamedTuple):
     """A key that contradicts others of the same behavior."""
 
@@ -113,6 +117,10 @@ class Hyperparameters(Section):
         """Returns settings for groups of this size, or itself where a size is set or does not matter."""
         return self
 
+    def with_sharing(self, *, team: bool) -> Self:
+        """Returns settings that say which agents share networks. team: whether several behaviors form the team."""
+        return self
+
     def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
         """Yields keys that contradict others."""
         if network.memory is not None and network.memory.sequence_length > self.batch_size:
@@ -134,14 +142,22 @@ class GroupSettings(Section):
 
     learns_by_group: ClassVar[bool] = True
 
+    default_share: ClassVar[Sharing] = "full"
+    """``share`` where it is null and agents are of one behavior."""
+
+    default_team_share: ClassVar[Sharing] = "group"
+    """``share`` where it is null and several behaviors form a team."""
+
     group_size: ShapesWeights[PositiveCount | None] = None
     """Limit of the agents of a group; null: as many as the first message has in one."""
 
-    share: ShapesWeights[Literal["full", "none"]] = "full"
-    """``full``: one actor for all agents of the behavior. ``none``: one for each agent index in the group."""
+    share: ShapesWeights[Sharing | None] = None
+    """``full``: one actor for all agents. ``group``: one for each behavior of a team. ``none``: one for each agent
+    index in the group. Null: ``group`` in teams of several behaviors, else ``full``."""
 
     agent_ids: ShapesWeights[Flag] = False
-    """With one actor for all: whether it sees the agent's index in its group."""
+    """With one actor for several agents: whether it sees the agent's index in its group. In teams of several behaviors
+    the one actor for all always does."""
 
     @property
     def num_agents(self) -> int:
@@ -152,8 +168,20 @@ class GroupSettings(Section):
         return self.num_agents
 
     @property
+    def sharing(self) -> Sharing:
+        """Which agents share networks, where agents are of one behavior unless ``share`` says otherwise."""
+        return self.share or self.default_share
+
+    @property
     def needs_agent_index(self) -> bool:
-        return self.share == "none" or self.agent_ids
+        return self.sharing != "full" or self.agent_ids
+
+    def with_sharing(self, *, team: bool) -> Self:
+        share = self.share or (self.default_team_share if team else self.default_share)
+        if share == "group" and not team:
+            share = "full"  # one behavior, one kind
+        ids = self.agent_ids or (team and share == "full")
+        return self.model_copy(update={"share": share, "agent_ids": ids})
 
     def with_group_size(self, group_size: int) -> Self:
         return self if self.group_size is not None else self.model_copy(update={"group_size": group_size})

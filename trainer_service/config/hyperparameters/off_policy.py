@@ -12,6 +12,7 @@ from trainer_service.config.hyperparameters.common import (
     GroupSettings,
     Hyperparameters,
     Schedule,
+    Sharing,
 )
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.section import Section
@@ -234,8 +235,11 @@ class TD3Settings(DDPGSettings):
 class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
     """Hyperparameters of all learners of groups from a replay buffer."""
 
-    share: ShapesWeights[Literal["full", "none"]] = "none"
-    """``full``: one network for all agents of the behavior. ``none``: one for each agent index in the group."""
+    default_share: ClassVar[Sharing] = "none"
+
+    share: ShapesWeights[Sharing | None] = None
+    """``full``: one network for all agents. ``group``: one for each behavior of a team. ``none``: one for each agent
+    index in the group. Null: ``group`` in teams of several behaviors, else ``none``."""
 
     reward_mode: Literal["individual", "team_sum"] = "individual"
     """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""

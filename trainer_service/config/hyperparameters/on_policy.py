@@ -12,6 +12,7 @@ from trainer_service.config.hyperparameters.common import (
     GroupSettings,
     Hyperparameters,
     Schedule,
+    Sharing,
 )
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.values import (
@@ -137,8 +138,11 @@ class MAPPOSettings(CentralCriticSettings):
 class HAPPOSettings(MAPPOSettings):
     """Heterogeneous-agent PPO: agents learn one after the other (Kuba et al. 2022)."""
 
-    share: ShapesWeights[Literal["full", "none"]] = "none"
-    """``none``: one actor for each agent index in the group, as the method requires."""
+    default_share: ClassVar[Sharing] = "none"
+    default_team_share: ClassVar[Sharing] = "none"
+
+    share: ShapesWeights[Sharing | None] = None
+    """``none``: one actor for each agent index in the group, as the method requires, and as null means here."""
 
     fixed_order: Flag = False
     """Whether agents always learn in the order of their indices; a weaker method."""

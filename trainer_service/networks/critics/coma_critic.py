@@ -15,6 +15,7 @@ from trainer_service.networks.critics.value_scale import ScaledValues, Scaling
 from trainer_service.networks.encoders.encoder import ObservationEncoder
 from trainer_service.networks.encoders.layers import make_body, observations_as_floats
 from trainer_service.networks.encoders.memory import make_memory
+from trainer_service.networks.members import agents_with, observed_columns, rows_of_state
 from unity_bridge.specs import BehaviorSpec
 
 
@@ -23,6 +24,9 @@ class COMACritic(nn.Module):
 
     It sees the state, the agent's own observations and index, and everyone's actions with the agent's own left out.
     """
+
+    columns: Tensor | None
+    """What is not padding of all agents' observations side by side; None where all is seen."""
 
     def __init__(
         self,
@@ -45,7 +49,10 @@ class COMACritic(nn.Module):
             ObservationEncoder([sensors[i] for i in state_sensors], settings) if state_sensors else None
         )
         encoded = self.encoder.output_size
-        joint = num_agents * (encoded + 1) if self.of_state is None else self.of_state.output_size
+        self._state_agents = agents_with(spec, state_sensors)
+        self.register_buffer("columns", observed_columns(spec, agent_sensors), persistent=False)
+        seen = num_agents * encoded if self.columns is None else len(self.columns)
+        joint = seen + num_agents if self.of_state is None else self.of_state.output_size
         inputs = joint + encoded + num_agents + num_agents * self._choices
         self.body = make_body(inputs, settings)
         self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
@@ -63,10 +70,11 @@ class COMACritic(nn.Module):
         observations = observations_as_floats(observations)
         encoded = self.encoder.forward([observations[i] for i in self._agent_sensors])
         each, there = _table(encoded)[members], (members >= 0).to(encoded.dtype)
-        joint = torch.cat([each.flatten(start_dim=1), there], dim=1)
+        seen = each.flatten(start_dim=1)
+        joint = torch.cat([seen if self.columns is None else seen[:, self.columns], there], dim=1)
         if self.of_state is not None:
             state = self.of_state.forward([observations[i] for i in self._state_sensors])
-            joint = state[members.amax(dim=1)]
+            joint = _table(state)[rows_of_state(members, self._state_agents)]
         done = _table(actions)[members]
         features = self.body.forward(self._inputs(joint, each, done))
         if self.memory is not None and filled is not None:

@@ -14,6 +14,7 @@ from trainer_service.networks.critics.value_scale import ScaledValues, Scaling
 from trainer_service.networks.encoders.encoder import ObservationEncoder
 from trainer_service.networks.encoders.layers import make_body, observations_as_floats
 from trainer_service.networks.encoders.memory import make_memory
+from trainer_service.networks.members import agents_with, observed_columns, rows_of_state
 from unity_bridge.specs import BehaviorSpec
 
 CentralState = Literal["joint", "environment", "agent"]
@@ -26,6 +27,9 @@ class JointCritic(nn.Module):
     value per agent sits on one body. ``environment``: likewise, from the simulator's own state.
     ``agent``: the joint state, the member's own observations and its index, for each member by itself.
     """
+
+    columns: Tensor | None
+    """What is not padding of all members' observations side by side; None where all is seen."""
 
     def __init__(
         self,
@@ -46,7 +50,10 @@ class JointCritic(nn.Module):
         self._num_agents, self._members = num_agents, members
         self.encoder = ObservationEncoder([spec.observation_specs[i] for i in state_sensors], settings)
         encoded = self.encoder.output_size
-        joint = encoded if state == "environment" else num_agents * (encoded + 1)
+        self._state_agents = agents_with(spec, state_sensors) if state == "environment" else None
+        self.register_buffer("columns", observed_columns(spec, state_sensors), persistent=False)
+        seen = num_agents * encoded if self.columns is None else len(self.columns)
+        joint = encoded if state == "environment" else seen + num_agents
         inputs = joint + encoded + num_agents if state == "agent" else joint
         self.body = make_body(inputs, settings)
         self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
@@ -74,10 +81,11 @@ class JointCritic(nn.Module):
         # −1 finds the row of zeros that stands for absent agents.
         table = torch.cat([encoded, encoded.new_zeros((1, encoded.shape[1]))])
         if self._kind == "environment":
-            return table[members.amax(dim=1)]
+            return table[rows_of_state(members, self._state_agents)]
         each = table[members]
         there = (members >= 0).to(encoded.dtype)
-        joint = torch.cat([each.flatten(start_dim=1), there], dim=1)
+        seen = each.flatten(start_dim=1)
+        joint = torch.cat([seen if self.columns is None else seen[:, self.columns], there], dim=1)
         if self._kind == "joint":
             return joint
         agent_id = functional.one_hot(torch.arange(self._num_agents, device=joint.device), self._num_agents)

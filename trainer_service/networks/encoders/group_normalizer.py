@@ -18,14 +18,15 @@ class GroupNormalizer(ObservationNormalizer):
     zeros stays zeros: that agent is absent.
     """
 
-    def __init__(self, sensors: Sequence[ObservationSpec], *, normalize: bool) -> None:
-        """sensors: the agent's own, vectors; then the two."""
+    def __init__(
+        self, sensors: Sequence[ObservationSpec], *, normalize: bool, has_sensor: Tensor | None = None
+    ) -> None:
+        """sensors: the agent's own, vectors; then the two. has_sensor: as for ObservationNormalizer."""
         own, num_agents = sensors[:-2], sensors[-1].size
-        super().__init__(own, normalize=normalize)
+        super().__init__(own, normalize=normalize, has_sensor=has_sensor)
         normalizers = list(self._normalizers)
-        group = (
-            _Blocks(normalizers, [sensor.size for sensor in own], num_agents) if normalize else nn.Identity()
-        )
+        sizes = [sensor.size for sensor in own]
+        group = _Blocks(normalizers, sizes, num_agents, has_sensor) if normalize else nn.Identity()
         self._normalizers.extend([group, nn.Identity()])
 
     def some(self, sensors: Sequence[int], observations: Sequence[Tensor]) -> list[Tensor]:
@@ -40,8 +41,21 @@ class GroupNormalizer(ObservationNormalizer):
 class _Blocks(nn.Module):
     """[B, n·d] in which each of n blocks is normalized as one agent's sensors."""
 
-    def __init__(self, normalizers: Sequence[nn.Module], sizes: Sequence[int], num_agents: int) -> None:
+    has_column: Tensor | None
+    """1 where the agent of a block has a column. [n, d]; None where everyone has all."""
+
+    def __init__(
+        self,
+        normalizers: Sequence[nn.Module],
+        sizes: Sequence[int],
+        num_agents: int,
+        has_sensor: Tensor | None,
+    ) -> None:
         super().__init__()
+        columns = None
+        if has_sensor is not None:
+            columns = has_sensor[:, : len(sizes)].repeat_interleave(torch.tensor(sizes), dim=1)
+        self.register_buffer("has_column", columns, persistent=False)
         # In a tuple they are not part of this module: they stand in the state of the one around it already.
         self._single = tuple(normalizers)
         self._sizes = tuple(sizes)
@@ -54,7 +68,10 @@ class _Blocks(nn.Module):
         for normalizer, width in zip(self._single, self._sizes, strict=True):
             scaled.append(normalizer(blocks[:, :, start : start + width]))
             start += width
-        return (torch.cat(scaled, dim=2) * there).reshape(-1, self._num_agents * sum(self._sizes))
+        together = torch.cat(scaled, dim=2) * there
+        if self.has_column is not None:
+            together = together * self.has_column
+        return together.reshape(-1, self._num_agents * sum(self._sizes))
 
 
 def _there(blocks: Tensor) -> Tensor:

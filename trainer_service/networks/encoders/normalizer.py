@@ -55,13 +55,24 @@ class ObservationNormalizer(nn.Module):
 
     It stands before the networks, not in them: its statistics only move between updates, so a whole rollout
     is normalized once instead of once per minibatch and network.
+
+    In a team of several behaviors a sensor's statistics are those of agents that have it, and for others it stays 0.
     """
 
+    has_sensor: Tensor | None
+    """1 where the agent of an index has a sensor. [n, sensors]; None where everyone has all."""
+
     def __init__(
-        self, sensors: Sequence[ObservationSpec], *, normalize: bool, except_for: str | None = None
+        self,
+        sensors: Sequence[ObservationSpec],
+        *,
+        normalize: bool,
+        except_for: str | None = None,
+        has_sensor: Tensor | None = None,
     ) -> None:
-        """except_for: name of a sensor that stays as it is."""
+        """except_for: name of a sensor that stays as it is. With ``has_sensor`` the last sensor is agents' ids."""
         super().__init__()
+        self.register_buffer("has_sensor", has_sensor if normalize else None, persistent=False)
         self._normalizers = nn.ModuleList(
             VectorNormalizer(sensor.size)
             if normalize and len(sensor.shape) == 1 and sensor.name != except_for
@@ -71,16 +82,33 @@ class ObservationNormalizer(nn.Module):
 
     def forward(self, observations: Sequence[Tensor]) -> list[Tensor]:
         """Normalizes one tensor per sensor, shapes kept."""
-        return [
+        normalized = [
             module.forward(sensor) for module, sensor in zip(self._normalizers, observations, strict=True)
+        ]
+        if self.has_sensor is None:
+            return normalized
+        has = observations[-1] @ self.has_sensor
+        return [
+            sensor * has[:, i : i + 1] if self._is_normalized(i) else sensor
+            for i, sensor in enumerate(normalized)
         ]
 
     def some(self, sensors: Sequence[int], observations: Sequence[Tensor]) -> list[Tensor]:
-        """Normalizes some of the sensors, by their numbers; with any dimensions before the sensor's own."""
-        return [self._normalizers[i](sensor) for i, sensor in zip(sensors, observations, strict=True)]
+        """Normalizes some of the sensors of whole groups, by their numbers. [..., n, sensor's own]"""
+        normalized = [self._normalizers[i](sensor) for i, sensor in zip(sensors, observations, strict=True)]
+        if self.has_sensor is None:
+            return normalized
+        return [
+            sensor * self.has_sensor[:, i : i + 1] if self._is_normalized(i) else sensor
+            for i, sensor in zip(sensors, normalized, strict=True)
+        ]
 
     def update(self, observations: Sequence[Tensor]) -> None:
         """Counts a batch of observations in, one tensor [N, …] per sensor."""
-        for module, sensor in zip(self._normalizers, observations, strict=True):
+        has = None if self.has_sensor is None else observations[-1] @ self.has_sensor > 0
+        for i, (module, sensor) in enumerate(zip(self._normalizers, observations, strict=True)):
             if isinstance(module, VectorNormalizer):
-                module.update(sensor)
+                module.update(sensor if has is None else sensor[has[:, i]])
+
+    def _is_normalized(self, sensor: int) -> bool:
+        return isinstance(self._normalizers[sensor], VectorNormalizer)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from trainer_service.config.hyperparameters.common import Sharing
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.encoders.encoder import Trunk
 from trainer_service.networks.encoders.layers import kaiming_linear, observations_as_floats
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.groups.histories import Histories, StackedMemory
 from trainer_service.networks.groups.stacked import StackedLinear, make_stacked_body
+from trainer_service.networks.members import MemberNetworks, MemberView, choices_of_agents
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.networks.policies.q_network import GreedyNetwork, as_parameters
@@ -43,6 +46,9 @@ class GroupQNetwork(GreedyNetwork):
 class SharedQNetwork(GroupQNetwork):
     """One network for all agents, perhaps given their ids."""
 
+    has_choice: Tensor | None
+    """1 where the agent of an index has a choice. [n, K]; None where everyone has all."""
+
     def __init__(
         self, agent_spec: BehaviorSpec, settings: NetworkSettings, *, agent_sensors: Sequence[int], ids: int
     ) -> None:
@@ -58,16 +64,19 @@ class SharedQNetwork(GroupQNetwork):
         self.trunk = Trunk(BehaviorSpec(seen, agent_spec.action_spec), settings)
         self.memory_size = self.policy_memory_size = self.trunk.memory_size
         self.q = kaiming_linear(self.trunk.output_size, agent_spec.action_spec.mask_size, gain=_GAIN)
+        self.register_buffer("has_choice", choices_of_agents(agent_spec), persistent=False)
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Implements GreedyNetwork."""
-        return self._of([observations[i] for i in self._agent_sensors])
+        q = self._of([observations[i] for i in self._agent_sensors])
+        return q if self.has_choice is None else q * (observations[-1] @ self.has_choice)
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """Implements GreedyNetwork."""
         seen = observations_as_floats([observations[i] for i in self._agent_sensors])
         features, kept = self.trunk.step(seen, memories)
-        return self.q.forward(features), kept
+        q = self.q.forward(features)
+        return q if self.has_choice is None else q * (observations[-1] @ self.has_choice), kept
 
     def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
         """Implements GroupQNetwork."""
@@ -76,12 +85,14 @@ class SharedQNetwork(GroupQNetwork):
             if self._ids:
                 seen.append(torch.eye(self._ids, device=seen[0].device)[histories.agents])
             features = self.trunk.encode(EncoderInput(seen, histories.sequences))
-            return self.q.forward(features[histories.selected])
+            q = self.q.forward(features[histories.selected])
+            return q if self.has_choice is None else q * self.has_choice
         groups, num_agents = observations[0].shape[:2]
         rows = [sensor.flatten(0, 1) for sensor in observations]
         if self._ids:
             rows.append(torch.eye(self._ids, device=rows[0].device).repeat(groups, 1))
-        return self._of(rows).view(groups, num_agents, -1)
+        q = self._of(rows).view(groups, num_agents, -1)
+        return q if self.has_choice is None else q * self.has_choice
 
     def imitators(self) -> list[Imitator]:
         """Implements GroupQNetwork."""
@@ -173,6 +184,64 @@ class SeparateQNetworks(GroupQNetwork):
 
     def _of(self, features: Tensor) -> Tensor:
         return self.q.forward(self.body.forward(features))
+
+
+class MemberQNetworks(GroupQNetwork):
+    """A network for each behavior of a team, or for each of its agents. What an agent cannot choose has value 0."""
+
+    def __init__(
+        self,
+        agent_spec: BehaviorSpec,
+        settings: NetworkSettings,
+        *,
+        agent_sensors: Sequence[int],
+        share: Sharing,
+        ids: bool,
+    ) -> None:
+        """agent_spec, agent_sensors: as for SharedQNetwork. The last observation is the agents' ids.
+
+        share: ``group`` or ``none``; ids: whether agents of a behavior that share a network tell it their ids. Raises
+        ValueError where a sensor is no vector and agents do not share.
+        """
+        super().__init__(agent_spec.action_spec.discrete_branches)
+
+        def of_member(view: MemberView) -> GroupQNetwork:
+            own, count = range(len(view.sensors)), view.agents.stop - view.agents.start
+            if share == "none":
+                return SeparateQNetworks(view.spec, settings, agent_sensors=own, num_agents=count)
+            return SharedQNetwork(view.spec, settings, agent_sensors=own, ids=count if ids else 0)
+
+        self.members = MemberNetworks(
+            agent_spec, agent_sensors, of_member, lambda view: view.choices, agent_spec.action_spec.mask_size
+        )
+        first = cast(GroupQNetwork, self.members.each[0])
+        self.memory_size = self.policy_memory_size = first.memory_size
+
+    def q_values(self, observations: Sequence[Tensor]) -> Tensor:
+        """Implements GreedyNetwork."""
+        return self.members.of_agents(observations, lambda network, seen: network.q_values(seen))
+
+    def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
+        """Implements GreedyNetwork."""
+        return self.members.step(observations, lambda network, seen: network.step_q_values(seen, memories))
+
+    def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
+        """Implements GroupQNetwork."""
+
+        def of_member(view: MemberView, network: GroupQNetwork, seen: list[Tensor]) -> Tensor:
+            if histories is None:
+                return network.group_q_values(seen)
+            own = histories.of(view.agents)
+            if own is None:
+                groups = len(histories.selected)
+                return seen[0].new_zeros((groups, seen[0].shape[1], view.spec.action_spec.mask_size))
+            return network.group_q_values(seen, own)
+
+        return self.members.of_groups(observations, of_member)
+
+    def imitators(self) -> list[Imitator]:
+        """Raises ValueError: demonstrations are of one behavior, and know nothing of teams."""
+        raise ValueError("demonstrations are of one behavior; a team of several cannot learn from them")
 
 
 def require_vectors(why: str, sensors: Sequence[ObservationSpec]) -> None:

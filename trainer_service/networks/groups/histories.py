@@ -39,6 +39,27 @@ class Histories(NamedTuple):
         memories = self.sequences.memories.new_zeros((len(self.sequences.filled), size))
         return self._replace(sequences=self.sequences._replace(memories=memories))
 
+    def of(self, agents: slice) -> Histories | None:
+        """Those of agents with these indices alone, which are counted anew but in ``present``; None where none are."""
+        if agents == slice(None):
+            return self
+        members = self.agents.new_tensor(range(*agents.indices(self.selected.shape[1])))
+        mine = torch.isin(self.agents, members)
+        if not bool(mine.any()):
+            return None
+        memories, filled = self.sequences
+        lengths = filled.sum(dim=1)
+        its = mine[lengths.cumsum(dim=0) - lengths]
+        filled = filled[its][:, : int(lengths[its].max())]
+        numbers = (mine.cumsum(dim=0) - 1).clamp(min=0)
+        return Histories(
+            self.rows[mine],
+            self.agents[mine] - members[0],
+            Sequences(memories[its], filled),
+            numbers[self.selected[:, agents]],
+            self.present,
+        )
+
 
 class GroupInput(NamedTuple):
     """Observations of the members of groups, and with memory those before them."""
@@ -50,11 +71,19 @@ class GroupInput(NamedTuple):
 
 
 class StackedMemory(nn.Module):
-    """A recurrent layer for each of ``count`` agents, or one for all of them."""
+    """A recurrent layer for each of ``count`` agents or of their kinds, or one for all of them."""
 
-    def __init__(self, count: int, inputs: int, settings: MemorySettings) -> None:
+    layer_of: Tensor | None
+    """The layer of each agent, as one-hot. [n, count]; None where each has its own."""
+
+    def __init__(
+        self, count: int, inputs: int, settings: MemorySettings, layer_of: Sequence[int] | None = None
+    ) -> None:
+        """layer_of: the layer of each agent, where several share one; None where each has its own, or all share."""
         super().__init__()
         self.each = nn.ModuleList(make_memory(inputs, settings) for _ in range(count))
+        one_hot = None if layer_of is None else torch.eye(count)[list(layer_of)]
+        self.register_buffer("layer_of", one_hot, persistent=False)
         self.size = self.of(0).size
         self.output_size = self.of(0).output_size
 
@@ -68,10 +97,13 @@ class StackedMemory(nn.Module):
         if len(self.each) == 1:
             return self.of(0).unroll(features, memories, filled)
         lengths = filled.sum(dim=1)
-        agents_of_sequences = histories.agents[lengths.cumsum(dim=0) - lengths]
+        agents = histories.agents
+        if self.layer_of is not None:
+            agents = self.layer_of.argmax(dim=1)[agents]
+        agents_of_sequences = agents[lengths.cumsum(dim=0) - lengths]
         outputs = features.new_empty((len(features), self.output_size))
         for agent in range(len(self.each)):
-            mine, its = histories.agents == agent, agents_of_sequences == agent
+            mine, its = agents == agent, agents_of_sequences == agent
             longest = int(lengths[its].max()) if bool(its.any()) else 0
             if longest:
                 its_filled = filled[its][:, :longest]
@@ -82,6 +114,8 @@ class StackedMemory(nn.Module):
         """One step of M single agents: [M, F] and [M, size] to [M, output_size] and [M, size]. ids: one-hot [M, n]."""
         if len(self.each) == 1:
             return self.of(0).step(features, memories)
+        if self.layer_of is not None:
+            ids = ids @ self.layer_of
         # Everyone computes everything: a step is small, and this is what an exported model does.
         found = [self.of(agent).step(features, memories) for agent in range(len(self.each))]
         outputs, kept = (

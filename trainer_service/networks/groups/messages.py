@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from trainer_service.config.hyperparameters.off_policy import SICSettings
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.groups.communication import CommunicatingNetwork, each, layers_of
+from trainer_service.networks.groups.communication import CommunicatingNetwork, layers_of
 from trainer_service.networks.groups.stacked import StackedLinear
 from trainer_service.ops.communication import own_first
 from unity_bridge.specs import BehaviorSpec
@@ -32,7 +32,7 @@ class MessageNetwork(CommunicatingNetwork):
 
         Raises ValueError where a sensor is no vector.
         """
-        super().__init__(agent_spec, num_agents, shared=hyper.share == "full", ids=hyper.agent_ids)
+        super().__init__(agent_spec, num_agents, share=hyper.sharing, ids=hyper.agent_ids)
         sizes = [self.inputs, *[settings.hidden_units] * settings.num_layers]
         self.body = layers_of(self.copies, sizes)
         self.messages = StackedLinear(self.copies, sizes[-1], hyper.message_units)
@@ -47,12 +47,12 @@ class MessageNetwork(CommunicatingNetwork):
         """All messages, as each agent reads them. [B, n, inputs] to [B, n, n · message_units]"""
         features = inputs
         for layer in cast(Iterable[StackedLinear], self.body):
-            features = torch.relu(each(layer, features))
-        messages = torch.tanh(each(self.messages, features))
+            features = torch.relu(self.each(layer, features))
+        messages = torch.tanh(self.each(self.messages, features))
         # A product, for inference engines that cannot gather; times 0 and 1 nothing is lost.
         received = self.reading_order @ messages
         return received.reshape(-1, self._num_agents, self._received_size)
 
     def _values(self, features: Tensor) -> Tensor:
         """Maps [B, n, features] to [B, n, choices]."""
-        return each(self.readout, features)
+        return self.each(self.readout, features)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from trainer_service.config.network import MemorySettings, NetworkSettings
 from trainer_service.networks.groups.histories import Histories, StackedMemory
 from trainer_service.networks.groups.stacked import StackedLinear, make_stacked_body
-from trainer_service.networks.groups.stacked_actor_critic import StackedActors, each_through
+from trainer_service.networks.groups.stacked_actor_critic import JointInputs, StackedActors, each_through
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.imitator import Imitator
 from unity_bridge.specs import BehaviorSpec
@@ -47,24 +47,35 @@ class RecurrentActors(StackedActors):
 
     def recall(self, observations: Sequence[Tensor], histories: Histories) -> ActionParameters:
         """Returns the parameters of whole groups' actions after all before them, [B, n, …]; see GroupInput."""
-        seen = torch.cat(list(observations), dim=2)
-        features = each_through(self.body, seen, self._shared, self._ids)
-        remembered = self.memory.unroll(histories.places(features), histories)[histories.selected]
-        return self.actions.forward(each_through(self.output, remembered, self._shared))
+        return self.actions.forward(self.recalled_outputs(observations, histories))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns parameters of one step of M single agents, and what they remember next. memories: [M, size]."""
+        outputs, kept = self.step_outputs(observations, memories)
+        return self.actions.forward(outputs), kept
+
+    def recalled_outputs(self, observations: Sequence[Tensor], histories: Histories) -> Tensor:
+        """Numbers before tanh and logits, side by side. [B, n, C + K]"""
+        seen = torch.cat(list(observations), dim=2)
+        features = each_through(self.body, seen, self._shared, self._ids)
+        remembered = self.memory.unroll(histories.places(features), histories)[histories.selected]
+        outputs = each_through(self.output, remembered, self._shared)
+        return outputs if self.has_action is None else outputs * self.has_action
+
+    def step_outputs(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of one step of M single agents, [M, C + K], and what they remember next."""
         seen = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
         ids = observations[-1]
         if self._shared:
             inputs = torch.cat([seen, ids], dim=1) if self._ids else seen
             remembered, kept = self.memory.step(self.body.of(0, inputs), memories, ids)
-            return self.actions.forward(self.output.of(0, remembered)), kept
+            output = self.output.of(0, remembered)
+            return output if self.has_action is None else output * (ids @ self.has_action), kept
         # Everyone computes everything: a step is small, and this is what an exported model does.
         features = [self.body.of(k, seen) * ids[:, k : k + 1] for k in range(self._num_agents)]
         remembered, kept = self.memory.step(torch.stack(features).sum(dim=0), memories, ids)
         outputs = [self.output.of(k, remembered) * ids[:, k : k + 1] for k in range(self._num_agents)]
-        return self.actions.forward(torch.stack(outputs).sum(dim=0)), kept
+        return torch.stack(outputs).sum(dim=0), kept
 
     def _imitator(self, agent: int) -> Imitator:
         return replace(super()._imitator(agent), memory=self.memory.of(agent))
@@ -85,33 +96,35 @@ class RecurrentCritics(nn.Module):
         *,
         num_agents: int,
         shared: bool,
+        critics: slice = slice(None),
     ) -> None:
         """As StackedCritics. memory: of each critic."""
         super().__init__()
-        self._shared = shared
-        count = 1 if shared else num_agents
-        seen = sum(sensor.size for sensor in agent_spec.observation_specs) + 1
-        done = agent_spec.action_spec.continuous_size + agent_spec.action_spec.mask_size
-        self.body = make_stacked_body(count, num_agents * seen + (num_agents if shared else 0), settings)
+        self._shared, self._critics = shared, critics
+        self.joint = JointInputs(agent_spec, num_agents)
+        served = len(range(num_agents)[critics])
+        count = 1 if shared else served
+        self.body = make_stacked_body(count, self.joint.seen_size + (served if shared else 0), settings)
         self.memory = StackedMemory(count, self.body.output_size, memory)
         single = settings.model_copy(update={"num_layers": 1})
-        self.joined = make_stacked_body(count, self.memory.output_size + num_agents * done, single)
+        self.joined = make_stacked_body(count, self.memory.output_size + self.joint.done_size, single)
         self.value = StackedLinear(count, self.joined.output_size, 1, gain=0.1)
 
     def forward(
         self, observations: Sequence[Tensor], histories: Histories, present: Tensor, actions: Tensor
     ) -> Tensor:
-        """Values [B, n]; of absent agents they mean nothing.
+        """Values [B, critics]; of absent agents they mean nothing.
 
         observations, histories: see GroupInput; present: who acts at the joint steps asked about, bool [B, n];
         actions: as StackedCritics takes them, [B, n critics or 1, n, C + K].
         """
-        groups, num_agents = present.shape
-        seen = torch.cat([*observations, histories.present.unsqueeze(2).to(actions.dtype)], dim=2).flatten(1)
-        everyone = seen.unsqueeze(1).expand(-1, num_agents, -1)
-        features = histories.places(each_through(self.body, everyone, self._shared, self._shared))
-        remembered = self.memory.unroll(features, histories.without_memories(self.memory.size))
-        shown = (actions * present.view(groups, 1, num_agents, 1)).flatten(2).expand(-1, num_agents, -1)
-        inputs = torch.cat([remembered[histories.selected], shown], dim=2)
-        joined = each_through(self.joined, inputs, self._shared)
+        shown = self.joint.done(actions, present, self._critics)
+        own = histories.of(self._critics)
+        if own is None:
+            return shown.new_zeros(shown.shape[:2])
+        seen = self.joint.seen(observations, histories.present)
+        everyone = seen.unsqueeze(1).expand(-1, shown.shape[1], -1)
+        features = own.places(each_through(self.body, everyone, self._shared, self._shared))
+        remembered = self.memory.unroll(features, own.without_memories(self.memory.size))
+        joined = each_through(self.joined, torch.cat([remembered[own.selected], shown], dim=2), self._shared)
         return each_through(self.value, joined, self._shared).squeeze(2)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from trainer_service.config.hyperparameters.off_policy import ShareSettings
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.groups.communication import CommunicatingNetwork, each, layers_of
+from trainer_service.networks.groups.communication import CommunicatingNetwork, layers_of
 from trainer_service.networks.groups.stacked import StackedLinear
 from trainer_service.ops.communication import ring_mixing
 from unity_bridge.specs import BehaviorSpec
@@ -31,7 +31,7 @@ class SharedFeaturesNetwork(CommunicatingNetwork):
         self, agent_spec: BehaviorSpec, settings: NetworkSettings, hyper: ShareSettings, num_agents: int
     ) -> None:
         """agent_spec: what one agent sees. Raises ValueError where a sensor is no vector."""
-        super().__init__(agent_spec, num_agents, shared=hyper.share == "full", ids=hyper.agent_ids)
+        super().__init__(agent_spec, num_agents, share=hyper.sharing, ids=hyper.agent_ids)
         width, copies = hyper.thought_units, self.copies
         hidden = [settings.hidden_units] * max(settings.num_layers, 1)
         self.encoder = layers_of(copies, [self.inputs, *hidden, width])
@@ -48,11 +48,11 @@ class SharedFeaturesNetwork(CommunicatingNetwork):
         """Each agent's own features and the mixed ones. [B, n, inputs] to [B, n, 2 · thought_units]"""
         features = inputs
         for layer in cast(Iterable[StackedLinear], self.encoder):
-            features = torch.relu(each(layer, features))
+            features = torch.relu(self.each(layer, features))
         return torch.cat([features, self.mixing @ features], dim=2)
 
     def _values(self, features: Tensor) -> Tensor:
         """Maps [B, n, features] to [B, n, choices]."""
-        value = each(self.critic, features[:, :, self._width :] if self.memory is None else features)
-        advantage = torch.tanh(each(self.advantage, features))
-        return value / len(self.actions.branches) + advantage
+        value = self.each(self.critic, features[:, :, self._width :] if self.memory is None else features)
+        advantage = torch.tanh(self.each(self.advantage, features))
+        return value / self.num_branches + advantage

@@ -19,6 +19,7 @@ from trainer_service.networks.groups.stacked import (
     StackedNormedBody,
     make_stacked_body,
 )
+from trainer_service.networks.members import acted_columns, actions_of_agents, observed_columns
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.deterministic_actor import DirectActions
 from trainer_service.networks.policies.imitator import Imitator
@@ -30,6 +31,9 @@ class StackedActors(nn.Module):
 
     memory_size = policy_memory_size = 0
     """They remember nothing: see RecurrentActors."""
+
+    has_action: Tensor | None
+    """1 where the agent of an index has a number or choice. [n, C + K]; None where everyone has all."""
 
     def __init__(
         self,
@@ -58,26 +62,36 @@ class StackedActors(nn.Module):
         )
         self.body = make_stacked_body(count, inputs, settings)
         self.output = StackedLinear(count, self.body.output_size, self.actions.size, gain=0.1)
+        self.register_buffer("has_action", actions_of_agents(agent_spec), persistent=False)
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
         """Returns the parameters of M single agents' actions, from normalized observations, one [M, …] per sensor."""
+        return self.actions.forward(self.outputs(observations))
+
+    def group_policy(self, observations: Sequence[Tensor]) -> ActionParameters:
+        """Returns the parameters of whole groups' actions, [B, n, …]. observations: what each member sees itself."""
+        return self.actions.forward(self.group_outputs(observations))
+
+    def outputs(self, observations: Sequence[Tensor]) -> Tensor:
+        """Numbers before tanh and logits, side by side, of M single agents. [M, C + K]"""
         seen = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
         if self._shared:
-            inputs = torch.cat([seen, observations[-1]], dim=1) if self._ids else seen
-            return self.actions.forward(self._of(0, inputs))
+            outputs = self._of(0, torch.cat([seen, observations[-1]], dim=1) if self._ids else seen)
+            return outputs if self.has_action is None else outputs * (observations[-1] @ self.has_action)
         ids = observations[-1]
         if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
             # In plain products, for inference engines that know no others.
             one_by_one = [self._of(k, seen) * ids[:, k : k + 1] for k in range(self._num_agents)]
-            return self.actions.forward(torch.stack(one_by_one).sum(dim=0))
+            return torch.stack(one_by_one).sum(dim=0)
         everyone = seen.unsqueeze(1).expand(-1, self._num_agents, -1)
         outputs = self.output.forward(self.body.forward(everyone))
-        return self.actions.forward((outputs * ids.unsqueeze(2)).sum(dim=1))
+        return (outputs * ids.unsqueeze(2)).sum(dim=1)
 
-    def group_policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """Returns the parameters of whole groups' actions, [B, n, …]. observations: what each member sees itself."""
+    def group_outputs(self, observations: Sequence[Tensor]) -> Tensor:
+        """The same of all agents of B groups. [B, n, C + K]"""
         seen = torch.cat(list(observations), dim=2)
-        return self.actions.forward(_each(self.body, self.output, seen, self._shared, self._ids))
+        outputs = _each(self.body, self.output, seen, self._shared, self._ids)
+        return outputs if self.has_action is None else outputs * self.has_action
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """There is no memory to step on."""
@@ -102,32 +116,77 @@ class StackedActors(nn.Module):
         return self.output.of(agent, self.body.of(agent, seen))
 
 
+class JointInputs(nn.Module):
+    """What critics see of all agents side by side, without what is padding for the agent of an index."""
+
+    seen_columns: Tensor | None
+    """Columns of observations that are not padding; None where none is."""
+
+    done_columns: Tensor | None
+    """The same of actions."""
+
+    def __init__(self, agent_spec: BehaviorSpec, num_agents: int) -> None:
+        super().__init__()
+        sensors, actions = agent_spec.observation_specs, agent_spec.action_spec
+        seen, done = observed_columns(agent_spec, range(len(sensors))), acted_columns(agent_spec)
+        self.register_buffer("seen_columns", seen, persistent=False)
+        self.register_buffer("done_columns", done, persistent=False)
+        self.seen_size = num_agents * sum(sensor.size for sensor in sensors) if seen is None else len(seen)
+        self.seen_size += num_agents
+        """Width of what all see, and of who is there."""
+        each = actions.continuous_size + actions.mask_size
+        self.done_size = num_agents * each if done is None else len(done)
+        """Width of what all do."""
+
+    def seen(self, observations: Sequence[Tensor], present: Tensor) -> Tensor:
+        """Observations, one [B, n, …] per sensor, and who is there, bool [B, n], to [B, seen_size]."""
+        there = present.to(observations[0].dtype)
+        if self.seen_columns is None:
+            return torch.cat([*observations, there.unsqueeze(2)], dim=2).flatten(1)
+        seen = torch.cat(list(observations), dim=2).flatten(1)[:, self.seen_columns]
+        return torch.cat([seen, there], dim=1)
+
+    def done(self, actions: Tensor, present: Tensor, critics: slice) -> Tensor:
+        """Actions as each agent's critic is given them, [B, n or 1, n, C + K], to [B, critics, done_size]."""
+        shown = (actions * present.view(len(present), 1, -1, 1)).flatten(2)
+        if self.done_columns is not None:
+            shown = shown[:, :, self.done_columns]
+        return shown.expand(-1, present.shape[1], -1)[:, critics]
+
+
 class StackedCritics(nn.Module):
     """Critics Q_i(x, a): what a group's actions are worth to each of its agents, present or not."""
 
     def __init__(
-        self, agent_spec: BehaviorSpec, settings: NetworkSettings, *, num_agents: int, shared: bool
+        self,
+        agent_spec: BehaviorSpec,
+        settings: NetworkSettings,
+        *,
+        num_agents: int,
+        shared: bool,
+        critics: slice = slice(None),
     ) -> None:
-        """agent_spec, shared: as for the actors; a critic for all is given the agent's id."""
+        """agent_spec, shared: as for the actors; a critic for all is given the agent's id.
+
+        critics: the indices of agents whose critics these are; by default all.
+        """
         super().__init__()
-        self._shared = shared
-        seen = sum(sensor.size for sensor in agent_spec.observation_specs)
-        done = agent_spec.action_spec.continuous_size + agent_spec.action_spec.mask_size
-        inputs = num_agents * (seen + 1 + done) + (num_agents if shared else 0)
-        count = 1 if shared else num_agents
+        self._shared, self._critics = shared, critics
+        self.joint = JointInputs(agent_spec, num_agents)
+        served = len(range(num_agents)[critics])
+        count = 1 if shared else served
+        inputs = self.joint.seen_size + self.joint.done_size + (served if shared else 0)
         self.body = make_stacked_body(count, inputs, settings)
         self.value = StackedLinear(count, self.body.output_size, 1, gain=0.1)
 
     def forward(self, observations: Sequence[Tensor], present: Tensor, actions: Tensor) -> Tensor:
-        """Values [B, n].
+        """Values [B, critics].
 
         observations: what members see, zeros for absent ones, one [B, n, …] per sensor; present: bool [B, n];
         actions: everyone's, as each critic is given them, numbers and one-hot choices: [B, n critics or 1, n, C + K].
         """
-        groups, num_agents = present.shape
-        seen = torch.cat([*observations, present.unsqueeze(2).to(actions.dtype)], dim=2).flatten(1)
-        shown = (actions * present.view(groups, 1, num_agents, 1)).flatten(2).expand(-1, num_agents, -1)
-        inputs = torch.cat([seen.unsqueeze(1).expand(-1, num_agents, -1), shown], dim=2)
+        seen, shown = self.joint.seen(observations, present), self.joint.done(actions, present, self._critics)
+        inputs = torch.cat([seen.unsqueeze(1).expand(-1, shown.shape[1], -1), shown], dim=2)
         return _each(self.body, self.value, inputs, self._shared, self._shared).squeeze(2)
 
 

@@ -33,31 +33,23 @@ class ActionParameters(NamedTuple):
     logits: Tensor
     """Of every choice, branches side by side, before masking. [B, sum of branches]"""
 
+    has_number: Tensor | None = None
+    """1 for continuous actions that the agent has, 0 for those that only others of its team have, whose mean and log σ
+    are 0. [B, continuous size]; None where everyone has all."""
 
-class ActionHeads(nn.Module):
-    """Gaussian with a learned, state-independent deviation; a categorical per branch."""
+
+class ActionDistributions(nn.Module):
+    """Gaussians and a categorical per branch. Continuous actions that an agent lacks are 0, and count nowhere."""
 
     offsets: Tensor
     """Where each branch's choices start among all. int64 [branches]"""
 
-    def __init__(self, features: int, spec: ActionSpec) -> None:
+    def __init__(self, spec: ActionSpec) -> None:
         super().__init__()
         self.branches: Sequence[int] = spec.discrete_branches
+        self._is_continuous = spec.continuous_size > 0
         offsets = torch.tensor(dist.choice_offsets(self.branches), dtype=torch.int64)
         self.register_buffer("offsets", offsets, persistent=False)
-        self.mean = kaiming_linear(features, spec.continuous_size, gain=0.2) if spec.continuous_size else None
-        self.log_sigma = nn.Parameter(torch.zeros(spec.continuous_size)) if spec.continuous_size else None
-        self.logits = kaiming_linear(features, spec.mask_size, gain=0.1) if self.branches else None
-
-    def forward(self, features: Tensor) -> ActionParameters:
-        """features: [B, F]."""
-        absent = features[:, :0]
-        mean, log_sigma, logits = absent, features.new_empty(0), absent
-        if self.mean is not None and self.log_sigma is not None:
-            mean, log_sigma = self.mean.forward(features), self.log_sigma
-        if self.logits is not None:
-            logits = self.logits.forward(features)
-        return ActionParameters(mean, log_sigma, logits)
 
     def sample(
         self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
@@ -69,11 +61,13 @@ class ActionHeads(nn.Module):
         """
         continuous, log_sigma = parameters.mean, parameters.log_sigma
         log_prob: Tensor | None = None
-        if self.mean is not None:
+        if self._is_continuous:
             noise = torch.empty_like(continuous).normal_(generator=generator)
             continuous = torch.addcmul(continuous, noise, log_sigma.exp())
-            log_prob = dist.standard_gaussian_log_prob(noise, log_sigma)
-        if self.logits is None:
+            if parameters.has_number is not None:
+                continuous = continuous * parameters.has_number
+            log_prob = dist.standard_gaussian_log_prob(noise, log_sigma, parameters.has_number)
+        if not self.branches:
             discrete = self._no_choices(parameters)
         else:
             log_choices = dist.masked_log_softmax(parameters.logits, allowed, self.branches)
@@ -87,7 +81,7 @@ class ActionHeads(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the likeliest actions: the mean, and each branch's likeliest choice. Shapes as for ``sample``."""
         discrete = self._no_choices(parameters)
-        if self.logits is not None:
+        if self.branches:
             log_choices = dist.masked_log_softmax(parameters.logits, allowed, self.branches)
             discrete = dist.greedy_categorical(log_choices, self.branches)
         return parameters.mean, discrete, self.log_prob(parameters, allowed, parameters.mean, discrete)
@@ -97,9 +91,11 @@ class ActionHeads(nn.Module):
     ) -> Tensor:
         """Joint log-probability over all dimensions and branches. Shape [B]."""
         log_prob = parameters.mean.new_zeros(len(parameters.mean))
-        if self.mean is not None:
-            log_prob = dist.gaussian_log_prob(continuous, parameters.mean, parameters.log_sigma)
-        if self.logits is not None:
+        if self._is_continuous:
+            log_prob = dist.gaussian_log_prob(
+                continuous, parameters.mean, parameters.log_sigma, parameters.has_number
+            )
+        if self.branches:
             log_choices = dist.masked_log_softmax(parameters.logits, allowed, self.branches)
             log_prob = log_prob + dist.categorical_log_prob(log_choices, discrete + self.offsets)
         return log_prob
@@ -107,9 +103,9 @@ class ActionHeads(nn.Module):
     def entropy(self, parameters: ActionParameters, allowed: Tensor | None) -> Tensor:
         """Mean over the batch, in ML-Agents' scale (see ops.distributions). A scalar."""
         entropy = parameters.mean.new_zeros(())
-        if self.mean is not None:
-            entropy = entropy + dist.gaussian_entropy(parameters.log_sigma)
-        if self.logits is not None:
+        if self._is_continuous:
+            entropy = entropy + dist.gaussian_entropy(parameters.log_sigma, parameters.has_number)
+        if self.branches:
             log_choices = dist.masked_log_softmax(parameters.logits, allowed, self.branches)
             entropy = entropy + dist.categorical_entropy(log_choices).mean()
         return entropy
@@ -122,7 +118,7 @@ class ActionHeads(nn.Module):
         As if nothing were clipped, or what lies beyond the limit would never come back. target: [B, C], in [−1, 1].
         Returns [B, C], or None where there are no numbers. Nothing is drawn.
         """
-        if self.mean is None:
+        if not self._is_continuous:
             return None
         spread = (parameters.log_sigma.exp() / SQUASH_LIMIT).square()
         return (parameters.mean / SQUASH_LIMIT - target).square() + spread
@@ -130,3 +126,23 @@ class ActionHeads(nn.Module):
     @staticmethod
     def _no_choices(parameters: ActionParameters) -> Tensor:
         return torch.empty((len(parameters.mean), 0), dtype=torch.int64, device=parameters.mean.device)
+
+
+class ActionHeads(ActionDistributions):
+    """The layers that parameters come from. A Gaussian's deviation is learned, and depends on nothing."""
+
+    def __init__(self, features: int, spec: ActionSpec) -> None:
+        super().__init__(spec)
+        self.mean = kaiming_linear(features, spec.continuous_size, gain=0.2) if spec.continuous_size else None
+        self.log_sigma = nn.Parameter(torch.zeros(spec.continuous_size)) if spec.continuous_size else None
+        self.logits = kaiming_linear(features, spec.mask_size, gain=0.1) if self.branches else None
+
+    def forward(self, features: Tensor) -> ActionParameters:
+        """features: [B, F]."""
+        absent = features[:, :0]
+        mean, log_sigma, logits = absent, features.new_empty(0), absent
+        if self.mean is not None and self.log_sigma is not None:
+            mean, log_sigma = self.mean.forward(features), self.log_sigma
+        if self.logits is not None:
+            logits = self.logits.forward(features)
+        return ActionParameters(mean, log_sigma, logits)

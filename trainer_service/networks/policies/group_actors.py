@@ -1,4 +1,4 @@
-"""The actors of a group: one for all its agents, or one each."""
+"""The actors of a group: one for all its agents, one for each behavior of a team, or one each."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from trainer_service.config.hyperparameters.common import Sharing
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.encoders.encoder import Trunk
 from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.encoders.memory import Sequences
-from trainer_service.networks.policies.action_heads import ActionHeads, ActionParameters
-from unity_bridge.specs import BehaviorSpec
+from trainer_service.networks.members import MemberView, PaddedColumns, member_views, numbers_of_agents
+from trainer_service.networks.policies.action_heads import ActionDistributions, ActionHeads, ActionParameters
+from unity_bridge.specs import ActionSpec, BehaviorSpec
 
 
 class Actor(nn.Module):
@@ -36,8 +38,36 @@ class Actor(nn.Module):
         return self.actions.forward(features), kept
 
 
+class PaddedActions(nn.Module):
+    """The way of a member's own actions into those of its team."""
+
+    def __init__(self, padded: ActionSpec, view: MemberView) -> None:
+        super().__init__()
+        self.numbers = PaddedColumns(view.numbers, padded.continuous_size)
+        self.choices = PaddedColumns(view.choices, padded.mask_size)
+
+    def forward(self, own: ActionParameters) -> ActionParameters:
+        """Parameters of the team's actions, 0 where they are not the member's. log σ becomes [B, continuous size]."""
+        like = torch.cat([own.mean, own.logits], dim=1)
+        log_sigma = own.log_sigma.expand_as(own.mean)
+        return ActionParameters(
+            self.numbers.forward(own.mean, like),
+            self.numbers.forward(log_sigma, like),
+            self.choices.forward(own.logits, like),
+        )
+
+
 class GroupActors(nn.Module):
-    """Actors π(a|o) of all agents of a group: one for all, or one each, selected by a sensor with their ids."""
+    """Actors π(a|o) of all agents of a group: one for all, or several, selected by a sensor with agents' ids.
+
+    In a team of several behaviors, an actor that serves one of them sees its sensors and decides its actions only.
+    """
+
+    has_number: Tensor | None
+    """Whether the agent of an index has a continuous action. [n, continuous size]; None where everyone has all."""
+
+    actor_of_agent: Tensor | None
+    """The actor of each agent index, as one-hot. [n, actors]; None where each has its own."""
 
     def __init__(
         self,
@@ -46,14 +76,26 @@ class GroupActors(nn.Module):
         *,
         agent_sensors: Sequence[int],
         index_sensor: int | None,
+        share: Sharing = "full",
     ) -> None:
-        """agent_sensors: what an actor decides from; index_sensor: the sensor that selects the actor, if any."""
+        """agent_sensors: what an actor decides from; index_sensor: the sensor with agents' ids, where actors differ."""
         super().__init__()
-        self._agent_sensors = tuple(agent_sensors)
+        if share == "group" and not spec.members:
+            share = "full"
         self._index_sensor = index_sensor
-        agent_spec = replace(spec, observation_specs=tuple(spec.observation_specs[i] for i in agent_sensors))
-        count = 1 if index_sensor is None else spec.observation_specs[index_sensor].size
-        self.each = nn.ModuleList(Actor(agent_spec, settings) for _ in range(count))
+        self._selects = share != "full"
+        parts = _parts(spec, agent_sensors, index_sensor, share)
+        self._sensors = [part.sensors for part in parts]
+        self.each = nn.ModuleList(Actor(part.spec, settings) for part in parts)
+        self.padding = nn.ModuleList()
+        self.distributions: ActionDistributions | None = None
+        if spec.members:
+            self.distributions = ActionDistributions(spec.action_spec)
+            if self._selects:
+                self.padding.extend(PaddedActions(spec.action_spec, part) for part in parts)
+        by_member = torch.eye(len(parts))[list(spec.agent_members)] if share == "group" else None
+        self.register_buffer("actor_of_agent", by_member, persistent=False)
+        self.register_buffer("has_number", numbers_of_agents(spec), persistent=False)
         self.memory_size = self.policy_memory_size = self.actor.memory_size
 
     def __iter__(self) -> Iterator[Actor]:
@@ -61,48 +103,86 @@ class GroupActors(nn.Module):
 
     @property
     def actor(self) -> Trunk:
-        """The first one's trunk, which all others resemble."""
+        """The first one's trunk, which all others resemble where agents are alike."""
         return next(iter(self)).trunk
 
     @property
-    def actions(self) -> ActionHeads:
-        """The first one's heads: what can be done is the same for all."""
-        return next(iter(self)).actions
+    def actions(self) -> ActionDistributions:
+        """Distributions of everyone's actions, whoever's parameters they are given."""
+        return next(iter(self)).actions if self.distributions is None else self.distributions
 
     def policy(self, observations: Sequence[Tensor], sequences: Sequences | None = None) -> ActionParameters:
         """Returns the parameters of B agents' actions. One tensor [B, …] per sensor, as the normalizer leaves them."""
-        seen = self._seen(observations)
-        if self._index_sensor is None:
-            return next(iter(self)).forward(seen, sequences)
-        ids = observations[self._index_sensor]
-        if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
-            return _weighted([actor.forward(seen, sequences) for actor in self], ids)
-        return self._apart(ids, seen, sequences)
+        if not self._selects:
+            parameters = next(iter(self)).forward(self._seen(0, observations), sequences)
+        elif torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
+            parts = [actor.forward(self._seen(k, observations), sequences) for k, actor in enumerate(self)]
+            parameters = _weighted(self._padded(parts), self._weights(observations))
+        else:
+            parameters = self._apart(observations, sequences)
+        return self._without_others_numbers(parameters, observations)
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns the parameters of one step with memory, [B, memory_size], and what is remembered next."""
-        seen = self._seen(observations)
+        found = [actor.step(self._seen(k, observations), memories) for k, actor in enumerate(self)]
+        parameters, kept = found[0]
+        if self._selects:
+            # Everyone computes everything: a step is small, and this is what an exported model does.
+            weights = self._weights(observations)
+            kept = cast(Tensor, sum(one * weights[:, k : k + 1] for k, (_, one) in enumerate(found)))
+            parameters = _weighted(self._padded([one for one, _ in found]), weights)
+        return self._without_others_numbers(parameters, observations), kept
+
+    def _seen(self, k: int, observations: Sequence[Tensor], rows: Tensor | None = None) -> list[Tensor]:
+        """What one of the actors decides from. rows: those of its agents; None for all."""
+        seen = [observations[i] for i in self._sensors[k]]
+        return observations_as_floats(seen if rows is None else [sensor[rows] for sensor in seen])
+
+    def _ids(self, observations: Sequence[Tensor]) -> Tensor:
         if self._index_sensor is None:
-            return next(iter(self)).step(seen, memories)
-        # Everyone computes everything: a step is small, and this is what an exported model does.
-        ids = observations[self._index_sensor]
-        found = [actor.step(seen, memories) for actor in self]
-        kept = sum(one * ids[:, k : k + 1] for k, (_, one) in enumerate(found))
-        return _weighted([parameters for parameters, _ in found], ids), cast(Tensor, kept)
+            raise ValueError("actors that differ need agents' ids")
+        return observations[self._index_sensor]
 
-    def _seen(self, observations: Sequence[Tensor]) -> list[Tensor]:
-        return observations_as_floats([observations[i] for i in self._agent_sensors])
+    def _weights(self, observations: Sequence[Tensor]) -> Tensor:
+        """1 for the actor of each row's agent, 0 for others. [B, actors]"""
+        ids = self._ids(observations)
+        return ids if self.actor_of_agent is None else ids @ self.actor_of_agent
 
-    def _apart(self, ids: Tensor, seen: list[Tensor], sequences: Sequences | None) -> ActionParameters:
+    def _padded(self, parts: Sequence[ActionParameters]) -> Sequence[ActionParameters]:
+        if not len(self.padding):
+            return parts
+        return [cast(PaddedActions, pad).forward(part) for pad, part in zip(self.padding, parts, strict=True)]
+
+    def _without_others_numbers(
+        self, parameters: ActionParameters, observations: Sequence[Tensor]
+    ) -> ActionParameters:
+        if self.has_number is None:
+            return parameters
+        has = self._ids(observations) @ self.has_number
+        return ActionParameters(parameters.mean * has, parameters.log_sigma * has, parameters.logits, has)
+
+    def _apart(self, observations: Sequence[Tensor], sequences: Sequences | None) -> ActionParameters:
         """Applies each actor to its own agents' rows."""
-        numbers = ids.argmax(dim=1)
+        numbers = self._weights(observations).argmax(dim=1)
         rows = [(numbers == k).nonzero().squeeze(1) for k in range(len(self.each))]
         parts = [
-            actor.forward([sensor[mine] for sensor in seen], _sequences_of(sequences, numbers, k))
+            actor.forward(self._seen(k, observations, mine), _sequences_of(sequences, numbers, k))
             for k, (actor, mine) in enumerate(zip(self, rows, strict=True))
         ]
         back = torch.argsort(torch.cat(rows))
-        return _gathered(parts, lambda columns: torch.cat(columns)[back])
+        return _gathered(self._padded(parts), lambda columns: torch.cat(columns)[back])
+
+
+def _parts(
+    spec: BehaviorSpec, agent_sensors: Sequence[int], index_sensor: int | None, share: Sharing
+) -> list[MemberView]:
+    """What each actor sees and decides."""
+    if spec.members and share != "full":
+        views = member_views(spec, agent_sensors)
+        return views if share == "group" else [views[member] for member in spec.agent_members]
+    own = replace(spec, observation_specs=tuple(spec.observation_specs[i] for i in agent_sensors))
+    count = 1 if index_sensor is None or share == "full" else spec.observation_specs[index_sensor].size
+    return [MemberView(slice(None), tuple(agent_sensors), own, (), ())] * count
 
 
 def _sequences_of(sequences: Sequences | None, numbers: Tensor, k: int) -> Sequences | None:

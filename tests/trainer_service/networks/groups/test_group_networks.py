@@ -171,7 +171,7 @@ WITH_IDS = BehaviorSpec(
 
 def own_actors(memory: MemorySettings | None = None) -> GroupActors:
     settings = NetworkSettings(hidden_units=16, num_layers=1, memory=memory)
-    return GroupActors(WITH_IDS, settings, agent_sensors=[0], index_sensor=1)
+    return GroupActors(WITH_IDS, settings, agent_sensors=[0], index_sensor=1, share="none")
 
 
 def test_each_agents_actor_decides_for_it_alone() -> None:

@@ -22,7 +22,12 @@ from trainer_service.algorithms.common.off_policy.update_schedule import target_
 from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork, PolicyNetwork
 from trainer_service.config.hyperparameters.off_policy import GroupQSettings
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
-from trainer_service.networks.groups.group_q_network import GroupQNetwork, SeparateQNetworks, SharedQNetwork
+from trainer_service.networks.groups.group_q_network import (
+    GroupQNetwork,
+    MemberQNetworks,
+    SeparateQNetworks,
+    SharedQNetwork,
+)
 from trainer_service.ops.q_learning import best_value, chosen_value, double_q_value, td_targets
 from trainer_service.replay.joint_transitions import JointSample
 from trainer_service.rollout.trajectories import Trajectories
@@ -81,12 +86,15 @@ class GroupQLearner(GroupReplayLearner):
     def _make_network(self) -> GroupQNetwork:
         """Builds what gives each agent the values of its choices."""
         agent_spec, settings, hyper = self._agent_spec, self._settings.network_settings, self._hyper
-        if hyper.share == "none":
-            return SeparateQNetworks(
-                agent_spec, settings, agent_sensors=self._agent_sensors, num_agents=self._num_agents
+        sensors, share = self._agent_sensors, hyper.sharing
+        if agent_spec.members and share != "full":
+            return MemberQNetworks(
+                agent_spec, settings, agent_sensors=sensors, share=share, ids=hyper.agent_ids
             )
+        if share == "none":
+            return SeparateQNetworks(agent_spec, settings, agent_sensors=sensors, num_agents=self._num_agents)
         ids = self._num_agents if hyper.agent_ids else 0
-        return SharedQNetwork(agent_spec, settings, agent_sensors=self._agent_sensors, ids=ids)
+        return SharedQNetwork(agent_spec, settings, agent_sensors=sensors, ids=ids)
 
     def _make_mixer(self) -> nn.Module | None:
         """The mixer of values [B, n] and a state to the group's [B]; None where each agent learns for itself."""

@@ -17,6 +17,7 @@ from trainer_service.algorithms.common.off_policy.replay_rewards import as_trans
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import GroupOffPolicySettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.networks.members import sensors_of_agents
 from trainer_service.networks.shard import Part
 from trainer_service.replay.joint_sequence_replay import JointSequenceReplay
 from trainer_service.replay.joint_transitions import JointReplay, JointSample
@@ -57,7 +58,12 @@ class GroupReplayLearner(ReplayLearner[JointSample]):
 
     def _make_normalizer(self) -> ObservationNormalizer:
         normalize = self._settings.network_settings.normalize
-        return ObservationNormalizer(self._spec.observation_specs, normalize=normalize, except_for=AGENT_ID)
+        return ObservationNormalizer(
+            self._spec.observation_specs,
+            normalize=normalize,
+            except_for=AGENT_ID,
+            has_sensor=sensors_of_agents(self._spec),
+        )
 
     def _minibatch(self, sample: JointSample) -> JointMinibatch:
         """The newest sample as tensors; of several learner ranks, this one's part of it."""

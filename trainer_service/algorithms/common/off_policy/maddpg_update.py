@@ -17,8 +17,10 @@ from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.groups.histories import GroupInput
+from trainer_service.networks.groups.member_actor_critic import MemberActors, MemberCritics
 from trainer_service.networks.groups.recurrent_actor_critic import RecurrentActors, RecurrentCritics
 from trainer_service.networks.groups.stacked_actor_critic import StackedActors, StackedCritics
+from trainer_service.networks.members import actions_of_agents
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.shard import ALONE, Shard
 from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_softmax, one_hot_choices
@@ -65,21 +67,11 @@ class MADDPGUpdate:
         self._hyper = hyper
         self._branches = agent_spec.action_spec.discrete_branches
         self._num_agents = num_agents
-        shared = hyper.share == "full"
-        make_actors: Callable[..., StackedActors] = StackedActors
-        make_critics: Callable[..., StackedCritics | RecurrentCritics] = StackedCritics
-        if network.memory is not None:
-            make_actors = partial(RecurrentActors, memory=network.memory)
-            make_critics = partial(RecurrentCritics, memory=network.memory)
-        self.actors = make_actors(
-            agent_spec,
-            network,
-            agent_sensors=agent_sensors,
-            num_agents=num_agents,
-            shared=shared,
-            ids=hyper.agent_ids,
-        ).to(device)
-        self._critics = make_critics(agent_spec, network, num_agents=num_agents, shared=shared).to(device)
+        has_action = actions_of_agents(agent_spec)
+        self._own_outputs = None if has_action is None else has_action.mean(dim=1).to(device)
+        """Share of an actor's outputs that are not padding. [n]; None where all are."""
+        self.actors = _make_actors(agent_spec, network, hyper, agent_sensors, num_agents).to(device)
+        self._critics = _make_critics(agent_spec, network, hyper, num_agents).to(device)
         self._target_actors, self._target_critics = TargetNetwork(self.actors), TargetNetwork(self._critics)
         decay = hyper.weight_decay
         self.actor_optimizer = FlatOptimizer(self.actors.parameters(), weight_decay=decay, shard=shard)
@@ -138,7 +130,10 @@ class MADDPGUpdate:
         )
         values = _values(self._critics, batch.inputs, batch.present, actions)
         outputs = torch.cat([parameters.mean, parameters.logits], dim=2)
-        penalty = self._hyper.logits_penalty * outputs.square().mean(dim=2)
+        size = outputs.square().mean(dim=2)
+        penalty = self._hyper.logits_penalty * (
+            size if self._own_outputs is None else size / self._own_outputs
+        )
         loss = _sum_of_means((penalty - values) * present, batch.decisions, batch.share)
         self.actor_optimizer.minimize(loss, rate, self._hyper.max_grad_norm, batch.share)
         return loss.detach() / self._num_agents
@@ -215,19 +210,53 @@ class MADDPGUpdate:
         return {"actor_optimizer": self.actor_optimizer, "critic_optimizer": self._critic_optimizer}
 
 
-def _policy(actors: StackedActors, seen: GroupInput) -> ActionParameters:
+def _make_actors(
+    agent_spec: BehaviorSpec,
+    network: NetworkSettings,
+    hyper: MADDPGSettings,
+    agent_sensors: Sequence[int],
+    num_agents: int,
+) -> StackedActors | MemberActors:
+    share, ids = hyper.sharing, hyper.agent_ids
+    if agent_spec.members and share != "full":
+        return MemberActors(agent_spec, network, agent_sensors=agent_sensors, share=share, ids=ids)
+    make: Callable[..., StackedActors] = StackedActors
+    if network.memory is not None:
+        make = partial(RecurrentActors, memory=network.memory)
+    sizes = {"num_agents": num_agents, "shared": share != "none", "ids": ids}
+    return make(agent_spec, network, agent_sensors=agent_sensors, **sizes)
+
+
+def _make_critics(
+    agent_spec: BehaviorSpec, network: NetworkSettings, hyper: MADDPGSettings, num_agents: int
+) -> StackedCritics | RecurrentCritics | MemberCritics:
+    share = hyper.sharing
+    if agent_spec.members and share == "group":
+        return MemberCritics(agent_spec, network)
+    make: Callable[..., StackedCritics | RecurrentCritics] = StackedCritics
+    if network.memory is not None:
+        make = partial(RecurrentCritics, memory=network.memory)
+    return make(agent_spec, network, num_agents=num_agents, shared=share != "none")
+
+
+def _policy(actors: StackedActors | MemberActors, seen: GroupInput) -> ActionParameters:
     """The parameters of the actions of whole groups. [B, n, …]"""
-    if isinstance(actors, RecurrentActors) and seen.histories is not None:
+    if isinstance(actors, RecurrentActors | MemberActors) and seen.histories is not None:
         return actors.recall(seen.observations, seen.histories)
     return actors.group_policy(seen.observations)
 
 
 def _values(
-    critics: StackedCritics | RecurrentCritics, seen: GroupInput, present: Tensor, actions: Tensor
+    critics: StackedCritics | RecurrentCritics | MemberCritics,
+    seen: GroupInput,
+    present: Tensor,
+    actions: Tensor,
 ) -> Tensor:
     """Values [B, n] of everyone's actions, as StackedCritics takes them."""
     if isinstance(critics, StackedCritics):
         return critics.forward(seen.observations, present, actions)
+    if isinstance(critics, MemberCritics):
+        return critics.forward(seen.observations, present, actions, seen.histories)
     if seen.histories is None:
         raise ValueError("critics with memory are shown sequences")
     return critics.forward(seen.observations, seen.histories, present, actions)

@@ -42,6 +42,7 @@ from trainer_service.networks.encoders.layers import rows_at_once
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatOptimizer
+from trainer_service.networks.members import sensors_of_agents
 from trainer_service.networks.policies.action_heads import clip_actions
 from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.networks.policies.imitator import Imitator
@@ -85,7 +86,8 @@ class GroupLearner(OnPolicyLearner):
             self._spec,
             self._settings.network_settings,
             agent_sensors=actor_sensors(self._spec, self._hyper),
-            index_sensor=len(self._spec.observation_specs) - 1 if self._hyper.share == "none" else None,
+            index_sensor=len(self._spec.observation_specs) - 1 if self._tells_agents_apart else None,
+            share=self._hyper.sharing,
         )
 
     def _make_normalizer(self) -> ObservationNormalizer:
@@ -93,7 +95,13 @@ class GroupLearner(OnPolicyLearner):
             self._spec.observation_specs,
             normalize=self._settings.network_settings.normalize,
             except_for=AGENT_ID,
+            has_sensor=sensors_of_agents(self._spec),
         )
+
+    @property
+    def _tells_agents_apart(self) -> bool:
+        """Whether actors differ, or what their agents have."""
+        return self._hyper.sharing != "full" or bool(self._spec.members)
 
     def _reward_sensors(self) -> list[int]:
         """Numbers of the sensors that reward sources look at."""
@@ -104,7 +112,7 @@ class GroupLearner(OnPolicyLearner):
 
     def _imitators(self) -> list[Imitator]:
         # An actor for all with ids learns for each of them, and actors of one each learn alike.
-        shown = self._hyper.num_agents if self._hyper.agent_ids and self._hyper.share != "none" else 0
+        shown = self._hyper.num_agents if self._hyper.agent_ids and self._hyper.sharing != "none" else 0
         return [
             imitator
             for actor in self._policy

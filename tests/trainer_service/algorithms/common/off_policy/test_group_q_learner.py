@@ -331,7 +331,7 @@ def test_a_model_does_what_the_policy_does(
     allowed = rng.random((40, 3)) < 0.6
     allowed[:, 1] = True
     wanted = policy.act(seen, allowed, agent_indices=agent_indices).discrete
-    model = to_onnx(behavior.policy_network(), behavior.inputs)
+    model = to_onnx(policy.network(), policy.inputs)
     session = onnxruntime.InferenceSession(model)
     masks = allowed.astype(np.float32)
     given = {

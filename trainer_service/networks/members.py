@@ -1,0 +1,251 @@
+"""Heterogeneous agents in networks: what the agents of each member of a team have of its padded sensors and actions.
+
+n agents of a group, S sensors, C numbers and K choices of the padded actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.rollout.agent_padding import member_choices, member_sensors
+from unity_bridge.specs import ActionSpec, BehaviorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """The agents of one member, and what is theirs of all that is padded."""
+
+    agents: slice
+    """Their indices in a group."""
+
+    sensors: tuple[int, ...]
+    """Numbers of their sensors, and of those that everybody is given, such as ids."""
+
+    spec: BehaviorSpec
+    """Those sensors in that order, and the member's own actions."""
+
+    numbers: tuple[int, ...]
+    """Columns of their continuous actions among C."""
+
+    choices: tuple[int, ...]
+    """Columns of their choices among K."""
+
+
+def action_columns(padded: ActionSpec, view: MemberView) -> list[int]:
+    """Columns of a member's continuous actions and choices among C + K."""
+    return [*view.numbers, *(padded.continuous_size + choice for choice in view.choices)]
+
+
+def member_views(spec: BehaviorSpec, sensors: Sequence[int]) -> list[MemberView]:
+    """One view for each member of a team. sensors: those that a network is given, by their numbers in ``spec``."""
+    owned = [set(member_sensors(spec.observation_specs, member)) for member in spec.members]
+    of_members = set(chain.from_iterable(owned))
+    views: list[MemberView] = []
+    for member, mine in zip(spec.members, owned, strict=True):
+        start = views[-1].agents.stop if views else 0
+        seen = tuple(number for number in sensors if number in mine or number not in of_members)
+        views.append(
+            MemberView(
+                slice(start, start + member.num_agents),
+                seen,
+                BehaviorSpec(tuple(spec.observation_specs[i] for i in seen), member.action_spec),
+                tuple(range(member.action_spec.continuous_size)),
+                tuple(member_choices(spec.action_spec, member).nonzero()[0].tolist()),
+            )
+        )
+    return views
+
+
+def sensors_of_agents(spec: BehaviorSpec) -> Tensor | None:
+    """1 where the agent of an index has a sensor, 0 where it is padded. [n, S]; None where everyone has all."""
+    views = member_views(spec, range(len(spec.observation_specs)))
+    return _marked(views, len(spec.observation_specs), lambda view: view.sensors)
+
+
+def numbers_of_agents(spec: BehaviorSpec) -> Tensor | None:
+    """1 where the agent of an index has a continuous action. [n, C]; None where everyone has all."""
+    return _marked(member_views(spec, ()), spec.action_spec.continuous_size, lambda view: view.numbers)
+
+
+def choices_of_agents(spec: BehaviorSpec) -> Tensor | None:
+    """1 where the agent of an index has a choice. [n, K]; None where everyone has all."""
+    return _marked(member_views(spec, ()), spec.action_spec.mask_size, lambda view: view.choices)
+
+
+def actions_of_agents(spec: BehaviorSpec) -> Tensor | None:
+    """1 where the agent of an index has a continuous action or choice. [n, C + K]; None where everyone has all."""
+    size = spec.action_spec.continuous_size + spec.action_spec.mask_size
+    return _marked(member_views(spec, ()), size, lambda view: action_columns(spec.action_spec, view))
+
+
+def branches_of_agents(spec: BehaviorSpec) -> Tensor | None:
+    """Branches that the agent of an index has, at least 1. [n]; None where everyone has all."""
+    most = spec.action_spec.discrete_size
+    counts = [spec.members[member].action_spec.discrete_size for member in spec.agent_members]
+    return None if set(counts) <= {most} else torch.tensor(counts, dtype=torch.float32).clamp(min=1.0)
+
+
+def observed_columns(spec: BehaviorSpec, sensors: Sequence[int]) -> Tensor | None:
+    """Columns that are not padding in what all agents see side by side, each agent's sensors in the given order.
+
+    int64, into n times the sensors' sizes; None where all are, or where a sensor is no vector.
+    """
+    shown = [spec.observation_specs[number] for number in sensors]
+    has = sensors_of_agents(spec)
+    if has is None or any(len(sensor.shape) != 1 for sensor in shown):
+        return None
+    sizes = torch.tensor([sensor.size for sensor in shown])
+    return _columns(has[:, list(sensors)].repeat_interleave(sizes, dim=1))
+
+
+def acted_columns(spec: BehaviorSpec) -> Tensor | None:
+    """Columns that are not padding in what all agents do side by side: numbers, then choices, of each agent.
+
+    int64, into n · (C + K); None where all are.
+    """
+    has = actions_of_agents(spec)
+    return None if has is None else _columns(has)
+
+
+def agents_with(spec: BehaviorSpec, sensors: Sequence[int]) -> list[int] | None:
+    """The indices of agents that have all of these sensors; None where everyone has them."""
+    has = sensors_of_agents(spec)
+    if has is None or bool(has[:, list(sensors)].all()):
+        return None
+    indices: list[int] = has[:, list(sensors)].all(dim=1).nonzero().flatten().tolist()
+    return indices
+
+
+def rows_of_state(rows: Tensor, agents: Sequence[int] | None) -> Tensor:
+    """The row of one agent that is there and was shown the global state; −1 where none is. [F]
+
+    rows: of each agent, −1 for absent ones, [F, n]; agents: as ``agents_with`` gives them.
+    """
+    return (rows if agents is None else rows[:, list(agents)]).amax(dim=1)
+
+
+def _marked(
+    views: Sequence[MemberView], size: int, columns: Callable[[MemberView], Sequence[int]]
+) -> Tensor | None:
+    if not views:
+        return None
+    marks = torch.zeros(views[-1].agents.stop, size)
+    for view in views:
+        marks[view.agents, list(columns(view))] = 1.0
+    return None if bool(marks.all()) else marks
+
+
+def _columns(each: Tensor) -> Tensor | None:
+    """Where 1 stands in each agent's columns. [n, F] to int64; None where it stands everywhere."""
+    return None if bool(each.all()) else each.flatten().nonzero().flatten()
+
+
+class PaddedColumns(nn.Module):
+    """The way of a member's own columns into the padded ones, which are 0 otherwise."""
+
+    places: Tensor
+    """A 1 in each row, at the padded column. [own columns, size]"""
+
+    def __init__(self, columns: Sequence[int], size: int) -> None:
+        super().__init__()
+        self.register_buffer("places", torch.eye(size)[list(columns)], persistent=False)
+
+    def forward(self, own: Tensor, like: Tensor | None = None) -> Tensor:
+        """Maps [..., own columns] to [..., size]. like: [..., any] of as many rows, for models that are traced."""
+        # Products, for inference engines that know little else; times 0 and 1 nothing is lost.
+        if len(self.places):
+            return own @ self.places
+        if like is None:
+            return own.new_zeros((*own.shape[:-1], self.places.shape[1]))
+        return (like[..., :1] * 0.0) @ self.places.new_zeros(1, self.places.shape[1])
+
+
+class MemberNetworks(nn.Module):
+    """A network for each member of a team, on its own sensors, whose outputs stand in padded columns."""
+
+    def __init__(
+        self,
+        agent_spec: BehaviorSpec,
+        agent_sensors: Sequence[int],
+        make: Callable[[MemberView], nn.Module],
+        columns: Callable[[MemberView], Sequence[int]],
+        size: int,
+    ) -> None:
+        """agent_spec: what an agent sees itself, padded; agent_sensors: which observations of ``of_agents`` that is.
+
+        make: the network of a member; columns: those of its outputs, among all ``size``.
+        """
+        super().__init__()
+        self._views = member_views(agent_spec, range(len(agent_spec.observation_specs)))
+        self._agent_sensors = tuple(agent_sensors)
+        self.each = nn.ModuleList(make(view) for view in self._views)
+        self.columns = nn.ModuleList(PaddedColumns(columns(view), size) for view in self._views)
+
+    def of_agents(
+        self, observations: Sequence[Tensor], forward: Callable[[Any, list[Tensor]], Tensor]
+    ) -> Tensor:
+        """Outputs for M agents of any members, [M, size]. observations: one [M, …] per sensor, ids last.
+
+        forward: applies a member's network to its agents' own sensors, with ids among themselves last.
+        """
+        ids = observations[-1]
+        if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
+            # In plain products, for inference engines that know no others.
+            outputs = [
+                self._outputs(k, observations, forward) * ids[:, view.agents].sum(dim=1, keepdim=True)
+                for k, view in enumerate(self._views)
+            ]
+            return torch.stack(outputs).sum(dim=0)
+        rows = [ids[:, view.agents].any(dim=1).nonzero().squeeze(1) for view in self._views]
+        parts = [
+            self._outputs(k, [sensor[mine] for sensor in observations], forward)
+            for k, mine in enumerate(rows)
+        ]
+        return torch.cat(parts)[torch.argsort(torch.cat(rows))]
+
+    def step(
+        self,
+        observations: Sequence[Tensor],
+        forward: Callable[[Any, list[Tensor]], tuple[Tensor, Tensor]],
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs of M agents as ``of_agents`` gives them, and what they remember, by networks with memory."""
+        outputs, memories = [], []
+        for k, view in enumerate(self._views):
+            seen = self._seen(k, observations)
+            own, kept = forward(self.each[k], seen)
+            mine = observations[-1][:, view.agents].sum(dim=1, keepdim=True)
+            outputs.append(self.columns[k](own, like=seen[-1]) * mine)
+            memories.append(kept * mine)
+        return torch.stack(outputs).sum(dim=0), torch.stack(memories).sum(dim=0)
+
+    def of_groups(
+        self, observations: Sequence[Tensor], forward: Callable[[MemberView, Any, list[Tensor]], Tensor]
+    ) -> Tensor:
+        """Outputs for all agents of B groups, [B, n, size]. observations: what they see themselves, [B, n, …] each.
+
+        forward: applies a member's network to what its agents see, [B, its agents, …].
+        """
+        parts = []
+        for view, network, columns in zip(self._views, self.each, self.columns, strict=True):
+            own = forward(view, network, [observations[sensor][:, view.agents] for sensor in view.sensors])
+            parts.append(columns(own))
+        return torch.cat(parts, dim=1)
+
+    def _outputs(
+        self, k: int, observations: Sequence[Tensor], forward: Callable[[Any, list[Tensor]], Tensor]
+    ) -> Tensor:
+        seen = self._seen(k, observations)
+        padded: Tensor = self.columns[k](forward(self.each[k], seen), like=seen[-1])
+        return padded
+
+    def _seen(self, k: int, observations: Sequence[Tensor]) -> list[Tensor]:
+        """What a member's network is given of single agents: its own sensors, and ids among its own agents."""
+        view = self._views[k]
+        own = [observations[self._agent_sensors[sensor]] for sensor in view.sensors]
+        return [*own, observations[-1][:, view.agents]]
