@@ -206,8 +206,10 @@ class Simulators:
     def _declare_all(self, declaration: _Declaration, made_before: int) -> bool:
         """Declares the behaviors of a tick. False where it has to wait, or its simulator had to be refused."""
         tick = declaration.tick
+        waiting: list[tuple[str, BehaviorSpec]] = []
         while declaration.left:
-            if len(self._collectors) - made_before >= MAX_DECLARED_AT_ONCE:
+            if len(self._collectors) - made_before + len(waiting) >= MAX_DECLARED_AT_ONCE:
+                declaration.left += waiting[::-1]
                 self._pending.append(declaration)
                 return False
             declare = partial(self._declare, *declaration.left[-1])
@@ -216,10 +218,14 @@ class Simulators:
                 if not self._attempt(tick, "declaring", declare, fatal=not len(self._collectors)):
                     return False
             except NotYet:
-                self._pending.append(declaration)
-                return False
+                # Others are declared with it, so that the sides of a game are known together.
+                waiting.append(declaration.left.pop())
+                continue
             declaration.left.pop()
-        return True
+        if waiting:
+            declaration.left = waiting[::-1]
+            self._pending.append(declaration)
+        return not waiting
 
     def _declare(self, behavior_id: str, spec: BehaviorSpec, tick: Tick) -> None:
         team = self._collectors.check(tick.simulator, behavior_id, spec)
