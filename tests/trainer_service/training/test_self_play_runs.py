@@ -215,11 +215,16 @@ def test_a_short_duel_is_trained_and_evaluated(mlagents_style, configure) -> Non
 LEAGUE = {**RULES, "opponents": {"self": 1, "random": 1, "old": 2}, "pfsp_weighting": "hard"}
 
 
-def test_a_league_is_resumed_bit_for_bit(train) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    ["ppo", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("ppo-memory", "sac", "mappo"))],
+)
+def test_a_league_is_resumed_bit_for_bit(train, kind: str) -> None:
+    chosen = {**KINDS[kind], "self_play": LEAGUE}
     train("old", 8 * EPISODE, network_settings={"hidden_units": 4, "num_layers": 2})
-    train("straight", 24 * EPISODE, self_play=LEAGUE)
-    train("parted", IN_A_ROLLOUT * EPISODE, self_play=LEAGUE)
-    said = train("parted", 24 * EPISODE, "--resume", self_play=LEAGUE)
+    train("straight", 24 * EPISODE, **chosen)
+    train("parted", IN_A_ROLLOUT * EPISODE, **chosen)
+    said = train("parted", 24 * EPISODE, "--resume", **chosen)
     assert "say which checkpoint is meant" not in said.err + said.out
     assert differing("parted", "straight", "Rival") == []
     assert metrics("parted") == metrics("straight")
@@ -229,7 +234,7 @@ def test_a_league_is_resumed_bit_for_bit(train) -> None:
     assert {"win_rate/old", "win_rate/random"} <= {key for row in metrics("straight") for key in row}
     # The opponent moves on, and is not what it was.
     train("old", 12 * EPISODE, "--resume", network_settings={"hidden_units": 4, "num_layers": 2})
-    said = train("parted", 26 * EPISODE, "--resume", self_play=LEAGUE)
+    said = train("parted", 26 * EPISODE, "--resume", **chosen)
     assert "Opponent 'old' is of step 96 now, it was of step 64" in said.out
 
 
