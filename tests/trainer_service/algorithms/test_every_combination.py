@@ -82,10 +82,24 @@ def test_it_learns_goes_on_is_exported_and_acts(
     )
     assert (straight.updates > 0) == settings.hyperparameters.learns
     told = straight.summarize(0.0).series
-    assert ("Policy/Curiosity Reward" in told) == curious
+    assert ("Policy/Curiosity Reward" in told) == ("Losses/Curiosity Forward Loss" in told) == curious
 
     policy = Policy(straight.checkpoint())
     assert bool(policy.memory_size) == bool(memory)
     if trainer_type != "random":  # its actions are drawn, whatever is asked for
+        assert score(policy, ShortEpisodes(actions)) == score(policy, ShortEpisodes(actions)) != 0.0
         export_policy(policy.network(), policy.inputs, tmp_path / "Probe.onnx")
         assert_model_acts_as_policy(tmp_path / "Probe.onnx", policy)
+
+
+def score(policy: Policy, world: ShortEpisodes) -> float:
+    """What all agents earn in an episode with the policy's likeliest actions."""
+    batch, memories, total = world.begin(), None, 0.0
+    ids = {"agent_indices": batch.agent_ids % GROUP, "groups": batch.agent_ids // GROUP}
+    told = ids if policy.num_agents else {}
+    for _ in range(DECISIONS):
+        seen = [sensor[batch.num_terminal :] for sensor in batch.observations]
+        actions, memories = policy.predict(seen, memories, **told)
+        batch = world.step(actions)
+        total += float(batch.rewards.sum())
+    return total

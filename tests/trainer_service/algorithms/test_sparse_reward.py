@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from seeds import seeds
 
+from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import TeamSteps
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -83,6 +84,46 @@ def test_intrinsic_rewards_lead_to_a_sparse_reward(
         reward_signals={"extrinsic": {}, **{name: {**own, **signal} for name, signal in signals.items()}},
         max_steps=10**6,
     )
+    world = walked(behavior, seed)
+    assert (np.mean(world.arrived[-50:]) > 0.8) == finds_it
+    assert any(world.arrived) == finds_it
+
+
+@pytest.mark.thorough
+@pytest.mark.probe
+@seeds(1, 2)
+@pytest.mark.parametrize("novelty", [False, True], ids=["nothing-else", "rnd"])
+def test_novelty_leads_a_value_learner_there_too(make_behavior, novelty: bool, seed: int) -> None:
+    # One value for both, and one chance in ten to do anything: that alone never gets to the end.
+    rnd = {
+        "strength": 0.3,
+        "normalize_rewards": True,
+        "learning_rate": 1e-3,
+        "network_settings": {"hidden_units": 32},
+    }
+    behavior = make_behavior(
+        sizes=(LENGTH,),
+        branches=(2,),
+        seed=seed,
+        trainer_type="dqn",
+        hyperparameters={
+            "batch_size": 64,
+            "buffer_size": STEPS,
+            "learning_rate": 1e-3,
+            "steps_per_update": 8,
+            "n_step": 3,
+            "exploration_initial": 0.1,
+            "exploration_final": 0.1,
+        },
+        network_settings={"hidden_units": 32, "num_layers": 1},
+        reward_signals={"extrinsic": {}, **({"rnd": rnd} if novelty else {})},
+        max_steps=10**6,
+    )
+    assert (sum(walked(behavior, seed).arrived) > 50) == novelty
+
+
+def walked(behavior: Behavior, seed: int) -> Chain:
+    """The chain after a behavior has lived and learned in it for so many steps."""
     world = Chain(seed)
     batch = world.begin()
     while behavior.step < STEPS:
@@ -90,5 +131,4 @@ def test_intrinsic_rewards_lead_to_a_sparse_reward(
         if behavior.ready_to_update():
             behavior.update()
         batch = world.step(behavior.act()[0])
-    assert (np.mean(world.arrived[-50:]) > 0.8) == finds_it
-    assert any(world.arrived) == finds_it
+    return world
