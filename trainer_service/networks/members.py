@@ -187,6 +187,13 @@ class MemberNetworks(nn.Module):
         self.each = nn.ModuleList(make(view) for view in self._views)
         self.columns = nn.ModuleList(PaddedColumns(columns(view), size) for view in self._views)
 
+    def keep(self, agents: slice) -> None:
+        """Leaves out the networks of all other agent indices, in a copy that becomes a model of these."""
+        kept = [k for k, view in enumerate(self._views) if view.agents == agents]
+        self._views = [self._views[k] for k in kept]
+        self.each = nn.ModuleList(self.each[k] for k in kept)
+        self.columns = nn.ModuleList(self.columns[k] for k in kept)
+
     def of_agents(
         self, observations: Sequence[Tensor], forward: Callable[[Any, list[Tensor]], Tensor]
     ) -> Tensor:

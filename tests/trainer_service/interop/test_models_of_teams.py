@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from exported_models import assert_model_acts_as_policy
@@ -17,14 +19,13 @@ from trainer_service.algorithms.common.observation_selection import with_group_s
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
-from trainer_service.interop.onnx_check import run_model
 from trainer_service.interop.onnx_export import export_run, to_onnx
 from trainer_service.policy import Policy, by_behavior
 from trainer_service.rollout.agent_padding import AgentPadding, padded_spec
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.runs.folder import RunFolder
 from unity_bridge.simulators.scene import vector_sensor
-from unity_bridge.specs import ActionSpec, MemberSpec
+from unity_bridge.specs import ActionSpec, BehaviorSpec, MemberSpec
 
 SPEC = padded_spec([member("Leader", 1), member("Runner", 2, camera=True)])
 VECTORS = padded_spec(
@@ -50,9 +51,12 @@ def behavior_of(
 
 
 LEARNERS = [
+    ("mappo", {}),
+    ("mappo", {"agent_ids": True}),
     ("mappo", {"share": "none"}),
-    ("mappo", {"share": "full", "agent_ids": True}),
+    ("mappo", {"share": "full"}),
     ("maddpg", {}),
+    ("maddpg", {"share": "none"}),
     ("qmix", {}),
     ("sic", {}),
     ("random", {}),
@@ -86,6 +90,23 @@ def test_the_index_is_an_input_only_where_it_matters() -> None:
 
     # The leader is alone: who acts is known.
     assert last_inputs(share="none") == [("number", (2,)), ("agent_id", (2,))]
+    assert last_inputs(agent_ids=True) == [("number", (2,)), ("agent_id", (2,))]
+    assert last_inputs() == [("number", (2,)), ("heard", (1,))]
+
+
+@pytest.mark.parametrize("trainer_type", ["mappo", "maddpg", "vdn"])
+def test_a_model_holds_the_networks_of_its_member_alone(trainer_type: str) -> None:
+    def size(spec: BehaviorSpec, name: str, share: str) -> int:
+        network, inputs = behavior_of(trainer_type, spec, share=share).models()[name]
+        model = onnx.load_model_from_string(to_onnx(network, inputs))
+        return sum(int(np.prod(weight.dims)) for weight in model.graph.initializer)
+
+    leader, runner = VECTORS.members
+    alone = size(VECTORS, "Leader", "group")
+    assert size(VECTORS, "Leader", "none") == pytest.approx(alone, abs=20)  # but for what selects
+    assert size(VECTORS, "Runner", "none") > 1.5 * size(VECTORS, "Runner", "group")  # two against one
+    crowd = padded_spec([leader, replace(runner, num_agents=8)])
+    assert size(crowd, "Leader", "none") == pytest.approx(alone, abs=60)
 
 
 @pytest.mark.parametrize("memory", [False, True], ids=["feed-forward", "lstm"])
@@ -112,20 +133,14 @@ def test_a_member_acts_alone_as_within_the_team(memory: bool) -> None:
         assert np.array_equal(remembered, kept)
 
 
-def test_memory_goes_through_a_members_model() -> None:
-    behavior = behavior_of("mappo", VECTORS, share="none", memory=True)
-    part = Policy(behavior.checkpoint()).member("Leader")
-    rng = np.random.default_rng(1)
-    seen = rng.normal(size=(ROWS, 2)).astype(np.float32)
-    memories = rng.normal(size=(ROWS, 8)).astype(np.float32)
-    network, inputs = behavior.models()["Leader"]
-    outputs = run_model(
-        to_onnx(network, inputs),
-        {"obs_0": seen, "action_masks": np.ones((ROWS, 3), np.float32), "recurrent_in": memories[:, None]},
-    )
-    actions, remembered = part.predict([seen], memories)
-    assert np.array_equal(outputs["deterministic_discrete_actions"], actions.discrete)
-    np.testing.assert_allclose(outputs["recurrent_out"][:, 0], remembered, atol=1e-5)
+@pytest.mark.parametrize("trainer_type", ["mappo", "qmix", "maddpg"])
+def test_memory_goes_through_a_members_model(tmp_path: Path, trainer_type: str) -> None:
+    behavior = behavior_of(trainer_type, VECTORS, memory=True)
+    policy = Policy(behavior.checkpoint())
+    for name, (network, inputs) in behavior.models().items():
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(to_onnx(network, inputs))
+        assert_model_acts_as_policy(path, policy.member(name), draws=trainer_type != "qmix")
 
 
 def test_members_are_loaded_and_exported_by_name(workplace: Path) -> None:

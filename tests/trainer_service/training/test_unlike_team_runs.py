@@ -19,7 +19,7 @@ SPEAKER, LISTENER = (f"simple_speaker_listener_v4_{role}" for role in ("speaker"
 ENV = "--env=pettingzoo:mpe2.simple_speaker_listener_v4"
 PURSUIT = {"Pursuit": {"Leader": 1, "Runner": 2}}
 SMALL: dict[str, dict[str, Any]] = {
-    "mappo": {"batch_size": 18, "buffer_size": 72, "num_epoch": 1, "share": "none"},
+    "mappo": {"batch_size": 18, "buffer_size": 72, "num_epoch": 1},
     "maddpg": {"batch_size": 16, "buffer_size": 500, "buffer_init_steps": 20, "save_replay_buffer": True},
 }
 EPISODE = 36
@@ -111,7 +111,7 @@ def test_what_does_not_fit_a_team_is_said(learn: Callable[..., Any], program: Ca
     assert "is no team now" in refused("run", {}, "--resume")
     grown = refused("run", {"Pursuit": {"Leader": 1, "Runner": 3}}, "--resume")
     assert "at most [1, 2] agents of 'Leader', 'Runner', now [1, 3]" in grown
-    assert "'Leader?team=0' without 'Follower'" in refused("a", {"Pursuit": ["Leader", "Follower"]})
+    assert "'Runner?team=0' without 'Follower'" in refused("a", {"Pursuit": ["Leader", "Follower"]})
     assert "at least 2 agents of 'Runner' came, 1 were expected" in refused(
         "b", {"Pursuit": {"Leader": 1, "Runner": 1}}
     )

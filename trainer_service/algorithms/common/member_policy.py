@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.config.hyperparameters.common import GroupSettings, Hyperparameters
+from trainer_service.networks.members import MemberNetworks
 from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.rollout.agent_padding import member_sensors
 from trainer_service.rollout.observation_selector import AGENT_ID, ObservationSelector
 from unity_bridge.specs import BehaviorSpec, MemberSpec, ObservationSpec
@@ -71,14 +74,17 @@ class TeamMember:
 
 
 class MemberPolicyNetwork(nn.Module):
-    """A team's policy as one member acts with it, ready to be traced."""
+    """A team's policy as one member acts with it, ready to be traced, without the networks of others."""
 
     places: Tensor
     """One-hot: where each index of the member stands in the group. [the member's agents, the group's]"""
 
     def __init__(self, team: PolicyNetwork, member: TeamMember, selector: ObservationSelector) -> None:
         super().__init__()
-        self.team = team
+        self.team = copy.deepcopy(team)
+        for module in list(self.team.modules()):
+            if isinstance(module, GroupActors | MemberNetworks):
+                module.keep(slice(member.first_index, member.first_index + member.member.num_agents))
         self.memory_size = team.memory_size
         sensors, added = selector.inputs.observation_specs, int(selector.shows_group)
         simulators = len(sensors) - added - int(selector.num_agents > 0)

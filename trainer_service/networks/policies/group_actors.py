@@ -98,6 +98,17 @@ class GroupActors(nn.Module):
         self.register_buffer("has_number", numbers_of_agents(spec), persistent=False)
         self.memory_size = self.policy_memory_size = self.actor.memory_size
 
+    def keep(self, agents: slice) -> None:
+        """Leaves out the actors of all other agent indices, in a copy that becomes a model of these."""
+        if not self._selects:
+            return
+        of_agent = torch.eye(len(self.each)) if self.actor_of_agent is None else self.actor_of_agent
+        kept = of_agent[agents].any(dim=0).nonzero().flatten().tolist()
+        self.actor_of_agent = of_agent[:, kept]
+        self._sensors = [self._sensors[k] for k in kept]
+        self.each = nn.ModuleList(self.each[k] for k in kept)
+        self.padding = nn.ModuleList(self.padding[k] for k in kept if len(self.padding))
+
     def __iter__(self) -> Iterator[Actor]:
         return iter(cast(Sequence[Actor], self.each))
 
