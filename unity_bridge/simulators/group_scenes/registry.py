@@ -9,6 +9,7 @@ from typing import Any
 
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.group_scenes.duel import Duel
+from unity_bridge.simulators.group_scenes.goal import Goal
 from unity_bridge.simulators.group_scenes.push_block import PushBlock
 from unity_bridge.simulators.group_scenes.spread import Spread
 from unity_bridge.simulators.group_scenes.switch import Switch
@@ -58,6 +59,7 @@ GROUP_SCENES: Mapping[str, GroupScene] = {
         Spread, Spread, {"copies": 16, "agents_per_copy": 3, "steps": 25, "continuous": False}
     ),
     "duel": GroupScene(Duel, Duel, {"copies": 16, "agents_per_copy": 1, "steps": 300, "continuous": False}),
+    "goal": GroupScene(Goal, Goal, {"copies": 16, "agents_per_copy": 3}),
     "pushblock": GroupScene(
         PushBlock, PushBlock, {"copies": 6, "agents_per_copy": 4, "steps": 100, "respawn": None}
     ),

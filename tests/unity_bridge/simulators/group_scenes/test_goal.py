@@ -1,0 +1,129 @@
+"""The shots of sim:goal: who stops which, who sees what, and what the group earns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from unity_bridge.simulators.group_scenes.goal import (
+    DOWN,
+    KEEPER,
+    KEEPER_STEP,
+    PLAYER,
+    PLAYER_STEP,
+    STAY,
+    UP,
+    Goal,
+)
+from unity_bridge.simulators.scene import Steps, choices
+from unity_bridge.steps import ActionBatch
+
+
+def acts(scene: Goal, number: float, move: int) -> dict[str, ActionBatch]:
+    """Every keeper does the same, and so does every player."""
+    copies, players = scene._shape
+    numbers = np.full((copies, 1), number, np.float32)
+    return {
+        KEEPER: ActionBatch(numbers, np.zeros((copies, 0), np.int32)),
+        PLAYER: choices(np.full(copies * players, move)),
+    }
+
+
+def shot(*, starts: float, ends: float, high: bool, players: int = 2) -> Goal:
+    """One copy and one shot."""
+    scene = Goal(copies=1, agents_per_copy=1 + players)
+    scene.reset(0)
+    scene._balls[:] = (1.0, starts)
+    scene._slopes[:] = (ends - starts) / 20
+    scene._high[:] = high
+    return scene
+
+
+def outcome(scene: Goal, number: float = 0.0, move: int = STAY) -> tuple[float, int]:
+    """What the group earns for the shot at hand, and after how many steps."""
+    for step in range(1, 30):
+        steps = scene.step(acts(scene, number, move))
+        if steps[KEEPER].num_terminal:
+            paid = {float(batch.group_rewards[0]) for batch in steps.values()}
+            assert len(paid) == 1
+            return paid.pop(), step
+    raise AssertionError("the shot never ended")
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "high", "expected"),
+    [
+        (0.0, 0.0, False, (1.0, 6)),  # by the first player, at x = 0.4
+        (0.0, 0.0, True, (1.0, 20)),  # over both, into the keeper's hands
+        (0.9, 0.1, False, (1.0, 20)),  # past both: 0.66 and 0.34 off
+        (0.9, -0.9, False, (0.0, 20)),
+        (0.6, -0.4, False, (1.0, 14)),  # by the second: -0.1 at x = -0.4
+        (0.5, 0.5, False, (0.0, 20)),
+    ],
+)
+def test_who_stops_a_shot(starts: float, ends: float, high: bool, expected: tuple[float, int]) -> None:
+    assert outcome(shot(starts=starts, ends=ends, high=high)) == expected
+
+
+def test_a_keeper_goes_as_fast_as_its_number_says() -> None:
+    scene = shot(starts=0.9, ends=0.9, high=True)
+    scene.step(acts(scene, 0.5, UP))
+    assert scene._keepers[0] == pytest.approx(KEEPER_STEP / 2)
+    assert scene._players[0].tolist() == pytest.approx([PLAYER_STEP] * 2)
+    scene.step(acts(scene, -9.0, DOWN))
+    assert scene._keepers[0] == pytest.approx(-KEEPER_STEP / 2)
+    assert scene._players[0].tolist() == pytest.approx([0.0] * 2)
+    assert outcome(scene, 1.0)[0] == 1.0
+
+
+def test_a_keeper_sees_late_and_players_from_the_start() -> None:
+    scene = shot(starts=0.5, ends=0.5, high=False)
+    scene._players[:] = [-0.8, -0.6]
+    steps: Steps = scene.step(acts(scene, 1.0, STAY))
+    (keeper,) = steps[KEEPER].observations
+    np.testing.assert_allclose(keeper, [[0.06, 0.0, 0.0, 0.0, -0.8, -0.6]], atol=1e-6)
+    (players,) = steps[PLAYER].observations
+    expected = [[0.9, 0.5, 0.0, 0.0, 0.4, 0.06, -0.8, -0.6], [0.9, 0.5, 0.0, 0.0, -0.4, 0.06, -0.6, -0.8]]
+    np.testing.assert_allclose(players, expected, atol=1e-6)
+    seen = [scene.step(acts(scene, 0.0, STAY))[KEEPER].observations[0][0, 3] for _ in range(13)]
+    assert seen == [0.0] * 12 + [1.0]
+
+
+def share_stopped(
+    decide: Callable[[Goal, np.random.Generator], dict[str, ActionBatch]], steps: int = 300
+) -> float:
+    scene, rng, paid = Goal(copies=64), np.random.default_rng(1), []
+    scene.reset(2)
+    for _ in range(steps):
+        keepers = scene.step(decide(scene, rng))[KEEPER]
+        paid += keepers.group_rewards[: keepers.num_terminal].tolist()
+    return float(np.mean(paid))
+
+
+def test_the_expert_stops_every_shot_and_chance_a_third() -> None:
+    assert share_stopped(lambda scene, rng: dict(scene.expert())) == 1.0
+    assert 0.28 < share_stopped(lambda scene, rng: acts(scene, 0.0, STAY)) < 0.38
+
+    def anything(scene: Goal, rng: np.random.Generator) -> dict[str, ActionBatch]:
+        numbers = rng.uniform(-1, 1, (64, 1)).astype(np.float32)
+        return {
+            KEEPER: ActionBatch(numbers, np.zeros((64, 0), np.int32)),
+            PLAYER: choices(rng.integers(3, size=128)),
+        }
+
+    assert 0.25 < share_stopped(anything) < 0.38
+
+
+def test_both_behaviors_are_of_one_group() -> None:
+    steps = Goal(copies=3, agents_per_copy=4).reset(0)
+    assert steps[KEEPER].group_ids.tolist() == [1, 2, 3]
+    assert steps[PLAYER].group_ids.tolist() == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    ids = [*steps[KEEPER].agent_ids.tolist(), *steps[PLAYER].agent_ids.tolist()]
+    assert sorted(ids) == list(range(12))
+
+
+def test_a_keeper_alone_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected a keeper and at least one player, got 1"):
+        Goal(agents_per_copy=1)
