@@ -158,6 +158,23 @@ def test_actors_in_sequences_do_what_they_did_step_by_step(group, share: str, id
     assert len(order) == len(trajectories)
 
 
+@pytest.mark.parametrize(("share", "ids"), [("none", False), ("full", True), ("full", False)])
+def test_what_imitates_is_what_acts(group, share: str, ids: bool) -> None:
+    behavior = group("maddpg", {"memory_size": 6, "sequence_length": 3}, share=share, agent_ids=ids)
+    actors = behavior._algorithm._policy
+    rng = torch.Generator().manual_seed(1)
+    seen, memories = torch.randn(4, 3, generator=rng), torch.randn(4, 6, generator=rng)
+    for agent in range(NUM_AGENTS):
+        one_hot = torch.eye(NUM_AGENTS)[[agent] * 4]
+        expected, kept = actors.step([seen, one_hot], memories)
+        imitators = actors.imitators()
+        imitator = imitators[agent % len(imitators)]
+        assert imitator.memory is not None
+        remembered, its = imitator.memory.step(imitator.encode([seen]), memories)
+        torch.testing.assert_close(imitator.decide(remembered).logits, expected.logits)
+        torch.testing.assert_close(its, kept)
+
+
 @pytest.mark.parametrize("share", ["none", "full"])
 def test_critics_with_memory_know_what_was_seen_before_and_not_after(group, share: str) -> None:
     behavior = group("maddpg", {"memory_size": 6, "sequence_length": 8}, share=share)

@@ -151,6 +151,25 @@ def gradients_of(algorithm: DQN | DDPG, *chosen: int) -> tuple[torch.Tensor, int
     return torch.cat([each.parameters.gradient for each in optimizers]).clone(), len(sample.rows)
 
 
+@kinds
+def test_of_single_decisions_the_loss_is_that_of_a_network_without_history(walker, kind: str) -> None:
+    memory = {"memory_size": 6, "sequence_length": 1, "type": kind}
+    behavior = walker("dqn", memory, buffer_init_steps=4000, max_grad_norm=None)
+    algorithm = collected(behavior, lengths=(1,))
+    sample = all_sequences(algorithm)
+    assert sample.terminated.all()
+    assert not sample.sequences.memories.any()
+    seen = [torch.from_numpy(sample.observations[0])]
+    q, _ = algorithm._network.step_q_values(seen, torch.zeros(len(sample.rows), 6))
+    chosen = q.gather(1, torch.from_numpy(sample.discrete_actions))[:, 0]
+    loss = (chosen - torch.from_numpy(sample.task_rewards)).square().mean()
+    slopes = torch.autograd.grad(loss, list(algorithm._network.parameters()))
+    report = algorithm._gradient_step(sample, 0.0)
+    gradient = torch.cat([each.flatten() for each in slopes])
+    torch.testing.assert_close(algorithm._optimizer.parameters.gradient, gradient, atol=1e-6, rtol=1e-4)
+    assert float(report[0]) == pytest.approx(loss.item(), rel=1e-5)
+
+
 @pytest.mark.parametrize("trainer", ["dqn", "ddpg"])
 @kinds
 def test_padding_counts_for_nothing(walker, trainer: str, kind: str) -> None:
