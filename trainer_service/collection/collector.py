@@ -86,6 +86,8 @@ class Collector:
                 f"behavior '{self._name}': expected at most {MAX_AGENTS} agents in one simulator, got a message of "
                 f"{len(steps.batch)} rows"
             )
+        if self._opponents is not None:
+            self._opponents.check(steps)
         if not self._waiting:
             self._assembler.tidy()  # rows may move: none is remembered elsewhere
         batch, membership = self._select_observations(steps)

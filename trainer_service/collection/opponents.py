@@ -118,6 +118,7 @@ class OpponentPolicies:
         """By simulator and team."""
         self._policies: dict[PlayerName, Policy] = {}
         """Those of fixed opponents."""
+        self._has_expert = False
 
     def actor(self, steps: TeamSteps) -> ActingPolicy | FixedActor:
         """What acts for the team of a tick: the algorithm's newest policy, a frozen one, or a fixed opponent."""
@@ -136,10 +137,17 @@ class OpponentPolicies:
     def fixed_actor(self, opponent: FixedOpponent) -> FixedActor:
         """A fixed opponent that can act. Raises UserError where it is of a behavior with other sensors or actions."""
         if opponent.name.is_expert:
+            self._has_expert = True
             return FixedActor(None, self._spec)
         if opponent.name not in self._policies:
             self._policies[opponent.name] = self._policy_of(opponent)
         return FixedActor(PolicyActor(self._policies[opponent.name], deterministic=False), self._spec)
+
+    def check(self, steps: TeamSteps) -> None:
+        """Raises UserError or WireError where a scene's expert is an opponent, and the simulator does not say what it
+        would do: before anybody acts, so that this simulator alone is to blame."""
+        if self._has_expert:
+            expert_actions(steps, self._spec)
 
     def drop(self, simulator: int) -> None:
         """Forgets what fixed opponents remember of a simulator that left or begins anew."""

@@ -277,7 +277,7 @@ def test_an_expert_plays_what_the_simulator_says() -> None:
     behaviors = meet(*IDS, chosen=settings(opponents=["expert"], **ALONE))
     actions = play(behaviors, OneThrow(higher_wins, IDS), games=4, expert=1)
     assert favourites(actions, IDS[1]).tolist() == [0.0, 1.0, 0.0]
-    with pytest.raises(UserError, match=r"does not say what an expert would do as 'Duel\?team=1'"):
+    with pytest.raises(UserError, match=r"does not say what an expert would do as 'Duel\?team=0'"):
         play(behaviors, OneThrow(higher_wins, IDS), games=1)
 
 
