@@ -103,9 +103,10 @@ class MAPPOSettings(CentralCriticSettings):
     reward_mode: Literal["individual", "team_sum"] = "individual"
     """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
 
-    state: ShapesWeights[Literal["joint", "environment", "agent"]] = "joint"
+    state: ShapesWeights[Literal["joint", "environment", "agent", "own_and_joint"]] = "joint"
     """Input of the critic. ``joint``: all members' observations. ``environment``: the simulator's sensor
-    ``global_state``. ``agent``: for each member the joint observations, its own and its agent index."""
+    ``global_state``. ``agent``: for each member the joint observations, its own and its agent index.
+    ``own_and_joint``: likewise, in two bodies: one sees its own observations, one everyone's from its place."""
 
     value_normalization: ShapesWeights[Literal["none", "valuenorm", "popart"]] = "valuenorm"
     """Whether the critic works in units of the returns' running scale."""

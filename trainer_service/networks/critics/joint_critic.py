@@ -17,7 +17,7 @@ from trainer_service.networks.encoders.memory import make_memory
 from trainer_service.networks.members import agents_with, observed_columns, rows_of_state
 from unity_bridge.specs import BehaviorSpec
 
-CentralState = Literal["joint", "environment", "agent"]
+CentralState = Literal["joint", "environment", "agent", "own_and_joint"]
 
 
 class JointCritic(nn.Module):
@@ -26,6 +26,8 @@ class JointCritic(nn.Module):
     ``joint``: what it sees are all members' observations side by side, absent ones as zeros, and which are there. A
     value per agent sits on one body. ``environment``: likewise, from the simulator's own state.
     ``agent``: the joint state, the member's own observations and its index, for each member by itself.
+    ``own_and_joint``: for each member by itself two bodies, whose features are averaged: one sees its own observations,
+    the other those of all, its own first, then of those after it in the order of indices, and its index.
     """
 
     columns: Tensor | None
@@ -54,12 +56,17 @@ class JointCritic(nn.Module):
         self.register_buffer("columns", observed_columns(spec, state_sensors), persistent=False)
         seen = num_agents * encoded if self.columns is None else len(self.columns)
         joint = encoded if state == "environment" else seen + num_agents
-        inputs = joint + encoded + num_agents if state == "agent" else joint
+        inputs = {
+            "agent": joint + encoded + num_agents,
+            # From each member's place what is padding stands elsewhere: all is seen.
+            "own_and_joint": num_agents * (encoded + 2),
+        }.get(state, joint)
         self.body = make_body(inputs, settings)
+        self.own_body = make_body(encoded, settings) if state == "own_and_joint" else None
         self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
         features = settings.hidden_units if self.memory is None else self.memory.output_size
-        own_row = state == "agent"
-        self.value = ScaledValues(features, signals, scaling, members=1 if own_row else members)
+        self._by_member = state in ("agent", "own_and_joint")
+        self.value = ScaledValues(features, signals, scaling, members=1 if self._by_member else members)
 
     def forward(
         self, observations: Sequence[Tensor], members: Tensor, filled: Tensor | None = None
@@ -73,7 +80,7 @@ class JointCritic(nn.Module):
         """
         encoded = self.encoder.forward(observations_as_floats([observations[i] for i in self._state_sensors]))
         inputs = self._inputs(encoded, members)
-        if self._kind != "agent":
+        if not self._by_member:
             return self.value.forward(self._features(inputs.unsqueeze(1), filled).squeeze(1))
         return self.value.forward(self._features(inputs[:, : self._members], filled)).squeeze(2)
 
@@ -88,15 +95,20 @@ class JointCritic(nn.Module):
         joint = torch.cat([seen if self.columns is None else seen[:, self.columns], there], dim=1)
         if self._kind == "joint":
             return joint
-        agent_id = functional.one_hot(torch.arange(self._num_agents, device=joint.device), self._num_agents)
+        index = torch.arange(self._num_agents, device=joint.device)
         shape = (len(members), self._num_agents, -1)
-        return torch.cat(
-            [joint.unsqueeze(1).expand(shape), each, agent_id.to(joint.dtype).expand(shape)], dim=2
-        )
+        agent_id = functional.one_hot(index, self._num_agents).to(joint.dtype).expand(shape)
+        if self._kind == "agent":
+            return torch.cat([joint.unsqueeze(1).expand(shape), each, agent_id], dim=2)
+        from_each = (index.unsqueeze(1) + index) % self._num_agents
+        return torch.cat([each[:, from_each].flatten(start_dim=2), there[:, from_each], agent_id], dim=2)
 
     def _features(self, inputs: Tensor, filled: Tensor | None) -> Tensor:
         """Maps [F, n, inputs], of as many as there are values for, to [F, n, features]."""
         features = self.body.forward(inputs)
+        if self.own_body is not None:
+            own = inputs[..., : self.encoder.output_size]
+            features = 0.5 * (features + self.own_body.forward(own))
         if self.memory is None or filled is None:
             return features
         return self.memory.unroll_each(features, filled)

@@ -21,6 +21,7 @@ from trainer_service.networks.encoders.layers import (
     normal_linear,
     observations_as_floats,
     standardized,
+    with_constants,
 )
 from trainer_service.networks.encoders.memory import make_memory
 from unity_bridge.specs import BehaviorSpec
@@ -47,7 +48,9 @@ class POCACritic(nn.Module):
         units, actions = settings.hidden_units, spec.action_spec
         self.encoder = ObservationEncoder([spec.observation_specs[i] for i in agent_sensors], settings)
         deviation = (0.125 / units) ** 0.5
-        encoded = self.encoder.output_size
+        # What is embedded is normalized, so its size would be lost here as it would be in a normed body.
+        self._keep_scale = settings.layer_norm and settings.keep_scale
+        encoded = self.encoder.output_size + 2 * self._keep_scale
         self.seen = normal_linear(encoded, units, deviation=deviation)
         shown = encoded + actions.continuous_size + actions.mask_size
         self.seen_acting = normal_linear(shown, units, deviation=deviation)
@@ -77,6 +80,8 @@ class POCACritic(nn.Module):
         encoded = self.encoder.forward(
             observations_as_floats([observations[i][by_size.rows] for i in self._agent_sensors])
         )
+        if self._keep_scale:
+            encoded = with_constants(encoded)
         features = self.body.forward(self._pooled(encoded, actions[by_size.rows], by_size))
         if self.memory is None or filled is None:
             values = self._valued(features, by_size.agents)

@@ -20,7 +20,7 @@ SPEC = BehaviorSpec((ObservationSpec("eyes", (5,)),), ActionSpec(0, (CHOICES,)))
 SETTINGS = NetworkSettings(hidden_units=16, num_layers=1)
 MEMBERS = torch.tensor([[0, 1, 2], [3, -1, 4], [5, -1, -1]])
 
-states = pytest.mark.parametrize("state", ["joint", "agent"])
+states = pytest.mark.parametrize("state", ["joint", "agent", "own_and_joint"])
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +78,21 @@ def test_a_critic_of_the_environment_reads_any_members_state() -> None:
     assert torch.equal(one, other)
 
 
+def test_a_critic_in_two_bodies_sees_everyone_from_each_members_place() -> None:
+    """Bodies that add up what they see: the own one as it is, the other times 1, 10 or 100, by who is how far on."""
+    critic = joint_critic("own_and_joint", signals=1)
+    assert critic.own_body is not None
+    critic.own_body.forward = lambda own: own.sum(dim=-1, keepdim=True)
+    weights = torch.tensor([1.0, 10.0, 100.0]).repeat_interleave(5)
+    critic.body.forward = lambda inputs: (inputs[..., :15] * weights).sum(dim=-1, keepdim=True)
+    critic.value.forward = lambda features: features.unsqueeze(-1)
+    seen = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unsqueeze(1) * torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0])
+    values = critic.forward([seen], MEMBERS)[..., 0]
+    # Half of own + (own + 10 next + 100 after next); of absent agents, whose values mean nothing, own ones are 0.
+    expected = [[161.0, 67.0, 108.0], [254.0, 225.0, 25.0], [6.0, 300.0, 30.0]]
+    assert values.tolist() == expected
+
+
 def test_a_critic_with_memory_begins_each_group_trajectory_anew() -> None:
     memory = MemorySettings(memory_size=8, sequence_length=4)
     settings = NetworkSettings(hidden_units=16, num_layers=1, memory=memory)
@@ -109,6 +124,17 @@ def test_a_groups_value_does_not_depend_on_what_was_done() -> None:
     critic = poca_critic()
     before, after = (critic.forward([seen], actions, MEMBERS)[0] for actions in (done, changed(done, 1)))
     assert torch.equal(before, after)
+
+
+@pytest.mark.parametrize("keep_scale", [False, True])
+def test_attention_tells_how_large_inputs_are_if_asked(keep_scale: bool) -> None:
+    """What it embeds is small and normalized, so that silu is nearly linear: twice the inputs are the same ones."""
+    settings = NetworkSettings(hidden_units=64, num_layers=1, layer_norm=True, keep_scale=keep_scale)
+    critic = POCACritic(SPEC, settings, agent_sensors=[0], signals=1)
+    seen, done, members = 0.5 * torch.randn(300, 5), torch.zeros(300, CHOICES), torch.arange(300).view(100, 3)
+    once, twice = (critic.forward([times * seen], done, members)[0] for times in (1.0, 2.0))
+    moved = float(((twice - once).abs().mean() / once.std()).detach())
+    assert (moved > 0.2) == keep_scale
 
 
 def test_a_baseline_depends_on_the_others_actions_only() -> None:
