@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from unlike_team import member
 
 from trainer_service.rollout.episode_scores import LEAST_PATIENCE, EpisodeLedger
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -55,6 +56,23 @@ def test_the_first_episodes_to_start_count() -> None:
     assert ledger.complete
     assert ledger.score().returns == (1.0, 4.0)
     assert ledger.score().to_json()["mean_length"] == 2.5
+
+
+def test_agents_of_a_team_are_scored_by_behavior() -> None:
+    ledger = EpisodeLedger(3, (member("Leader", 1), member("Runner", 2)))
+
+    def of_team(batch: StepBatch) -> StepBatch:
+        return replace(batch, members=(batch.agent_ids > 0).astype(np.int64), group_ids=np.ones(3, np.int64))
+
+    ledger.observe(0, 0, of_team(tick([0, 1, 2], [0.0, 0.0, 0.0])))
+    ledger.observe(0, 0, of_team(tick([], [], ended=[0, 1, 2], last=[5.0, 1.0, 2.0])))
+    score = ledger.score()
+    assert score.member_returns == {"Leader": (5.0,), "Runner": (1.0, 2.0)}
+    assert score.group_returns == (8.0,)
+    assert score.to_json()["members"] == {
+        "Leader": {"episodes": 1, "mean_return": 5.0, "std_return": 0.0},
+        "Runner": {"episodes": 2, "mean_return": 1.5, "std_return": 0.5},
+    }
 
 
 def test_agents_are_told_apart_by_simulator_team_and_id() -> None:
