@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from group_lives import NUM_AGENTS, SPEC, GroupLife
+from seeds import seeds
 
 from trainer_service.algorithms.common.off_policy.joint_layout import JointLayout, joint_layout
 from trainer_service.replay.joint_sequence_replay import JointSequenceReplay
@@ -17,7 +18,9 @@ from trainer_service.rollout.joint_steps import find_joint_steps, split_group_tr
 MEMORY = 2
 
 lives = pytest.mark.parametrize("together", [True, False], ids=["together", "at-odd-times"])
-lengths = pytest.mark.parametrize("longest", [1, 3, 64])
+lengths = pytest.mark.parametrize(
+    "longest", [3, *(pytest.param(longest, marks=pytest.mark.thorough) for longest in (1, 64))]
+)
 
 
 def replay_of(capacity: int = 4000, longest: int = 64, **changes: Any) -> JointSequenceReplay:
@@ -42,7 +45,7 @@ def numbers_at(layout: JointLayout, sample: JointSample) -> np.ndarray:
 @lengths
 @pytest.mark.parametrize("follow_agents", [True, False])
 @pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize("seed", [1, 2])
+@seeds(1, 2)
 def test_agents_sequences_hold_what_they_lived_through(
     together: bool, longest: int, follow_agents: bool, n_step: int, seed: int
 ) -> None:
@@ -76,7 +79,9 @@ def test_agents_sequences_hold_what_they_lived_through(
 
 
 @lives
-@pytest.mark.parametrize("longest", [1, 2, 3])
+@pytest.mark.parametrize(
+    "longest", [2, *(pytest.param(longest, marks=pytest.mark.thorough) for longest in (1, 3))]
+)
 def test_a_split_loses_nothing_and_goes_on_where_it_cut(together: bool, longest: int) -> None:
     split = 0
     for whole in islice(GroupLife(3, together=together, memory_size=MEMORY), 60):

@@ -388,6 +388,7 @@ def test_actors_do_at_the_end_what_each_was_told_at_the_start(group, seed: int) 
 
 
 @pytest.mark.probe
-@seeds(1, 2)
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", [1, 2])
 def test_without_memory_a_pair_can_only_guess(group, seed: int) -> None:
     assert abs(learned(group("vdn", None, seed, **PROBE), seed, 300) - 0.5) < 0.2
