@@ -54,4 +54,5 @@ class GymmaScene(MultiAgentScene):
             [copy(make) for make in makers],
             with_state=with_state,
             behaviors=behaviors,
+            rendered=rendered,
         )

@@ -47,6 +47,7 @@ class MultiAgentScene:
         *,
         with_state: bool | None = None,
         behaviors: Sequence[tuple[str, str]] = (),
+        rendered: bool = False,
     ) -> None:
         """
         Args:
@@ -55,6 +56,7 @@ class MultiAgentScene:
             copies: all in this process; the first one is rendered.
             with_state: None shows it where there are several behaviors and no pictures.
             behaviors: see ``assign_roles``; those of the agents' own names if empty.
+            rendered: whether render() will be called.
         """
         self._called = called
         self._copies = copies
@@ -63,6 +65,9 @@ class MultiAgentScene:
         self._state = self._choose_state(with_state)
         self.behaviors: Mapping[str, BehaviorSpec] = {role.behavior: self._spec(role) for role in self._roles}
         self._batches = BatchBuilder(self._roles, env.possible_agents, self._state)
+        self._rendered = rendered
+        self._last_picture: NDArray[np.uint8] | None = None
+        """Of the episode of copy 0 that ended in the last step."""
         self._waiting: dict[str, list[tuple[int, Agent]]] = {}
         """The copies and agents that wait, by behavior and in the order of the last message's rows."""
 
@@ -80,22 +85,28 @@ class MultiAgentScene:
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
         ended: list[Row] = []
         waiting: list[Row] = []
+        self._last_picture = None
         for i, (copy, chosen) in enumerate(zip(self._copies, self._chosen(actions), strict=True)):
             leaving, staying = copy.step(chosen)
             ended += self._rows(i, leaving)
+            if self._rendered and i == 0 and not staying:
+                self._last_picture = self._draw().copy()
             waiting += self._rows(i, staying or copy.reset())
         return self._message(ended, waiting)
 
     def render(self) -> NDArray[np.uint8]:
-        """Renders copy 0."""
-        frame = call_guarded(self._called, "render()", self._copies[0].env.render)
-        if not isinstance(frame, np.ndarray):
-            raise SceneError(f"{self._called}: render() gave no picture but {frame!r}")
-        return np.asarray(frame, np.uint8)
+        """Renders copy 0: how its episode ended where it did in the last step, and not how the next one begins."""
+        return self._draw() if self._last_picture is None else self._last_picture
 
     def close(self) -> None:
         for copy in self._copies:
             copy.env.close()
+
+    def _draw(self) -> NDArray[np.uint8]:
+        frame = call_guarded(self._called, "render()", self._copies[0].env.render)
+        if not isinstance(frame, np.ndarray):
+            raise SceneError(f"{self._called}: render() gave no picture but {frame!r}")
+        return np.asarray(frame, np.uint8)
 
     def _choose_state(self, with_state: bool | None) -> State | None:
         if with_state is None:

@@ -47,4 +47,5 @@ class PettingZooScene(MultiAgentScene):
             [make(**{**(drawing if i == 0 else {}), **(kwargs or {})}) for i in range(copies)],
             with_state=with_state,
             behaviors=behaviors,
+            rendered=rendered,
         )

@@ -296,6 +296,12 @@ def test_pictures_are_those_of_the_first_copy() -> None:
     scene.step(answer(scene, scene.reset()))
     assert scene.render().tolist() == np.full((4, 6, 3), 1).tolist()
     assert scene.frame_s == 0.2
+    scene, shown = nursery(rendered=True), []
+    steps = scene.reset()
+    for _ in range(6):
+        steps = scene.step(answer(scene, steps))
+        shown.append(int(scene.render()[0, 0, 0]))
+    assert shown == [1, 2, 3, 4, 1, 2], "an episode's last picture, not the next one's first"
     scene = PettingZooScene("mpe2.simple_spread_v3", rendered=True)
     scene.reset(0)
     assert scene.render().shape == (700, 700, 3)
