@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainer_service.cli.arguments import build_parser
+from trainer_service.cli.films import modified_at, recording_arguments, require_recording
 from trainer_service.cli.output import (
     print_error,
     print_results,
@@ -154,9 +155,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     if parsed.against is not None:
         from trainer_service.cli.matches import play_matches
 
-        earlier = _modified_at(parsed.record)
-        play_matches(parsed, _recording_arguments)
-        return _require_recording(parsed.record, earlier)
+        return play_matches(parsed)
     _choose_checkpoint(parsed)
     folder = RunFolder.read(parsed.results_dir, parsed.run_id)
     trained_with = options_of(folder)
@@ -168,8 +167,8 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         )
     same = env == environment.env_path  # then it gets the arguments that it had while training
     env_args = list(parsed.env_args or (environment.env_args if same else None) or ())
-    command = program_for(trained_with, env, [*env_args, *_recording_arguments(env, parsed)])
-    earlier = _modified_at(parsed.record)
+    command = program_for(trained_with, env, [*env_args, *recording_arguments(env, parsed)])
+    earlier = modified_at(parsed.record)
     simulator = EvaluationSimulator(
         trained_with, command, parsed.seed, 3.0 if parsed.record is None else RECORDING_GRACE_S
     )
@@ -189,16 +188,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
             progress=progress_printer(),
         )
     print_scores(parsed, policies, scores)
-    return _require_recording(parsed.record, earlier)
-
-
-def _require_recording(path: Path | None, earlier: int | None) -> int:
-    """Returns the exit code 0. Raises UserError where a film was asked for, and none was written."""
-    if path is not None:
-        if _modified_at(path) == earlier:
-            raise UserError(f"--record: the simulator ended without writing '{path}'")
-        print(f"Recorded {path}", file=sys.stderr)
-    return 0
+    return require_recording(parsed.record, earlier)
 
 
 def _choose_checkpoint(parsed: argparse.Namespace) -> None:
@@ -314,34 +304,6 @@ def _options_for_doctor(config: Path | None, overrides: Mapping[str, Any]) -> Ru
         if config is None:
             raise
         return load_run_options(None, overrides).options
-
-
-def _recording_arguments(env: str, parsed: argparse.Namespace) -> list[str]:
-    """The simulator's arguments for a recording as a film."""
-    from unity_bridge.simulators import BUNDLED_SCHEMES
-    from unity_bridge.simulators.rendering.films import recording_problem
-
-    target: Path | None = parsed.record
-    if target is None:
-        return []
-    for flag, least in (("record_episodes", 1), ("record_seconds", 0)):
-        if (given := getattr(parsed, flag)) is not None and not least <= given < float("inf"):
-            name = flag.replace("_", "-")
-            raise UserError(f"--{name}: expected at least {least}, got {given}")
-    if env.partition(":")[0] not in BUNDLED_SCHEMES:
-        raise UserError(
-            f"--record: '{env}' is a program of its own; only bundled environments can be recorded"
-        )
-    if problem := recording_problem(target):
-        raise UserError(f"--record: {problem}")
-    limits = {"--record-episodes": parsed.record_episodes, "--record-seconds": parsed.record_seconds}
-    flags = [word for flag, limit in limits.items() if limit is not None for word in (flag, str(limit))]
-    return ["--record", str(target.absolute()), *flags]
-
-
-def _modified_at(path: Path | None) -> int | None:
-    """The time when a file was written, to tell an earlier one from a new one; None where there is none."""
-    return path.stat().st_mtime_ns if path is not None and path.exists() else None
 
 
 def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,12 @@ import json
 import logging
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainer_service.cli.films import modified_at, recording_arguments, require_recording
 from trainer_service.cli.output import print_warning, progress_printer
 from trainer_service.config import PlayerName, RunOptions, parse_player
 from trainer_service.errors import UserError
@@ -51,9 +52,7 @@ class _Match:
         }
 
 
-def play_matches(
-    parsed: argparse.Namespace, recording_arguments: Callable[[str, argparse.Namespace], list[str]]
-) -> int:
+def play_matches(parsed: argparse.Namespace) -> int:
     """Runs ``mlagents-style evaluate A --against B …``. Returns the exit code.
 
     Raises:
@@ -77,6 +76,7 @@ def play_matches(
     folder, options = _home(names, parsed.results_dir)
     env, env_args = _environment(parsed, options, names)
     command = program_for(options, env, [*env_args, *recording_arguments(env, parsed)])
+    earlier = modified_at(parsed.record)
     grace_s = 3.0 if parsed.record is None else RECORDING_GRACE_S
     simulator = EvaluationSimulator(options, command, parsed.seed, grace_s)
     torch.set_num_threads(1)  # a forward pass for a few agents is faster on one core than on two
@@ -106,7 +106,7 @@ def play_matches(
         print(json.dumps({"env": env, "matches": [match.to_json() for match in matches]}))
     else:
         _print_matches(env, matches, names if parsed.cross_play else ())
-    return 0
+    return require_recording(parsed.record, earlier)
 
 
 def _player_names(parsed: argparse.Namespace) -> list[PlayerName]:
