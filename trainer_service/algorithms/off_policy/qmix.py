@@ -37,6 +37,7 @@ class QMIX(VDN):
             hyper.mixer_units,
             hyper.hypernet_units,
             layer_norm=self._settings.network_settings.layer_norm,
+            keep_scale=self._settings.network_settings.keep_scale,
         )
 
     def _environment_state(self) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from trainer_service.networks.encoders.layers import with_constants
+
 
 class SumMixer(nn.Module):
     """The mixer Q_tot = Σ_i Q_i, Sunehag et al. 2018 (arXiv:1706.05296)."""
@@ -29,14 +31,18 @@ class MonotonicMixer(nn.Module):
         hypernet_units: int,
         *,
         layer_norm: bool = False,
+        keep_scale: bool = False,
     ) -> None:
         """num_agents: n; mixer_units: width of the layer between; hypernet_units: of those that make W₁ and W₂.
 
         layer_norm: normalizes the state, and what is made of it. A total is a product of three functions of the
         state; where these are about linear, and what comes next lies farther out than what was, each target raises
-        the next one, without end. Bounded functions cannot do that.
+        the next one, without end. Bounded functions cannot do that. keep_scale: with two constants among what is
+        normalized, by which it can be told how large the state was (see ``NormedBody``).
         """
         super().__init__()
+        self._keep_scale = layer_norm and keep_scale
+        state_size += 2 * self._keep_scale
         self._shape = (num_agents, mixer_units)
         self.state = nn.LayerNorm(state_size) if layer_norm else nn.Identity()
         self.first_weights = _hypernet(state_size, hypernet_units, num_agents * mixer_units, layer_norm)
@@ -48,7 +54,7 @@ class MonotonicMixer(nn.Module):
         """Mixes values: [B, n]; state: [B, state_size]. Returns [B]."""
         if state is None:
             raise ValueError("the mixer's weights depend on the state")
-        state = self.state(state)
+        state = self.state(with_constants(state) if self._keep_scale else state)
         first = self.first_weights(state).abs().view(-1, *self._shape)
         hidden = torch.baddbmm(self.first_bias(state).unsqueeze(1), values.unsqueeze(1), first).squeeze(1)
         second = self.second_weights(state).abs()

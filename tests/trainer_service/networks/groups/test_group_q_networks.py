@@ -229,6 +229,15 @@ def test_a_normalized_mixer_is_as_steep_far_out(layer_norm: bool) -> None:
     assert layer_norm or far > 20 * near
 
 
+@pytest.mark.parametrize("keep_scale", [False, True])
+def test_a_normalized_mixer_tells_states_by_size_if_asked_but_stays_bounded(keep_scale: bool) -> None:
+    mixer = MonotonicMixer(NUM_AGENTS, 6, 8, 16, layer_norm=True, keep_scale=keep_scale)
+    state, values = torch.randn(50, 6), torch.randn(50, NUM_AGENTS)
+    once, twice, far, farther = (mixer(values, times * state).detach() for times in (1.0, 2.0, 1e4, 1e5))
+    assert torch.allclose(once, twice, atol=1e-3) != keep_scale
+    torch.testing.assert_close(far, farther, atol=1e-2, rtol=0)
+
+
 def test_the_state_says_how_much_an_agent_counts() -> None:
     mixer, values = MonotonicMixer(NUM_AGENTS, 4, 8, 16), torch.randn(1, NUM_AGENTS)
     one, other = mixer(values, torch.zeros(1, 4)), mixer(values, torch.ones(1, 4))
