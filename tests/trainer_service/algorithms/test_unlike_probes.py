@@ -140,7 +140,7 @@ class Aim(UnlikeWorld):
     ("trainer_type", "updates"),
     [
         ("mappo", 30),
-        ("maddpg", 150),
+        pytest.param("maddpg", 150, marks=pytest.mark.thorough),
         pytest.param("happo", 60, marks=pytest.mark.thorough),
         pytest.param("poca", 60, marks=pytest.mark.thorough),
     ],
@@ -197,6 +197,7 @@ def test_a_speaker_learns_to_be_understood(live, memory: bool, seed: int) -> Non
     assert world.score() > 0.85
 
 
+@pytest.mark.thorough
 def test_a_speaker_that_is_not_paid_says_nothing(live) -> None:
     world = Listen(1)
     live(make(Listen, "mappo", 1, beta=0.0), world, 40)
