@@ -132,12 +132,12 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
     try:
         return Checkpoint(
             behavior=_behavior_name(content["behavior"]),
-            step=_step(content["step"]),
+            step=_count("step", content["step"]),
             spec=_spec(content["spec"]),
             settings=TrainerSettings.model_validate(content["settings"]),
             algorithm=with_present_keys(_mapping(content["algorithm"])),
             self_play=None if content.get("self_play") is None else _mapping(content["self_play"]),
-            episodes=_step(content.get("episodes", 0)),
+            episodes=_count("number of episodes", content.get("episodes", 0)),
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise UserError(
@@ -172,9 +172,9 @@ def _text(found: object) -> str:
     return found
 
 
-def _step(found: object) -> int:
+def _count(what: str, found: object) -> int:
     if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 2**63:
-        raise ValueError(f"expected a number of steps or episodes, got {shown(found)}")
+        raise ValueError(f"expected a {what}, got {shown(found)}")
     return found
 
 
