@@ -112,7 +112,7 @@ def _unfit_settings(
     where = "" if is_listed else " by default_settings"
     if hyper.learns and not hyper.learns_by_group:
         text = (
-            f"expected a trainer type that learns of groups, such as mappo, maddpg or qmix, for team '{team}', got "
+            f"expected a trainer type for groups, such as mappo, maddpg or qmix, for team '{team}', got "
             f"'{settings.trainer_type}'{where}: without a team each of {_listed(members)} learns for itself"
         )
         yield TeamProblem(at("trainer_type"), text)

@@ -64,7 +64,7 @@ def test_a_team_needs_settings() -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"trainer_type": "ppo"}, "trainer_type: expected a trainer type that learns of groups"),
+        ({"trainer_type": "ppo"}, "trainer_type: expected a trainer type for groups"),
         ({**MAPPO, "reward_signals": {"gail": {"demo_path": "x"}}}, "reward_signals.gail: expected none"),
         ({**MAPPO, "behavioral_cloning": {"demo_path": "x"}}, "behavioral_cloning: expected none"),
         (
