@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from PIL import Image
+from PIL import Image, ImageSequence
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 EPISODE = 18  # agent steps of one episode of the treadmill's three agents
@@ -220,7 +220,9 @@ def test_the_best_episode_of_an_evaluation_is_filmed(mlagents_style, configure) 
     (film,) = Path("results/filmed").glob("*.gif")
     assert f"Filmed {film}" in said.out
     with Image.open(film) as picture:
-        assert picture.n_frames > 1
+        # Frames that look alike are one, which is shown for longer: this policy may stand still.
+        durations = [frame.info["duration"] for frame in ImageSequence.Iterator(picture)]
+    assert len(durations) > 1 or durations[0] > 1000
     board = EventAccumulator("results/filmed/Basic")
     board.Reload()
     (shown,) = board.Images("Videos_Test")
