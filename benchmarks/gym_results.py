@@ -9,7 +9,6 @@ page is docs/gym-results.md, with curves beside it.
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import json
 import os
 import subprocess
@@ -44,15 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.sb3 is not None:
         wanted += [partial(run_peer, row, 1, folder, arguments.sb3) for row in chosen]
     folder.mkdir(parents=True, exist_ok=True)
-    failed = 0
-    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        futures = [pool.submit(each) for each in ([] if arguments.report else wanted)]
-        for future in concurrent.futures.as_completed(futures):
-            try:
-                print(future.result(), file=sys.stderr, flush=True)
-            except RunFailed as error:
-                failed += 1
-                print(error, file=sys.stderr, flush=True)
+    failed = 0 if arguments.report else marl_results.run_all(wanted, arguments.jobs)
     if scores := marl_results.scores(folder):
         write_page(CHECKOUT, folder, scores)
     return 1 if failed else 0

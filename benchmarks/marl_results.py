@@ -15,8 +15,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from marl.page import Score, write_page
@@ -37,14 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.results_dir.mkdir(parents=True, exist_ok=True)
     failed = 0
     if not arguments.report:
-        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-            futures = [pool.submit(run, row, seed, arguments.results_dir) for row, seed in wanted]
-            for future in concurrent.futures.as_completed(futures):
-                try:
-                    print(future.result(), file=sys.stderr, flush=True)
-                except RunFailed as error:
-                    failed += 1
-                    print(error, file=sys.stderr, flush=True)
+        failed = run_all(
+            [partial(run, row, seed, arguments.results_dir) for row, seed in wanted], arguments.jobs
+        )
     write_page(CHECKOUT, arguments.results_dir, scores(arguments.results_dir))
     return 1 if failed else 0
 
@@ -61,6 +57,20 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="where runs are (default results/marl)",
     )  # fmt: skip
     return parser.parse_args(argv)
+
+
+def run_all(wanted: Iterable[Callable[[], str]], jobs: int) -> int:
+    """Calls all of them, so many at once, and shows the line that each returns. Returns how many of them failed."""
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(each) for each in wanted]
+        for future in concurrent.futures.as_completed(futures):
+            try:
+                print(future.result(), file=sys.stderr, flush=True)
+            except RunFailed as error:
+                failed += 1
+                print(error, file=sys.stderr, flush=True)
+    return failed
 
 
 def run(row: Row, seed: int, folder: Path) -> str:
