@@ -36,7 +36,7 @@ SOURCE_FILE = re.compile(r"(?P<path>[\w./-]+\.(?:py|proto))(?:::\w+)?")
 OUR_NAME = re.compile(r"(?P<name>(?:trainer_service|unity_bridge)(?:\.\w+)+)")
 COMMANDS = (
     "learn", "check", "evaluate", "record-demo", "demo-info", "simulate", "export", "import-checkpoint", "schema",
-    "doctor",
+    "doctor", "configs",
 )  # fmt: skip
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 

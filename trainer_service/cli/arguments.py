@@ -33,6 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_learn(commands)
     _add_check(commands)
+    _add_configs(commands)
     _add_evaluate(commands)
     _add_record_demo(commands)
     _add_demo_info(commands)
@@ -51,7 +52,10 @@ def _add_learn(commands: Any) -> None:
         description="Trains the behaviors of a simulator. Flags win over the configuration file.",
     )  # fmt: skip
     learn.set_defaults(command="learn", parser=learn)
-    learn.add_argument("trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml")
+    learn.add_argument(
+        "trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml",
+        help="a file, or the name of a bundled configuration: 3dball",
+    )  # fmt: skip
     learn.add_argument(
         "--env", dest="env_path", metavar="ENV",
         help="an executable, sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE; without it simulators attach (Editor: "
@@ -149,6 +153,17 @@ def _add_check(commands: Any) -> None:
     check = commands.add_parser("check", help="validate configurations without running them")
     check.set_defaults(command="check", parser=check)
     check.add_argument("files", nargs="+", type=Path, metavar="CONFIG.yaml")
+
+
+def _add_configs(commands: Any) -> None:
+    configs = commands.add_parser(
+        "configs", help="list ready configurations, or copy them",
+        description="Lists the configurations that come along, with the --env that each is made for; or copies some.",
+    )  # fmt: skip
+    configs.set_defaults(command="configs", parser=configs)
+    configs.add_argument("names", nargs="*", metavar="NAME", help="which to copy, to change them")
+    configs.add_argument("--to", type=Path, metavar="DIR", help="where to (default: the current folder)")
+    configs.add_argument("--force", action="store_true", help="overwrite files that exist")
 
 
 def _add_evaluate(commands: Any) -> None:

@@ -141,6 +141,12 @@ def _check(parsed: argparse.Namespace) -> int:
     return 0 if all(check.ok for check in checks) else 2
 
 
+def _configs(parsed: argparse.Namespace) -> int:
+    from trainer_service.cli.configs import list_or_copy
+
+    return list_or_copy(parsed)
+
+
 def _evaluate(parsed: argparse.Namespace) -> int:
     from contextlib import ExitStack
 
@@ -327,6 +333,7 @@ def _log_warnings(loaded: LoadedOptions) -> None:
 _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "learn": _learn,
     "check": _check,
+    "configs": _configs,
     "evaluate": _evaluate,
     "record-demo": _record_demo,
     "demo-info": _demo_info,

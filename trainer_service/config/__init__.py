@@ -14,6 +14,7 @@ from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
 from trainer_service.config.names import validate_behavior_name, validate_run_id
 from trainer_service.config.network import MemorySettings, NetworkSettings
 from trainer_service.config.players import PlayerName, parse_player
+from trainer_service.config.reading.bundled import BundledConfig, bundled_configs, nearest_bundled
 from trainer_service.config.reading.check import FileCheck, check_files, missing_demonstrations
 from trainer_service.config.reading.loader import (
     LoadedOptions,
@@ -39,6 +40,7 @@ __all__ = [
     "REWARD_SIGNALS",
     "SELF",
     "BehavioralCloningSettings",
+    "BundledConfig",
     "CheckpointSettings",
     "CurriculumSettings",
     "DistributedSettings",
@@ -64,12 +66,14 @@ __all__ = [
     "SelfPlaySettings",
     "TorchSettings",
     "TrainerSettings",
+    "bundled_configs",
     "changed_networks",
     "check_files",
     "dump_run_options",
     "json_schema",
     "load_run_options",
     "missing_demonstrations",
+    "nearest_bundled",
     "parse_player",
     "parse_run_options",
     "validate_behavior_name",

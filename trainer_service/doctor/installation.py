@@ -16,7 +16,7 @@ from trainer_service.doctor.report import Finding
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 DISTRIBUTION = "trainer-service"
-OLDEST_PYTHON, NEXT_PYTHON = (3, 11), (3, 14)
+OLDEST_PYTHON, NEXT_PYTHON = (3, 11), (3, 15)
 _GYMMA = {
     "lbforaging": "lbforaging", "rware": "rware", "ma_gym": "ma-gym", "smaclite": "smaclite", "gfootball": "gfootball",
 }  # fmt: skip

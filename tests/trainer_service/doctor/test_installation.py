@@ -24,7 +24,7 @@ def test_this_python_will_do_and_others_will_not(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "version_info", (3, 10, 12, "final", 0))
     finding = installation.python()
     assert (finding.verdict, finding.found) == ("fail", "3.10.12")
-    assert "expected 3.11 to 3.13" in finding.remedy
+    assert "expected 3.11 to 3.14" in finding.remedy
 
 
 def test_the_bounds_of_python_are_those_of_the_package(repository) -> None:

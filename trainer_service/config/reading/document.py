@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from trainer_service.config.reading.bundled import bundled_configs, is_bundled_name, nearest_bundled
 from trainer_service.config.section import Location
 from trainer_service.config.values import shown
 from trainer_service.errors import ConfigError
@@ -75,7 +76,9 @@ def dotted(location: Location) -> str:
 
 
 def read_document(path: Path) -> Document:
-    """The YAML mapping in ``path``. Raises ConfigError where there is none."""
+    """The YAML mapping in ``path``: a file, else the name of a bundled one. Raises ConfigError where there is none."""
+    if not path.is_file() and is_bundled_name(path):
+        path = bundled_configs()[path.name].path
     text = _read_text(path)
     try:
         loader = _Loader(text, str(path))
@@ -122,11 +125,16 @@ def _where(path: Path, error: yaml.YAMLError, text: str) -> str:
 
 
 def _nearest_file(missing: Path) -> str:
-    """Suggests a YAML file beside a missing one, as the end of a message; empty if none has a similar name."""
+    """Suggests a YAML file beside a missing one, or a bundled one, as the end of a message; empty if none is alike."""
     beside = [each.name for ending in ("*.yaml", "*.yml") for each in missing.parent.glob(ending)]
     near = difflib.get_close_matches(missing.name, [*beside, *(Path(name).stem for name in beside)], n=1)
     file = next((name for name in beside if near and near[0] in (name, Path(name).stem)), None)
-    return f"; did you mean {missing.with_name(file)}?" if file else ""
+    if file:
+        return f"; did you mean {missing.with_name(file)}?"
+    bundled = nearest_bundled(missing.stem)
+    return (
+        f"; a bundled one is called '{bundled}': give that name without folder and ending" if bundled else ""
+    )
 
 
 def _why(error: yaml.YAMLError) -> str:

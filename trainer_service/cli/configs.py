@@ -1,0 +1,62 @@
+"""The command ``configs``: ready configurations, listed and copied."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from trainer_service.config import BundledConfig, bundled_configs, nearest_bundled
+from trainer_service.errors import UserError
+
+
+def list_or_copy(parsed: argparse.Namespace) -> int:
+    """Runs ``mlagents-style configs [NAME …]``. Returns the exit code.
+
+    Raises:
+        UserError: a name that there is not, a folder without one, or a file that is there already.
+    """
+    if parsed.names:
+        _copy(parsed.names, parsed.to or Path(), overwrite=parsed.force)
+    elif parsed.to is not None or parsed.force:
+        raise UserError(
+            "expected the names of configurations to copy, got none (without names they are listed)"
+        )
+    else:
+        _list(bundled_configs().values())
+    return 0
+
+
+def _list(configs: Iterable[BundledConfig]) -> None:
+    rows = [(config.name, config.env, config.description) for config in configs]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)] if rows else [0, 0]
+    for name, env, description in rows:
+        print(f"{name:<{widths[0]}}  {env:<{widths[1]}}  {description}".rstrip())
+    print("\nTrain with one: mlagents-style learn NAME --env=ENV --run-id=ID (ENV is its second column)")
+    print("To change one:  mlagents-style configs NAME [--to DIR]          (copies it)")
+
+
+def _copy(names: Sequence[str], folder: Path, *, overwrite: bool) -> None:
+    targets = {_named(name): folder / f"{_named(name).name}.yaml" for name in names}
+    taken = [str(path) for path in targets.values() if path.exists()]
+    if taken and not overwrite:
+        raise UserError(f"{', '.join(taken)} exists already; --force overwrites, --to=DIR copies elsewhere")
+    for config, target in targets.items():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            target.write_text(config.text_for(target), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{target}: cannot be written: {error.strerror or error}") from None
+        print(f"Copied {config.name} to {target}")
+        print(f"  mlagents-style learn {target} --run-id={config.name} --env={config.env}")
+
+
+def _named(name: str) -> BundledConfig:
+    """The configuration of that name; its file's ending may follow."""
+    known = bundled_configs()
+    stem = name.removesuffix(".yaml")
+    if stem in known:
+        return known[stem]
+    near = nearest_bundled(stem)
+    hint = f"did you mean '{near}'?" if near else "mlagents-style configs lists them"
+    raise UserError(f"'{name}' is no bundled configuration; {hint}")
