@@ -81,6 +81,10 @@ def _add_learn(commands: Any) -> None:
         metavar="MODULE:CLASS",
         help="callbacks of yours; can be repeated",
     )
+    run.add_argument(
+        "--track", action="append", metavar="NAME",
+        help="report to a tracker, too: wandb, mlflow or trackio; can be repeated",
+    )  # fmt: skip
     run.add_argument("--deterministic", action="store_true", help="likeliest actions instead of drawn ones")
     run.add_argument("--seed", type=int, metavar="N", help="-1 chooses one")
     run.add_argument("--debug", action="store_true", help="log everything")
@@ -144,7 +148,10 @@ def _add_learn(commands: Any) -> None:
     distributed.add_argument("--num-learners", type=int, metavar="K", help="learner ranks (default 1)")
     # Removed or deprecated in ML-Agents; old scripts still pass them.
     learn.add_argument("--load", dest="load_model", action="store_true", help=argparse.SUPPRESS)
-    learn.add_argument("--train", dest="train_model", action="store_true", help=argparse.SUPPRESS)
+    # Its beginnings stand here whole, since --track shares them.
+    learn.add_argument(
+        "--train", "--tra", "--tr", dest="train_model", action="store_true", help=argparse.SUPPRESS
+    )
     for flag in ("--torch", "--tensorflow"):
         learn.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
 

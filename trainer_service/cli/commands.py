@@ -319,7 +319,7 @@ def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
         present = {flag: given[flag] for flag in flags if flag in given}
         if present:
             overrides[section] = present
-    for flag in ("debug", "deterministic"):
+    for flag in ("debug", "deterministic", "track"):
         if flag in given:
             overrides[flag] = given[flag]
     return overrides

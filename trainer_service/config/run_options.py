@@ -20,6 +20,7 @@ from trainer_service.config.environment_parameters import EnvironmentParameter, 
 from trainer_service.config.names import run_id_problem
 from trainer_service.config.section import Section, error_at, nearest_choice, section_error
 from trainer_service.config.teams import BehaviorName, Members, team_of_member, team_problems
+from trainer_service.config.tracking import TrackerName
 from trainer_service.config.trainer import TrainerSettings
 from trainer_service.config.values import (
     Count,
@@ -238,6 +239,10 @@ class RunOptions(Section):
 
     distributed: DistributedSettings | None = None
     """Rollout workers and learner ranks; null keeps everything in one process. An addition to ML-Agents."""
+
+    track: tuple[TrackerName, ...] = ()
+    """Trackers of experiments that get what TensorBoard gets: ``mlflow``, ``trackio``, ``wandb``, and those of plugins.
+    An addition to ML-Agents."""
 
     debug: Flag = False
     """Whether debug messages are logged."""

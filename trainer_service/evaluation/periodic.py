@@ -21,7 +21,7 @@ from trainer_service.metrics import (
     JsonLines,
     Series,
     Summary,
-    TensorBoardWriter,
+    SummaryWriter,
     format_return,
 )
 from trainer_service.policy import Policy
@@ -53,7 +53,7 @@ class PeriodicEvaluator:
         folder: RunFolder,
         curriculum: Curriculum,
         *,
-        boards: Sequence[TensorBoardWriter] = (),
+        writers: Sequence[SummaryWriter] = (),
         progress: Callable[[int, int], None] = lambda done, wanted: None,
         stop_requested: Callable[[], bool] = lambda: False,
         on_step: Callable[[str, SimulatorStep], None] | None = None,
@@ -65,7 +65,7 @@ class PeriodicEvaluator:
             simulator: where policies play.
             folder: of the run, which is written to.
             curriculum: of the run: policies play in its lessons.
-            boards: where scores are drawn.
+            writers: get scores and films.
             progress: told at least twice a second how many episodes of how many are done.
             stop_requested: whether to give up an evaluation that goes on.
             on_step: as for ``evaluate``.
@@ -74,7 +74,7 @@ class PeriodicEvaluator:
         self._simulator = simulator
         self._folder = folder
         self._curriculum = curriculum
-        self._boards = boards
+        self._writers = writers
         self._progress = progress
         self._stop_requested = stop_requested
         self._on_step = on_step
@@ -146,12 +146,11 @@ class PeriodicEvaluator:
             )
 
     def _show(self, film: Path, checkpoints: Sequence[Checkpoint]) -> None:
-        """Draws a film beside the scores of all policies that played in it."""
+        """Shows a film beside the scores of all policies that played in it."""
         try:
-            gif = film.read_bytes()
             for checkpoint in checkpoints:
-                for board in self._boards:
-                    board.write_film(checkpoint.behavior, checkpoint.step, gif)
+                for writer in self._writers:
+                    writer.write_film(checkpoint.behavior, checkpoint.step, film)
         except (OSError, SaveError) as error:
             _logger.warning("There is no film of the evaluation: %s. The run goes on.", error)
         else:
@@ -188,8 +187,8 @@ class PeriodicEvaluator:
                 self._best[name] = score.value
                 self._improved.add(name)
             self._log.append(evaluation.to_json())
-            for board in self._boards:
-                board.write(_summary(evaluation))
+            for writer in self._writers:
+                writer.write_evaluation(_summary(evaluation))
         except (SaveError, NotFiniteError) as error:
             _logger.warning("%s. The run goes on.", error)
         _logger.info("%s", _log_line(evaluation))
@@ -197,7 +196,7 @@ class PeriodicEvaluator:
 
 
 def _summary(evaluation: Evaluation) -> Summary:
-    """An evaluation as TensorBoard gets it."""
+    """An evaluation as writers get it."""
     score = evaluation.score
     columns = {
         "Evaluation/Cumulative Reward": score.returns,

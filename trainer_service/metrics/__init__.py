@@ -3,6 +3,7 @@
 from trainer_service.metrics.jsonl import JsonLines, JsonlWriter, json_key, to_json
 from trainer_service.metrics.statistics import Statistics
 from trainer_service.metrics.summary import (
+    FILM_TAG,
     MEMBER_REWARD,
     EpisodeStats,
     Series,
@@ -11,15 +12,17 @@ from trainer_service.metrics.summary import (
     summary_line,
 )
 from trainer_service.metrics.tensorboard import TensorBoardWriter
-from trainer_service.metrics.writers import ConsoleWriter, GaugeWriter, SummaryWriter
+from trainer_service.metrics.writers import ConsoleWriter, GaugeWriter, RunEnd, SummaryWriter
 
 __all__ = [
+    "FILM_TAG",
     "MEMBER_REWARD",
     "ConsoleWriter",
     "EpisodeStats",
     "GaugeWriter",
     "JsonLines",
     "JsonlWriter",
+    "RunEnd",
     "Series",
     "Statistics",
     "Summary",

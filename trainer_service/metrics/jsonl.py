@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_service.metrics.summary import EPISODE_TAGS, MEMBER_REWARD, Summary, histogram
+from trainer_service.metrics.writers import SummaryWriter
 from trainer_service.runs.files import SaveError, write_atomic
 
 _CATEGORIES = ("Losses/", "Policy/", "Environment/", "Self-play/")
@@ -59,15 +60,12 @@ class JsonLines:
         write_atomic(self._path, b"".join(lines))
 
 
-class JsonlWriter(JsonLines):
+class JsonlWriter(JsonLines, SummaryWriter):
     """A writer of summaries, one per line."""
 
     def write(self, summary: Summary) -> None:
         """Appends a line."""
         self.append(to_json(summary))
-
-    def close(self) -> None:
-        """Does nothing: every line is closed when it is written."""
 
 
 def to_json(summary: Summary) -> dict[str, Any]:

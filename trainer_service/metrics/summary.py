@@ -24,6 +24,9 @@ _REPLACED = "Environment/Replaced Values"
 EPISODE_TAGS = frozenset({_REWARD, _GROUP_REWARD, _LENGTH})
 """Tags that only the trainer may use, for the episodes that it counted."""
 
+FILM_TAG = "Videos_Test"
+"""XuanCe's tag of the films of evaluations."""
+
 _BINS = 30
 
 

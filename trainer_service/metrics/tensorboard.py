@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from trainer_service.metrics.summary import Summary, histogram
+from trainer_service.metrics.summary import FILM_TAG, Summary, histogram
+from trainer_service.metrics.writers import RunEnd, SummaryWriter
 from trainer_service.runs.files import SaveError
 from unity_bridge.arrays import Floats
 
@@ -21,7 +22,7 @@ _RGB = 3
 """TensorBoard's number of colours with three channels."""
 
 
-class TensorBoardWriter:
+class TensorBoardWriter(SummaryWriter):
     """A writer of ML-Agents' tags to one event file per behavior.
 
     Uses TensorBoard's record format without torch's wrapper around it, which takes a second to import, and
@@ -47,8 +48,12 @@ class TensorBoardWriter:
         ]
         self._file(summary.behavior).append(step=summary.step, summary=SummaryProto(value=values))
 
-    def write_text(self, behavior: str, text: str) -> None:
-        """Shows ``text``, such as the settings of the behavior, on TensorBoard's text page."""
+    def write_evaluation(self, summary: Summary) -> None:
+        """Writes the scores beside the other statistics."""
+        self.write(summary)
+
+    def write_settings(self, behavior: str, text: str) -> None:
+        """Shows the settings of a behavior on TensorBoard's text page."""
         from tensorboard.compat.proto import summary_pb2, tensor_pb2, types_pb2
 
         code_block = "\n".join("\t" + line for line in text.splitlines())  # the page reads Markdown
@@ -61,13 +66,14 @@ class TensorBoardWriter:
         )
         self._file(behavior).append(step=0, summary=summary_pb2.Summary(value=[value]))
 
-    def write_film(self, behavior: str, step: int, gif: bytes) -> None:
+    def write_film(self, behavior: str, step: int, film: Path) -> None:
         """Shows an animated GIF on TensorBoard's page of images, under XuanCe's tag of films of evaluations."""
         from tensorboard.compat.proto.summary_pb2 import Summary as SummaryProto
 
+        gif = film.read_bytes()
         width, height = struct.unpack_from("<HH", gif, 6)  # after the six letters of the version
         image = SummaryProto.Image(width=width, height=height, colorspace=_RGB, encoded_image_string=gif)
-        value = SummaryProto.Value(tag="Videos_Test", image=image)
+        value = SummaryProto.Value(tag=FILM_TAG, image=image)
         self._file(behavior).append(step=step, summary=SummaryProto(value=[value]))
 
     def truncate_after(self, behavior: str, step: int) -> None:
@@ -76,7 +82,7 @@ class TensorBoardWriter:
 
         self._file(behavior).append(step=step + 1, session_log=SessionLog(status=SessionLog.START))
 
-    def close(self) -> None:
+    def close(self, end: RunEnd = "finished") -> None:
         """Closes the files."""
         for file in self._files.values():
             file.close()

@@ -1,44 +1,59 @@
-"""Writers of summaries: their protocol, and the two that need no file of their own."""
+"""Writers of summaries: their base, and the two that need no file of their own."""
 
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from pathlib import Path
+from typing import Literal
 
 from trainer_service.metrics.summary import Series, Summary, summary_line
 from trainer_service.metrics.timers import Timers
 
+RunEnd = Literal["finished", "interrupted", "failed"]
+"""How a run ended: by itself or by a stop rule, by a signal, by an error."""
+
 _logger = logging.getLogger(__name__)
 
 
-class SummaryWriter(Protocol):
-    """Protocol of whatever keeps or shows summaries."""
+class SummaryWriter:
+    """A base of whatever keeps or shows what a run reports. Overwrite what you need; only ``write`` must be.
+
+    All methods are called one after the other. Those of a run's own files raise SaveError where they cannot write.
+    """
+
+    def open(self) -> None:
+        """Called once, before everything else."""
 
     def write(self, summary: Summary) -> None:
-        """Writes one more summary. Raises SaveError."""
+        """Writes one more summary."""
+        raise NotImplementedError
+
+    def write_settings(self, behavior: str, text: str) -> None:
+        """Called when a behavior shows up. ``text`` is the YAML of a configuration with this behavior alone."""
+
+    def write_evaluation(self, summary: Summary) -> None:
+        """Writes the scores of an evaluation in the middle of the run, with tags such as
+        ``Evaluation/Cumulative Reward``."""
+
+    def write_film(self, behavior: str, step: int, film: Path) -> None:
+        """Called with the film of an evaluation, an animated GIF in the run's folder that stays there."""
 
     def truncate_after(self, behavior: str, step: int) -> None:
-        """Removes summaries after ``step``: a run that resumes there writes them again. Raises SaveError."""
+        """Removes summaries after ``step`` where that can be done: a run that resumes there writes them again."""
 
-    def close(self) -> None:
+    def close(self, end: RunEnd = "finished") -> None:
         """Closes the writer; nothing is written afterwards."""
 
 
-class ConsoleWriter:
+class ConsoleWriter(SummaryWriter):
     """A writer that logs one line per summary, in the words that ML-Agents' users grep for."""
 
     def write(self, summary: Summary) -> None:
         """Logs ``summary_line``."""
         _logger.info("%s", summary_line(summary))
 
-    def truncate_after(self, behavior: str, step: int) -> None:
-        """Does nothing: a logged line cannot be taken back."""
 
-    def close(self) -> None:
-        """Does nothing."""
-
-
-class GaugeWriter:
+class GaugeWriter(SummaryWriter):
     """A writer of every statistic's latest value and range to timers.json, as in ML-Agents."""
 
     def __init__(self, timers: Timers) -> None:
@@ -51,9 +66,3 @@ class GaugeWriter:
             name = f"{summary.behavior}.{tag}".replace("/", ".").replace(" ", "")
             self._timers.gauge(f"{name}.mean", series.mean)
             self._timers.gauge(f"{name}.sum", series.total)
-
-    def truncate_after(self, behavior: str, step: int) -> None:
-        """Does nothing: gauges begin anew with every process."""
-
-    def close(self) -> None:
-        """Does nothing: the owner of the timers writes them."""

@@ -17,7 +17,7 @@ _SET_ASIDE = "set-aside"
 _FAILED_START = frozenset({LOCK, "configuration.yaml", "run_logs"})
 """Files that a start leaves which ended before its first agent came: nothing of value."""
 _ROOT_FILES = ("configuration.yaml", "metrics.jsonl", "evaluations.jsonl", "film-[0-9]*.gif")
-_LOG_FILES = ("training_status.json", "timers.json", "Player-*.log")
+_LOG_FILES = ("training_status.json", "timers.json", "Player-*.log", "tracker-*.json")
 _BEHAVIOR_FILES = (
     "checkpoint.pt", "best.pt", "best.onnx", "replay.npz", "events.out.tfevents.*", "last_replay_buffer.hdf5",
 )  # fmt: skip
@@ -36,6 +36,7 @@ class RunLayout:
           run_logs/training_status.json             list of checkpoints
           run_logs/timers.json                      where the time went
           run_logs/Player-<worker>.log              output of each launched simulator
+          run_logs/tracker-<name>.json              the run's id in a tracker, which --resume goes on with
           <behavior>.onnx                           final model
           <behavior>/<behavior>-<step>.onnx, .pt    older ones
           <behavior>/checkpoint.pt                  what --resume and --initialize-from read
@@ -91,6 +92,10 @@ class RunLayout:
     def player_log(self, worker: int) -> Path:
         """Output of the launched simulator number ``worker``."""
         return self.run_logs / f"Player-{worker}.log"
+
+    def tracker(self, name: str) -> Path:
+        """What a tracker must know to go on with a resumed run, JSON."""
+        return self.run_logs / f"tracker-{name}.json"
 
     def behavior(self, name: str) -> Path:
         """Folder of one behavior.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.metrics import Summary, format_return
+from trainer_service.metrics import Summary, SummaryWriter, format_return
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 
@@ -40,7 +40,7 @@ _COPIES = {
 _logger = logging.getLogger(__name__)
 
 
-class ProgressLog:
+class ProgressLog(SummaryWriter):
     """Progress of a run, twice a second in the table of a terminal, elsewhere in a line now and then.
 
     Everything happens in the calls, in the thread of the run. Those in between cost a look at the clock. It is a
@@ -111,12 +111,6 @@ class ProgressLog:
         """Notes that a behavior had its summary."""
         self._last_line_s = self._clock()
         self._last_logged[summary.behavior] = _Mark(summary.step, self._last_line_s)
-
-    def truncate_after(self, behavior: str, step: int) -> None:
-        """Does nothing: lines that were logged stay."""
-
-    def close(self) -> None:
-        """Does nothing."""
 
     def _during(self, text: Callable[[], str]) -> None:
         now = self._clock()

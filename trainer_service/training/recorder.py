@@ -15,7 +15,7 @@ from trainer_service.callbacks import CallbackList
 from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
 from trainer_service.interop.onnx_export import ExportError, export_policy
-from trainer_service.metrics import SummaryWriter
+from trainer_service.metrics import RunEnd, SummaryWriter
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.checkpoint import NotFiniteError, save_checkpoint
@@ -127,8 +127,10 @@ class Recorder:
             self._autosave_at[behavior.name] = 0.0  # until it has succeeded
             self._try_save(behavior, self._autosave)
 
-    def finish(self, behaviors: Sequence[Behavior]) -> None:
+    def finish(self, behaviors: Sequence[Behavior], end: RunEnd = "finished") -> None:
         """Saves everything for the last time.
+
+        end: how the run ended, for those who keep that.
 
         Raises:
             SaveError: something could not be written; everything else was.
@@ -150,7 +152,7 @@ class Recorder:
             except SaveError as error:
                 failures.append(error)
         for writer in self._writers:
-            writer.close()
+            writer.close(end)
         for failure in failures[1:]:
             _logger.error("%s", failure, exc_info=None if isinstance(failure, UserError) else failure)
         if failures:

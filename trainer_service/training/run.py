@@ -27,7 +27,14 @@ from trainer_service.curriculum import Curriculum, lesson_mismatches
 from trainer_service.errors import UserError
 from trainer_service.evaluation.periodic import PeriodicEvaluator
 from trainer_service.evaluation.simulator import EvaluationSimulator
-from trainer_service.metrics import ConsoleWriter, GaugeWriter, JsonlWriter, SummaryWriter, TensorBoardWriter
+from trainer_service.metrics import (
+    ConsoleWriter,
+    GaugeWriter,
+    JsonlWriter,
+    RunEnd,
+    SummaryWriter,
+    TensorBoardWriter,
+)
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.folder import RunFolder
@@ -106,11 +113,15 @@ class Run:
     callbacks: CallbackList = field(default_factory=CallbackList)
     """Code of users."""
 
-    def finish(self) -> None:
-        """Saves what was learned, for the last time. Raises SaveError or NotFiniteError, as the recorder does."""
+    def finish(self, *, failed: bool = False) -> None:
+        """Saves what was learned, for the last time. Raises SaveError or NotFiniteError, as the recorder does.
+
+        failed: whether an error ended the run.
+        """
         if self.stop.requested:
             _logger.info("Learning was interrupted. Saving what was learned.")
-        self.recorder.finish(list(self.behaviors.values()))
+        end: RunEnd = "failed" if failed else "interrupted" if self.stop.signalled else "finished"
+        self.recorder.finish(list(self.behaviors.values()), end)
         if self.evaluator is not None:
             self.evaluator.finish()
         self.callbacks.on_run_end()
@@ -141,7 +152,7 @@ def saved_at_the_end(run: Run, device: torch.device) -> Iterator[None]:
             raise explained from None
     except BaseException:
         try:
-            run.finish()
+            run.finish(failed=True)
         except Exception as error:
             _logger.error("%s", error, exc_info=None if isinstance(error, UserError) else error)
         raise
@@ -167,6 +178,9 @@ class RunFactory:
     opponents: Checkpoints = field(default_factory=dict)
     """Checkpoints of fixed opponents."""
 
+    trackers: Sequence[SummaryWriter] = ()
+    """Writers besides the run's own, not opened yet."""
+
     device: torch.device
     ranks: LearnerRanks | None = None
     """Learner ranks that share the updates; None for one learner."""
@@ -186,7 +200,9 @@ class RunFactory:
         environment = options.env_settings
         hint = ExchangeHint(timers, environment.env_path, environment.num_envs)
         progress = ProgressLog(self.console, hint.check)
-        writers = [*_writers(folder, timers), progress]
+        writers = [*_writers(folder, timers), progress, *self.trackers]
+        for tracker in self.trackers:
+            tracker.open()
         autosave_s = options.checkpoint_settings.autosave_interval_s
         recorder = Recorder(
             Outputs(folder, self.console, writers, timers),
@@ -256,7 +272,7 @@ class RunFactory:
         }
         self.curriculum.resume(status.lessons, histories)
 
-    def _evaluator(self, writers: Iterable[SummaryWriter], progress: ProgressLog) -> PeriodicEvaluator | None:
+    def _evaluator(self, writers: Sequence[SummaryWriter], progress: ProgressLog) -> PeriodicEvaluator | None:
         """The run's evaluator, where one is wanted and the simulator is a program."""
         settings = self.options.evaluation
         if settings is None or self.command is None or not self.folder.writable:
@@ -266,7 +282,7 @@ class RunFactory:
             EvaluationSimulator(self.options, self.command, settings.seed),
             self.folder,
             self.curriculum,
-            boards=[writer for writer in writers if isinstance(writer, TensorBoardWriter)],
+            writers=writers,
             progress=progress.evaluating,
             stop_requested=lambda: self.stop.requested,
             on_step=self.callbacks.listener("on_evaluation_step"),
@@ -384,7 +400,7 @@ def _writers(folder: RunFolder, timers: Timers) -> list[SummaryWriter]:
 
 
 def _describe_settings(writers: Iterable[SummaryWriter], behavior: Behavior) -> None:
-    """Shows a behavior's settings: in the log, in ML-Agents' words, and in TensorBoard."""
+    """Shows a behavior's settings: in the log, in ML-Agents' words, and to all writers."""
     counts: dict[str, int | None] = {member.behavior: member.num_agents for member in behavior.spec.members}
     teams = {behavior.name: counts} if counts else {}
     text = dump_run_options(RunOptions(behaviors={behavior.name: behavior.settings}, teams=teams))
@@ -392,5 +408,4 @@ def _describe_settings(writers: Iterable[SummaryWriter], behavior: Behavior) -> 
     listed = yaml.safe_dump(own, sort_keys=False, allow_unicode=True)
     _logger.info("Hyperparameters for behavior name %s:\n%s", behavior.name, indent(listed.rstrip(), "    "))
     for writer in writers:
-        if isinstance(writer, TensorBoardWriter):
-            writer.write_text(behavior.name, text)
+        writer.write_settings(behavior.name, text)

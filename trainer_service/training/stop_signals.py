@@ -87,6 +87,11 @@ class StopSignals:
         self._wakeup_writer.close()
         self._wakeup_reader.close()
 
+    @property
+    def signalled(self) -> bool:
+        """Whether it was a signal that asked."""
+        return self._signalled_s is not None
+
     def request(self) -> None:
         """Requests a stop, as a signal does."""
         self.requested = True

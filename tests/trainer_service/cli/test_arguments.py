@@ -73,6 +73,11 @@ def test_resume_takes_a_checkpoint_and_never_the_file_that_follows(which: str) -
     assert parse("--env-args", "--resume", which)["env_args"] == ["--resume", which]
 
 
+def test_trackers_gather_and_take_no_beginning_of_train() -> None:
+    assert parse("--track", "wandb", "--trac=mlflow")["track"] == ["wandb", "mlflow"]
+    assert parse("--tra") == parse("--tr") == parse("--train")
+
+
 def test_some_beginnings_are_unambiguous() -> None:
     assert "--num-e" in unambiguous("--num-envs")
     assert "--num-" not in unambiguous("--num-envs")

@@ -230,7 +230,7 @@ def test_a_folder_in_place_of_the_metrics_is_named(tmp_path: Path) -> None:
 
 def test_the_settings_are_shown_as_text(tmp_path: Path) -> None:
     writer = TensorBoardWriter(lambda _: tmp_path)
-    writer.write_text("Ball", "trainer_type: ppo\nbatch_size: 64")
+    writer.write_settings("Ball", "trainer_type: ppo\nbatch_size: 64")
     writer.close()
     (event,) = events(tmp_path).Tensors("Hyperparameters/text_summary")
     assert event.step == 0
@@ -240,7 +240,8 @@ def test_the_settings_are_shown_as_text(tmp_path: Path) -> None:
 def test_a_film_is_shown_as_an_image_that_moves(tmp_path: Path) -> None:
     gif = b"GIF89a" + bytes([0x2C, 0x01, 0x50, 0x00]) + b"..."  # 300 wide, 80 high
     writer = TensorBoardWriter(lambda name: tmp_path / name)
-    writer.write_film("Ball", 500, gif)
+    (tmp_path / "film.gif").write_bytes(gif)
+    writer.write_film("Ball", 500, tmp_path / "film.gif")
     writer.close()
     (film,) = events(tmp_path / "Ball").Images("Videos_Test")
     assert (film.step, film.width, film.height, film.encoded_image_string) == (500, 300, 80, gif)

@@ -1,0 +1,26 @@
+"""Names of summary writers that a run may ask for with ``track``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from trainer_service.config.section import require_choice
+
+SUMMARY_WRITERS: dict[str, str] = {
+    "mlflow": "trainer_service.metrics.trackers.mlflow_writer:make_writer",
+    "trackio": "trainer_service.metrics.trackers.trackio_writer:make_writer",
+    "wandb": "trainer_service.metrics.trackers.wandb_writer:make_writer",
+}
+"""The factory of each summary writer, as MODULE:FUNCTION: none is imported before a run asks for it. A factory takes a
+``trainer_service.metrics.trackers.TrackedRun`` and returns a ``trainer_service.metrics.SummaryWriter``; where that
+cannot work, for a package that is missing, it raises UserError."""
+
+
+def _as_tracker(value: Any) -> str:
+    return require_choice("tracker", value, SUMMARY_WRITERS)
+
+
+TrackerName = Annotated[str, BeforeValidator(_as_tracker)]
+"""The name of a summary writer in the registry."""

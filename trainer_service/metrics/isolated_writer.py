@@ -1,0 +1,118 @@
+"""Writers that are not ours, kept apart from the run: whatever they do wrong costs a warning."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trainer_service.metrics.summary import Summary
+from trainer_service.metrics.writers import RunEnd, SummaryWriter
+
+PATIENCE_S = 120.0
+"""Seconds that one call may take: to reach a service that does not answer, a library tries for a minute or two."""
+
+FAREWELL_S = 60.0
+"""Seconds that a writer gets at the end of a run to send what waits and to close."""
+
+_QUIET_S = 2.0
+"""Seconds of waiting at the end that need no explanation."""
+
+_logger = logging.getLogger(__name__)
+
+
+class IsolatedWriter(SummaryWriter):
+    """A writer in a thread of its own, which does one thing after the other.
+
+    Where it raises, or one call takes longer than ``patience_s``, it is left out from then on, with one warning that
+    names it. No call here ever waits for it but ``close``, and that no longer than ``farewell_s``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        writer: SummaryWriter,
+        *,
+        patience_s: float = PATIENCE_S,
+        farewell_s: float = FAREWELL_S,
+    ) -> None:
+        """name: what the warning calls it."""
+        self._name = name
+        self._writer = writer
+        self._patience_s = patience_s
+        self._farewell_s = farewell_s
+        self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self._busy_since_s: float | None = None
+        self._is_out = False
+        self._lock = threading.Lock()
+        # A daemon: a call that never returns must not keep the process alive.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    def open(self) -> None:
+        """Starts the thread, and opens the writer in it."""
+        self._thread.start()
+        self._send(self._writer.open)
+
+    def write(self, summary: Summary) -> None:
+        """Hands a summary on."""
+        self._send(partial(self._writer.write, summary))
+
+    def write_settings(self, behavior: str, text: str) -> None:
+        """Hands settings on."""
+        self._send(partial(self._writer.write_settings, behavior, text))
+
+    def write_evaluation(self, summary: Summary) -> None:
+        """Hands an evaluation on."""
+        self._send(partial(self._writer.write_evaluation, summary))
+
+    def write_film(self, behavior: str, step: int, film: Path) -> None:
+        """Hands a film on."""
+        self._send(partial(self._writer.write_film, behavior, step, film))
+
+    def truncate_after(self, behavior: str, step: int) -> None:
+        """Hands the wish on."""
+        self._send(partial(self._writer.truncate_after, behavior, step))
+
+    def close(self, end: RunEnd = "finished") -> None:
+        """Lets the writer finish what waits and close."""
+        self._send(partial(self._writer.close, end))
+        self._calls.put(None)
+        if self._is_out or not self._thread.is_alive():
+            return
+        self._thread.join(min(_QUIET_S, self._farewell_s))
+        if self._thread.is_alive():
+            _logger.info("Waiting for %s, at most %.0f s.", self._name, self._farewell_s)
+            self._thread.join(max(0.0, self._farewell_s - _QUIET_S))
+        if self._thread.is_alive():
+            self._leave_out(
+                f"it did not end within {self._farewell_s:g} s; its last values may be missing there"
+            )
+
+    def _send(self, call: Callable[[], Any]) -> None:
+        since = self._busy_since_s
+        if since is not None and time.monotonic() - since > self._patience_s:
+            self._leave_out(f"it has not answered for {self._patience_s:g} s")
+        if not self._is_out:
+            self._calls.put(call)
+
+    def _work(self) -> None:
+        while not self._is_out and (call := self._calls.get()) is not None:
+            self._busy_since_s = time.monotonic()
+            try:
+                call()
+            except BaseException as error:  # in code of others sys.exit() is a mistake like any other
+                _logger.debug("%s failed:", self._name, exc_info=error)
+                self._leave_out(f"{type(error).__name__}: {' '.join(str(error).split())}")
+            self._busy_since_s = None
+
+    def _leave_out(self, reason: str) -> None:
+        with self._lock:
+            if self._is_out:
+                return
+            self._is_out = True
+        _logger.warning("%s is left out from here on: %s. The run goes on without it.", self._name, reason)

@@ -1,0 +1,106 @@
+"""Trackers of experiments as summary writers: what they are told of a run, and how they are made by name."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainer_service.config import RunOptions, dump_run_options
+from trainer_service.config.tracking import SUMMARY_WRITERS
+from trainer_service.errors import UserError
+from trainer_service.metrics.isolated_writer import IsolatedWriter
+from trainer_service.metrics.summary import Summary
+from trainer_service.metrics.writers import SummaryWriter
+from trainer_service.runs.files import write_atomic
+from trainer_service.runs.layout import RunLayout
+
+PROJECT = "trainer-service"
+"""Where a tracker puts runs, unless a variable of its own says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedRun:
+    """A run as the factory of a summary writer sees it."""
+
+    run_id: str
+
+    folder: Path
+    """The folder of its results, which need not be there before the writer is opened."""
+
+    configuration: Mapping[str, Any]
+    """All of its options, as configuration.yaml has them: numbers, texts, lists and mappings."""
+
+    is_resumed: bool
+
+    memory: Path
+    """A file in that folder for what the writer must know again when the run is resumed."""
+
+    def recall(self) -> dict[str, Any]:
+        """What ``remember`` was told before the run was resumed; empty where that is nothing."""
+        try:
+            found = json.loads(self.memory.read_text(encoding="utf-8")) if self.is_resumed else {}
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def remember(self, **values: Any) -> None:
+        """Keeps values for ``recall``, such as the run's id in the tracker. Raises SaveError."""
+        write_atomic(self.memory, json.dumps(values).encode())
+
+
+def make_trackers(options: RunOptions) -> list[SummaryWriter]:
+    """Makes the summary writers that ``track`` names, which are not opened yet; none for a run that writes nothing.
+
+    Raises:
+        UserError: a package that one of them needs is not installed, or its factory failed.
+    """
+    saved = options.checkpoint_settings
+    if saved.inference or not options.track:
+        return []
+    layout = RunLayout(Path(saved.results_dir, saved.run_id))
+    configuration = yaml.safe_load(dump_run_options(options))
+    return [
+        IsolatedWriter(
+            f"Tracker '{name}'",
+            _factory(name)(
+                TrackedRun(
+                    run_id=saved.run_id,
+                    folder=layout.path,
+                    configuration=configuration,
+                    is_resumed=bool(saved.resume),
+                    memory=layout.tracker(name),
+                )
+            ),
+        )
+        for name in dict.fromkeys(options.track)
+    ]
+
+
+def _factory(name: str) -> Any:
+    module, _, function = SUMMARY_WRITERS[name].partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)
+    except Exception as error:  # it may be code of others
+        raise UserError(f"--track {name}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+
+
+def require_package(name: str, extra: str) -> None:
+    """Raises UserError where a package is not installed that belongs to an extra of ours."""
+    if importlib.util.find_spec(name) is None:
+        raise UserError(f"--track {extra}: {name} is not installed: pip install 'trainer-service[{extra}]'")
+
+
+def scalars(summary: Summary) -> dict[str, float]:
+    """The finite values of a summary by TensorBoard's tag, with the behavior's name before it as in its folders."""
+    return {
+        f"{summary.behavior}/{tag}": series.value
+        for tag, series in summary.tagged().items()
+        if abs(series.value) < float("inf")
+    }

@@ -1,0 +1,80 @@
+"""Runs on Weights & Biases, on its servers, on one's own or offline."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from trainer_service.metrics.isolated_writer import FAREWELL_S
+from trainer_service.metrics.summary import FILM_TAG, Summary
+from trainer_service.metrics.trackers import PROJECT, TrackedRun, require_package, scalars
+from trainer_service.metrics.writers import RunEnd, SummaryWriter
+
+_EXIT_CODES: dict[RunEnd, int] = {"finished": 0, "failed": 1, "interrupted": 255}
+"""Those that its pages show as finished, failed and killed."""
+
+_logger = logging.getLogger(__name__)
+
+
+def make_writer(run: TrackedRun) -> SummaryWriter:
+    """Raises UserError where wandb is not installed."""
+    require_package("wandb", "wandb")
+    return WandbWriter(run)
+
+
+class WandbWriter(SummaryWriter):
+    """A writer to a run of Weights & Biases.
+
+    Each behavior counts its own steps, so its values are drawn over ``BEHAVIOR/Step``. Everything else is said with
+    W&B's own variables: WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE and so on.
+    """
+
+    def __init__(self, run: TrackedRun) -> None:
+        self._run = run
+        self._wandb: Any = None
+        self._tracked: Any = None
+        self._behaviors: set[str] = set()
+
+    def open(self) -> None:
+        import wandb
+
+        self._wandb = wandb
+        run_id = self._run.recall().get("id") or uuid.uuid4().hex[:8]
+        self._run.remember(id=run_id)
+        self._tracked = wandb.init(
+            id=run_id,
+            name=self._run.run_id,
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            dir=os.environ.get("WANDB_DIR", str(self._run.folder)),
+            config=dict(self._run.configuration),
+            resume="allow",
+            allow_val_change=True,
+            # Its lines would run into the table of a terminal; and an end without network must not wait for ever.
+            settings=wandb.Settings(silent=True, console="off", finish_timeout=FAREWELL_S / 2),
+        )
+        where = self._tracked.url or f"offline in '{Path(self._tracked.dir).parent}'"
+        _logger.info("W&B: run %s, %s", run_id, where)
+
+    def write(self, summary: Summary) -> None:
+        self._log(summary.behavior, summary.step, scalars(summary))
+
+    def write_evaluation(self, summary: Summary) -> None:
+        self.write(summary)
+
+    def write_film(self, behavior: str, step: int, film: Path) -> None:
+        video = self._wandb.Video(str(film), format="gif")
+        self._log(behavior, step, {f"{behavior}/{FILM_TAG}": video})
+
+    def close(self, end: RunEnd = "finished") -> None:
+        self._tracked.finish(exit_code=_EXIT_CODES[end])
+
+    def _log(self, behavior: str, step: int, values: dict[str, Any]) -> None:
+        axis = f"{behavior}/Step"
+        if behavior not in self._behaviors:
+            self._behaviors.add(behavior)
+            self._tracked.define_metric(axis, hidden=True)
+            self._tracked.define_metric(f"{behavior}/*", step_metric=axis)
+        self._tracked.log({axis: step, **values})
