@@ -62,7 +62,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("trainer_service.evaluation",),
     ("trainer_service.distributed", "trainer_service.distributed.learners"),
     ("trainer_service.training",),
-    ("trainer_service.demonstrations", "trainer_service.doctor"),
+    ("trainer_service.demonstrations", "trainer_service.doctor", "trainer_service.analysis"),
     ("trainer_service.cli",),
     ("trainer_service.__main__", "trainer_service"),
 )

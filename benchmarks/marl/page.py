@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import statistics
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from marl.rows import ROWS, Row
+from trainer_service.analysis.run_record import read_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,6 @@ def _metrics(folder: Path, row: Row, score: Score) -> Path:
 
 def curve(path: Path, row: Row) -> tuple[list[int], list[float]]:
     """Agent steps and mean returns of a run's summaries. path: of its metrics.jsonl."""
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    key = "mean_group_return" if row.unit == "team" else "mean_return"
-    told = [line for line in lines if line.get(key) is not None and line["behavior"] == lines[0]["behavior"]]
-    return [line["step"] for line in told], [line[key] for line in told]
+    curves = next(iter(read_run(path.parent).curves.values()))
+    told = curves["mean_group_return" if row.unit == "team" else "mean_return"]
+    return told.steps.tolist(), told.values.tolist()

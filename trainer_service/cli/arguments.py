@@ -35,6 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_check(commands)
     _add_configs(commands)
     _add_evaluate(commands)
+    _add_compare(commands)
     _add_record_demo(commands)
     _add_demo_info(commands)
     _add_simulate(commands)
@@ -217,6 +218,37 @@ def _add_evaluate(commands: Any) -> None:
     evaluate.add_argument("--results-dir", default="results", metavar="DIR")
     evaluate.add_argument("--torch-device", default="cpu", metavar="DEVICE")
     evaluate.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
+
+
+def _add_compare(commands: Any) -> None:
+    compare = commands.add_parser(
+        "compare", help="compare runs over seeds",
+        description="Compares what runs of this trainer and of ML-Agents learned, finished or not. Runs that differ in "
+        "their seed only are one group: its scores are interquartile means with 95 %% bootstrap intervals.",
+    )  # fmt: skip
+    compare.set_defaults(command="compare", parser=compare)
+    compare.add_argument("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
+    compare.add_argument(
+        "--metric", metavar="NAME",
+        help="a key of metrics.jsonl or a tag of TensorBoard (default mean_group_return where all runs have groups, "
+        "else mean_return; evaluation/mean_return: of the evaluations while training)",
+    )  # fmt: skip
+    compare.add_argument(
+        "--behavior", metavar="NAME", help="which (default: all that the runs have in common)"
+    )
+    compare.add_argument(
+        "--group-by", choices=("config", "name", "run"), default="config",
+        help="config: equal configurations but for the seed; name: equal run ids but for the number at the end; "
+        "run: each alone (default config)",
+    )  # fmt: skip
+    compare.add_argument("--threshold", type=float, metavar="X", help="when did they reach this value?")
+    compare.add_argument("--until", type=int, metavar="STEPS", help="count nothing after so many steps")
+    compare.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw the curves: a .png, .svg or .pdf file"
+    )
+    compare.add_argument("--title", default="", metavar="TEXT", help="of the picture")
+    compare.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    compare.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
 
 
 def _add_record_demo(commands: Any) -> None:

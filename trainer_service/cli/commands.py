@@ -214,6 +214,12 @@ def _choose_checkpoint(parsed: argparse.Namespace) -> None:
     parsed.run_id, parsed.checkpoint = name.run_id, name.which
 
 
+def _compare(parsed: argparse.Namespace) -> int:
+    from trainer_service.cli.comparison import compare_runs
+
+    return compare_runs(parsed)
+
+
 def _record_demo(parsed: argparse.Namespace) -> int:
     from trainer_service.cli.demonstrations import record_demo
 
@@ -335,6 +341,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "check": _check,
     "configs": _configs,
     "evaluate": _evaluate,
+    "compare": _compare,
     "record-demo": _record_demo,
     "demo-info": _demo_info,
     "simulate": _simulate,

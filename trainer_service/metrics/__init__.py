@@ -1,6 +1,6 @@
 """Metrics of a run: statistics between two summaries, the files that keep them, the console and timers."""
 
-from trainer_service.metrics.jsonl import JsonLines, JsonlWriter, json_key, to_json
+from trainer_service.metrics.jsonl import JsonLines, JsonlWriter, json_key, read_rows, to_json
 from trainer_service.metrics.statistics import Statistics
 from trainer_service.metrics.summary import (
     FILM_TAG,
@@ -30,6 +30,7 @@ __all__ = [
     "TensorBoardWriter",
     "format_return",
     "json_key",
+    "read_rows",
     "summary_line",
     "to_json",
 ]

@@ -47,7 +47,7 @@ class JsonLines:
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns the objects of all lines. Raises SaveError."""
-        return [row for line in _lines(self._path) if (row := _parsed(line)) is not None]
+        return read_rows(self._path)
 
     def truncate_after(self, behavior: str, step: int) -> None:
         """Removes the lines of a behavior after a step. Raises SaveError."""
@@ -66,6 +66,14 @@ class JsonlWriter(JsonLines, SummaryWriter):
     def write(self, summary: Summary) -> None:
         """Appends a line."""
         self.append(to_json(summary))
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Reads the objects of all whole lines, none without a file. Changes nothing, so a run may be writing it.
+
+    Raises SaveError where it cannot be read.
+    """
+    return [row for line in _lines(path) if (row := _parsed(line)) is not None]
 
 
 def to_json(summary: Summary) -> dict[str, Any]:

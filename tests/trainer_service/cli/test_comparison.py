@@ -1,0 +1,129 @@
+"""The command ``compare`` on folders of runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trainer_service.cli import main
+
+
+def write_run(
+    results: Path, name: str, *, seed: int, beta: float, ends: float, behavior: str = "Ball"
+) -> Path:
+    folder = results / name
+    folder.mkdir(parents=True)
+    options = {"behaviors": {behavior: {"beta": beta}}, "env_settings": {"seed": seed}}
+    (folder / "configuration.yaml").write_text(yaml.safe_dump(options), encoding="utf-8")
+    rows = [
+        {"behavior": behavior, "step": step, "wall_s": step / 10, "mean_return": value}
+        for step, value in ((100, 0.0), (200, ends))
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sequence[str]:
+    """Ids of three seeds of one method and two of another, in ./results."""
+    monkeypatch.chdir(tmp_path)
+    low = [write_run(Path("results"), f"low-{i}", seed=i, beta=0.1, ends=float(i)) for i in (1, 2, 3)]
+    high = [write_run(Path("results"), f"high-{i}", seed=i, beta=0.5, ends=10.0 * i) for i in (1, 2)]
+    return [path.name for path in (*low, *high)]
+
+
+def test_groups_scores_and_differences_are_shown(
+    runs: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *runs, "--threshold", "2"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [
+        "low",
+        "3",
+        "200",
+        "2.000",
+        "[1.000,",
+        "3.000]",
+        "1.000",
+        "[0.500,",
+        "1.500]",
+        "2",
+        "of",
+        "3",
+        "200",
+        "20.0",
+    ] in lines
+    assert ["low-2", "seed", "2", "200", "2.000", "1.000", "200", "20.0"] in lines
+    assert ["low-1", "seed", "1", "200", "1.000", "0.500", "never", "never"] in lines
+    assert ["behaviors.Ball.beta", "0.1", "0.5"] in lines
+    assert any(line[:1] == ["high"] and line[-3:] == ["1.000", "[1.000,", "1.000]"] for line in lines)
+
+
+def test_json_is_one_object_without_nan(runs: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *runs, "results/low-1", "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert [[run["run_id"] for run in group["runs"]] for group in found["groups"]] == [
+        [*runs[:3]],
+        [*runs[3:]],
+    ]
+    assert found["settings"] == {"behaviors.Ball.beta": ["0.1", "0.5"]}
+    low, high = found["behaviors"]["Ball"]["groups"]
+    assert low["final"] == {"iqm": 2.0, "low": 1.0, "high": 3.0}
+    assert low["over_steps"]["iqm"] == [0.0, 2.0]
+    assert high["probability_of_improvement"]["iqm"] == 1.0
+    assert main(["compare", runs[0], "--json"]) == 0
+    (alone,) = json.loads(capsys.readouterr().out)["behaviors"]["Ball"]["groups"]
+    assert alone["final"] == {"iqm": 1.0, "low": None, "high": None}
+
+
+def test_patterns_stand_for_runs(runs: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "low-*", "--json"]) == 0
+    (group,) = json.loads(capsys.readouterr().out)["groups"]
+    assert [run["seed"] for run in group["runs"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("suffix", "begins"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
+def test_runs_become_a_picture(runs: Sequence[str], tmp_path: Path, suffix: str, begins: bytes) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / f"curves{suffix}"
+    assert main(["compare", *runs, "--plot", str(picture), "--title", "$100"]) == 0
+    assert picture.read_bytes().startswith(begins)
+
+
+def test_pictures_that_cannot_be_drawn_are_refused_first(
+    runs: Sequence[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["compare", *runs, "--plot", "curves.gif"]) == 2
+    assert "expected a file that ends with .png, .svg, .pdf, got 'curves.gif'" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["compare", *runs, "--plot", "curves.png"]) == 2
+    shown = capsys.readouterr()
+    assert "pip install 'trainer-service[plot]'" in shown.err
+    assert not shown.out
+
+
+def test_names_of_behaviors_are_no_markup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(Path("results"), "odd", seed=1, beta=0.1, ends=1.0, behavior="[red]\x1b[31mBall $x")
+    pytest.importorskip("matplotlib")
+    assert main(["compare", "odd", "--plot", "odd.png"]) == 0
+    assert "[red]\\x1b[31mBall $x: mean_return" in capsys.readouterr().out
+
+
+def test_what_is_no_run_is_named(runs: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkdir("empty")
+    for argument, words in (
+        ("nothing", "'nothing' does not exist"),
+        ("empty", "'empty' is no folder of a run"),
+    ):
+        assert main(["compare", runs[0], argument]) == 2
+        assert words in capsys.readouterr().err

@@ -1,0 +1,179 @@
+"""What a run's folder tells of it: its curves, its configuration and how far it came."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeGuard
+
+from trainer_service.analysis.curves import Curve
+from trainer_service.analysis.event_files import has_event_files, read_event_files
+from trainer_service.config.reading.document import read_document
+from trainer_service.errors import ConfigError, UserError
+from trainer_service.metrics import MEMBER_REWARD, json_key, read_rows
+from trainer_service.runs.layout import RunLayout
+
+OURS, ML_AGENTS = "trainer-service", "ML-Agents"
+
+_METRIC_OF_TAG: Mapping[str, str] = {
+    "Environment/Cumulative Reward": "mean_return",
+    "Environment/Group Cumulative Reward": "mean_group_return",
+    "Environment/Episode Length": "mean_length",
+    "Evaluation/Cumulative Reward": "evaluation/mean_return",
+    "Evaluation/Group Cumulative Reward": "evaluation/mean_group_return",
+    "Evaluation/Episode Length": "evaluation/mean_length",
+}
+_EVALUATION = "evaluation/"
+_MEMBER = "member_returns/"
+_MOST_STEPS = 2**62
+_NO_METRICS = frozenset({"step", "wall_s"})
+
+Curves = Mapping[str, Mapping[str, Curve]]
+"""Curves by behavior and metric."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunRecord:
+    """A run as its folder tells it, finished or not."""
+
+    path: Path
+    trainer: str
+    """The trainer that made it, ``OURS`` or ``ML_AGENTS``."""
+
+    options: Mapping[str, Any] | None
+    """The values of configuration.yaml; None without a readable one."""
+
+    curves: Curves = field(default_factory=dict)
+    """Metrics as in metrics.jsonl; those of evaluations.jsonl begin with ``evaluation/``."""
+
+    @property
+    def name(self) -> str:
+        """The run id."""
+        return self.path.resolve().name
+
+    @property
+    def seed(self) -> int | None:
+        """The seed that it began with; None where that is not known."""
+        section = (self.options or {}).get("env_settings")
+        seed = section.get("seed") if isinstance(section, dict) else None
+        return seed if isinstance(seed, int) and seed >= 0 else None
+
+
+def find_run(text: str, results_dir: Path) -> Path:
+    """The folder of a run: its id in the results folder, or a path.
+
+    Raises:
+        UserError: neither is the folder of a run.
+    """
+    named, path = results_dir / text, Path(text)
+    for candidate in (named, path):
+        if is_run(candidate):
+            return candidate
+    if not path.exists() and not named.exists():
+        raise UserError(f"'{text}' does not exist, nor '{named}'; expected a run id or the folder of a run")
+    folder = named if named.is_dir() else path
+    inside = [entry.name for entry in sorted(folder.iterdir()) if is_run(entry)] if folder.is_dir() else []
+    hint = f"; it holds runs: {', '.join(inside[:5])}" if inside else ""
+    raise UserError(
+        f"'{folder}' is no folder of a run: expected configuration.yaml, metrics.jsonl or TensorBoard's event files of "
+        f"a behavior in it{hint}"
+    )
+
+
+def is_run(path: Path) -> bool:
+    """Whether this trainer or ML-Agents made a run there."""
+    layout = RunLayout(path)
+    return path.is_dir() and (
+        layout.configuration.is_file() or layout.metrics.is_file() or bool(_event_folders(path))
+    )
+
+
+def read_run(path: Path) -> RunRecord:
+    """Reads a run, which may still go on. Its event files count where it has no metrics.jsonl, as with ML-Agents.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    layout = RunLayout(path)
+    rows = read_rows(layout.metrics)
+    events = (
+        {} if rows else {folder.name: _named(read_event_files(folder)) for folder in _event_folders(path)}
+    )
+    curves = _merged(_curves(rows), _curves(read_rows(layout.evaluations), prefix=_EVALUATION), events)
+    return RunRecord(path, ML_AGENTS if events else OURS, _options(layout.configuration), curves)
+
+
+def metric_of(tag: str) -> str:
+    """The name of a metric by its tag in TensorBoard: ``mean_return`` for ``Environment/Cumulative Reward``."""
+    if tag.startswith(MEMBER_REWARD):
+        return _MEMBER + tag.removeprefix(MEMBER_REWARD)
+    return _METRIC_OF_TAG.get(tag) or json_key(tag)
+
+
+def _named(curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    return {metric_of(tag): curve for tag, curve in curves.items()}
+
+
+def _merged(*parts: Curves) -> Curves:
+    behaviors = dict.fromkeys(name for part in parts for name in part)
+    return {name: {key: at for part in parts for key, at in part.get(name, {}).items()} for name in behaviors}
+
+
+def _event_folders(path: Path) -> list[Path]:
+    return [entry for entry in sorted(path.iterdir()) if entry.is_dir() and has_event_files(entry)]
+
+
+def _options(path: Path) -> Mapping[str, Any] | None:
+    try:
+        return read_document(path).values
+    except ConfigError:
+        return None
+
+
+class _Point(NamedTuple):
+    step: int
+    seconds: float
+    value: float
+
+
+def _curves(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> Curves:
+    """The curves in the lines of metrics.jsonl or evaluations.jsonl; what is no number in them is passed over."""
+    points: dict[str, dict[str, list[_Point]]] = {}
+    for row, seconds in _on_one_clock(rows):
+        behavior, step = row.get("behavior"), row.get("step")
+        if not (isinstance(behavior, str) and isinstance(step, int) and 0 <= step < _MOST_STEPS):
+            continue
+        own = points.setdefault(behavior, {})
+        for key, value in _numbers(row):
+            own.setdefault(prefix + key, []).append(_Point(step, seconds, value))
+    return {
+        name: {key: Curve.of(values) for key, values in metrics.items()} for name, metrics in points.items()
+    }
+
+
+def _on_one_clock(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], float]]:
+    """The rows with their seconds on a clock that goes on where ``wall_s`` begins anew, as it does in every process."""
+    before = past = 0.0
+    for row in rows:
+        told = row.get("wall_s")
+        now = float(told) if _is_number(told) else before
+        if now < before:
+            past += before
+        before = now
+        yield row, past + now
+
+
+def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for key, value in row.items():
+        if _is_number(value) and key not in _NO_METRICS:
+            yield key, float(value)
+    members = row.get("member_returns")
+    for name, value in members.items() if isinstance(members, dict) else ():
+        if _is_number(value):
+            yield _MEMBER + name, float(value)
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

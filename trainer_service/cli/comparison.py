@@ -1,0 +1,65 @@
+"""The command ``compare``."""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_WIDTH_OF_A_FILE = 200
+"""Columns of tables that no terminal shows."""
+
+
+def compare_runs(parsed: argparse.Namespace) -> int:
+    """Prints the comparison of runs, and draws it where ``--plot`` asks for that. Returns the exit code."""
+    from trainer_service.analysis.comparison import compare
+    from trainer_service.analysis.comparison_text import tables, to_json
+    from trainer_service.analysis.figure import draw, require_drawable
+    from trainer_service.analysis.grouping import group_runs
+    from trainer_service.analysis.run_record import find_run, read_run
+
+    if parsed.plot is not None:
+        require_drawable(parsed.plot)
+    paths = [find_run(text, parsed.results_dir) for text in _expanded(parsed.runs, parsed.results_dir)]
+    runs = [read_run(path) for path in {path.resolve(): path for path in paths}.values()]
+    comparison = compare(
+        group_runs(runs, parsed.group_by),
+        metric=parsed.metric,
+        behavior=parsed.behavior,
+        threshold=parsed.threshold,
+        until=parsed.until,
+    )
+    if parsed.plot is not None:
+        draw(comparison, parsed.plot, title=parsed.title)
+    if parsed.json:
+        print(json.dumps(to_json(comparison), allow_nan=False))
+    else:
+        _print([*tables(comparison, parsed.group_by)])
+        if parsed.plot is not None:
+            print(f"\nCurves in {parsed.plot}")
+    return 0
+
+
+def _expanded(texts: Sequence[str], results_dir: Path) -> list[str]:
+    """The runs with patterns replaced by what fits them: shells of Windows leave that to programs."""
+    found: list[str] = []
+    for text in texts:
+        patterns = (str(results_dir / text), text)
+        paths = next((paths for pattern in patterns if (paths := sorted(glob.glob(pattern)))), [])
+        found += paths if glob.has_magic(text) and paths else [text]
+    return found
+
+
+def _print(parts: Sequence[RenderableType]) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE)
+    for part in parts:
+        console.print(part)
