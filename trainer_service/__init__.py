@@ -4,9 +4,9 @@ What most programs need is here::
 
     import trainer_service
 
-    options = trainer_service.load_run_options("configs/3dball.yaml").options
-    trainer_service.train(options)
-    policy = trainer_service.load_policy("results/ppo")
+    outcome = trainer_service.train("configs/3dball.yaml", env="sim:3dball", run_id="balls")
+    scores = trainer_service.evaluate(outcome)
+    policy = trainer_service.load_policy(outcome)
 """
 
 from __future__ import annotations
@@ -17,20 +17,31 @@ from typing import TYPE_CHECKING, Any
 from trainer_service._version import __version__
 
 if TYPE_CHECKING:
+    from trainer_service.api.evaluate import evaluate
+    from trainer_service.api.export import export
+    from trainer_service.api.metrics import load_metrics
+    from trainer_service.api.record import record
+    from trainer_service.api.train import train
     from trainer_service.callbacks import Callback
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
     from trainer_service.policy import Policy, load_policy
-    from trainer_service.training.train import Outcome, train
+    from trainer_service.rollout.episode_scores import Score
+    from trainer_service.training.train import Outcome
 
 __all__ = [
     "Callback",
     "Outcome",
     "Policy",
     "RunOptions",
+    "Score",
     "__version__",
+    "evaluate",
+    "export",
+    "load_metrics",
     "load_policy",
     "load_run_options",
     "parse_run_options",
+    "record",
     "train",
 ]
 
@@ -39,10 +50,15 @@ _HOME = {
     "Outcome": "training.train",
     "Policy": "policy",
     "RunOptions": "config",
+    "Score": "rollout.episode_scores",
+    "evaluate": "api.evaluate",
+    "export": "api.export",
+    "load_metrics": "api.metrics",
     "load_policy": "policy",
     "load_run_options": "config",
     "parse_run_options": "config",
-    "train": "training.train",
+    "record": "api.record",
+    "train": "api.train",
 }
 
 
@@ -51,3 +67,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f"trainer_service.{_HOME[name]}"), name)
     raise AttributeError(f"module 'trainer_service' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

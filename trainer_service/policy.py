@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, load_chec
 from trainer_service.runs.layout import RunLayout
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
+
+if TYPE_CHECKING:
+    from trainer_service.gym_policy import GymPolicy
 
 
 class Policy:
@@ -206,6 +210,26 @@ class Policy:
         )
         return actions, decisions.memories
 
+    def wrap(self, env: Any) -> GymPolicy:
+        """The policy on a Gymnasium environment's own observations and actions.
+
+        Scaling to the bounds of a Box, the start of a Discrete, the order of a Dict and the layout of pictures are
+        those of ``gym:``, so stepping the environment by hand gives what ``evaluate`` gives.
+
+        Args:
+            env: an environment, or a vector environment; it is asked for its spaces only.
+
+        Raises:
+            UserError: an object without spaces, or with others than the policy was trained on; or Gymnasium is missing.
+        """
+        try:
+            from trainer_service.gym_policy import GymPolicy  # of an extra
+        except ModuleNotFoundError as error:
+            if error.name != "gymnasium":
+                raise
+            raise UserError("Gymnasium is not installed; run: pip install 'trainer-service[gym]'") from None
+        return GymPolicy(self, env)
+
     def draw_from(self, stream: torch.Generator) -> None:
         """Draws actions from a random stream that others may share, from now on."""
         network = without_critic(self._algorithm.policy_network())
@@ -308,12 +332,12 @@ def by_behavior(policies: Mapping[str, Policy]) -> dict[str, Policy]:
 
 
 def load_policy(
-    run: str | Path, behavior: str | None = None, *, device: str = "cpu", seed: int = 0
+    run: str | os.PathLike[str], behavior: str | None = None, *, device: str = "cpu", seed: int = 0
 ) -> Policy:
     """Loads the newest policy of a run.
 
     Args:
-        run: the run's folder, ``results/<run-id>``.
+        run: the run's folder, ``results/<run-id>``, or the ``Outcome`` of its training.
         behavior: which of its behaviors, a member of a team among them; may be left out if it has only one. The policy
             of a team takes what its members see padded, as ``spec`` says.
 
@@ -333,7 +357,7 @@ def load_policy(
             return Policy(checkpoint, device=device, seed=seed).member(behavior)
         members += names
     wanted = "one of several behaviors must be named" if behavior is None else f"no behavior '{behavior}'"
-    raise UserError(f"'{run}': {wanted}; it has {', '.join([*found, *members])}")
+    raise UserError(f"'{os.fspath(run)}': {wanted}; it has {', '.join([*found, *members])}")
 
 
 def random_policy(behavior: str, spec: BehaviorSpec, seed: int = 0) -> Policy:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainer_service.cli.arguments import build_parser
-from trainer_service.cli.films import modified_at, recording_arguments, require_recording
 from trainer_service.cli.output import (
     print_error,
     print_results,
@@ -96,9 +95,9 @@ def _learn(parsed: argparse.Namespace) -> int:
         return serve_rank_0()
     given = vars(parsed)
     with StopSignals() as stop:  # first, for what follows takes a second to load
+        from trainer_service.api.train import train
         from trainer_service.config import load_run_options
         from trainer_service.metrics.console import Console
-        from trainer_service.training.train import train
 
         for flag in ("torch", "tensorflow"):
             if flag in given:
@@ -148,14 +147,11 @@ def _configs(parsed: argparse.Namespace) -> int:
 
 
 def _evaluate(parsed: argparse.Namespace) -> int:
-    from contextlib import ExitStack
-
-    from trainer_service.cli.trained_run import load_policies, options_of, program_for
-    from trainer_service.evaluation.evaluate import evaluate
-    from trainer_service.evaluation.simulator import RECORDING_GRACE_S, EvaluationSimulator
+    from trainer_service.api.environments import environment_for
+    from trainer_service.api.evaluate import play
+    from trainer_service.cli.films import film_of
     from trainer_service.metrics.console import Console
     from trainer_service.runs.folder import RunFolder
-    from trainer_service.runs.status import read_lessons
 
     _require_episodes(parsed.episodes)
     if parsed.against is not None:
@@ -164,37 +160,22 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         return play_matches(parsed)
     _choose_checkpoint(parsed)
     folder = RunFolder.read(parsed.results_dir, parsed.run_id)
-    trained_with = options_of(folder)
-    environment = trained_with.env_settings
-    env = parsed.env or environment.env_path
-    if env is None:
-        raise UserError(
-            f"run '{parsed.run_id}' was trained by simulators that attached; say what to evaluate on with --env"
-        )
-    same = env == environment.env_path  # then it gets the arguments that it had while training
-    env_args = list(parsed.env_args or (environment.env_args if same else None) or ())
-    command = program_for(trained_with, env, [*env_args, *recording_arguments(env, parsed)])
-    earlier = modified_at(parsed.record)
-    simulator = EvaluationSimulator(
-        trained_with, command, parsed.seed, 3.0 if parsed.record is None else RECORDING_GRACE_S
-    )
-    with ExitStack() as stack:
+    with film_of(parsed) as film:
         # Everything on the way goes to standard error: standard output is for the result.
-        stack.enter_context(Console(tty=False, stream=sys.stderr))
-        lessons = read_lessons(folder.status)
-        for where in simulator.describe(lessons):
-            logging.getLogger(__name__).info("%s", where)
-        bridge = stack.enter_context(simulator.open(lessons))
-        policies = load_policies(folder.path, parsed.checkpoint, device=parsed.torch_device, seed=parsed.seed)
-        scores = evaluate(
-            bridge,
-            policies,
-            episodes=parsed.episodes,
-            deterministic=not parsed.stochastic,
-            progress=progress_printer(),
-        )
-    print_scores(parsed, policies, scores)
-    return require_recording(parsed.record, earlier)
+        with Console(tty=False, stream=sys.stderr):
+            policies, scores = play(
+                folder,
+                environment_for(parsed.env, env_args=parsed.env_args),
+                episodes=parsed.episodes,
+                deterministic=not parsed.stochastic,
+                checkpoint=parsed.checkpoint,
+                seed=parsed.seed,
+                device=parsed.torch_device,
+                film=film,
+                progress=progress_printer(),
+            )
+        print_scores(parsed, policies, scores)
+    return 0
 
 
 def _choose_checkpoint(parsed: argparse.Namespace) -> None:

@@ -71,7 +71,7 @@ def _record_expert(parsed: argparse.Namespace, recording: Recording, stopped: Ca
 
 
 def _record_run(parsed: argparse.Namespace, recording: Recording, stopped: Callable[[], bool]) -> None:
-    from trainer_service.cli.trained_run import load_policies, options_of, program_for
+    from trainer_service.api.trained_run import load_policies, one_thread, options_of, program_for
     from trainer_service.demonstrations.record import record_policies
     from trainer_service.evaluation.simulator import EvaluationSimulator
     from trainer_service.metrics.console import Console
@@ -85,6 +85,7 @@ def _record_run(parsed: argparse.Namespace, recording: Recording, stopped: Calla
         stack.enter_context(Console(tty=False, stream=sys.stderr))
         simulator = EvaluationSimulator(trained_with, command, parsed.seed)
         bridge = stack.enter_context(simulator.open(read_lessons(folder.status)))
+        stack.enter_context(one_thread())
         policies = load_policies(folder.path, device=parsed.torch_device, seed=parsed.seed)
         record_policies(bridge, policies, recording, deterministic=not parsed.stochastic, stopped=stopped)
 

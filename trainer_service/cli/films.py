@@ -1,46 +1,30 @@
-"""The films that ``evaluate --record`` lets bundled simulators make."""
+"""The flag ``--record`` of ``evaluate``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from trainer_service.errors import UserError
-
-
-def recording_arguments(env: str, parsed: argparse.Namespace) -> list[str]:
-    """The simulator's arguments for a recording as a film."""
-    from unity_bridge.simulators import BUNDLED_SCHEMES
-    from unity_bridge.simulators.rendering.films import recording_problem
-
-    target: Path | None = parsed.record
-    if target is None:
-        return []
-    for flag, least in (("record_episodes", 1), ("record_seconds", 0)):
-        if (given := getattr(parsed, flag)) is not None and not least <= given < float("inf"):
-            name = flag.replace("_", "-")
-            raise UserError(f"--{name}: expected at least {least}, got {given}")
-    if env.partition(":")[0] not in BUNDLED_SCHEMES:
-        raise UserError(
-            f"--record: '{env}' is a program of its own; only bundled environments can be recorded"
-        )
-    if problem := recording_problem(target):
-        raise UserError(f"--record: {problem}")
-    limits = {"--record-episodes": parsed.record_episodes, "--record-seconds": parsed.record_seconds}
-    flags = [word for flag, limit in limits.items() if limit is not None for word in (flag, str(limit))]
-    return ["--record", str(target.absolute()), *flags]
+if TYPE_CHECKING:
+    from trainer_service.api.films import FilmOptions
 
 
-def modified_at(path: Path | None) -> int | None:
-    """The time when a file was written, to tell an earlier one from a new one; None where there is none."""
-    return path.stat().st_mtime_ns if path is not None and path.exists() else None
+@contextmanager
+def film_of(parsed: argparse.Namespace) -> Iterator[FilmOptions | None]:
+    """A context in which the film that the flags ask for is made; None where they ask for none.
 
+    Raises UserError at the end where it was not written.
+    """
+    from trainer_service.api.films import FilmOptions
 
-def require_recording(path: Path | None, earlier: int | None) -> int:
-    """Returns the exit code 0. Raises UserError where a film was asked for, and none was written."""
-    if path is not None:
-        if modified_at(path) == earlier:
-            raise UserError(f"--record: the simulator ended without writing '{path}'")
-        print(f"Recorded {path}", file=sys.stderr)
-    return 0
+    if parsed.record is None:
+        yield None
+        return
+    film = FilmOptions(parsed.record, parsed.record_episodes, parsed.record_seconds)
+    earlier = film.modified_at()
+    yield film
+    film.require_written_after(earlier)
+    print(f"Recorded {film.path}", file=sys.stderr)

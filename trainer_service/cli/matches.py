@@ -13,12 +13,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainer_service.cli.films import modified_at, recording_arguments, require_recording
+from trainer_service.cli.films import film_of
 from trainer_service.cli.output import print_warning, progress_printer
 from trainer_service.config import PlayerName, RunOptions, parse_player
 from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
+    from trainer_service.api.films import FilmOptions
     from trainer_service.evaluation.match import Games
     from trainer_service.evaluation.players import Player
     from trainer_service.runs.folder import RunFolder
@@ -59,9 +60,13 @@ def play_matches(parsed: argparse.Namespace) -> int:
         UserError: players that are not there or do not fit, or nobody to play against.
         BridgeError: a simulator failed.
     """
-    import torch
+    with film_of(parsed) as film:
+        _play_matches(parsed, film)
+    return 0
 
-    from trainer_service.cli.trained_run import program_for
+
+def _play_matches(parsed: argparse.Namespace, film: FilmOptions | None) -> None:
+    from trainer_service.api.trained_run import one_thread, program_for
     from trainer_service.evaluation.match import play_match
     from trainer_service.evaluation.players import load_player
     from trainer_service.evaluation.simulator import RECORDING_GRACE_S, EvaluationSimulator
@@ -75,15 +80,16 @@ def play_matches(parsed: argparse.Namespace) -> int:
         raise UserError(f"--record: films the games of one pair, got {len(pairs)}")
     folder, options = _home(names, parsed.results_dir)
     env, env_args = _environment(parsed, options, names)
-    command = program_for(options, env, [*env_args, *recording_arguments(env, parsed)])
-    earlier = modified_at(parsed.record)
-    grace_s = 3.0 if parsed.record is None else RECORDING_GRACE_S
+    command = program_for(options, env, env_args)
+    if film is not None:
+        command = film.filmed_by(command)
+    grace_s = 3.0 if film is None else RECORDING_GRACE_S
     simulator = EvaluationSimulator(options, command, parsed.seed, grace_s)
-    torch.set_num_threads(1)  # a forward pass for a few agents is faster on one core than on two
     choose_device(parsed.torch_device)
     with ExitStack() as stack:
         # Everything on the way goes to standard error: standard output is for the result.
         stack.enter_context(Console(tty=False, stream=sys.stderr))
+        stack.enter_context(one_thread())
         lessons = {} if folder is None else read_lessons(folder.status)
         for where in simulator.describe(lessons):
             logging.getLogger(__name__).info("%s", where)
@@ -106,7 +112,6 @@ def play_matches(parsed: argparse.Namespace) -> int:
         print(json.dumps({"env": env, "matches": [match.to_json() for match in matches]}))
     else:
         _print_matches(env, matches, names if parsed.cross_play else ())
-    return require_recording(parsed.record, earlier)
 
 
 def _player_names(parsed: argparse.Namespace) -> list[PlayerName]:
@@ -133,7 +138,7 @@ def _pairs(names: Sequence[PlayerName], *, cross_play: bool) -> list[tuple[Playe
 
 def _home(names: Sequence[PlayerName], results_dir: str) -> tuple[RunFolder | None, RunOptions]:
     """The run whose environment and lessons are played in: that of the first player that is a run."""
-    from trainer_service.cli.trained_run import options_of
+    from trainer_service.api.trained_run import options_of
     from trainer_service.runs.folder import RunFolder
 
     for name in names:

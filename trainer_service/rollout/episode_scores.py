@@ -51,6 +51,21 @@ class Score:
         return self.agent_indices
 
     @property
+    def mean_return(self) -> float | None:
+        """Of agents; None without episodes."""
+        return _mean(self.returns)
+
+    @property
+    def std_return(self) -> float | None:
+        """The standard deviation of agents' returns; None without episodes."""
+        return _std(self.returns)
+
+    @property
+    def mean_length(self) -> float | None:
+        """Decisions of an episode; None without episodes."""
+        return _mean(self.lengths)
+
+    @property
     def value(self) -> float | None:
         """The one number to compare policies by: the mean group return, the mean return without groups."""
         return _mean(self.group_returns or self.returns)

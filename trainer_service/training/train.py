@@ -49,13 +49,16 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a finished run."""
+    """The result of a finished run. It may stand where the path of the run's folder is asked for."""
 
     folder: Path
     steps: dict[str, int]
     """Agent steps of each behavior."""
     interrupted: bool
     """Whether it was stopped before its step budgets were used."""
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
 
 
 def train(

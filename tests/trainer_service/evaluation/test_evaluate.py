@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -330,7 +331,10 @@ def test_a_run_of_attached_simulators_needs_an_env(mlagents_style, results: Path
             ["walker_01", "--record=walk.gif", "--record-seconds=nan"],
             "--record-seconds: expected at least 0, got nan",
         ),
-        (["walker_01", "--env=./build", "--record=walk.gif"], "only bundled environments can be recorded"),
+        (
+            ["walker_01", f"--env={sys.executable}", "--record=walk.gif"],
+            "only bundled environments can be recorded",
+        ),
         (["walker_01", "--torch-device=abacus"], "torch device 'abacus' cannot be used here"),
         (["walker_01", "--env=sim:nowhere"], "sim:nowhere"),
     ],

@@ -52,13 +52,20 @@ def load_run_options(path: str | Path | None, overrides: Mapping[str, Any] = _NO
     return loaded
 
 
-def parse_run_options(values: Mapping[str, Any], *, label: str = "configuration") -> LoadedOptions:
-    """Reads options from a mapping with the structure of the YAML file; ``label`` names it in messages.
+def parse_run_options(
+    values: Mapping[str, Any], overrides: Mapping[str, Any] = _NOTHING, *, label: str = "configuration"
+) -> LoadedOptions:
+    """Reads options from a mapping with the structure of the YAML file.
+
+    Args:
+        values: the mapping.
+        overrides: as for ``load_run_options``.
+        label: names the mapping in messages.
 
     Raises:
         ConfigError: one line for every mistake.
     """
-    return options_from_document(Document(label, dict(values)))
+    return options_from_document(Document(label, dict(values)), overrides)
 
 
 def options_from_document(document: Document, overrides: Mapping[str, Any] = _NOTHING) -> LoadedOptions:

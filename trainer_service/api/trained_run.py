@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainer_service.config import RunOptions, load_run_options
-from trainer_service.policy import Policy, chosen_checkpoints
 from trainer_service.runs.folder import RunFolder
-from trainer_service.training.compute import choose_device
 from unity_bridge.programs.executables import Command, resolve_program
+
+if TYPE_CHECKING:
+    from trainer_service.policy import Policy
+
+# Torch takes seconds: it is imported where it is needed.
+
+
+def folder_of(run: str | os.PathLike[str]) -> RunFolder:
+    """The folder of a run, to be read. Raises UserError where there is no run."""
+    path = Path(run)
+    return RunFolder.read(path.parent, path.name)
 
 
 def options_of(folder: RunFolder) -> RunOptions:
@@ -27,9 +39,22 @@ def program_for(trained_with: RunOptions, env: str, arguments: Sequence[str]) ->
 
 def load_policies(folder: Path, checkpoint: str = "last", *, device: str, seed: int) -> dict[str, Policy]:
     """A policy of every behavior of a run, by name. checkpoint: see ``chosen_checkpoints``."""
-    import torch
+    from trainer_service.policy import Policy, chosen_checkpoints
+    from trainer_service.training.compute import choose_device
 
-    torch.set_num_threads(1)  # a forward pass for a few agents is faster on one core than on two
     choose_device(device)
     chosen = chosen_checkpoints(folder, checkpoint)
     return {name: Policy.load(path, device=device, seed=seed) for name, path in chosen.items()}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A context in which torch computes on one core: for a few agents a forward pass is faster there than on two."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

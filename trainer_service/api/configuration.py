@@ -1,0 +1,36 @@
+"""The options of a run out of what a program has: options, a file, or a dictionary."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer_service.config import LoadedOptions, RunOptions, load_run_options, parse_run_options
+
+Configuration = RunOptions | Mapping[str, Any] | str | os.PathLike[str] | None
+"""What ``train`` takes."""
+
+
+def read_configuration(configuration: Configuration, overrides: Mapping[str, Any]) -> LoadedOptions:
+    """The options of a run, with warnings for their author.
+
+    Args:
+        configuration: options; the path of a file, or the name of one that is bundled; a dictionary with the structure
+            of a file, or with the settings of one behavior, which has a ``trainer_type``: then these are every
+            behavior's. None is the built-in settings.
+        overrides: what lies over it, nested as in a file.
+
+    Raises:
+        ConfigError: one line for every mistake.
+    """
+    if isinstance(configuration, RunOptions):
+        if not overrides:
+            return LoadedOptions(configuration, ())
+        changed = parse_run_options(configuration.model_dump(mode="json"), overrides, label="options")
+        return LoadedOptions(changed.options, ())  # their author has read the warnings
+    if isinstance(configuration, Mapping):
+        whole = {"default_settings": configuration} if "trainer_type" in configuration else configuration
+        return parse_run_options(whole, overrides)
+    return load_run_options(None if configuration is None else Path(configuration), overrides)

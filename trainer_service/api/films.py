@@ -1,0 +1,51 @@
+"""Films that bundled simulators make of what is played in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainer_service.errors import UserError
+from unity_bridge.programs.executables import Command
+
+
+@dataclass(frozen=True, slots=True)
+class FilmOptions:
+    """Where a film goes and how long it is."""
+
+    path: Path
+    """A .gif or .mp4 file."""
+
+    episodes: int | None = None
+    """Of the first agent; None is no limit."""
+
+    seconds: float | None = None
+    """In the scene's own time; None leaves it to the simulator."""
+
+    def filmed_by(self, command: Command) -> Command:
+        """The program that makes the film. Raises UserError where it makes none, or not such a one."""
+        from unity_bridge.simulators.rendering.films import recording_problem
+
+        limits = {"--record-episodes": (self.episodes, 1), "--record-seconds": (self.seconds, 0)}
+        for flag, (given, least) in limits.items():
+            if given is not None and not least <= given < float("inf"):
+                raise UserError(f"{flag}: expected at least {least}, got {given}")
+        if not command.is_bundled:
+            raise UserError(
+                f"--record: '{command.env}' is a program of its own; only bundled environments can be recorded"
+            )
+        if problem := recording_problem(self.path):
+            raise UserError(f"--record: {problem}")
+        flags = [
+            word for flag, (given, _) in limits.items() if given is not None for word in (flag, str(given))
+        ]
+        return replace(command, arguments=(*command.arguments, "--record", str(self.path.absolute()), *flags))
+
+    def modified_at(self) -> int | None:
+        """The time when the file was written, to tell an earlier one from a new one; None where there is none."""
+        return self.path.stat().st_mtime_ns if self.path.exists() else None
+
+    def require_written_after(self, earlier: int | None) -> None:
+        """Raises UserError where no film was written since ``modified_at`` said ``earlier``."""
+        if self.modified_at() == earlier:
+            raise UserError(f"--record: the simulator ended without writing '{self.path}'")

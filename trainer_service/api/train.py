@@ -1,0 +1,137 @@
+"""Training from a program."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from trainer_service.api.configuration import Configuration, read_configuration
+from trainer_service.api.environments import Environment, environment_for
+from trainer_service.config import RunOptions
+from trainer_service.training.train import EDITOR_PORT, Outcome
+from trainer_service.training.train import train as run_training
+
+if TYPE_CHECKING:
+    from trainer_service.callbacks import Callback
+    from trainer_service.metrics.console import Console
+    from trainer_service.training.stop_signals import StopSignals
+    from unity_bridge.side_channels.channel_hub import SideChannel
+
+_logger = logging.getLogger(__name__)
+
+
+def train(
+    config: Configuration = None,
+    env: Any = None,
+    *,
+    run_id: str | None = None,
+    results_dir: str | os.PathLike[str] | None = None,
+    resume: bool | int | str | None = None,
+    force: bool | None = None,
+    initialize_from: str | None = None,
+    inference: bool | None = None,
+    seed: int | None = None,
+    num_envs: int | None = None,
+    env_args: Sequence[str] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    callbacks: Sequence[Callback] = (),
+    side_channels: Sequence[SideChannel] | Callable[[int], Sequence[SideChannel]] = (),
+    host: str = "127.0.0.1",
+    port: int = EDITOR_PORT,
+    insecure_listen: bool = False,
+    console: Console | None = None,
+    stop: StopSignals | None = None,
+) -> Outcome:
+    """Runs what ``mlagents-style learn`` runs: trains, or with ``inference`` only acts.
+
+    It returns when the step budgets are used, or when Ctrl-C (in a notebook: interrupting the kernel), SIGTERM, a
+    terminal that closed or a callback asked it to stop; what was learned is saved then. In a process that torchrun
+    started, other than the first, it only computes its part of the updates.
+
+    Args:
+        config: the path of a YAML file, or the name of a ready one; a dictionary with the structure of one, or with the
+            settings of one behavior (it has a ``trainer_type``), which then are every behavior's; or ``RunOptions``.
+            None is PPO with the built-in settings.
+        env: where agents live: what ``--env`` takes, such as ``"sim:3dball"`` or the path of a build. Without it and
+            without ``env_path`` in the configuration simulators may attach at ``host`` and ``port``.
+        run_id: names the run's folder.
+        results_dir: the folder of all runs.
+        resume: continue the run: from its newest checkpoint (True), from that of a step, or from the ``"best"``.
+        force: overwrite an earlier run of this id.
+        initialize_from: the id of a run to take initial weights from.
+        inference: act without learning.
+        seed: of the run; −1 chooses one.
+        num_envs: how many simulators to start, each a process.
+        env_args: arguments for each of them, as after ``--env-args``: ``["--agents", "8"]``.
+        env_kwargs: keyword arguments of the environment that they host.
+        device: where networks are: ``cpu``, ``cuda``, ``cuda:0`` …
+        callbacks: code of your own that the run calls; see ``trainer_service.callbacks``.
+        side_channels: channels of your own, such as subclasses of ``mlagents_envs.side_channel.SideChannel``:
+            a list that all simulators share, or a function that makes those of simulator number n.
+        host, port: where simulators may attach. Port 0 lets the system choose.
+        insecure_listen: whether ``host`` may be an address that other machines reach. Whatever reaches the port is
+            taken for a simulator, and nothing is encrypted.
+        console: where to show the run, entered already; a plain one if None.
+        stop: signals that ask it to end, entered already; if None, those that come from here on.
+
+    From ``run_id`` to ``device`` arguments are those flags of the command line, and lie over the configuration in the
+    same way; None leaves it as it is.
+
+    Raises:
+        UserError: something in the configuration, the run folder or a checkpoint cannot be used, or a callback failed.
+        BridgeError: the simulators could not be started, or are gone.
+        ValueError: two side channels have one id.
+    """
+    environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
+    overrides = _overrides(
+        checkpoint_settings={
+            "run_id": run_id,
+            "results_dir": None if results_dir is None else os.fspath(results_dir),
+            "resume": resume,
+            "force": force,
+            "initialize_from": initialize_from,
+            "inference": inference,
+        },
+        env_settings={"env_path": environment.env_path, "seed": seed, "num_envs": num_envs},
+        torch_settings={"device": device},
+    )
+    loaded = read_configuration(config, overrides)
+    with ExitStack() as stack:
+        if console is None:
+            from trainer_service.metrics.console import Console
+
+            console = stack.enter_context(Console(tty=False, debug=loaded.options.debug))
+        for warning in loaded.warnings:
+            _logger.warning("%s", warning)
+        return run_training(
+            _with_arguments(loaded.options, environment),
+            console=console,
+            host=host,
+            port=port,
+            insecure_listen=insecure_listen,
+            side_channels=side_channels,
+            callbacks=callbacks,
+            stop=stop,
+        )
+
+
+def _overrides(**sections: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What was given, nested as in a file."""
+    given = {
+        section: {key: value for key, value in values.items() if value is not None}
+        for section, values in sections.items()
+    }
+    return {section: values for section, values in given.items() if values}
+
+
+def _with_arguments(options: RunOptions, environment: Environment) -> RunOptions:
+    """The options with the simulators' arguments that were given."""
+    if environment.env_args is None and environment.env_kwargs is None:
+        return options
+    settings = options.env_settings
+    arguments = environment.arguments(settings.env_args) or None
+    return options.model_copy(update={"env_settings": settings.model_copy(update={"env_args": arguments})})

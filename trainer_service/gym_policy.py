@@ -1,0 +1,162 @@
+"""A trained policy that takes and gives what a Gymnasium environment has: observations and actions of its spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import ArrayLike, NDArray
+
+from trainer_service.errors import UserError
+from trainer_service.runs.checkpoint import spec_mismatch
+from unity_bridge.simulators.gym_envs import spaces as gym_spaces
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import ActionBatch, Observation
+
+
+class ArrayPolicy(Protocol):
+    """What is needed of a policy on arrays; ``trainer_service.policy.Policy`` is one."""
+
+    behavior: str
+    spec: BehaviorSpec
+    memory_size: int
+
+    @property
+    def num_agents(self) -> int: ...
+
+    def predict(
+        self,
+        observations: Sequence[ArrayLike],
+        memories: NDArray[np.float32] | None = ...,
+        allowed_actions: ArrayLike | None = ...,
+        *,
+        episode_starts: ArrayLike | None = ...,
+        agent_indices: ArrayLike | None = ...,
+        groups: ArrayLike | None = ...,
+        deterministic: bool = ...,
+    ) -> tuple[ActionBatch, NDArray[np.float32]]: ...
+
+
+class GymPolicy:
+    """A policy on one environment's own spaces, as ``Policy.wrap`` makes it.
+
+    It keeps no state. ``predict`` has the arguments and results of Stable-Baselines3's, so what was written for
+    these policies takes it.
+    """
+
+    def __init__(self, policy: ArrayPolicy, env: Any) -> None:
+        """Reads the spaces of an environment, or of each copy in a vector environment.
+
+        Raises:
+            UserError: an object without spaces, or with others than the policy was trained on.
+            SceneError: a space that no policy of ours takes.
+        """
+        self.observation_space: Any = _space_of(env, "observation_space")
+        self.action_space: Any = _space_of(env, "action_space")
+        self._policy = policy
+        self._sensors = gym_spaces.sensors(self.observation_space)
+        self._actuator = gym_spaces.actuator(self.action_space)
+        spec = BehaviorSpec(tuple(sensor.spec for sensor in self._sensors), self._actuator.spec)
+        if changed := spec_mismatch(policy.spec, spec):
+            raise UserError(
+                f"the environment is not what the policy of behavior '{policy.behavior}' was trained for: {changed}"
+            )
+
+    def predict(
+        self,
+        observation: Any,
+        state: NDArray[np.float32] | None = None,
+        episode_start: ArrayLike | None = None,
+        deterministic: bool = True,
+        action_masks: Any = None,
+    ) -> tuple[Any, NDArray[np.float32] | None]:
+        """The action for an observation, or those for a batch of them.
+
+        Args:
+            observation: of the observation space, or N of them as a vector environment gives them: along a first
+                dimension, in each member of a Dict and a Tuple.
+            state: what a policy with memory remembers, as the call before returned it; None where an episode begins.
+            episode_start: True where an episode begins, so that what was remembered does not count. bool or [N]
+            deterministic: the likeliest action instead of one that is drawn.
+            action_masks: ``info["action_mask"]`` of the environment, 1 where a choice is allowed: one array, or one for
+                each branch; N of them for a batch. None allows everything.
+
+        Returns:
+            The action in the action space, or a batch of them; and what is to be remembered, float32 [N, memory size],
+            or None without memory.
+
+        Raises:
+            SceneError: an observation that is no member of its space.
+            ValueError: a state that does not fit.
+        """
+        size = _batch_size(self.observation_space, observation)
+        count = 1 if size is None else size
+        rows = (
+            [observation]
+            if size is None
+            else [_row(self.observation_space, observation, i) for i in range(size)]
+        )
+        policy = self._policy
+        actions, memories = policy.predict(
+            self._read(rows),
+            state,
+            self._allowed([action_masks] if size is None else action_masks, count),
+            episode_starts=None if episode_start is None else np.broadcast_to(episode_start, count),
+            agent_indices=np.zeros(count, np.int64) if policy.num_agents else None,
+            groups=np.arange(count) if policy.num_agents else None,
+            deterministic=deterministic,
+        )
+        chosen = [
+            self._actuator.build(numbers.astype(np.float64), choices.astype(np.int64))
+            for numbers, choices in zip(actions.continuous, actions.discrete, strict=True)
+        ]
+        remembered = memories if policy.memory_size else None
+        return (chosen[0] if size is None else _joined(self.action_space, chosen)), remembered
+
+    def _read(self, rows: Sequence[Any]) -> list[Observation]:
+        return [sensor.read_all(rows) for sensor in self._sensors]
+
+    def _allowed(self, masks: Sequence[Any] | None, count: int) -> NDArray[np.bool_]:
+        each = [None] * count if masks is None else masks
+        if len(each) != count:
+            raise ValueError(f"action_masks: expected {count} of them, got {len(each)}")
+        return np.stack([gym_spaces.allowed_actions(mask, self._actuator.spec) for mask in each])
+
+
+def _space_of(env: Any, name: str) -> Any:
+    """A space of the environment, or of each copy in a vector environment."""
+    space = getattr(env, f"single_{name}", None) or getattr(env, name, None)
+    if not isinstance(space, spaces.Space):
+        raise UserError(f"expected a Gymnasium environment, got {env!r:.80}, which has no {name}")
+    return space
+
+
+def _batch_size(space: Any, observation: Any) -> int | None:
+    """How many observations there are along the first dimension; None for a single one without that."""
+    if isinstance(space, spaces.Dict):
+        key = next(iter(space.spaces))
+        return _batch_size(space.spaces[key], observation[key])
+    if isinstance(space, spaces.Tuple):
+        return _batch_size(space.spaces[0], observation[0])
+    shape = np.shape(observation)
+    return shape[0] if len(shape) > len(space.shape or ()) else None
+
+
+def _row(space: Any, observations: Any, index: int) -> Any:
+    """One observation out of a batch."""
+    if isinstance(space, spaces.Dict):
+        return {key: _row(member, observations[key], index) for key, member in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_row(member, observations[i], index) for i, member in enumerate(space.spaces))
+    return observations[index]
+
+
+def _joined(space: Any, actions: Sequence[Any]) -> Any:
+    """A batch of actions, as vector environments take it."""
+    if isinstance(space, spaces.Dict):
+        return {key: _joined(member, [each[key] for each in actions]) for key, member in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_joined(member, [each[i] for each in actions]) for i, member in enumerate(space.spaces))
+    return np.array(actions, space.dtype)
