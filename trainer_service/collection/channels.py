@@ -17,6 +17,7 @@ from unity_bridge.errors import WireError
 from unity_bridge.server.bridge import Bridge, SimulatorInfo, Tick
 from unity_bridge.side_channels import (
     EXPERT,
+    NOTICES,
     STATS,
     Aggregation,
     EnvironmentParameterMessage,
@@ -25,11 +26,12 @@ from unity_bridge.side_channels import (
     TrainingEnvironmentInitialized,
     analytics_records,
     parameter_records,
+    parse_notice,
     parse_stat,
 )
 from unity_bridge.side_channels.channel_hub import ChannelHub
 from unity_bridge.throttled_logger import MAX_LOGGED, ThrottledLogger
-from unity_bridge.untrusted_text import quoted
+from unity_bridge.untrusted_text import harmless, quoted
 
 _logger = logging.getLogger(__name__)
 
@@ -66,6 +68,8 @@ class Channels:
         self._behaviors: dict[int, set[str]] = {}
         """Names of the behaviors that each simulator has."""
         self._throttled = ThrottledLogger(_logger)
+        self._topics: set[str] = set()
+        """Topics of notices that were logged."""
         self._unknown: set[UUID] = set()
         """Channels without a listener that a warning has named."""
 
@@ -108,6 +112,8 @@ class Channels:
         for record in tick.messages[:MAX_MESSAGES]:
             if record.channel == STATS:
                 self._handle_statistic(tick.simulator, record.body, add_stat)
+            elif record.channel == NOTICES:
+                self._handle_notice(tick.simulator, record.body)
             elif record.channel != EXPERT and not self._hub.deliver(tick.simulator, record):
                 self._warn_of_unknown_channel(tick.simulator, record.channel)
 
@@ -155,6 +161,20 @@ class Channels:
                     "names of statistics, and gets no more.",
                     most=1,
                 )
+
+    def _handle_notice(self, simulator: int, body: bytes) -> None:
+        """Logs what a simulator has to say, once for all simulators that say it."""
+        try:
+            notice = parse_notice(body)
+        except WireError as error:
+            self._throttled.log("bad notice", f"Simulator {simulator}: ignored: {str(error)[:200]}.")
+            return
+        topic = notice.topic[:MAX_NAME_LENGTH]
+        if topic in self._topics or len(self._topics) >= MAX_LOGGED:
+            return
+        self._topics.add(topic)
+        text = harmless(notice.text.replace("\n", " "))
+        _logger.warning("Simulator %d: %s.", simulator, text)
 
     def _warn_of_unknown_channel(self, simulator: int, channel: UUID) -> None:
         """Warns once of each of the first such channels: there will be more messages on them."""

@@ -17,7 +17,7 @@ from trainer_service.rollout.whole_episodes import WholeEpisodes
 from unity_bridge.demonstrations import SUFFIX, DemonstrationWriter
 from unity_bridge.errors import SimulatorLost
 from unity_bridge.server.bridge import Bridge, Departure
-from unity_bridge.simulators.command import open_for, parse
+from unity_bridge.simulators.command import academy_for, open_for, parse
 from unity_bridge.simulators.registry import experts
 from unity_bridge.simulators.scene import Demonstrator, SceneError
 from unity_bridge.specs import BehaviorSpec
@@ -199,7 +199,7 @@ def open_expert(env: str, arguments: Sequence[str]) -> Demonstrator:
         if getattr(wanted, flag) is not None:
             raise UserError(f"--env-args --{flag}: of no use for a recording of an expert")
     try:
-        scene, _ = open_for(wanted)
+        scene = open_for(wanted, academy_for(wanted))
     except SceneError as error:
         raise UserError(str(error)) from None
     if not isinstance(scene, Demonstrator):

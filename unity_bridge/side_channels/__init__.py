@@ -27,6 +27,7 @@ from unity_bridge.side_channels.framing import (
     packed_size,
     unpack_records,
 )
+from unity_bridge.side_channels.notices import NOTICES, Notice, notice_record, parse_notice
 from unity_bridge.side_channels.parameters import (
     ENVIRONMENT_PARAMETERS,
     EnvironmentParameterMessage,
@@ -50,6 +51,7 @@ __all__ = [
     "ENVIRONMENT_PARAMETERS",
     "EXPERT",
     "FLOAT_PROPERTIES",
+    "NOTICES",
     "STATS",
     "TRAINING_ANALYTICS",
     "Aggregation",
@@ -60,6 +62,7 @@ __all__ = [
     "FloatProperty",
     "GaussianSampler",
     "MultiRangeUniformSampler",
+    "Notice",
     "SideChannelRecord",
     "StatMessage",
     "TrainingBehaviorInitialized",
@@ -70,11 +73,13 @@ __all__ = [
     "engine_records",
     "expert_record",
     "hashed_name",
+    "notice_record",
     "pack_records",
     "packed_size",
     "parameter_records",
     "parse_analytics",
     "parse_expert",
+    "parse_notice",
     "parse_parameter",
     "parse_property",
     "parse_stat",

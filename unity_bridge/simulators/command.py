@@ -18,8 +18,11 @@ from unity_bridge.simulators import LAUNCHED
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.client import run
 from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES, OPTIONS
+from unity_bridge.simulators.gym_envs import options as gym_options
 from unity_bridge.simulators.gymma_envs import options as gymma_options
 from unity_bridge.simulators.multi_agent_envs import options as multi_agent_options
+from unity_bridge.simulators.notices import relayed_warnings
+from unity_bridge.simulators.pace import PacedScene
 from unity_bridge.simulators.pettingzoo_envs import options as pettingzoo_options
 from unity_bridge.simulators.registry import (
     SCENES,
@@ -41,6 +44,10 @@ _THIRD_PARTY = {"copies": " or pettingzoo: or gymma:", "steps": " or gymma:"}
 """Environments of others that understand an option of our scenes with teams."""
 
 
+_COPIES_FLAG = {"gym": "--agents", "gymma": "--copies", "pettingzoo": "--copies"}
+"""By scheme of environments that others wrote, the option that makes more than one copy."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one simulator until the trainer or the user ends it.
 
@@ -53,11 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = parse(argv)
     try:
-        scene, academy = open_for(arguments)
-        try:
-            return _run(scene, academy, arguments)
-        finally:
-            scene.close()
+        academy = academy_for(arguments)
+        with relayed_warnings(academy):
+            scene = open_for(arguments, academy)
+            try:
+                return _run(scene, academy, arguments)
+            finally:
+                scene.close()
     except SceneError as error:
         # The traceback comes first, the error last: people read the end of a log.
         print(users_traceback(error), end="", file=sys.stderr)
@@ -66,13 +75,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{arguments.env}: {error}", 1)
 
 
-def open_for(arguments: argparse.Namespace) -> tuple[Scene, Academy]:
-    """The scene that the arguments ask for, and where it reads parameters and leaves statistics.
+def academy_for(arguments: argparse.Namespace) -> Academy:
+    """Where a scene reads parameters, with those that the arguments hold at a value, and leaves statistics."""
+    return Academy({parameter.name: parameter.value for parameter in arguments.parameter})
+
+
+def open_for(arguments: argparse.Namespace, academy: Academy) -> Scene:
+    """The scene that the arguments ask for.
 
     Raises:
         SceneError: as ``open_scene``.
     """
-    academy = Academy({parameter.name: parameter.value for parameter in arguments.parameter})
     scene = open_scene(
         arguments.env,
         agents=arguments.agents,
@@ -82,7 +95,9 @@ def open_for(arguments: argparse.Namespace) -> tuple[Scene, Academy]:
         options=_group_options(arguments),
         rendered=arguments.record is not None,
     )
-    return scene, academy
+    if getattr(scene, "num_copies", None) == 1:
+        return PacedScene(scene, arguments.env, _COPIES_FLAG[arguments.env.partition(":")[0]])
+    return scene
 
 
 def _group_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -240,7 +255,7 @@ def _parser() -> argparse.ArgumentParser:
         help="""arguments of a gym:, gymma: or pettingzoo: environment, such as '{"continuous": true}'""",
     )
     _add_group_options(parser)
-    for options in (multi_agent_options, pettingzoo_options, gymma_options):
+    for options in (gym_options, multi_agent_options, pettingzoo_options, gymma_options):
         options.add_arguments(parser)
     parser.add_argument(
         "--connect-timeout",

@@ -10,9 +10,12 @@ from typing import Any
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.group_scenes.registry import (
     GROUP_SCENES,
+    OPTIONS,
     open_group_scene,
     reject_group_options,
 )
+from unity_bridge.simulators.gym_envs import options as gym_options
+from unity_bridge.simulators.gym_envs.options import open_gym
 from unity_bridge.simulators.gymma_envs import options as gymma_options
 from unity_bridge.simulators.gymma_envs.libraries import library_of
 from unity_bridge.simulators.gymma_envs.options import open_gymma
@@ -67,6 +70,7 @@ THIRD_PARTY_SCHEMES = ("gym", *_MULTI_AGENT)
 """Schemes of environments that others wrote."""
 
 _SCHEMES_OF_OPTION: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(gym_options.OWN_OPTIONS, ("gym",)),
     **dict.fromkeys(multi_agent_options.OWN_OPTIONS, tuple(_MULTI_AGENT)),
     **dict.fromkeys(pettingzoo_options.OWN_OPTIONS, ("pettingzoo",)),
     **dict.fromkeys(gymma_options.OWN_OPTIONS, ("gymma",)),
@@ -147,14 +151,15 @@ def open_scene(
     _require_parameters(env, bundled, academy)
     if not is_third_party and env_kwargs:
         raise SceneError(f"{env}: --env-kwargs is for {_listed(THIRD_PARTY_SCHEMES)} environments only")
+    options = options or {}
     if scheme in _MULTI_AGENT:
-        return _MULTI_AGENT[scheme](name, agents, env_kwargs, options or {}, rendered=rendered)
-    _reject_third_party_options(env, options or {})
+        return _MULTI_AGENT[scheme](name, agents, env_kwargs, options, rendered=rendered)
+    _reject_options_of_others(env, scheme, options)
     if has_groups:
-        return open_group_scene(name, agents, academy, options or {})
-    reject_group_options(env, options or {})
+        return open_group_scene(name, agents, academy, options)
+    reject_group_options(env, {name: value for name, value in options.items() if name in OPTIONS})
     if bundled is None:
-        return _gym(name, agents or 1, env_kwargs, rendered=rendered)
+        return _gym(name, agents, env_kwargs, options, rendered=rendered)
     return bundled.make(SceneOptions(agents or bundled.agents, academy, pictures or "png"))
 
 
@@ -175,11 +180,11 @@ def _bundled(env: str) -> BundledScene:
     return SCENES[name]
 
 
-def _reject_third_party_options(env: str, options: Mapping[str, Any]) -> None:
+def _reject_options_of_others(env: str, scheme: str, options: Mapping[str, Any]) -> None:
     for option in options:
-        if option in _SCHEMES_OF_OPTION:
-            schemes = _listed(_SCHEMES_OF_OPTION[option])
-            raise SceneError(f"{env}: {flag_of(option)} is for {schemes} environments only")
+        schemes = _SCHEMES_OF_OPTION.get(option, (scheme,))
+        if scheme not in schemes:
+            raise SceneError(f"{env}: {flag_of(option)} is for {_listed(schemes)} environments only")
 
 
 def _listed(schemes: Sequence[str]) -> str:
@@ -202,17 +207,16 @@ def _require_parameters(env: str, bundled: BundledScene | None, academy: Academy
         raise SceneError(f"{env}: no environment parameter '{name}'; {expected}{hint}")
 
 
-def _gym(env_id: str, agents: int, kwargs: Mapping[str, Any] | None, *, rendered: bool) -> Scene:
+def _gym(
+    env_id: str,
+    agents: int | None,
+    kwargs: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+    *,
+    rendered: bool,
+) -> Scene:
     try:
-        from unity_bridge.simulators.gym_envs.scene import GymScene  # an extra, and slow to import
-    except ModuleNotFoundError as error:
-        if error.name != "gymnasium":
-            raise
-        raise SceneError(
-            f"gym:{env_id}: Gymnasium is not installed; run: pip install 'trainer-service[gym]'"
-        ) from None
-    try:
-        return GymScene(env_id, agents, kwargs, rendered=rendered)
+        return open_gym(env_id, agents, kwargs, options, rendered=rendered)
     except SceneError as error:
         library = library_of(env_id.rpartition(":")[2])
         if library is None or "gymma:" in str(error):

@@ -16,8 +16,9 @@ from trainer_service.config import RunOptions, parse_run_options
 from trainer_service.curriculum import Curriculum
 from trainer_service.training.train import train
 from unity_bridge import mlagents_alias
-from unity_bridge.server.bridge import SimulatorInfo
+from unity_bridge.server.bridge import SimulatorInfo, Tick
 from unity_bridge.side_channels import (
+    NOTICES,
     TRAINING_ANALYTICS,
     FloatParameter,
     SideChannelRecord,
@@ -70,6 +71,20 @@ class Line:
 
     def send(self, records: Iterable[SideChannelRecord], simulator: int | None = None) -> None:
         self.sent += [(simulator, record) for record in records]
+
+
+def test_what_simulators_say_alike_is_logged_once(channels: Channels, caplog) -> None:
+    def tick(simulator: int, *bodies: bytes) -> Tick:
+        records = tuple(SideChannelRecord(NOTICES, body) for body in bodies)
+        return Tick(simulator, {}, {}, records)
+
+    channels.handle(tick(3, b"pace:1\nslow\n[INFO] forged", b"texts:2\nno mission"), lambda name, stat: True)
+    channels.handle(tick(4, b"pace:1\nslow too", b"no topic"), lambda name, stat: True)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Simulator 3: slow [INFO] forged.",
+        "Simulator 3: no mission.",
+        "Simulator 4: ignored: notice: expected a topic and a text, got one line.",
+    ]
 
 
 def test_a_behavior_is_announced_to_a_first_simulator_that_asks(

@@ -23,6 +23,7 @@ from unity_bridge.side_channels import (
     engine_records,
     parameter_records,
     parse_analytics,
+    parse_notice,
     parse_parameter,
     parse_property,
     parse_stat,
@@ -62,6 +63,7 @@ CUT = st.builds(lambda body, end: body[:end], st.sampled_from(GOOD_BODIES), st.i
         parse_stat,
         parse_property,
         parse_analytics,
+        parse_notice,
     ],
 )
 @given(body=st.binary(max_size=60) | SPOILT | CUT)

@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unity_bridge.side_channels import FloatParameter, pack_records, parameter_records
+from unity_bridge.side_channels import (
+    FloatParameter,
+    pack_records,
+    parameter_records,
+    parse_notice,
+    unpack_records,
+)
 from unity_bridge.simulators import LAUNCHED
 from unity_bridge.simulators.__main__ import main
 from unity_bridge.simulators.command import parse
@@ -122,6 +128,16 @@ def test_environment_that_fails_later_gives_code_2(trainer, serve, capsys) -> No
         kwargs = '{"g": "heavy"}'
         assert main(["gym:Pendulum-v1", "--mlagents-port", str(port), "--env-kwargs", kwargs]) == 2
     assert "error: gym:Pendulum-v1: step() raised " in capsys.readouterr().err
+
+
+def test_warnings_of_the_simulator_go_to_the_trainer_and_to_standard_error(trainer, serve, capsys) -> None:
+    kwargs = '{"says": "go left"}'
+    with serve(trainer.handshake().exchange) as port:
+        main(["gym:gym_lab:Talker", "--mlagents-port", str(port), "--env-kwargs", kwargs])
+    warning = "observation 'mission': a text, which no network here reads; left out of what agents see"
+    assert capsys.readouterr().err.startswith(f"{warning}\n")
+    [record] = unpack_records(trainer.received[2].unity_output.rl_output.side_channel)
+    assert parse_notice(record.body).text == warning
 
 
 def test_arguments_of_unity_players_are_ignored() -> None:

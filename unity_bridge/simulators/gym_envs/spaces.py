@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from unity_bridge.simulators.scene import SceneError, vector_sensor
 from unity_bridge.simulators.third_party import float32
 from unity_bridge.specs import PICTURE, ActionSpec, ObservationSpec
 from unity_bridge.steps import Observation
+
+_logger = logging.getLogger(__name__)
 
 Space = gymnasium.Space[Any]
 
@@ -70,16 +73,58 @@ def sensors(space: Space, path: tuple[str | int, ...] = ()) -> list[Sensor]:
     by their path (``robot.arm``); a space that is no Dict and no Tuple is called ``observation``.
 
     Pictures are Boxes of 20 × 20 pixels or more: bytes with or without channels, or numbers from 0 to 1 with
-    channels. Channels are the last or the first dimension, whichever is smaller.
+    channels. Channels are the last or the first dimension, whichever is smaller. Pictures of bytes in a stack have a
+    dimension more, the first; their channels lie one picture after the other.
+
+    Texts beside something else, such as the mission of a MiniGrid, are left out with a warning that names them.
 
     Raises:
-        SceneError: a text, a graph, a sequence or another space that holds no vectors. Names it.
+        SceneError: nothing but texts, a graph, a sequence or another space that holds no vectors. Names it.
     """
+    texts = list(_texts(space, path))
+    found = _sensors(space, path)
+    if texts and not found:
+        raise _unsupported(*texts[0])
+    if texts:
+        names = ", ".join(where for _, where in texts)
+        _logger.warning("%s: a text, which no network here reads; left out of what agents see", names)
+    return found
+
+
+def _texts(space: Space, path: tuple[str | int, ...]) -> Iterator[tuple[Space, str]]:
+    """The spaces of texts within a space, and what they are called."""
+    if isinstance(space, spaces.Dict):
+        for key in sorted(space.spaces):
+            yield from _texts(space.spaces[key], (*path, key))
+    elif isinstance(space, spaces.Tuple):
+        for i, member in enumerate(space.spaces):
+            yield from _texts(member, (*path, i))
+    elif _is_text(space):
+        yield space, f"observation '{_name(path)}'"
+
+
+def _is_text(space: Space) -> bool:
+    """Whether members of a space are texts: of Gymnasium's own, or of one that a library defines, such as MiniGrid."""
+    if type(space).__module__.partition(".")[0] == "gymnasium":
+        return isinstance(space, spaces.Text)
+    try:
+        return isinstance(space.sample(), str)
+    except Exception:
+        return False
+
+
+def _name(path: tuple[str | int, ...]) -> str:
+    return ".".join(str(key) for key in path) or "observation"
+
+
+def _sensors(space: Space, path: tuple[str | int, ...]) -> list[Sensor]:
     if isinstance(space, spaces.Dict):
         return [sensor for key in sorted(space.spaces) for sensor in _member(space.spaces[key], key, path)]
     if isinstance(space, spaces.Tuple):
         return [sensor for i, member in enumerate(space.spaces) for sensor in _member(member, i, path)]
-    name = ".".join(str(key) for key in path) or "observation"
+    if _is_text(space):
+        return []
+    name = _name(path)
     if isinstance(space, spaces.Box) and is_picture(space):
         return [_picture(space, name)]
     size, read_vector = _vector(space, f"observation '{name}'")
@@ -90,18 +135,24 @@ def _member(space: Space, key: str | int, path: tuple[str | int, ...]) -> list[S
     def read(inner: Sensor) -> Callable[[Any], NDArray[Any]]:
         return lambda observation: inner.read(observation[key])
 
-    return [Sensor(sensor.spec, read(sensor)) for sensor in sensors(space, (*path, key))]
+    return [Sensor(sensor.spec, read(sensor)) for sensor in _sensors(space, (*path, key))]
 
 
 def is_picture(space: spaces.Box) -> bool:
     """Whether a Box looks like one; see sensors()."""
-    shape = space.shape
+    shape = _picture_shape(space)
     if len(shape) not in (2, 3) or min(_sides(shape)) < SMALLEST_PICTURE:
         return False
     if space.dtype == np.uint8:
         return True
     shares = bool(np.all(space.low == 0) and np.all(space.high == 1))
     return shares and len(shape) == 3 and np.issubdtype(space.dtype, np.floating)
+
+
+def _picture_shape(space: spaces.Box) -> tuple[int, ...]:
+    """Of a single picture, where there is a stack of them."""
+    is_stack = len(space.shape) == 4 and space.dtype == np.uint8
+    return space.shape[1:] if is_stack else space.shape
 
 
 def _channels_first(shape: tuple[int, ...]) -> bool:
@@ -113,13 +164,16 @@ def _sides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _picture(space: spaces.Box, name: str) -> Sensor:
+    shape = _picture_shape(space)
+    height, width = _sides(shape)
+
     def read(pixels: Any) -> NDArray[Any]:
         picture = np.asarray(pixels, space.dtype)
         if picture.ndim == 2:
             return picture[None]
-        return picture if _channels_first(space.shape) else np.moveaxis(picture, -1, 0)
+        first = picture if _channels_first(shape) else np.moveaxis(picture, -1, -3)
+        return first.reshape(-1, height, width) if first.ndim == 4 else first
 
-    height, width = _sides(space.shape)
     channels = int(np.prod(space.shape)) // (height * width)
     return Sensor(ObservationSpec(name, (channels, height, width), PICTURE), read)
 

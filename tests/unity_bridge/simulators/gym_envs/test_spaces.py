@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -77,6 +78,26 @@ def test_unsupported_spaces_are_refused_by_name(space: Space, complaint: str) ->
         sensors(spaces.Dict({"eye": space}))
 
 
+class Mission(gymnasium.Space[str]):
+    """A space of a library's own, as MiniGrid has one."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        return "go to the red ball"
+
+
+@pytest.mark.parametrize("text", [spaces.Text(5), Mission()], ids=str)
+def test_texts_beside_something_else_are_left_out_with_a_warning(text: Space, caplog) -> None:
+    space = spaces.Dict(
+        {"see": spaces.Discrete(2), "ears": spaces.Tuple([text, spaces.Dict({"left": text})])}
+    )
+    assert read(space, {"see": 1, "ears": ("hey", {"left": "ho"})}) == {"see": [0, 1]}
+    assert (
+        caplog.records[0]
+        .getMessage()
+        .startswith("observation 'ears.0', observation 'ears.1.left': a text, which no")
+    )
+
+
 PIXELS = np.random.default_rng(3).integers(0, 256, (24, 31, 3), np.uint8)
 
 
@@ -86,6 +107,16 @@ PIXELS = np.random.default_rng(3).integers(0, 256, (24, 31, 3), np.uint8)
         (spaces.Box(0, 255, (24, 31, 3), np.uint8), PIXELS, PIXELS.transpose(2, 0, 1)),
         (spaces.Box(0, 255, (3, 24, 31), np.uint8), PIXELS.transpose(2, 0, 1), PIXELS.transpose(2, 0, 1)),
         (spaces.Box(0, 255, (24, 31), np.uint8), PIXELS[:, :, 0], PIXELS[None, :, :, 0]),
+        (
+            spaces.Box(0, 255, (2, 24, 31, 3), np.uint8),
+            np.stack([PIXELS, PIXELS + 1]),
+            np.concatenate([PIXELS, PIXELS + 1], axis=2).transpose(2, 0, 1),
+        ),
+        (
+            spaces.Box(0, 255, (2, 24, 31, 1), np.uint8),
+            np.stack([PIXELS[:, :, :1], PIXELS[:, :, 1:2]]),
+            PIXELS[:, :, :2].transpose(2, 0, 1),
+        ),
         (spaces.Box(0, 1, (24, 31, 3)), PIXELS / 255, (PIXELS / 255).transpose(2, 0, 1).astype(np.float32)),
     ],
     ids=str,
