@@ -23,7 +23,7 @@ class Worker:
 
 def main() -> None:
     """Answers each line on standard input with a line: the signals so far, and the worker's process."""
-    import psutil  # comes with Ray
+    import psutil
 
     received: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

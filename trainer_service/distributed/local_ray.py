@@ -116,7 +116,7 @@ def _arguments(folder: Path, cores: int) -> dict[str, Any]:
 
 def _object_store(folder: Path) -> tuple[str | None, int]:
     """The folder and the size in bytes of the memory that processes share: on disk where /dev/shm is tiny."""
-    import psutil  # comes with Ray
+    import psutil
 
     wanted = int(_SHARE_OF_MEMORY * psutil.virtual_memory().total)
     if sys.platform == "darwin":

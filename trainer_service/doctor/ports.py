@@ -1,57 +1,29 @@
-"""The process that listens on a port. Linux names it; elsewhere the user gets the command that does."""
+"""The process that listens on a port."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
-from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-_PROC = Path("/proc")
-_LISTENING = "0A"
+if TYPE_CHECKING:
+    import psutil
 
 
-def holder_of(port: int, *, platform: str = sys.platform) -> str:
-    """The process that listens on ``port``: its name and id, or how to find out; empty if it cannot be told."""
-    if platform == "win32":
-        return f"another process (which: netstat -ano | findstr :{port})"
-    if platform != "linux":
-        return f"another process (which: lsof -i :{port})"
-    sockets = {f"socket:[{inode}]" for inode in _listening_sockets(port)}
-    return next((_named(process) for process in _processes() if sockets & set(_files(process))), "")
-
-
-def _listening_sockets(port: int) -> Iterator[str]:
-    """Inodes of sockets that listen on ``port``; see proc(5)."""
-    for table in ("tcp", "tcp6"):
-        try:
-            lines = (_PROC / "net" / table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for fields in map(str.split, lines):
-            address, state, inode = fields[1], fields[3], fields[9]
-            if state == _LISTENING and int(address.rpartition(":")[2], 16) == port:
-                yield inode
-
-
-def _processes() -> Iterator[Path]:
-    return (path for path in _PROC.iterdir() if path.name.isdigit())
-
-
-def _files(process: Path) -> Iterator[str]:
-    """Names of a process's open files; none of a process that is another user's, or gone."""
-    folder = process / "fd"
-    with contextlib.suppress(OSError):
-        for descriptor in os.listdir(folder):
-            with contextlib.suppress(OSError):
-                yield os.readlink(folder / descriptor)
-
-
-def _named(process: Path) -> str:
+def holder_of(port: int) -> str:
+    """The process that listens on ``port``: its id and command; empty if that is another user's, or cannot be told."""
     try:
-        words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        words = []
-    command = " ".join(words).strip()
-    return f"process {process.name}" + (f" ({command[:100]})" if command else "")
+        import psutil
+    except ImportError:  # the doctor has said so, and goes on
+        return ""
+    for process in psutil.process_iter():
+        try:
+            sockets = process.net_connections(kind="tcp")
+            if any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in sockets):
+                return _named(process)
+        except psutil.Error:
+            continue
+    return ""
+
+
+def _named(process: psutil.Process) -> str:
+    command = " ".join(process.cmdline()).strip()
+    return f"process {process.pid}" + (f" ({command[:100]})" if command else "")

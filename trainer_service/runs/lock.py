@@ -8,22 +8,9 @@ import os
 import sys
 from pathlib import Path
 
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(descriptor: int) -> None:
-        # Windows forbids others to read what is locked, so the lock lies far behind the process id.
-        os.lseek(descriptor, 1 << 20, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-
-else:
-    import fcntl
-
-    def _lock(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-_HELD_BY_ANOTHER = {errno.EACCES, errno.EAGAIN, errno.EDEADLK}
+_CANNOT_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
+_HOLDER = 1
+"""Where in the file its holder's process id stands: Windows lets nobody else read the first byte, which is locked."""
 
 
 class AlreadyLockedError(Exception):
@@ -47,53 +34,40 @@ class FileLock:
     """
 
     def __init__(self, path: Path) -> None:
+        import filelock  # only what writes a run waits for it
+
         self._path = path
-        self._descriptor = -1
+        self._lock = filelock.FileLock(path, blocking=False, thread_local=False, fallback_to_soft=False)
         try:
-            while not self._claim():
-                self._close()
-        except (AlreadyLockedError, OSError):
-            self._close()
-            raise
+            self._lock.acquire()
+        except filelock.Timeout:
+            raise AlreadyLockedError(_holder(path)) from None
+        except OSError as error:
+            if error.errno not in _CANNOT_LOCK:
+                raise
+        with path.open("r+b", buffering=0) as file:
+            file.seek(_HOLDER)
+            file.write(b"%d\n" % os.getpid())
 
     def release(self) -> None:
         """Gives the claim up and removes the file. Once is enough, more does no harm."""
-        if self._descriptor < 0:
+        if not self._lock.is_locked:
             return
         if sys.platform != "win32":
             self._remove()  # while still held, so that nobody's newer file is taken away
-        self._close()
+        self._lock.release()
         if sys.platform == "win32":
             self._remove()  # an open file cannot be removed there
-
-    def _close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
     def _remove(self) -> None:
         with contextlib.suppress(OSError):
             self._path.unlink()
 
-    def _claim(self) -> bool:
-        """Locks the file; False if its last holder removed it between our open and our lock."""
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            _lock(self._descriptor)
-        except OSError as error:
-            if error.errno in _HELD_BY_ANOTHER:
-                raise AlreadyLockedError(_holder(self._path)) from None
-        os.ftruncate(self._descriptor, 0)
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
-        os.write(self._descriptor, b"%d\n" % os.getpid())
-        try:
-            return os.path.samestat(os.fstat(self._descriptor), os.stat(self._path))
-        except FileNotFoundError:
-            return False
-
 
 def _holder(path: Path) -> int | None:
     try:
-        return int(path.read_text())
+        with path.open("rb", buffering=0) as file:
+            file.seek(_HOLDER)
+            return int(file.readline())
     except (OSError, ValueError):
         return None
