@@ -42,7 +42,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("trainer_service.curriculum",),
     ("trainer_service.runs",),
     ("trainer_service.metrics",),
-    ("trainer_service.metrics.trackers",),
+    ("trainer_service.metrics.trackers", "trainer_service.metrics.stats_writers"),
     ("trainer_service.rollout",),
     ("trainer_service.replay",),
     ("trainer_service.networks",),

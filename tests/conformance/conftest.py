@@ -27,6 +27,17 @@ PROGRAMS = REPOSITORY / "tests" / "programs"
 PEER_VARIABLE = "MLAGENTS_PEER"
 PATIENCE_S = 150.0
 
+LEARN = """
+import torch
+export = torch.onnx.export
+if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 5):
+    # It was written for the exporter that newer versions of torch use only on request.
+    torch.onnx.export = lambda *args, **kwargs: export(*args, **{**kwargs, "dynamo": False})
+from mlagents.trainers.learn import main
+main()
+"""
+"""The real mlagents-learn as a script."""
+
 Record = dict[str, NDArray[Any]]
 
 
@@ -65,6 +76,12 @@ def peer() -> Peer:
     if not (made / "installed").exists():
         pytest.skip(f"no real ML-Agents: {made} is not there (`make conformance` tries to make it)")
     return Peer(made / "venv")
+
+
+@pytest.fixture(scope="session")
+def real_learn() -> str:
+    """A script that is the real mlagents-learn."""
+    return LEARN
 
 
 @pytest.fixture

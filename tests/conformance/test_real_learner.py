@@ -8,15 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-LEARN = """
-import torch
-export = torch.onnx.export
-if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 5):
-    # It was written for the exporter that newer versions of torch use only on request.
-    torch.onnx.export = lambda *args, **kwargs: export(*args, **{**kwargs, "dynamo": False})
-from mlagents.trainers.learn import main
-main()
-"""
 EXTRINSIC = {"extrinsic": {"gamma": 0.99, "strength": 1.0}}
 
 
@@ -47,11 +38,12 @@ def test_real_learner_trains_on_our_scene_and_exports(
     bundled: Any,
     finish: Any,
     free_port: Any,
+    real_learn: str,
     tmp_path: Path,
 ) -> None:
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"behaviors": {behavior: chosen}}))
     flags = [f"--env={bundled(env)}", "--run-id=run", f"--base-port={free_port()}", "--seed=3"]
-    output = finish(peer.start("-c", LEARN, "config.yaml", *flags, folder=tmp_path, OMP_NUM_THREADS="1"))
+    output = finish(peer.start("-c", real_learn, "config.yaml", *flags, folder=tmp_path, OMP_NUM_THREADS="1"))
     assert f"Connected new brain: {behavior}?team=0" in output
     assert f"{behavior}. Step: {chosen['summary_freq']}. " in output
     assert "Restarting worker" not in output

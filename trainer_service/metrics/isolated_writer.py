@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -30,7 +31,7 @@ class IsolatedWriter(SummaryWriter):
     """A writer in a thread of its own, which does one thing after the other.
 
     Where it raises, or one call takes longer than ``patience_s``, it is left out from then on, with one warning that
-    names it. No call here ever waits for it but ``close``, and that no longer than ``farewell_s``.
+    names it. No call here ever waits for it but ``join``, and that until ``farewell_s`` after ``close``.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class IsolatedWriter(SummaryWriter):
         self._farewell_s = farewell_s
         self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
         self._busy_since_s: float | None = None
+        self._deadline_s = math.inf
         self._is_out = False
         self._lock = threading.Lock()
         # A daemon: a call that never returns must not keep the process alive.
@@ -79,19 +81,27 @@ class IsolatedWriter(SummaryWriter):
         self._send(partial(self._writer.truncate_after, behavior, step))
 
     def close(self, end: RunEnd = "finished") -> None:
-        """Lets the writer finish what waits and close."""
+        """Lets the writer finish what waits, and close."""
         self._send(partial(self._writer.close, end))
         self._calls.put(None)
-        if self._is_out or not self._thread.is_alive():
+        self._deadline_s = time.monotonic() + self._farewell_s
+
+    def join(self) -> None:
+        """Waits for the writer to be closed."""
+        if self._is_out:
             return
-        self._thread.join(min(_QUIET_S, self._farewell_s))
-        if self._thread.is_alive():
-            _logger.info("Waiting for %s, at most %.0f s.", self._name, self._farewell_s)
-            self._thread.join(max(0.0, self._farewell_s - _QUIET_S))
+        self._thread.join(min(_QUIET_S, self._left_s()))
+        if self._thread.is_alive() and self._left_s():
+            _logger.info("Waiting for %s, at most %.0f s.", self._name, self._left_s())
+            self._thread.join(self._left_s())
         if self._thread.is_alive():
             self._leave_out(
                 f"it did not end within {self._farewell_s:g} s; its last values may be missing there"
             )
+
+    def _left_s(self) -> float:
+        """Seconds that it still has."""
+        return max(0.0, self._deadline_s - time.monotonic())
 
     def _send(self, call: Callable[[], Any]) -> None:
         since = self._busy_since_s

@@ -98,7 +98,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
     for tag, series in summary.tagged().items():
         if tag not in EPISODE_TAGS and not tag.startswith(MEMBER_REWARD):
             others[json_key(tag)] = _finite(series.value)
-            if len(samples := series.finite_samples):
+            if len(samples := series.histogram_samples):
                 counts, edges = histogram(samples)
                 others[f"{json_key(tag)}_hist"] = {"edges": edges.tolist(), "counts": counts.tolist()}
     return {**own, **{key: value for key, value in others.items() if key not in own}}

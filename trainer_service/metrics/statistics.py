@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +16,7 @@ MAX_NAMES = 1000
 """Limit of the names of statistics that simulators choose, for one behavior of a run."""
 
 MAX_SAMPLES = 100_000
-"""Limit of the values behind one histogram."""
+"""Limit of the values that are kept of one name."""
 
 
 class Statistics:
@@ -30,7 +31,7 @@ class Statistics:
     def add(self, tag: str, value: ArrayLike) -> None:
         """Adds one value or an array of them; the summary has the mean over all values since the last one."""
         values = np.asarray(value, dtype=np.float64)
-        self._collected.setdefault(tag, _Collected()).add(float(values.sum()), values.size)
+        self._collected.setdefault(tag, _Collected()).add(float(values.sum()), values.ravel())
 
     def add_stat(self, stat: StatMessage) -> bool:
         """Adds a simulator's statistic; the latest message of a name decides how its values are aggregated.
@@ -44,10 +45,9 @@ class Statistics:
         if stat.aggregation is Aggregation.MOST_RECENT:
             self._collected[stat.name] = _Collected()
         collected = self._collected.setdefault(stat.name, _Collected())
-        collected.add(stat.value, 1)
+        collected.add(stat.value, (stat.value,))
         collected.is_sum = stat.aggregation is Aggregation.SUM
-        if stat.aggregation is Aggregation.HISTOGRAM and len(collected.samples) < MAX_SAMPLES:
-            collected.samples.append(stat.value)
+        collected.has_histogram = stat.aggregation is Aggregation.HISTOGRAM
         return True
 
     def add_episodes(self, returns: ArrayLike, lengths: ArrayLike) -> None:
@@ -102,14 +102,16 @@ class _Collected:
     total: float = 0.0
     count: int = 0
     is_sum: bool = False
+    has_histogram: bool = False
     samples: list[float] = field(default_factory=list)
 
-    def add(self, total: float, count: int) -> None:
+    def add(self, total: float, values: Sequence[float] | Floats) -> None:
         self.total += total
-        self.count += count
+        self.count += len(values)
+        self.samples.extend(values[: MAX_SAMPLES - len(self.samples)])
 
     def series(self) -> Series:
-        return Series(self.total, self.count, self.is_sum, np.array(self.samples))
+        return Series(self.total, self.count, self.is_sum, np.array(self.samples), self.has_histogram)
 
 
 def _row(values: ArrayLike) -> Floats:

@@ -87,7 +87,10 @@ class Series:
     """Whether the sum stands for the values, not their mean: a simulator may ask for that."""
 
     samples: Floats = field(default_factory=lambda: np.empty(0))
-    """The values themselves, where a histogram of them is wanted; otherwise empty. Shape [count]."""
+    """The values themselves, or as many as were kept: shape [count] at most, empty where none were."""
+
+    has_histogram: bool = False
+    """Whether a histogram of them is wanted."""
 
     @classmethod
     def of(cls, value: float) -> Series:
@@ -97,12 +100,12 @@ class Series:
     @classmethod
     def of_samples(cls, samples: Floats) -> Series:
         """Returns a series that has a histogram too. samples: shape [count], not empty."""
-        return cls(float(samples.sum()), len(samples), samples=samples)
+        return cls(float(samples.sum()), len(samples), samples=samples, has_histogram=True)
 
     @property
-    def finite_samples(self) -> Floats:
-        """The samples that a histogram has room for: it needs a range."""
-        return self.samples[np.isfinite(self.samples)]
+    def histogram_samples(self) -> Floats:
+        """The samples that a histogram has room for: it needs a range. Empty where none is wanted."""
+        return self.samples[np.isfinite(self.samples)] if self.has_histogram else np.empty(0)
 
     @property
     def mean(self) -> float:
@@ -162,7 +165,7 @@ class Summary:
             if len(values):
                 tags[tag] = Series.of_samples(values)
         if len(stats.lengths):
-            tags[_LENGTH] = Series(float(stats.lengths.sum()), len(stats.lengths))
+            tags[_LENGTH] = Series(float(stats.lengths.sum()), len(stats.lengths), samples=stats.lengths)
         if self.replaced_values:
             tags[_REPLACED] = Series(self.replaced_values, 1, is_sum=True)
         return tags

@@ -42,9 +42,9 @@ class TensorBoardWriter(SummaryWriter):
         tagged = summary.tagged()
         values = [SummaryProto.Value(tag=tag, simple_value=series.value) for tag, series in tagged.items()]
         values += [
-            SummaryProto.Value(tag=f"{tag}_hist", histo=_histogram_proto(series.finite_samples))
+            SummaryProto.Value(tag=f"{tag}_hist", histo=_histogram_proto(series.histogram_samples))
             for tag, series in tagged.items()
-            if len(series.finite_samples)
+            if len(series.histogram_samples)
         ]
         self._file(summary.behavior).append(step=summary.step, summary=SummaryProto(value=values))
 

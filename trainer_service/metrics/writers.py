@@ -44,6 +44,9 @@ class SummaryWriter:
     def close(self, end: RunEnd = "finished") -> None:
         """Closes the writer; nothing is written afterwards."""
 
+    def join(self) -> None:
+        """Waits, within reason, for what a closed writer still sends. Called when all of a run's are closed."""
+
 
 class ConsoleWriter(SummaryWriter):
     """A writer that logs one line per summary, in the words that ML-Agents' users grep for."""

@@ -153,6 +153,8 @@ class Recorder:
                 failures.append(error)
         for writer in self._writers:
             writer.close(end)
+        for writer in self._writers:
+            writer.join()
         for failure in failures[1:]:
             _logger.error("%s", failure, exc_info=None if isinstance(failure, UserError) else failure)
         if failures:

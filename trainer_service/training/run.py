@@ -178,7 +178,7 @@ class RunFactory:
     opponents: Checkpoints = field(default_factory=dict)
     """Checkpoints of fixed opponents."""
 
-    trackers: Sequence[SummaryWriter] = ()
+    writers: Sequence[SummaryWriter] = ()
     """Writers besides the run's own, not opened yet."""
 
     device: torch.device
@@ -200,9 +200,9 @@ class RunFactory:
         environment = options.env_settings
         hint = ExchangeHint(timers, environment.env_path, environment.num_envs)
         progress = ProgressLog(self.console, hint.check)
-        writers = [*_writers(folder, timers), progress, *self.trackers]
-        for tracker in self.trackers:
-            tracker.open()
+        writers = [*_writers(folder, timers), progress, *self.writers]
+        for writer in writers:
+            writer.open()
         autosave_s = options.checkpoint_settings.autosave_interval_s
         recorder = Recorder(
             Outputs(folder, self.console, writers, timers),

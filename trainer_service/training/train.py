@@ -20,6 +20,7 @@ from trainer_service.config import (
 from trainer_service.curriculum import Curriculum, with_sampler_seeds
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.metrics.console import Console
+from trainer_service.metrics.stats_writers.plugin_writers import plugin_writers
 from trainer_service.metrics.trackers import make_trackers
 from trainer_service.runs.folder import RunFolder
 from trainer_service.training.learner_ranks import (
@@ -106,7 +107,7 @@ def train(
     curriculum = Curriculum(options.environment_parameters or {})
     hub = ChannelHub(side_channels)
     callback_list = CallbackList(callbacks)
-    trackers = make_trackers(options)
+    writers = [*make_trackers(options), *plugin_writers(options)]
     saved = options.checkpoint_settings
     with ExitStack() as stack:
         folder = stack.enter_context(
@@ -156,7 +157,7 @@ def train(
             callbacks=callback_list,
             warm_starts=warm_starts,
             opponents=opponents,
-            trackers=trackers,
+            writers=writers,
             device=device,
             ranks=ranks,
         ).make(make_source)

@@ -72,6 +72,7 @@ def test_everything_is_handed_on_in_order_by_another_thread(tmp_path: Path) -> N
     writer.write_evaluation(summary(11))
     writer.write_film("Ball", 11, tmp_path / "film-11.gif")
     writer.close("interrupted")
+    writer.join()
     assert inner.calls == [
         ("open", False),
         ("settings", "Ball", "a: 1"),
@@ -90,6 +91,7 @@ def test_a_writer_that_raises_is_left_out_with_one_warning(caplog: pytest.LogCap
     for step in (1, 2, 3):
         writer.write(summary(step))
     writer.close()
+    writer.join()
     assert inner.calls == [("open", False), ("write", 1)]
     assert warnings(caplog) == [
         "Tracker 'x' is left out from here on: RuntimeError: no network. The run goes on without it."
@@ -106,6 +108,7 @@ def test_a_writer_that_hangs_is_left_out_and_never_waited_for(
     writer.write(summary(2))
     writer.write(summary(3))
     writer.close()
+    writer.join()
     (warning,) = warnings(caplog)
     assert warning.startswith("Tracker 'x' is left out from here on: it has not answered for 0 s.")
     assert slow.calls == [("open", False)]
@@ -117,5 +120,6 @@ def test_the_end_waits_for_a_writer_only_so_long(slow: Recording, caplog: pytest
     writer.write(summary(1))
     assert slow.waiting.wait(60)
     writer.close()
+    writer.join()
     (warning,) = warnings(caplog)
     assert "it did not end within 0.05 s" in warning

@@ -85,7 +85,7 @@ def test_a_simulators_statistic_is_gathered_as_it_asks(aggregation: Aggregation,
         statistics.add_stat(stat(each, aggregation))
     drained = statistics.drain(step=1, wall_s=1.0, steps_per_s=1.0)
     assert values(drained) == {"Goals": value}
-    assert drained.series["Goals"].samples.tolist() == (
+    assert drained.series["Goals"].histogram_samples.tolist() == (
         [2.0, 6.0, 1.0] if aggregation is Aggregation.HISTOGRAM else []
     )
 

@@ -55,7 +55,8 @@ class WandbWriter(SummaryWriter):
             # Its lines would run into the table of a terminal; and an end without network must not wait for ever.
             settings=wandb.Settings(silent=True, console="off", finish_timeout=FAREWELL_S / 2),
         )
-        where = self._tracked.url or f"offline in '{Path(self._tracked.dir).parent}'"
+        folder = Path(self._tracked.dir).parent
+        where = f"offline in '{folder}'" if self._tracked.offline else self._tracked.url
         _logger.info("W&B: run %s, %s", run_id, where)
 
     def write(self, summary: Summary) -> None:
